@@ -1,0 +1,54 @@
+# Holdfast. `make demo` shows it, `make test` checks it. `make help` lists the rest.
+# Every target is a script under scripts/, prints what it installs and how many
+# seconds it took. Nothing is installed outside this folder, except a C compiler
+# for the race detector (apt-get, only when it is missing and you are root).
+
+.DEFAULT_GOAL := build
+RUN := scripts/timed
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+boxd: ## build the program of the box, static, for this machine
+	@$(RUN) boxd scripts/boxd
+
+boxd-all: ## the same for amd64 and arm64
+	@$(RUN) boxd-all scripts/boxd amd64 arm64
+
+build: boxd ## build bin/holdfast
+	@$(RUN) build scripts/build
+
+release: boxd-all ## build dist/holdfast_* for every system
+	@$(RUN) release scripts/release
+
+demo: build ## a session that survives, in one minute, offline
+	@$(RUN) demo bin/holdfast demo
+
+test: ## everything a change must pass (about 10 minutes)
+	@$(RUN) test scripts/test
+
+test-long: build ## full counts of the kill loop, fuzzing and mutants
+	@$(RUN) test-long scripts/test-long
+
+bench: build ## measure the gates
+	@$(RUN) bench bin/holdfast bench
+
+lint: ## gofumpt, go vet, staticcheck
+	@$(RUN) lint scripts/lint
+
+race: boxd ## tests under the race detector
+	@$(RUN) race scripts/race
+
+cover: boxd ## coverage of engine, journal and boxd
+	@$(RUN) cover scripts/cover
+
+fuzz: ## every fuzz target for FUZZ_SECONDS (default 30)
+	@$(RUN) fuzz scripts/fuzz
+
+mutants: boxd ## break the code on purpose; each break must turn its test red
+	@$(RUN) mutants scripts/mutants
+
+clean: ## remove what the other targets built here
+	rm -rf bin dist .cache internal/boxd/image/dist/*.gz
+
+.PHONY: help boxd boxd-all build release demo test test-long bench lint race cover fuzz mutants clean

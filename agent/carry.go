@@ -1,0 +1,183 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+const (
+	// tries bounds how often a call is issued again, under its id, after the
+	// connection to its box broke.
+	tries = 8
+	// asks bounds the questions for an outcome, askPause is the first pause between
+	// two of them, doubled each time: 12.7 s in all.
+	asks     = 8
+	askPause = 100 * time.Millisecond
+)
+
+// carry brings a use whose intent is recorded to its outcome: finished or
+// unknown. A nil box is asked for; it is how a call of an earlier life of the
+// server is taken up. The call bears the same id however often it is issued.
+func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
+	t, known := r.Tools.byName[u.Name]
+	began := r.Now()
+	for n := 0; ; n++ {
+		if box == nil {
+			var lost bool
+			var err error
+			if box, lost, err = r.askOutcome(ctx, u.Started); err != nil || lost || !known {
+				return r.unknown(u, lost, err)
+			}
+		}
+		res, err := r.invoke(ctx, t, u, tool.Call{ID: u.Started.Call, Input: u.Input, Box: box})
+		if err != nil && holdfast.IsKind(err, holdfast.KindUnavailable) {
+			_, _, alive := r.env.Boxes.Life(box)
+			if n < r.patience(ctx, alive) {
+				r.warm, box = false, nil
+				continue
+			}
+			if !alive {
+				return r.unknown(u, false, err)
+			}
+		}
+		r.env.At("finished-uncommitted")
+		f := r.outcome(ctx, res, err, began)
+		f.Call = u.Started.Call
+		r.finish(u, f)
+		r.done = append(r.done, release{box, f.Call})
+		return nil
+	}
+}
+
+// patience is how often a call may be issued again after unavailable. From a box
+// that stands that is an answer, so hardly; a cancelled turn does not linger.
+func (r *run) patience(ctx context.Context, alive bool) int {
+	switch {
+	case ctx.Err() != nil:
+		return 1
+	case alive:
+		return 2
+	}
+	return tries
+}
+
+// askOutcome asks what became of a call, for a while when the answer does not come.
+func (r *run) askOutcome(ctx context.Context, s holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error) {
+	for n := 0; n == 0 || n < asks && ctx.Err() == nil; n++ {
+		if n > 0 {
+			t := time.NewTimer(askPause << (n - 1))
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				t.Stop()
+			}
+		}
+		if box, lost, err = r.askOnce(ctx, s); err == nil {
+			return box, lost, nil
+		}
+	}
+	return nil, false, err
+}
+
+func (r *run) askOnce(ctx context.Context, s holdfast.ToolStarted) (*sandbox.Box, bool, error) {
+	if ctx.Err() == nil {
+		box, lost, err := r.env.Boxes.Outcome(ctx, s)
+		if err == nil || ctx.Err() == nil {
+			return box, lost, err
+		}
+	}
+	// The turn was cancelled, which is no reason to leave the call behind.
+	short, cancel := context.WithTimeout(r.rec, afterCancel)
+	defer cancel()
+	return r.env.Boxes.Outcome(short, s)
+}
+
+// unknown records that nobody can know what became of a call.
+func (r *run) unknown(u *Use, lost bool, err error) error {
+	e := holdfast.ToolUnknown{ToolUseID: u.ID, Call: u.Started.Call, Reason: ReasonBoxDied}
+	switch {
+	case lost:
+	case err != nil:
+		e.Reason = valid("the sandbox could not be asked: " + err.Error())
+		if r.noBox == nil {
+			r.noBox = err
+		}
+	default:
+		e.Reason = "the tool is not there any more"
+	}
+	u.State, u.Result = Answered, UnknownResult(e)
+	r.add(holdfast.EventToolUnknown, e)
+	return r.flush()
+}
+
+// invoke runs a tool, its output shown live; a panic becomes an error.
+func (r *run) invoke(ctx context.Context, t entry, u *Use, call tool.Call) (res tool.Result, err error) {
+	out := output{rec: r.env.Recorder, use: u.ID}
+	var first sync.Once
+	call.Output = func(stream, text string) {
+		first.Do(func() { r.env.At("running") })
+		out.write(stream, text)
+	}
+	call.Started = func() { r.env.At("spawned") }
+	defer func() {
+		if p := recover(); p != nil {
+			res, err = tool.Result{}, holdfast.Errorf(holdfast.KindInternal, u.Name, "the tool panicked: %v", p)
+		}
+		out.close()
+	}()
+	return t.Run(ctx, call)
+}
+
+// outcome turns what a tool returned into what is recorded.
+func (r *run) outcome(ctx context.Context, res tool.Result, err error, began time.Time) holdfast.ToolFinished {
+	f := holdfast.ToolFinished{
+		Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal,
+		Content: clip(valid(res.Content)), IsError: res.IsError,
+		DurationMS: float64(r.Now().Sub(began).Microseconds()) / 1000,
+	}
+	switch {
+	case err == nil:
+		if f.Outcome == "" {
+			f.Outcome = holdfast.ExitOK
+			if f.IsError {
+				f.Outcome = holdfast.ExitError
+			}
+		}
+	case ctx.Err() != nil:
+		f.Outcome, f.IsError = holdfast.ExitCanceled, true
+		f.Content = "interrupted: this call was stopped; it may have done part of its work"
+	default:
+		f.Outcome, f.IsError, f.Content = holdfast.ExitError, true, clip(valid(explain(err)))
+	}
+	return f
+}
+
+// explain is an error as the model reads it.
+func explain(err error) string {
+	if hint := holdfast.HintOf(err); hint != "" && !errors.Is(err, context.Canceled) {
+		return fmt.Sprintf("%s (%s)", err.Error(), hint)
+	}
+	return err.Error()
+}
+
+// finish answers a use and puts the outcome into the batch.
+func (r *run) finish(u *Use, f holdfast.ToolFinished) {
+	f.ToolUseID = u.ID
+	u.State, u.Result = Answered, FinishedResult(f)
+	r.add(holdfast.EventToolFinished, f)
+}
+
+// clip cuts a result that no model could read.
+func clip(s string) string {
+	if len(s) <= maxContent {
+		return s
+	}
+	return valid(s[:maxContent]) + fmt.Sprintf("\n[cut: %d bytes more]", len(s)-maxContent)
+}

@@ -1,0 +1,11 @@
+// Package agent is the agent loop: model call, tool calls, model call, until the
+// model answers without tools. There is one loop, for the server and for users
+// of the SDK.
+//
+// The native runtime and programs that embed an agent import it; it imports the
+// vocabulary, model, tool, policy and sandbox. Invariants (I-10, I-12, I-13): a tool that mutates
+// is issued only after its intent is recorded, under one call id for ever; every
+// tool use gets exactly one answer, recorded before the next model call; and the
+// loop can go on from any point between two records, knowing nothing but the
+// conversation it is given.
+package agent

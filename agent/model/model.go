@@ -1,0 +1,120 @@
+// Package model is what the agent loop talks to: messages, requests and the
+// Provider interface.
+//
+// Providers live in sub-packages, each behind this one method. It imports the
+// standard library and the vocabulary. Invariant: a Request holds everything
+// the answer may depend on; a provider keeps no conversation of its own.
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Role is who speaks.
+type Role string
+
+// The roles.
+const (
+	User      Role = "user"
+	Assistant Role = "assistant"
+)
+
+// BlockType is the kind of a content block.
+type BlockType string
+
+// The block types.
+const (
+	Text       BlockType = "text"
+	Thinking   BlockType = "thinking"
+	ToolUse    BlockType = "tool_use"
+	ToolResult BlockType = "tool_result"
+)
+
+// Block is a piece of a message. Which fields count depends on Type.
+type Block struct {
+	Type BlockType `json:"type"`
+	// Text is the text of text and thinking blocks and the content of a tool result.
+	Text string `json:"text,omitempty"`
+	// Signature belongs to thinking blocks and goes back unchanged.
+	Signature string `json:"signature,omitempty"`
+	// ID names a tool use; a tool result carries the id it answers.
+	ID    string          `json:"id,omitempty"`
+	Name  string          `json:"name,omitempty"`
+	Input json.RawMessage `json:"input,omitempty"`
+	// IsError marks a tool result that is a failure.
+	IsError bool `json:"is_error,omitempty"`
+}
+
+// Message is one entry of the conversation.
+type Message struct {
+	Role   Role    `json:"role"`
+	Blocks []Block `json:"blocks"`
+}
+
+// Tool is a tool as it is offered to the model.
+type Tool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Schema      json.RawMessage `json:"schema"`
+}
+
+// Request is one model call.
+type Request struct {
+	// Session is for accounting and for the scripted model's `times`.
+	Session  holdfast.SessionID
+	Model    string
+	System   string
+	Messages []Message
+	Tools    []Tool
+}
+
+// ChunkType is the kind of a Chunk.
+type ChunkType int
+
+// The chunk types: deltas while a block grows, then the block whole, and one
+// final ChunkDone.
+const (
+	ChunkText ChunkType = iota + 1
+	ChunkThinking
+	ChunkBlock
+	ChunkDone
+)
+
+// Chunk is a piece of an answer as it streams in.
+type Chunk struct {
+	Type ChunkType
+	// Delta is new text of ChunkText and ChunkThinking.
+	Delta string
+	// Block is a finished block of ChunkBlock.
+	Block Block
+	// StopReason ("end_turn", "tool_use", "max_tokens", …) and Usage come with ChunkDone.
+	StopReason string
+	Usage      holdfast.Usage
+}
+
+// Failure is a provider's error. Retryable ones may be tried again when nothing
+// of the answer was used.
+type Failure struct {
+	// Class is overloaded, rate_limit, api, invalid, authentication, cut or stall.
+	Class     string
+	Retryable bool
+	// RetryAfter is what the provider asked for; 0 is unknown.
+	RetryAfterSeconds float64
+	Message           string
+}
+
+// Error renders "model: class: message".
+func (f *Failure) Error() string { return "model: " + f.Class + ": " + f.Message }
+
+// Provider answers requests.
+type Provider interface {
+	// Stream yields the answer's chunks in order and ends with exactly one
+	// ChunkDone, or with an error (a *Failure where the provider said why). It
+	// stops when the consumer stops or ctx ends. Safe for concurrent use; it does
+	// not retry and does not keep the request.
+	Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error]
+}

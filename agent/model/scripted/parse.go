@@ -1,0 +1,303 @@
+package scripted
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Bounds of a script. What is over them is refused.
+const (
+	MaxSteps  = 10_000
+	MaxTools  = 128
+	MaxChunks = 10_000
+	MaxTimes  = 1_000_000
+	MaxWait   = time.Hour
+)
+
+const (
+	openTag  = "<script>"
+	closeTag = "</script>"
+	op       = "script"
+)
+
+// Use is a tool that a step asks for.
+type Use struct {
+	Tool string
+	// Input is any JSON value; a step that names none has {}.
+	Input json.RawMessage
+}
+
+// Step is one entry of a script.
+type Step struct {
+	// Say is the text; nil is none.
+	Say   *string
+	Tools []Use
+	Think string
+	// Chunks is the number of deltas of the text; 0 is 1.
+	Chunks int
+	// Delay comes before the first delta, Stall in the middle of the text.
+	Delay, Stall time.Duration
+	Usage        *holdfast.Usage
+	StopReason   string
+	// Error is the class of a failure, Cut ends the stream in the middle. Both,
+	// and a stall that nothing else stands beside, happen Times times (default 1);
+	// after that the step answers.
+	Error      string
+	Cut        bool
+	Times      int
+	RetryAfter float64
+}
+
+// Answers reports whether the step stands for an answer. A step that only fails
+// or stalls comes before the answer of the next one.
+func (s *Step) Answers() bool {
+	return s.Say != nil || s.Tools != nil || s.Error == "" && !s.Cut && s.Stall == 0
+}
+
+// faulty reports whether the step fails at first.
+func (s *Step) faulty() bool {
+	return s.Error != "" || s.Cut || s.Stall > 0 && !s.Answers()
+}
+
+// errorClasses says which failures a step may ask for, and whether such a
+// failure may be tried again.
+var errorClasses = map[string]bool{
+	"overloaded": true, "rate_limit": true, "api": true, "invalid": false, "authentication": false,
+}
+
+// Find returns the script of a message: its steps, and whether there is one. A
+// message without both tags has none; what stands between them must parse, else
+// the error is invalid and quotes what is wrong.
+func Find(text string) (steps []Step, found bool, err error) {
+	_, rest, ok := strings.Cut(text, openTag)
+	if !ok {
+		return nil, false, nil
+	}
+	body := strings.TrimLeft(rest, " \t\r\n")
+	if !strings.Contains(rest, closeTag) {
+		if !strings.HasPrefix(body, "[") {
+			return nil, false, nil
+		}
+		return nil, true, refuse("the script %s has no end", holdfast.Quote(body)).
+			WithHint("close it with %s", closeTag)
+	}
+	dec := json.NewDecoder(strings.NewReader(body))
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return nil, true, refuse("%s is not JSON: %w", holdfast.Quote(cutAtTag(body)), err)
+	}
+	after := strings.TrimLeft(body[dec.InputOffset():], " \t\r\n")
+	if !strings.HasPrefix(after, closeTag) {
+		return nil, true, refuse("%s follows the script's array", holdfast.Quote(cutAtTag(after)))
+	}
+	steps, err = Parse(raw)
+	return steps, true, err
+}
+
+// Parse reads a script's JSON array. Unknown keys, wrong types and values out of
+// bounds are invalid.
+func Parse(data []byte) ([]Step, error) {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil || raw == nil {
+		return nil, refuse("%s is not an array of steps", holdfast.Quote(string(data))).
+			WithHint(`write [{"say": "text"}]`)
+	}
+	if len(raw) > MaxSteps {
+		return nil, refuse("%q steps are more than %d", strconv.Itoa(len(raw)), MaxSteps)
+	}
+	steps := make([]Step, len(raw))
+	for i, r := range raw {
+		if err := parseStep(i, r, &steps[i]); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+func parseStep(i int, data json.RawMessage, s *Step) error {
+	fields, err := object(data)
+	if err != nil {
+		return refuse("step %d: %s is not an object", i, holdfast.Quote(string(data)))
+	}
+	s.Times = 1
+	for key, val := range fields {
+		if !s.set(key, val, fields) {
+			if _, known := stepKeys[key]; !known {
+				return refuse("step %d: unknown key %s", i, holdfast.Quote(key)).
+					WithHint("use say, tool, input, tools, think, chunks, delay_ms, usage, error, times, retry_after, stop_reason, stall_ms or cut")
+			}
+			return refuse("step %d: %s cannot be %s", i, key, holdfast.Quote(string(val))).WithHint("%s", stepKeys[key])
+		}
+	}
+	if s.Error != "" && s.Cut {
+		return refuse("step %d: %q and %q exclude each other", i, "error", "cut")
+	}
+	return nil
+}
+
+// stepKeys are the keys of a step, each with what it takes.
+var stepKeys = map[string]string{
+	"say":         "say is a string",
+	"tool":        "tool is a name, and tools may not stand beside it",
+	"input":       "input stands beside tool",
+	"tools":       `tools is [{"tool": "Bash", "input": {…}}, …] of 1 to 128`,
+	"think":       "think is a string",
+	"chunks":      "chunks is 1 to 10000",
+	"delay_ms":    "delay_ms is 0 to 3600000",
+	"stall_ms":    "stall_ms is 0 to 3600000",
+	"usage":       `usage is {"input_tokens": N, "output_tokens": N}`,
+	"stop_reason": "stop_reason is a string",
+	"error":       "error is overloaded, rate_limit, api, invalid or authentication",
+	"cut":         "cut is true or false",
+	"times":       "times is 0 to 1000000 and stands beside error, cut or stall_ms",
+	"retry_after": "retry_after is seconds, 0 to 3600, and stands beside error",
+}
+
+// set takes one key; false means that the value does not fit or the key is unknown.
+func (s *Step) set(key string, val json.RawMessage, all map[string]json.RawMessage) bool {
+	switch key {
+	case "say":
+		s.Say = new(string)
+		return str(val, s.Say)
+	case "tool":
+		_, both := all["tools"]
+		use, ok := parseUse(val, all["input"])
+		s.Tools = []Use{use}
+		return ok && !both
+	case "input":
+		_, ok := all["tool"]
+		return ok
+	case "tools":
+		return s.setTools(val)
+	case "think":
+		return str(val, &s.Think)
+	case "chunks":
+		n, ok := integer(val, 1, MaxChunks)
+		s.Chunks = int(n)
+		return ok
+	case "delay_ms":
+		n, ok := integer(val, 0, MaxWait.Milliseconds())
+		s.Delay = time.Duration(n) * time.Millisecond
+		return ok
+	case "stall_ms":
+		n, ok := integer(val, 0, MaxWait.Milliseconds())
+		s.Stall = time.Duration(n) * time.Millisecond
+		return ok
+	case "usage":
+		return s.setUsage(val)
+	case "stop_reason":
+		return str(val, &s.StopReason)
+	}
+	return s.setFault(key, val, all)
+}
+
+func (s *Step) setFault(key string, val json.RawMessage, all map[string]json.RawMessage) bool {
+	_, isError := all["error"]
+	_, isCut := all["cut"]
+	_, isStall := all["stall_ms"]
+	switch key {
+	case "error":
+		_, known := errorClasses[string(bytes.Trim(val, `"`))]
+		return known && str(val, &s.Error)
+	case "cut":
+		return json.Unmarshal(val, &s.Cut) == nil && string(val) != "null"
+	case "times":
+		n, ok := integer(val, 0, MaxTimes)
+		s.Times = int(n)
+		return ok && (isError || isCut || isStall)
+	case "retry_after":
+		var f *float64
+		if json.Unmarshal(val, &f) != nil || f == nil || *f < 0 || *f > MaxWait.Seconds() {
+			return false
+		}
+		s.RetryAfter = *f
+		return isError
+	}
+	return false
+}
+
+func (s *Step) setTools(val json.RawMessage) bool {
+	var list []json.RawMessage
+	if json.Unmarshal(val, &list) != nil || len(list) == 0 || len(list) > MaxTools {
+		return false
+	}
+	s.Tools = make([]Use, len(list))
+	for i, raw := range list {
+		fields, err := object(raw)
+		if err != nil {
+			return false
+		}
+		for k := range fields {
+			if k != "tool" && k != "input" {
+				return false
+			}
+		}
+		var ok bool
+		if s.Tools[i], ok = parseUse(fields["tool"], fields["input"]); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Step) setUsage(val json.RawMessage) bool {
+	fields, err := object(val)
+	if err != nil {
+		return false
+	}
+	s.Usage = &holdfast.Usage{}
+	for k, v := range fields {
+		n, ok := integer(v, 0, 1<<40)
+		switch {
+		case ok && k == "input_tokens":
+			s.Usage.InputTokens = n
+		case ok && k == "output_tokens":
+			s.Usage.OutputTokens = n
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func parseUse(name, input json.RawMessage) (Use, bool) {
+	u := Use{Input: input}
+	if len(u.Input) == 0 {
+		u.Input = json.RawMessage("{}")
+	}
+	return u, str(name, &u.Tool) && u.Tool != ""
+}
+
+func object(data json.RawMessage) (map[string]json.RawMessage, error) {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, refuse("null is not an object")
+	}
+	return m, nil
+}
+
+func str(data json.RawMessage, to *string) bool {
+	return len(data) > 0 && data[0] == '"' && json.Unmarshal(data, to) == nil
+}
+
+func integer(data json.RawMessage, least, most int64) (int64, bool) {
+	n, err := strconv.ParseInt(string(data), 10, 64)
+	return n, err == nil && n >= least && n <= most
+}
+
+func cutAtTag(s string) string {
+	before, _, _ := strings.Cut(s, closeTag)
+	return before
+}
+
+func refuse(format string, args ...any) *holdfast.Error {
+	return holdfast.Errorf(holdfast.KindInvalid, op, format, args...)
+}

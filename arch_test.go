@@ -1,0 +1,243 @@
+package holdfast_test
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func readSource(name string) ([]byte, error) { return os.ReadFile(name) }
+
+// layer says what a package may import besides the standard library: packages
+// of this module by directory ("dir/..." for a tree), and other modules.
+type layer struct {
+	use   string
+	third string
+}
+
+// layers is the import table of the module. A package without a row fails.
+// Tests may import more: see TestTestsImportKnownModules.
+var layers = map[string]layer{
+	".": {},
+
+	// Public packages.
+	"policy":                  {use: "."},
+	"agent":                   {use: ". policy sandbox agent/model agent/tool"},
+	"agent/model":             {use: "."},
+	"agent/model/scripted":    {use: ". agent/model"},
+	"agent/tool":              {use: ". sandbox"},
+	"agent/tool/builtin":      {use: ". sandbox agent/tool internal/boxd/wire"},
+	"sandbox":                 {use: ". internal/boxd/wire", third: "github.com/hashicorp/yamux golang.org/x/sync/errgroup"},
+	"sandbox/sandboxtest":     {use: ". sandbox internal/boxd/wire", third: "golang.org/x/sys/unix"},
+	"client":                  {use: ".", third: "github.com/coder/websocket"},
+	"internal/boxd/wire":      {use: ".", third: "github.com/hashicorp/yamux"},
+	"internal/boxd":           {use: ". internal/boxd/...", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
+	"internal/boxd/files":     {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
+	"internal/boxd/jail":      {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
+	"internal/boxd/image":     {use: "."},
+	"cmd/boxd":                {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
+	"cmd/holdfast":            {use: ". client sandbox internal/agents internal/app internal/bench internal/boxd/image internal/child internal/config internal/demo internal/lifecycle internal/obs internal/torture", third: "github.com/alecthomas/kong golang.org/x/term"},
+	"internal/config":         {use: ". sandbox", third: "github.com/goccy/go-yaml"},
+	"internal/lifecycle":      {use: "."},
+	"internal/obs":            {use: "."},
+	"internal/rooted":         {use: ".", third: "golang.org/x/sys/unix"},
+	"internal/journal":        {use: "."},
+	"internal/runtime":        {use: ". internal/journal policy sandbox"},
+	"internal/agents":         {use: ". internal/rooted", third: "golang.org/x/sys/unix"},
+	"internal/engine":         {use: ". internal/journal internal/runtime internal/rooted policy sandbox internal/boxd/wire", third: "golang.org/x/sync/..."},
+	"internal/seal":           {use: "."},
+	"internal/testkit":        {use: "."},
+	"internal/child":          {use: ". client"},
+	"internal/demo":           {use: ". client internal/child"},
+	"internal/torture":        {use: ". client internal/child"},
+	"internal/bench":          {use: ". client internal/child internal/journal internal/store/sqlite internal/driver/local internal/boxd/image internal/boxd/wire sandbox"},
+	"internal/app":            {use: "*", third: "golang.org/x/sync/... golang.org/x/sys/unix"},
+	"internal/driver/boxproc": {use: ". sandbox internal/boxd/wire internal/boxd/image", third: "golang.org/x/sys/unix"},
+
+	// Adapters: leaves that only app knows.
+	"internal/store/sqlite":        {use: ". internal/journal internal/agents", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/storetest":     {use: ". internal/journal internal/engine", third: "pgregory.net/rapid"},
+	"internal/driver/local":        {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc", third: "golang.org/x/sys/unix"},
+	"internal/driver/host":         {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
+	"internal/driver/mem":          {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
+	"internal/runtime/native":      {use: ". internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
+	"internal/runtime/runtimetest": {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
+	"internal/httpapi":             {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket"},
+}
+
+// adapters know nothing of each other nor of the engine.
+var adapters = []string{
+	"internal/httpapi", "internal/store/sqlite", "internal/driver/local", "internal/driver/host",
+	"internal/driver/mem", "internal/runtime/native",
+}
+
+// testModules may be imported by tests of any package.
+var testModules = []string{
+	"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/...", "go.uber.org/goleak",
+	"pgregory.net/rapid", "github.com/elastic/go-seccomp-bpf/...", "golang.org/x/sys/unix", "golang.org/x/net/bpf",
+}
+
+func allowed(list, name string) bool {
+	for _, p := range strings.Fields(list) {
+		tree, isTree := strings.CutSuffix(p, "/...")
+		if p == "*" || p == name || isTree && (name == tree || strings.HasPrefix(name, tree+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestLayers(t *testing.T) {
+	found := packages(t)
+	for dir, files := range found {
+		row, ok := layers[dir]
+		if !ok {
+			t.Errorf("package %s has no row in the layer table of arch_test.go", dir)
+			continue
+		}
+		for _, s := range files {
+			for _, imported := range s.imports() {
+				switch in, ours := local(imported); {
+				case ours && !allowed(row.use, in):
+					t.Errorf("%s imports %s, which the row of %s does not allow", s.name, in, dir)
+				case !ours && !std(imported) && !allowed(row.third, imported):
+					t.Errorf("%s imports %s, which the row of %s does not allow", s.name, imported, dir)
+				}
+			}
+		}
+	}
+	for dir := range layers {
+		if _, ok := found[dir]; !ok {
+			t.Errorf("the layer table has a row for %s, which does not exist", dir)
+		}
+	}
+}
+
+func TestAdaptersAreLeaves(t *testing.T) {
+	found := packages(t)
+	for _, dir := range adapters {
+		for _, s := range found[dir] {
+			for _, imported := range s.imports() {
+				in, ours := local(imported)
+				if !ours || in == dir {
+					continue
+				}
+				if in == "internal/engine" || slices.Contains(adapters, in) {
+					t.Errorf("adapter %s imports %s", s.name, in)
+				}
+			}
+		}
+	}
+	for dir, files := range found {
+		// bench measures the parts that app would wire.
+		if dir == "internal/app" || dir == "internal/bench" || suites[dir] {
+			continue
+		}
+		for _, s := range files {
+			for _, imported := range s.imports() {
+				if in, ours := local(imported); ours && slices.Contains(adapters, in) {
+					t.Errorf("%s imports the adapter %s: only app may", s.name, in)
+				}
+			}
+		}
+	}
+}
+
+// TestHZ1_BoxdLinksNothingOfTheServer follows every import that ends up in the
+// program of the box, test and generator files aside.
+func TestHZ1_BoxdLinksNothingOfTheServer(t *testing.T) {
+	found := packages(t)
+	const ours = ". cmd/boxd internal/boxd internal/boxd/..."
+	const third = "github.com/hashicorp/yamux golang.org/x/sys/unix"
+	for dir, files := range found {
+		if !allowed("cmd/boxd internal/boxd internal/boxd/...", dir) {
+			continue
+		}
+		for _, s := range files {
+			if strings.Contains(strings.Join(s.text[:min(10, len(s.text))], "\n"), "//go:build ignore") {
+				continue
+			}
+			for _, imported := range s.imports() {
+				switch in, isOurs := local(imported); {
+				case isOurs && (!allowed(ours, in) || in == "internal/boxd/image" && dir != in):
+					t.Errorf("%s imports %s", s.name, in)
+				case !isOurs && !std(imported) && !allowed(third, imported):
+					t.Errorf("%s imports %s", s.name, imported)
+				case imported == "os/exec" || imported == "net/http" || imported == "reflect" && dir == "cmd/boxd":
+					t.Errorf("%s imports %s: boxd forks through its own thread and speaks its own protocol", s.name, imported)
+				}
+			}
+		}
+	}
+}
+
+// TestHZ1_BoxdDependencies asks the toolchain for what is really linked.
+func TestHZ1_BoxdDependencies(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./cmd/boxd")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	const want = "github.com/hashicorp/yamux golang.org/x/sys/..."
+	n := 0
+	for _, p := range strings.Fields(string(out)) {
+		n++
+		if in, ok := local(p); ok && allowed(". cmd/boxd internal/boxd internal/boxd/...", in) && in != "internal/boxd/image" {
+			continue
+		}
+		if !allowed(want, p) {
+			t.Errorf("boxd links %s", p)
+		}
+	}
+	if n < 3 {
+		t.Errorf("go list named %d packages: %s", n, out)
+	}
+}
+
+func TestTestsImportKnownModules(t *testing.T) {
+	for _, s := range sources(t) {
+		if !s.test && !s.suite() {
+			continue
+		}
+		list := strings.Join(testModules, " ") + " " + layers[s.pkg].third
+		for _, imported := range s.imports() {
+			if _, ours := local(imported); !ours && !std(imported) && !allowed(list, imported) {
+				t.Errorf("%s imports %s", s.name, imported)
+			}
+		}
+	}
+}
+
+// TestImportDepth holds the longest chain of imports within the module. The
+// vocabulary lies at the bottom of every chain and does not count.
+func TestImportDepth(t *testing.T) {
+	const most = 6
+	found := packages(t)
+	chains := map[string][]string{}
+	var longest func(dir string) []string
+	longest = func(dir string) []string {
+		if c, ok := chains[dir]; ok {
+			return c
+		}
+		var best []string
+		for _, s := range found[dir] {
+			for _, imported := range s.imports() {
+				if in, ours := local(imported); ours && in != "." {
+					if c := longest(in); len(c) > len(best) {
+						best = c
+					}
+				}
+			}
+		}
+		chains[dir] = append([]string{dir}, best...)
+		return chains[dir]
+	}
+	for dir := range found {
+		if c := longest(dir); len(c)-1 > most {
+			t.Errorf("%d imports deep, %d allowed: %s", len(c)-1, most, strings.Join(c, " → "))
+		}
+	}
+}

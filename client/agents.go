@@ -1,0 +1,58 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func agentPath(name holdfast.AgentName, rest string) string {
+	return "/v1/agents/" + url.PathEscape(string(name)) + rest
+}
+
+// DeployAgent uploads a tar of an agent's folder as its next version.
+func (c *Client) DeployAgent(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Agent, error) {
+	var out struct {
+		Agent holdfast.Agent `json:"agent"`
+	}
+	err := c.do(ctx, call{
+		method: http.MethodPost, path: "/v1/agents", query: url.Values{"name": {string(name)}}, body: tar,
+		head: map[string]string{"Content-Type": "application/x-tar"},
+	}, &out)
+	return out.Agent, err
+}
+
+// Agent is one agent; not_found for an unknown one.
+func (c *Client) Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error) {
+	var out struct {
+		Agent holdfast.Agent `json:"agent"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: agentPath(name, "")}, &out)
+	return out.Agent, err
+}
+
+// Agents lists the agents.
+func (c *Client) Agents(ctx context.Context) ([]holdfast.Agent, error) {
+	var out struct {
+		Agents []holdfast.Agent `json:"agents"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/agents"}, &out)
+	return out.Agents, err
+}
+
+// AgentVersions lists an agent's versions.
+func (c *Client) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error) {
+	var out struct {
+		Versions []holdfast.AgentVersion `json:"versions"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: agentPath(name, "/versions")}, &out)
+	return out.Versions, err
+}
+
+// DeleteAgent deletes an agent; sessions keep the version they have.
+func (c *Client) DeleteAgent(ctx context.Context, name holdfast.AgentName) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: agentPath(name, "")}, nil)
+}

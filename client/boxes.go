@@ -1,0 +1,40 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type containersAnswer struct {
+	Containers []holdfast.Container `json:"containers"`
+}
+
+// Containers lists the managed boxes.
+func (c *Client) Containers(ctx context.Context) ([]holdfast.Container, error) {
+	var out containersAnswer
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/containers"}, &out)
+	return out.Containers, err
+}
+
+// StopContainers stops boxes and returns what was stopped.
+func (c *Client) StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
+	var out containersAnswer
+	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/stop", body: req}, &out)
+	return out.Containers, err
+}
+
+// Health is the state of the server; it needs no token.
+func (c *Client) Health(ctx context.Context) (holdfast.Health, error) {
+	var out holdfast.Health
+	err := c.do(ctx, call{method: http.MethodGet, path: "/healthz"}, &out)
+	return out, err
+}
+
+// Ready is Health of a server that takes work; unavailable otherwise.
+func (c *Client) Ready(ctx context.Context) (holdfast.Health, error) {
+	var out holdfast.Health
+	err := c.do(ctx, call{method: http.MethodGet, path: "/readyz"}, &out)
+	return out, err
+}

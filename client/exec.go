@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Exec runs a command in the session's box and collects its output. A command
+// that fails is a result, not an error.
+func (c *Client) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest) (holdfast.ExecResult, error) {
+	var out holdfast.ExecResult
+	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/exec"), body: req}, &out)
+	return out, err
+}
+
+// ExecStream runs a command and copies its output as it comes. The command is
+// killed when ctx ends or the connection breaks, which is unavailable.
+func (c *Client) ExecStream(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error) {
+	r := call{
+		method: http.MethodPost, path: sessionPath(id, "/exec"), body: req,
+		head: map[string]string{"Accept": "text/event-stream"},
+	}
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return holdfast.ExecResult{}, err
+	}
+	defer resp.Body.Close()
+	frames := newFrames(resp.Body)
+	for {
+		fr, err := frames.next()
+		if err != nil {
+			return holdfast.ExecResult{}, broken(ctx, r, err)
+		}
+		res, last, err := execFrame(fr, stdout, stderr)
+		if err != nil || last {
+			return res, err
+		}
+	}
+}
+
+func execFrame(fr frame, stdout, stderr io.Writer) (res holdfast.ExecResult, last bool, err error) {
+	to := stdout
+	switch fr.event {
+	case "stderr":
+		to = stderr
+	case "stdout":
+	case "exit":
+		if err := json.Unmarshal(fr.data, &res); err != nil {
+			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "the result does not decode: %w", err)
+		}
+		return res, true, nil
+	case "error":
+		var p holdfast.Problem
+		if err := json.Unmarshal(fr.data, &p); err != nil {
+			return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "the error does not decode: %w", err)
+		}
+		return res, true, fromProblem(p)
+	default:
+		return res, false, nil
+	}
+	var chunk struct {
+		Data []byte `json:"data"`
+	}
+	if err := json.Unmarshal(fr.data, &chunk); err != nil {
+		return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "output does not decode: %w", err)
+	}
+	if _, err := to.Write(chunk.Data); err != nil {
+		return res, true, holdfast.Errorf(holdfast.KindInternal, "client", "output cannot be written: %w", err)
+	}
+	return res, false, nil
+}

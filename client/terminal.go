@@ -1,0 +1,111 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Terminal runs a login shell on a terminal in the session's box and returns its
+// exit code. It reads in until the shell ends; a read that blocks then outlasts
+// the call. Sizes come over resize, which may be nil.
+func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error) {
+	conn, err := c.dialTerminal(ctx, id, size)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.CloseNow() }() // harmless after a proper close
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { resizes(ctx, conn, resize) })
+	defer wg.Wait()
+	defer cancel()
+	go keys(ctx, conn, in)
+	for {
+		typ, data, err := conn.Read(ctx)
+		if err != nil {
+			return 0, broken(ctx, call{method: http.MethodGet, path: sessionPath(id, "/terminal")}, err)
+		}
+		if typ == websocket.MessageBinary {
+			if _, err := out.Write(data); err != nil {
+				return 0, holdfast.Errorf(holdfast.KindInternal, "client", "output cannot be written: %w", err)
+			}
+			continue
+		}
+		var m struct {
+			Exit  *int              `json:"exit"`
+			Error *holdfast.Problem `json:"error"`
+		}
+		switch err := json.Unmarshal(data, &m); {
+		case err != nil:
+			return 0, holdfast.Errorf(holdfast.KindInternal, "client", "the terminal sent %s", holdfast.Quote(string(data)))
+		case m.Error != nil:
+			return 0, fromProblem(*m.Error)
+		case m.Exit != nil:
+			_ = conn.Close(websocket.StatusNormalClosure, "") // the server is done as well
+			return *m.Exit, nil
+		}
+	}
+}
+
+func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize) (*websocket.Conn, error) {
+	q := url.Values{}
+	setInt(q, "rows", int64(size.Rows))
+	setInt(q, "cols", int64(size.Cols))
+	h := http.Header{}
+	c.authorize(h)
+	target := "ws" + strings.TrimPrefix(c.base, "http") + sessionPath(id, "/terminal")
+	if len(q) > 0 {
+		target += "?" + q.Encode()
+	}
+	conn, resp, err := websocket.Dial(ctx, target, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
+	if err != nil {
+		if resp != nil && resp.StatusCode >= 400 {
+			return nil, problemOf(resp)
+		}
+		return nil, unreachable(ctx, c.base, err)
+	}
+	conn.SetReadLimit(4 << 20)
+	return conn, nil
+}
+
+// keys sends what is typed. The end of the input is ^D for the shell.
+func keys(ctx context.Context, conn *websocket.Conn, in io.Reader) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 && conn.Write(ctx, websocket.MessageBinary, bytes.Clone(buf[:n])) != nil {
+			return
+		}
+		if err != nil {
+			_ = conn.Write(ctx, websocket.MessageBinary, []byte{4}) // the connection may be gone
+			return
+		}
+	}
+}
+
+func resizes(ctx context.Context, conn *websocket.Conn, resize <-chan holdfast.TermSize) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case size, ok := <-resize:
+			if !ok {
+				return
+			}
+			data, err := json.Marshal(map[string]holdfast.TermSize{"resize": size})
+			if err != nil || conn.Write(ctx, websocket.MessageText, data) != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package main
+
+import "github.com/holdfast-run/holdfast"
+
+func run() error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "boxd", "boxes need Linux").
+		WithHint("run holdfast on Linux, or in a Linux virtual machine")
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/agents"
+)
+
+type agentCmd struct {
+	Deploy agentDeployCmd `cmd:"" help:"Deploy a folder as the agent's next version."`
+	List   agentListCmd   `cmd:"" aliases:"ls" help:"List the agents."`
+	Show   agentShowCmd   `cmd:"" help:"Show an agent and its versions."`
+	Delete agentDeleteCmd `cmd:"" aliases:"rm" help:"Delete an agent; sessions keep the version they have."`
+}
+
+type agentDeployCmd struct {
+	Dir  string `arg:"" help:"The folder; it holds CLAUDE.md or AGENTS.md."`
+	Name string `required:"" short:"n" placeholder:"NAME" help:"The agent's name."`
+}
+
+// Help is shown below the one-line description.
+func (*agentDeployCmd) Help() string {
+	return "Example:\n  holdfast agent deploy ./reviewer --name reviewer"
+}
+
+// Run packs the folder and uploads it.
+func (a *agentDeployCmd) Run(e *env) (err error) {
+	name, err := holdfast.ParseAgentName(a.Name)
+	if err != nil {
+		return err
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	tar := agents.PackDir(a.Dir)
+	defer func() { err = errors.Join(err, tar.Close()) }()
+	packed := &packing{r: tar}
+	agent, err := c.DeployAgent(e.ctx, name, packed)
+	if packed.err != nil {
+		return packed.err // why the upload broke off
+	}
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"agent": agent}, "%s version %d (%s)", agent.Name, agent.Version, short(string(agent.VersionID)))
+}
+
+// packing remembers why packing failed: the upload only says that it broke off.
+type packing struct {
+	r   interface{ Read([]byte) (int, error) }
+	err error
+}
+
+func (p *packing) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	var e *holdfast.Error
+	if errors.As(err, &e) {
+		p.err = e
+	}
+	return n, err
+}
+
+type agentListCmd struct{}
+
+// Run lists the agents.
+func (*agentListCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	list, err := c.Agents(e.ctx)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"agents": list})
+	}
+	var rows [][]string
+	for _, a := range list {
+		rows = append(rows, []string{string(a.Name), strconv.FormatInt(a.Version, 10), a.Runtime, short(string(a.VersionID)), when(a.UpdatedAt)})
+	}
+	return e.table([]string{"NAME", "VERSION", "RUNTIME", "CONTENT", "UPDATED"}, rows)
+}
+
+type agentShowCmd struct {
+	Name string `arg:"" help:"The agent's name."`
+}
+
+// Run shows an agent's versions and the files of the newest.
+func (a *agentShowCmd) Run(e *env) error {
+	name, err := holdfast.ParseAgentName(a.Name)
+	if err != nil {
+		return err
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	agent, err := c.Agent(e.ctx, name)
+	if err != nil {
+		return err
+	}
+	versions, err := c.AgentVersions(e.ctx, name)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"agent": agent, "versions": versions})
+	}
+	fmt.Fprintf(e.stdout, "%s, runtime %s\n\n", line(string(agent.Name)), line(agent.Runtime))
+	var rows [][]string
+	var newest holdfast.AgentVersion
+	for _, v := range versions {
+		rows = append(rows, []string{strconv.FormatInt(v.Number, 10), string(v.ID), count(len(v.Files), "file", "files"), when(v.CreatedAt)})
+		if v.Number > newest.Number {
+			newest = v
+		}
+	}
+	if err := e.table([]string{"VERSION", "CONTENT", "FILES", "DEPLOYED"}, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(e.stdout)
+	rows = nil
+	for _, f := range newest.Files {
+		rows = append(rows, []string{fmt.Sprintf("%04o", f.Mode), strconv.FormatInt(f.Size, 10), f.Path})
+	}
+	return e.table([]string{"MODE", "SIZE", "FILE"}, rows)
+}
+
+type agentDeleteCmd struct {
+	Name string `arg:"" help:"The agent's name."`
+}
+
+// Run deletes an agent.
+func (a *agentDeleteCmd) Run(e *env) error {
+	name, err := holdfast.ParseAgentName(a.Name)
+	if err != nil {
+		return err
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	if err := c.DeleteAgent(e.ctx, name); err != nil {
+		return err
+	}
+	return e.say(map[string]any{"deleted": name}, "deleted %s", name)
+}
+
+// short is a hash for people.
+func short(id string) string {
+	if len(id) > 19 {
+		return id[:19]
+	}
+	return id
+}

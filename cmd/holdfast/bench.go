@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"time"
+
+	"github.com/holdfast-run/holdfast/internal/bench"
+)
+
+type benchCmd struct {
+	Runs int    `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
+	Dir  string `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
+	Raw  string `placeholder:"FILE" help:"Write every sample as JSON."`
+}
+
+// Help is shown below the one-line description.
+func (*benchCmd) Help() string {
+	return `Starts servers of its own and measures them, and the store and the boxes below, against the promised limits. One run takes about a minute and a half. Ends with 1 if a limit does not hold.`
+}
+
+// Run measures and reports.
+func (b *benchCmd) Run(e *env) error {
+	s, err := newSubject(b.Dir)
+	if err != nil {
+		return err
+	}
+	rep, err := bench.Measure(e.ctx, bench.Config{
+		Binary: s.binary, Env: s.env, Dir: s.dir, Runs: b.Runs, Version: programVersion(),
+		Progress: e.stderr, Clock: time.Now,
+	})
+	s.remove(e, err != nil)
+	if err != nil {
+		return err
+	}
+	if b.Raw != "" {
+		raw, err := json.Marshal(rep)
+		if err == nil {
+			err = os.WriteFile(b.Raw, raw, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if e.json {
+		err = e.print(rep)
+	} else {
+		rep.Print(e.stdout)
+	}
+	if err == nil && !rep.OK() {
+		err = &exitError{1}
+	}
+	return err
+}

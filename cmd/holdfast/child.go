@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// subject is what demo, bench and torture need to run servers of their own: this
+// program, an environment without our own settings, and an empty directory.
+type subject struct {
+	binary string
+	env    []string
+	dir    string
+}
+
+// newSubject makes a temporary directory, below dir or the system's.
+func newSubject(dir string) (*subject, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{binary: self}
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "HOLDFAST_") {
+			s.env = append(s.env, kv)
+		}
+	}
+	if s.dir, err = os.MkdirTemp(dir, "holdfast-"); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "%w", err).
+			WithHint("choose another place with --dir DIR")
+	}
+	return s, nil
+}
+
+// remove deletes the directory; it is kept when something in it is of interest.
+func (s *subject) remove(e *env, keep bool) {
+	if keep {
+		e.note("kept for a look: %s", s.dir)
+		return
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		e.note("not removed: %v", err)
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+type containersCmd struct {
+	List containersListCmd `cmd:"" aliases:"ls" help:"List the managed boxes."`
+	Stop containersStopCmd `cmd:"" help:"Stop boxes; their files stay, a session starts its box again when it needs it."`
+}
+
+type containersListCmd struct{}
+
+// Run lists the boxes.
+func (*containersListCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	list, err := c.Containers(e.ctx)
+	if err != nil {
+		return err
+	}
+	return e.showBoxes(list)
+}
+
+func (e *env) showBoxes(list []holdfast.Container) error {
+	if e.json {
+		return e.print(map[string]any{"containers": list})
+	}
+	var rows [][]string
+	for _, b := range list {
+		pid := "-"
+		if b.PID > 0 {
+			pid = strconv.Itoa(b.PID)
+		}
+		rows = append(rows, []string{string(b.ID), b.Driver, string(b.State), pid, strconv.Itoa(b.Calls), strconv.Itoa(b.Queued), when(b.StartedAt), when(b.LastUsed)})
+	}
+	return e.table([]string{"ID", "DRIVER", "STATE", "PID", "CALLS", "QUEUED", "STARTED", "LAST USED"}, rows)
+}
+
+type containersStopCmd struct {
+	Names []string `arg:"" optional:"" help:"Box ids, session ids, or beginnings of them."`
+	All   bool     `help:"Stop every box."`
+}
+
+// Run stops boxes and lists what was stopped.
+func (s *containersStopCmd) Run(e *env) error {
+	if s.All == (len(s.Names) > 0) {
+		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "give either names or --all").
+			WithHint("holdfast containers list shows the names")
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	req := holdfast.StopContainers{All: s.All}
+	if req.IDs, err = e.boxIDs(c, s.Names); err != nil {
+		return err
+	}
+	stopped, err := c.StopContainers(e.ctx, req)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"containers": stopped})
+	}
+	return e.say(nil, "stopped %s", count(len(stopped), "box", "boxes"))
+}
+
+// boxIDs turns names and beginnings of them into box ids.
+func (e *env) boxIDs(c *client.Client, names []string) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	boxes, err := c.Containers(e.ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range names {
+		var found []string
+		for _, b := range boxes {
+			match := strings.HasPrefix(string(b.ID), name) || strings.HasPrefix(string(b.Session), name)
+			if match && !slices.Contains(found, string(b.ID)) {
+				found = append(found, string(b.ID))
+			}
+		}
+		switch len(found) {
+		case 0:
+			return nil, holdfast.Errorf(holdfast.KindNotFound, "containers stop", "no box is named %s", holdfast.Quote(name)).
+				WithHint("holdfast containers list shows the names")
+		case 1:
+			out = append(out, found[0])
+		default:
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "containers stop", "%s is the beginning of several names", holdfast.Quote(name)).
+				WithHint("give more of the name")
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/config"
+)
+
+type doctorCmd struct {
+	Config string `placeholder:"FILE" help:"The server's settings, as for serve."`
+	Driver string `placeholder:"NAME" help:"Ask for another driver than the configured one."`
+}
+
+// Help is shown below the one-line description.
+func (*doctorCmd) Help() string {
+	return `Tries out what this machine can do, and says what is missing and how to get it. Ends with 1 if the configured driver cannot run boxes.`
+}
+
+// Run measures and reports.
+func (d *doctorCmd) Run(e *env) error {
+	flags := map[string]string{}
+	if d.Driver != "" {
+		flags["driver"] = d.Driver
+	}
+	cfg, err := config.Load(config.Source{File: d.Config, Getenv: e.getenv, Flags: flags})
+	if err != nil {
+		return err
+	}
+	found, err := app.Diagnose(e.ctx, cfg, os.Environ())
+	if err != nil {
+		return err
+	}
+	if e.json {
+		err = e.print(found)
+	} else {
+		err = d.show(e, found)
+	}
+	if err == nil && !found.OK {
+		err = &exitError{1}
+	}
+	return err
+}
+
+func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
+	for _, p := range found.Probes {
+		state := e.style(green) + "usable" + e.style(reset)
+		if !p.Usable {
+			state = e.style(red) + "not usable" + e.style(reset)
+		}
+		role := ""
+		if p.Driver == found.Driver {
+			role = ", the driver of untrusted sessions"
+		}
+		fmt.Fprintf(e.stdout, "driver %s: %s%s\n", p.Driver, state, role)
+		if p.Reason != "" {
+			fmt.Fprintf(e.stdout, "  %s\n", line(p.Reason))
+		}
+		if p.Hint != "" {
+			fmt.Fprintf(e.stdout, "  hint: %s\n", line(p.Hint))
+		}
+		for _, c := range p.Capabilities {
+			mark := e.style(green) + "ok" + e.style(reset) + "     "
+			switch {
+			case !c.OK && c.Required:
+				mark = e.style(red) + "MISSING" + e.style(reset)
+			case !c.OK:
+				mark = e.style(dim) + "missing" + e.style(reset)
+			}
+			fmt.Fprintf(e.stdout, "  %s %-20s %s\n", mark, c.Name, line(c.Detail))
+		}
+	}
+	fmt.Fprintf(e.stdout, "data directory %s\n", found.Data)
+	for _, s := range found.Sizes {
+		fmt.Fprintf(e.stdout, "  %-20s %s\n", s.Name, bytesFor(s.Bytes))
+	}
+	if len(found.Sizes) == 0 {
+		fmt.Fprintln(e.stdout, "  nothing there yet")
+	}
+	return nil
+}
+
+// bytesFor renders a size for people.
+func bytesFor(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, u := float64(n), 0
+	for v >= 1024 && u < len(units)-1 {
+		v, u = v/1024, u+1
+	}
+	if u == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[u])
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
+)
+
+// errPipe is what a write to a closed pipe returns.
+const errPipe = syscall.EPIPE
+
+// env is what a command has to work with.
+type env struct {
+	ctx            context.Context
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	json           bool
+	color          bool
+	url            string
+}
+
+// client is a client of the server that the environment names. A token that is
+// missing is the server's to complain about: it may not run at all.
+func (e *env) client() (*client.Client, error) {
+	server := e.url
+	if server == "" {
+		server = e.getenv("HOLDFAST_URL")
+	}
+	token, err := e.token(server)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Config{URL: server, Token: token})
+}
+
+// token is HOLDFAST_TOKEN, else the owner's token in the data directory. That one
+// goes to another machine only if somebody named the directory.
+func (e *env) token(server string) (string, error) {
+	if token := e.getenv("HOLDFAST_TOKEN"); token != "" {
+		return token, nil
+	}
+	if !onLoopback(server) && e.getenv("HOLDFAST_HOME") == "" {
+		return "", nil
+	}
+	dir, err := config.DataDir(e.getenv)
+	if err != nil {
+		return "", err
+	}
+	token, err := lifecycle.ReadToken(filepath.Join(dir, "token"))
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return "", nil
+	}
+	return token, err
+}
+
+// onLoopback reports whether a server's URL stays on this machine.
+func onLoopback(server string) bool {
+	u, err := url.Parse(server)
+	if server == "" || err != nil {
+		return true // the default, or the client's to refuse
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// newKey is an idempotency key, so that a message is sent once even if the
+// connection breaks.
+func newKey() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) }
+
+// resolve turns an id or a unique prefix of one into the session's id.
+func (e *env) resolve(c *client.Client, id string) (holdfast.SessionID, error) {
+	if full, err := holdfast.ParseSessionID(id); err == nil {
+		return full, nil
+	}
+	prefix := strings.ToLower(id)
+	if prefix == "" || len(prefix) > 36 || strings.Trim(prefix, "0123456789abcdef-") != "" {
+		return "", holdfast.Errorf(holdfast.KindInvalid, "session", "%s is no session id and no beginning of one", holdfast.Quote(id)).
+			WithHint("holdfast session list shows the ids")
+	}
+	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{IDPrefix: prefix, Limit: 2})
+	if err != nil {
+		return "", err
+	}
+	switch len(page.Sessions) {
+	case 0:
+		return "", holdfast.Errorf(holdfast.KindNotFound, "session", "no session's id begins with %s", holdfast.Quote(id)).
+			WithHint("holdfast session list shows the ids")
+	case 1:
+		return page.Sessions[0].ID, nil
+	}
+	return "", holdfast.Errorf(holdfast.KindInvalid, "session", "%s is the beginning of several ids, such as %s and %s",
+		holdfast.Quote(id), page.Sessions[0].ID, page.Sessions[1].ID).WithHint("give more of the id")
+}
+
+// onSession is the beginning of most commands: a client and a resolved id.
+func (e *env) onSession(id string) (*client.Client, holdfast.SessionID, error) {
+	c, err := e.client()
+	if err != nil {
+		return nil, "", err
+	}
+	full, err := e.resolve(c, id)
+	return c, full, err
+}
+
+// print writes one JSON document on a line.
+func (e *env) print(v any, to ...io.Writer) error {
+	w := e.stdout
+	if len(to) > 0 {
+		w = to[0]
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// say writes a line for people on stdout, or doc with --json.
+func (e *env) say(doc any, format string, args ...any) error {
+	if e.json {
+		return e.print(doc)
+	}
+	_, err := fmt.Fprintf(e.stdout, format+"\n", args...)
+	return err
+}
+
+// note writes a line on stderr that is no result.
+func (e *env) note(format string, args ...any) {
+	fmt.Fprintf(e.stderr, "%s%s%s\n", e.style(dim), line(fmt.Sprintf(format, args...)), e.style(reset))
+}
+
+// table writes rows in columns; the cells are made safe for a terminal.
+func (e *env) table(head []string, rows [][]string) error {
+	w := tabwriter.NewWriter(e.stdout, 2, 4, 2, ' ', 0)
+	for _, row := range append([][]string{head}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = line(cell)
+		}
+		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// The styles, empty without colour.
+const (
+	dim   = "\x1b[2m"
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
+	bold  = "\x1b[1m"
+	reset = "\x1b[0m"
+)
+
+func (e *env) style(s string) string {
+	if e.color && isTerminal(e.stderr) {
+		return s
+	}
+	return ""
+}
+
+// isTerminal reports whether a stream is somebody's screen.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// when renders a time for a table.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type sessionEventsCmd struct {
+	ID     string   `arg:"" help:"The session, or the beginning of its id."`
+	After  int64    `placeholder:"N" help:"Only events after this number."`
+	Follow bool     `short:"f" help:"Go on as events happen, until the session ends."`
+	Type   []string `placeholder:"TYPE" help:"Only these types."`
+}
+
+// Run prints the log.
+func (s *sessionEventsCmd) Run(e *env) error {
+	if s.After < 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "session events", "--after %d is negative", s.After)
+	}
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	want := map[holdfast.EventType]bool{}
+	for _, t := range s.Type {
+		want[holdfast.EventType(t)] = true
+	}
+	seq := c.AllEvents(e.ctx, id, s.After)
+	if s.Follow {
+		seq = c.Follow(e.ctx, id, s.After)
+	}
+	for ev, err := range seq {
+		if err != nil {
+			if s.Follow && e.ctx.Err() != nil {
+				return nil // Ctrl-C is how following ends
+			}
+			return err
+		}
+		if len(want) == 0 || want[ev.Type] {
+			if err := e.event(ev); err != nil {
+				return err
+			}
+		}
+		if s.Follow && ev.Type == holdfast.EventSessionEnded {
+			return nil
+		}
+	}
+	return nil
+}
+
+// event prints one event on a line.
+func (e *env) event(ev holdfast.Event) error {
+	if e.json {
+		return e.print(ev)
+	}
+	seq := "-"
+	if ev.Seq > 0 {
+		seq = fmt.Sprint(ev.Seq)
+	}
+	_, err := fmt.Fprintf(e.stdout, "%6s  %s  %-18s %s\n", seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, cut(line(compact(ev.Data)), 160))
+	return err
+}
+
+// compact renders JSON on one line.
+func compact(data json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, data) != nil {
+		return string(data)
+	}
+	return b.String()
+}
+
+type sessionTranscriptCmd struct {
+	ID string `arg:"" help:"The session, or the beginning of its id."`
+}
+
+// Run prints the conversation.
+func (s *sessionTranscriptCmd) Run(e *env) error {
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	all := []holdfast.TranscriptEntry{}
+	for after := int64(0); ; {
+		entries, next, err := c.Transcript(e.ctx, id, after, 0)
+		if err != nil {
+			return err
+		}
+		all = append(all, entries...)
+		if after = next; next == 0 {
+			break
+		}
+	}
+	if e.json {
+		return e.print(map[string]any{"entries": all})
+	}
+	for _, t := range all {
+		if err := e.entry(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry prints one entry: messages whole, tools on a line.
+func (e *env) entry(t holdfast.TranscriptEntry) error {
+	var st stripper
+	var err error
+	switch t.Role {
+	case holdfast.RoleUser, holdfast.RoleAssistant:
+		if t.Text == "" {
+			return nil // an answer that only asked for tools
+		}
+		_, err = fmt.Fprintf(e.stdout, "%s:\n%s\n\n", t.Role, indent(st.clean(t.Text)))
+	case holdfast.RoleTool:
+		_, err = fmt.Fprintf(e.stdout, "tool: %s %s\n", line(t.Tool), cut(line(compact(t.Input)), 160))
+	case holdfast.RoleResult:
+		_, err = fmt.Fprintf(e.stdout, "  %s: %s\n\n", line(t.Outcome), cut(line(t.Text), 160))
+	case holdfast.RoleNotice:
+		_, err = fmt.Fprintf(e.stdout, "(turn %s: %s)\n\n", line(t.Outcome), line(t.Text))
+	}
+	return err
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n  ")
+}

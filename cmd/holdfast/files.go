@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type filesCmd struct {
+	Ls  filesLsCmd  `cmd:"" help:"List a directory."`
+	Cat filesCatCmd `cmd:"" help:"Print a file."`
+	Put filesPutCmd `cmd:"" help:"Write a file from stdin or a local file."`
+	Rm  filesRmCmd  `cmd:"" help:"Remove a file or directory."`
+}
+
+type filesLsCmd struct {
+	ID   string `arg:"" help:"The session, or the beginning of its id."`
+	Path string `arg:"" optional:"" help:"The directory, relative to the workspace."`
+}
+
+// Run lists a directory.
+func (f *filesLsCmd) Run(e *env) error {
+	c, id, err := e.onSession(f.ID)
+	if err != nil {
+		return err
+	}
+	list, err := c.ListFiles(e.ctx, id, f.Path)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(list)
+	}
+	rows := [][]string{}
+	for _, one := range list.Entries {
+		name := one.Path
+		switch one.Type {
+		case "dir":
+			name += "/"
+		case "symlink":
+			name += " -> " + one.Target
+		}
+		rows = append(rows, []string{fs.FileMode(one.Mode & 0o777).String(), strconv.FormatInt(one.Size, 10), when(one.ModTime), name})
+	}
+	if err := e.table([]string{"MODE", "SIZE", "MODIFIED", "NAME"}, rows); err != nil {
+		return err
+	}
+	if list.Truncated {
+		e.note("the list is cut: there are more entries")
+	}
+	return nil
+}
+
+type filesCatCmd struct {
+	ID   string `arg:"" help:"The session, or the beginning of its id."`
+	Path string `arg:"" help:"The file, relative to the workspace."`
+}
+
+// Run prints a file.
+func (f *filesCatCmd) Run(e *env) error {
+	c, id, err := e.onSession(f.ID)
+	if err != nil {
+		return err
+	}
+	r, err := c.ReadFile(e.ctx, id, f.Path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if e.json {
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the file ended early: %w", err)
+		}
+		return e.print(map[string]any{"path": f.Path, "data": data})
+	}
+	if _, err := io.Copy(safeOutput(e.stdout), r); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the file ended early: %w", err)
+	}
+	return nil
+}
+
+type filesPutCmd struct {
+	ID   string `arg:"" help:"The session, or the beginning of its id."`
+	Path string `arg:"" help:"The file, relative to the workspace; directories are made."`
+	From string `arg:"" optional:"" default:"-" help:"The local file; - is stdin."`
+	Mode string `placeholder:"MODE" help:"Permission bits of a new file, octal; the local file's, else 0644."`
+}
+
+// Help is shown below the one-line description.
+func (*filesPutCmd) Help() string {
+	return "Examples:\n  holdfast files put 01a1 data/input.csv ./input.csv\n  echo hello | holdfast files put 01a1 hello.txt"
+}
+
+// Run writes a file.
+func (f *filesPutCmd) Run(e *env) error {
+	var mode uint64
+	var err error
+	if f.Mode != "" {
+		if mode, err = strconv.ParseUint(f.Mode, 8, 32); err != nil || mode > 0o777 {
+			return holdfast.Errorf(holdfast.KindInvalid, "files put", "mode %s is not permission bits", holdfast.Quote(f.Mode)).
+				WithHint("use three octal digits such as 0644 or 0755")
+		}
+	}
+	from := e.stdin
+	if f.From != "-" {
+		local, err := os.Open(f.From)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindInvalid, "files put", "%w", err)
+		}
+		defer local.Close()
+		info, err := local.Stat()
+		if err != nil || !info.Mode().IsRegular() {
+			return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is not a regular file", holdfast.Quote(f.From))
+		}
+		if f.Mode == "" && info.Mode().Perm()&0o111 != 0 {
+			mode = 0o755
+		}
+		from = local
+	}
+	c, id, err := e.onSession(f.ID)
+	if err != nil {
+		return err
+	}
+	info, err := c.WriteFile(e.ctx, id, f.Path, from, uint32(mode))
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"file": info}, "wrote %s", count(int(info.Size), "byte", "bytes"))
+}
+
+type filesRmCmd struct {
+	ID        string `arg:"" help:"The session, or the beginning of its id."`
+	Path      string `arg:"" help:"The file, relative to the workspace."`
+	Recursive bool   `short:"r" help:"Remove a directory with all that is in it."`
+}
+
+// Run removes a file.
+func (f *filesRmCmd) Run(e *env) error {
+	c, id, err := e.onSession(f.ID)
+	if err != nil {
+		return err
+	}
+	if err := c.RemoveFile(e.ctx, id, f.Path, f.Recursive); err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"removed": f.Path})
+	}
+	_, err = fmt.Fprintf(e.stdout, "removed %s\n", line(f.Path))
+	return err
+}

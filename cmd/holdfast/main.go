@@ -1,0 +1,175 @@
+// Command holdfast is the whole of Holdfast in one program: the server and the
+// commands that talk to it.
+//
+// Each command is a type in a file of its own with a Run method; cli lists them.
+// Nothing imports this package; it reads the environment, and is the only one
+// that does. Invariant: a command that fails prints one line that says what
+// failed, a hint where there is one, and ends with the exit code of the kind.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
+)
+
+func main() {
+	ctx, stop := lifecycle.Signals(context.Background())
+	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// cli is the command line: global flags and the commands, in the order of the
+// help.
+type cli struct {
+	JSON bool   `help:"Print JSON." short:"j"`
+	URL  string `name:"url" placeholder:"URL" help:"The server; HOLDFAST_URL, else http://127.0.0.1:4100."`
+
+	Serve serveCmd `cmd:"" group:"server" help:"Run the server."`
+
+	Agent   agentCmd   `cmd:"" group:"work" help:"Deploy and list agents."`
+	Session sessionCmd `cmd:"" group:"work" help:"Create, list, pause, resume and end sessions."`
+	Send    sendCmd    `cmd:"" group:"work" help:"Send a message and show the turn."`
+
+	Exec       execCmd       `cmd:"" group:"box" help:"Run a command in a session's box."`
+	Files      filesCmd      `cmd:"" group:"box" help:"List, read, write and remove a session's files."`
+	Terminal   terminalCmd   `cmd:"" group:"box" help:"Open a terminal in a session's box."`
+	Containers containersCmd `cmd:"" group:"box" aliases:"box" help:"List and stop the managed boxes."`
+
+	Demo    demoCmd    `cmd:"" group:"try" help:"See a session survive, in a minute, offline."`
+	Doctor  doctorCmd  `cmd:"" group:"try" help:"Say what works on this machine and what is missing."`
+	Bench   benchCmd   `cmd:"" group:"try" help:"Measure against the promised limits."`
+	Torture tortureCmd `cmd:"" group:"try" help:"Kill servers and boxes under load and check that nothing is lost."`
+
+	Version versionCmd `cmd:"" group:"server" help:"Print the version."`
+}
+
+// exited carries the exit code out of kong, which wants to end the process.
+type exited struct{ code int }
+
+// run is the program: it returns the exit code.
+func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	defer func() {
+		if v := recover(); v != nil {
+			e, ok := v.(exited)
+			if !ok {
+				panic(v)
+			}
+			code = e.code
+		}
+	}()
+	var c cli
+	parser, err := newParser(&c, stdout, stderr)
+	if err != nil {
+		fmt.Fprintln(stderr, "holdfast:", err)
+		return 1
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	k, err := parser.Parse(args)
+	if err != nil {
+		return usage(stderr, err)
+	}
+	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, json: c.JSON, url: c.URL}
+	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	return report(e, k.Run(e))
+}
+
+func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name("holdfast"),
+		kong.Description("Holdfast keeps AI-agent sessions alive: no message, no file and no tool result is lost when a box, the server or the machine dies."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { panic(exited{code}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "server", Title: "Server"},
+			{Key: "try", Title: "Try it, measure it, try to break it"},
+			{Key: "work", Title: "Agents and sessions"},
+			{Key: "box", Title: "Boxes"},
+		}),
+		kong.Help(help),
+	)
+}
+
+// help adds examples to the page of the whole program.
+func help(options kong.HelpOptions, ctx *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+		return err
+	}
+	if ctx.Selected() != nil {
+		return nil
+	}
+	_, err := io.WriteString(ctx.Stdout, `
+Examples:
+  holdfast serve                                   # in one terminal
+  id=$(holdfast session create --title "first")    # in another
+  holdfast send $id "write hello.txt"
+  holdfast exec $id -- cat hello.txt
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
+5 denied or unauthenticated, 6 unavailable.
+`)
+	return err
+}
+
+// usage reports a command line that does not parse.
+func usage(stderr io.Writer, err error) int {
+	fmt.Fprintf(stderr, "holdfast: %s\n", line(err.Error()))
+	hint := "holdfast --help"
+	var perr *kong.ParseError
+	if errors.As(err, &perr) && perr.Context != nil && perr.Context.Selected() != nil {
+		hint = "--help"
+		for n := perr.Context.Selected(); n != nil; n = n.Parent {
+			hint = n.Name + " " + hint
+		}
+	}
+	fmt.Fprintln(stderr, "hint:", hint)
+	return holdfast.KindInvalid.ExitCode()
+}
+
+// exitError ends the program with a code of its own; what is to be said has been
+// said.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// report prints an error and returns the exit code.
+func report(e *env, err error) int {
+	if err == nil {
+		return 0
+	}
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, errPipe) {
+		return 1 // the reader of our output left: nobody to tell
+	}
+	kind := holdfast.KindOf(err)
+	var perr *kong.ParseError
+	if errors.As(err, &perr) {
+		kind = holdfast.KindInvalid
+	}
+	if e.json {
+		_ = e.print(holdfast.Problem{
+			Type: "urn:holdfast:problem:" + string(kind), Title: string(kind), Status: kind.HTTPStatus(),
+			Detail: err.Error(), Kind: kind, Hint: holdfast.HintOf(err),
+		}, e.stderr)
+		return kind.ExitCode()
+	}
+	fmt.Fprintf(e.stderr, "%sholdfast: %s%s\n", e.style(red), line(err.Error()), e.style(reset))
+	if hint := holdfast.HintOf(err); hint != "" {
+		fmt.Fprintf(e.stderr, "hint: %s\n", line(hint))
+	}
+	return kind.ExitCode()
+}

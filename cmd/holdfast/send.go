@@ -1,0 +1,268 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type sendCmd struct {
+	ID        string `arg:"" help:"The session, or the beginning of its id."`
+	Text      string `arg:"" help:"The message; - reads it from stdin."`
+	NoWait    bool   `help:"Return once the message is durable; prints the turn's id."`
+	Interrupt bool   `xor:"mode" help:"End a running turn first instead of waiting for it."`
+	Steer     bool   `xor:"mode" help:"Join a running turn instead of waiting for it."`
+	NoResume  bool   `help:"Fail if the session is paused instead of resuming it."`
+	Key       string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command show the same turn."`
+}
+
+// Help is shown below the one-line description.
+func (*sendCmd) Help() string {
+	return `The assistant's text goes to stdout, tools and notices to stderr; with --json all events go to stdout, one a line. Ends with 1 if the turn failed or was interrupted. Ctrl-C leaves the turn running.
+
+Examples:
+  holdfast send 01a1 "run the tests and fix what fails"
+  git diff | holdfast send 01a1 -`
+}
+
+// Run sends a message and shows its turn.
+func (s *sendCmd) Run(e *env) error {
+	text, err := s.text(e)
+	if err != nil {
+		return err
+	}
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	msg := holdfast.SendMessage{Text: text, Key: s.Key}
+	if msg.Key == "" {
+		if msg.Key, err = newKey(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.Interrupt:
+		msg.Mode = string(holdfast.SendInterrupt)
+	case s.Steer:
+		msg.Mode = string(holdfast.SendSteer)
+	}
+	if s.NoResume {
+		msg.Resume = new(bool)
+	}
+	if s.NoWait {
+		sent, err := c.Send(e.ctx, id, msg)
+		if err != nil {
+			return err
+		}
+		return e.say(sent, "%s", sent.Turn.ID)
+	}
+	stream, err := c.Stream(e.ctx, id, msg)
+	if err != nil {
+		if e.ctx.Err() != nil {
+			e.note("given up before the server confirmed the message; to be sure, repeat it with --idempotency-key %s", msg.Key)
+			return &exitError{130}
+		}
+		return err
+	}
+	defer stream.Close()
+	show := &turnView{e: e, live: isTerminal(e.stdout)}
+	for ev, err := range stream.Events(e.ctx) {
+		if err != nil {
+			show.breakLine()
+			if e.ctx.Err() != nil {
+				e.note("detached; the turn goes on: holdfast session events %s --after %d --follow", id, stream.Seq)
+				return &exitError{130}
+			}
+			return err
+		}
+		if err := show.event(ev); err != nil {
+			return err
+		}
+		if ev.Turn == stream.Turn && ev.EndsTurn() {
+			return show.end(ev)
+		}
+	}
+	return nil
+}
+
+func (s *sendCmd) text(e *env) (string, error) {
+	if s.Text != "-" {
+		return s.Text, nil
+	}
+	data, err := io.ReadAll(io.LimitReader(e.stdin, holdfast.MaxText+1))
+	if err != nil {
+		return "", holdfast.Errorf(holdfast.KindInvalid, "send", "stdin: %w", err)
+	}
+	if len(data) > holdfast.MaxText {
+		return "", holdfast.Errorf(holdfast.KindTooLarge, "send", "the text on stdin is over %d bytes", holdfast.MaxText).
+			WithHint("put it in a file: holdfast files put %s NAME", s.ID)
+	}
+	return string(data), nil
+}
+
+// turnView shows a turn: text on stdout, the rest on stderr.
+type turnView struct {
+	e     *env
+	live  bool   // show deltas as they come
+	shown string // what of the next message was shown by deltas
+	mid   bool   // the cursor is within a line of text
+	strip stripper
+	tools map[string]string
+}
+
+func (v *turnView) event(ev holdfast.Event) error {
+	if v.e.json {
+		return v.e.print(ev)
+	}
+	switch ev.Type {
+	case holdfast.DeltaText:
+		var d holdfast.TextDelta
+		if !v.live {
+			return nil
+		}
+		if err := ev.Decode(&d); err != nil {
+			return err
+		}
+		v.shown += d.Text
+		return v.text(d.Text)
+	case holdfast.EventMessageAssistant:
+		var m holdfast.AssistantMessage
+		if err := ev.Decode(&m); err != nil {
+			return err
+		}
+		return v.message(m)
+	}
+	return v.notice(ev)
+}
+
+// message shows a finished message, of which deltas may have shown a part.
+func (v *turnView) message(m holdfast.AssistantMessage) error {
+	var full strings.Builder
+	for _, p := range m.Parts {
+		full.WriteString(p.Text)
+	}
+	rest, ok := strings.CutPrefix(full.String(), v.shown)
+	if !ok { // what was shown belongs to an answer that was given up
+		v.breakLine()
+		rest = full.String()
+	}
+	v.shown = ""
+	if err := v.text(rest); err != nil {
+		return err
+	}
+	v.breakLine()
+	return nil
+}
+
+func (v *turnView) text(s string) error {
+	if s == "" {
+		return nil
+	}
+	if v.live {
+		if s = v.strip.clean(s); s == "" {
+			return nil
+		}
+	}
+	v.mid = !strings.HasSuffix(s, "\n")
+	_, err := io.WriteString(v.e.stdout, s)
+	return err
+}
+
+// breakLine ends a line of text before something else is shown.
+func (v *turnView) breakLine() {
+	if v.mid {
+		v.mid = false
+		// A broken stdout shows at the next write.
+		_, _ = io.WriteString(v.e.stdout, "\n")
+	}
+}
+
+func (v *turnView) say(format string, args ...any) error {
+	v.breakLine()
+	v.e.note("%s", cut(line(fmt.Sprintf(format, args...)), 200))
+	return nil
+}
+
+// notice shows what is not text.
+func (v *turnView) notice(ev holdfast.Event) error {
+	switch ev.Type {
+	case holdfast.EventToolRequested:
+		return shown(ev, func(d holdfast.ToolRequested) error {
+			if v.tools == nil {
+				v.tools = map[string]string{}
+			}
+			v.tools[d.ToolUseID] = d.Name
+			return v.say("→ %s %s", d.Name, compact(d.Input))
+		})
+	case holdfast.EventToolFinished:
+		return shown(ev, func(d holdfast.ToolFinished) error {
+			outcome := string(d.Outcome)
+			if d.ExitCode != nil && *d.ExitCode != 0 {
+				outcome = fmt.Sprintf("%s %d", outcome, *d.ExitCode)
+			}
+			return v.say("← %s %s, %.0f ms", v.tools[d.ToolUseID], outcome, d.DurationMS)
+		})
+	case holdfast.EventToolDenied:
+		return shown(ev, func(d holdfast.ToolDecision) error {
+			return v.say("✗ %s denied by %s: %s", v.tools[d.ToolUseID], d.By, d.Reason)
+		})
+	case holdfast.EventToolUnknown:
+		return shown(ev, func(d holdfast.ToolUnknown) error {
+			return v.say("? %s: outcome unknown: %s", v.tools[d.ToolUseID], d.Reason)
+		})
+	case holdfast.EventTurnQueued:
+		return shown(ev, func(d holdfast.TurnQueuedData) error { return v.say("queued, position %d", d.Position) })
+	case holdfast.EventBoxQueued:
+		return shown(ev, func(d holdfast.BoxQueued) error { return v.say("waiting for a box, position %d", d.Position) })
+	case holdfast.EventBoxStarted:
+		return shown(ev, func(d holdfast.BoxStarted) error { return v.say("box started in %.0f ms (%s)", d.DurationMS, d.Driver) })
+	case holdfast.EventBoxOOM, holdfast.EventBoxLost, holdfast.EventBoxStopped:
+		return shown(ev, func(d holdfast.BoxEnded) error { return v.say("%s: %s", ev.Type, d.Reason) })
+	case holdfast.EventSessionResumed:
+		return shown(ev, func(d holdfast.Receipt) error { return v.say("resumed: %s", receipt(d)) })
+	case holdfast.EventNotice:
+		return shown(ev, func(d holdfast.Notice) error {
+			if d.Code == "deltas.void" {
+				v.shown = ""
+			}
+			return v.say("! %s", d.Text)
+		})
+	}
+	return nil
+}
+
+// shown decodes a payload and shows it.
+func shown[T any](ev holdfast.Event, show func(T) error) error {
+	var d T
+	if err := ev.Decode(&d); err != nil {
+		return err
+	}
+	return show(d)
+}
+
+// end turns the turn's last event into the command's outcome.
+func (v *turnView) end(ev holdfast.Event) error {
+	v.breakLine()
+	if ev.Type == holdfast.EventTurnCompleted {
+		return nil
+	}
+	if v.e.json {
+		return &exitError{1}
+	}
+	var d holdfast.TurnEnded
+	if err := ev.Decode(&d); err != nil {
+		return err
+	}
+	what := strings.TrimPrefix(string(ev.Type), "turn.")
+	if d.Message != "" {
+		what += ": " + d.Message
+	}
+	fmt.Fprintf(v.e.stderr, "%sholdfast: the turn %s%s\n", v.e.style(red), line(what), v.e.style(reset))
+	if d.Hint != "" {
+		fmt.Fprintf(v.e.stderr, "hint: %s\n", line(d.Hint))
+	}
+	return &exitError{1}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/obs"
+	"github.com/holdfast-run/holdfast/internal/torture"
+)
+
+type serveCmd struct {
+	Listen string   `placeholder:"ADDR" help:"Address of the API; port 0 picks a free port."`
+	Data   string   `placeholder:"DIR" help:"Data directory; HOLDFAST_HOME, else ~/.holdfast."`
+	Config string   `placeholder:"FILE" help:"Settings as YAML; docs/config.md lists them."`
+	Driver string   `placeholder:"NAME" help:"What boxes are made of: local, host or mem."`
+	Store  string   `placeholder:"NAME" help:"Where state lives: sqlite."`
+	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as limits.memory=2GiB; repeatable."`
+
+	KillPoints string `hidden:"" placeholder:"SOCKET"`
+}
+
+// Help is shown below the one-line description.
+func (*serveCmd) Help() string {
+	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish; a second one ends at once. Killed, it loses nothing: the next start takes up where it was.
+
+Examples:
+  holdfast serve
+  holdfast serve --listen 127.0.0.1:0 --data /tmp/hf --set limits.mode=best-effort`
+}
+
+// Run serves until it is told to stop.
+func (s *serveCmd) Run(e *env) error {
+	flags, err := s.flags()
+	if err != nil {
+		return err
+	}
+	cfg, err := config.Load(config.Source{File: s.Config, Getenv: e.getenv, Flags: flags})
+	if err != nil {
+		return err
+	}
+	log, err := obs.NewLogger(e.stderr, cfg.LogFormat, cfg.LogLevel)
+	if err != nil {
+		return err
+	}
+	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Log: log, Ready: func(url string) {
+		// If nobody reads stdout there is nobody to tell; the server runs.
+		_ = e.say(map[string]string{"url": url}, "holdfast is ready at %s", url)
+	}}
+	if s.KillPoints != "" {
+		opt.At = torture.Report(s.KillPoints)
+	}
+	return app.Run(e.ctx, cfg, opt)
+}
+
+// flags are the settings given on the command line, by key.
+func (s *serveCmd) flags() (map[string]string, error) {
+	out := map[string]string{}
+	for _, kv := range s.Set {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set %s is not KEY=VALUE", holdfast.Quote(kv)).
+				WithHint("holdfast serve --set limits.memory=2GiB")
+		}
+		if _, twice := out[k]; twice {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set gives %s twice", holdfast.Quote(k))
+		}
+		out[k] = v
+	}
+	for k, v := range map[string]string{"listen": s.Listen, "data": s.Data, "driver": s.Driver, "store": s.Store} {
+		if v == "" {
+			continue
+		}
+		if _, twice := out[k]; twice {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s is given by --%s and by --set", holdfast.Quote(k), k)
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+// count renders a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

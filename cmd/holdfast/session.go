@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type sessionCmd struct {
+	Create     sessionCreateCmd     `cmd:"" aliases:"new" help:"Create a session; prints its id."`
+	List       sessionListCmd       `cmd:"" aliases:"ls" help:"List sessions, newest first."`
+	Show       sessionShowCmd       `cmd:"" help:"Show a session."`
+	Update     sessionUpdateCmd     `cmd:"" help:"Change trust, mode or model."`
+	Pause      sessionPauseCmd      `cmd:"" help:"Pause a session; a message resumes it."`
+	Resume     sessionResumeCmd     `cmd:"" help:"Resume a session; says what was kept and what was lost."`
+	Interrupt  sessionInterruptCmd  `cmd:"" help:"End the running turn; the session stays usable."`
+	End        sessionEndCmd        `cmd:"" help:"End a session for good; its files stay."`
+	Delete     sessionDeleteCmd     `cmd:"" aliases:"rm" help:"End a session and remove it."`
+	Rename     sessionRenameCmd     `cmd:"" help:"Change the title."`
+	Tag        sessionTagCmd        `cmd:"" help:"Set the tags; none clears them."`
+	Transcript sessionTranscriptCmd `cmd:"" help:"Print the conversation."`
+	Events     sessionEventsCmd     `cmd:"" help:"Print the log; one JSON object a line with --json."`
+}
+
+type sessionCreateCmd struct {
+	Agent   string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
+	Trust   string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
+	Runtime string            `placeholder:"NAME" help:"How the agent runs: native."`
+	Model   string            `placeholder:"NAME" help:"The model."`
+	Mode    string            `placeholder:"MODE" help:"Permission mode."`
+	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of its tools; repeatable."`
+	ID      string            `name:"id" placeholder:"UUID" help:"Your own id."`
+	Title   string            `placeholder:"TEXT" help:"The title."`
+	Tag     []string          `placeholder:"TAG" sep:"none" help:"A tag; repeatable."`
+	Key     string            `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
+}
+
+// Help is shown below the one-line description.
+func (*sessionCreateCmd) Help() string {
+	return "Example:\n  id=$(holdfast session create --agent reviewer --title \"review\")"
+}
+
+// Run creates a session.
+func (s *sessionCreateCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	created, err := c.CreateSession(e.ctx, holdfast.CreateSession{
+		ID: s.ID, Agent: s.Agent, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode,
+		Title: s.Title, Tags: s.Tag, Env: s.Env,
+	}, s.Key)
+	if err != nil {
+		return err
+	}
+	if s.Trust != "" {
+		e.warnTrust(created.Trust)
+	}
+	return e.say(map[string]any{"session": created}, "%s", created.ID)
+}
+
+// warnTrust says what was chosen.
+func (e *env) warnTrust(t holdfast.Trust) {
+	if t == holdfast.Trusted {
+		e.note("trusted: its tools run as the server's user on the host, without a box, and can do all that user can")
+	}
+}
+
+type sessionListCmd struct {
+	Status string `placeholder:"STATUS" help:"Only this status."`
+	Agent  string `placeholder:"NAME" help:"Only this agent."`
+	Tag    string `placeholder:"TAG" help:"Only with this tag."`
+	Text   string `placeholder:"TEXT" help:"Only with this in the title."`
+	Limit  int    `short:"n" default:"50" help:"How many at most; 0 is all."`
+}
+
+// Run lists sessions.
+func (s *sessionListCmd) Run(e *env) error {
+	if s.Limit < 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "session list", "--limit %d is negative", s.Limit)
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Limit: 500}
+	if s.Limit > 0 {
+		f.Limit = min(s.Limit, 500)
+	}
+	sessions := []holdfast.Session{}
+	more := false
+	for one, err := range c.AllSessions(e.ctx, f) {
+		if err != nil {
+			return err
+		}
+		if more = s.Limit > 0 && len(sessions) == s.Limit; more {
+			break
+		}
+		sessions = append(sessions, one)
+	}
+	if e.json {
+		return e.print(map[string]any{"sessions": sessions})
+	}
+	var rows [][]string
+	for _, one := range sessions {
+		rows = append(rows, []string{
+			string(one.ID), string(one.Status), string(one.Agent), string(one.Trust),
+			strconv.FormatInt(one.CompletedTurns, 10), when(one.LastActiveAt), cut(line(one.Title), 40),
+		})
+	}
+	if err := e.table([]string{"ID", "STATUS", "AGENT", "TRUST", "TURNS", "LAST ACTIVE", "TITLE"}, rows); err != nil {
+		return err
+	}
+	if more {
+		e.note("there are more: --limit 0 shows all")
+	}
+	return nil
+}
+
+type sessionShowCmd struct {
+	ID string `arg:"" help:"The session, or the beginning of its id."`
+}
+
+// Run shows a session.
+func (s *sessionShowCmd) Run(e *env) error {
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	one, err := c.Session(e.ctx, id)
+	if err != nil {
+		return err
+	}
+	return e.showSession(one)
+}
+
+func (e *env) showSession(s holdfast.Session) error {
+	if e.json {
+		return e.print(map[string]any{"session": s})
+	}
+	rows := [][2]string{
+		{"id", string(s.ID)},
+		{"status", string(s.Status)},
+		{"error", s.Error},
+		{"title", s.Title},
+		{"tags", strings.Join(s.Tags, ", ")},
+		{"agent", string(s.Agent) + " " + short(string(s.AgentVersion))},
+		{"trust", string(s.Trust)},
+		{"runtime", s.Runtime},
+		{"model", s.Model},
+		{"mode", string(s.Mode)},
+		{"env", strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")},
+		{"turns", fmt.Sprintf("%d completed", s.CompletedTurns)},
+		{"events", strconv.FormatInt(s.LastSeq, 10)},
+		{"created", when(s.CreatedAt)},
+		{"last active", when(s.LastActiveAt)},
+	}
+	for _, r := range rows {
+		if r[1] == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(e.stdout, "%-12s %s\n", r[0], line(r[1])); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+type sessionUpdateCmd struct {
+	ID        string  `arg:"" help:"The session, or the beginning of its id."`
+	Trust     *string `placeholder:"TRUST" help:"untrusted or trusted."`
+	Mode      *string `placeholder:"MODE" help:"Permission mode."`
+	Model     *string `placeholder:"NAME" help:"The model."`
+	Interrupt bool    `help:"End a running turn first where the change needs that."`
+}
+
+// Run changes a session.
+func (s *sessionUpdateCmd) Run(e *env) error {
+	if s.Trust == nil && s.Mode == nil && s.Model == nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "session update", "nothing to change is given").
+			WithHint("holdfast session update %s --mode plan", s.ID)
+	}
+	return e.update(s.ID, holdfast.UpdateSession{Trust: s.Trust, Mode: s.Mode, Model: s.Model, Interrupt: s.Interrupt})
+}
+
+func (e *env) update(id string, req holdfast.UpdateSession) error {
+	c, full, err := e.onSession(id)
+	if err != nil {
+		return err
+	}
+	one, err := c.UpdateSession(e.ctx, full, req)
+	if err != nil {
+		return err
+	}
+	if req.Trust != nil {
+		e.warnTrust(one.Trust)
+	}
+	return e.showSession(one)
+}
+
+type sessionRenameCmd struct {
+	ID    string `arg:"" help:"The session, or the beginning of its id."`
+	Title string `arg:"" help:"The new title."`
+}
+
+// Run changes the title.
+func (s *sessionRenameCmd) Run(e *env) error {
+	return e.update(s.ID, holdfast.UpdateSession{Title: &s.Title})
+}
+
+type sessionTagCmd struct {
+	ID   string   `arg:"" help:"The session, or the beginning of its id."`
+	Tags []string `arg:"" optional:"" help:"All its tags from now on."`
+}
+
+// Run sets the tags.
+func (s *sessionTagCmd) Run(e *env) error {
+	tags := s.Tags
+	if tags == nil {
+		tags = []string{}
+	}
+	return e.update(s.ID, holdfast.UpdateSession{Tags: &tags})
+}
+
+// ending is what pause and end have in common.
+type ending struct {
+	ID        string `arg:"" help:"The session, or the beginning of its id."`
+	Interrupt bool   `help:"End a running turn first."`
+	Reason    string `placeholder:"TEXT" help:"Why; it is kept in the log."`
+}
+
+func (s *ending) run(e *env, call func(*client.Client, holdfast.SessionID, holdfast.EndSession) (holdfast.Session, error)) error {
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	one, err := call(c, id, holdfast.EndSession{Interrupt: s.Interrupt, Reason: s.Reason})
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"session": one}, "%s is %s", one.ID, one.Status)
+}
+
+type sessionPauseCmd struct {
+	ending
+}
+
+// Run pauses a session.
+func (s *sessionPauseCmd) Run(e *env) error {
+	return s.run(e, func(c *client.Client, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
+		return c.PauseSession(e.ctx, id, req)
+	})
+}
+
+type sessionInterruptCmd struct {
+	ID string `arg:"" help:"The session, or the beginning of its id."`
+}
+
+// Run ends the running turn.
+func (s *sessionInterruptCmd) Run(e *env) error {
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	one, err := c.Interrupt(e.ctx, id)
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"session": one}, "the turn of %s is interrupted", one.ID)
+}
+
+type sessionEndCmd struct {
+	ending
+}
+
+// Run ends a session.
+func (s *sessionEndCmd) Run(e *env) error {
+	return s.run(e, func(c *client.Client, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
+		return c.EndSession(e.ctx, id, req)
+	})
+}
+
+type sessionDeleteCmd struct {
+	ID        string `arg:"" help:"The session, or the beginning of its id."`
+	Interrupt bool   `help:"End a running turn first."`
+	Purge     bool   `help:"Accept that its log and files are gone for good."`
+}
+
+// Run removes a session.
+func (s *sessionDeleteCmd) Run(e *env) error {
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	if err := c.DeleteSession(e.ctx, id, holdfast.EndSession{Interrupt: s.Interrupt, Purge: s.Purge}); err != nil {
+		return err
+	}
+	return e.say(map[string]any{"deleted": id}, "deleted %s", id)
+}
+
+type sessionResumeCmd struct {
+	ID     string `arg:"" help:"The session, or the beginning of its id."`
+	DryRun bool   `help:"Say what would happen; change nothing."`
+	Fresh  bool   `help:"Accept an empty workspace where the files cannot be recovered."`
+}
+
+// Run resumes a session and prints the receipt.
+func (s *sessionResumeCmd) Run(e *env) error {
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	res, err := c.ResumeSession(e.ctx, id, holdfast.ResumeSession{DryRun: s.DryRun, Fresh: s.Fresh})
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(res)
+	}
+	if res.Receipt == nil {
+		_, err := fmt.Fprintf(e.stdout, "%s is %s already\n", res.Session.ID, res.Session.Status)
+		return err
+	}
+	verb := "is " + string(res.Session.Status)
+	if s.DryRun {
+		verb = "would be resumed"
+	}
+	_, err = fmt.Fprintf(e.stdout, "%s %s: %s\n", res.Session.ID, verb, receipt(*res.Receipt))
+	return err
+}
+
+// receipt renders a resume receipt on a line.
+func receipt(r holdfast.Receipt) string {
+	out := fmt.Sprintf("tier %s, %s from %s, files %s, box %s", r.Tier,
+		count(int(r.Turns), "turn", "turns"), count(int(r.Events), "event", "events"), r.Files, r.Box)
+	if len(r.Lost) > 0 {
+		out += "; lost: " + strings.Join(r.Lost, ", ")
+	}
+	return line(fmt.Sprintf("%s (%.1f ms)", out, r.DurationMS))
+}

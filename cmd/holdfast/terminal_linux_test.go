@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/boxd/image"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// openPTY makes a pseudo-terminal: what is written to ours is typed at theirs.
+func openPTY(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours = os.NewFile(uintptr(fd), "ptmx")
+	if theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { theirs.Close(); ours.Close() })
+	return ours, theirs
+}
+
+func resizeTo(t *testing.T, pty *os.File, rows, cols uint16) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(pty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// screen collects what is shown.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// serveHost runs a server whose trusted sessions work on this host, until the
+// test ends, and gives the variables that lead to it.
+func serveHost(t *testing.T) map[string]string {
+	t.Helper()
+	if _, err := image.Binary(); err != nil {
+		t.Fatalf("the program of the box is not built: %v (make boxd)", err)
+	}
+	cfg := config.Defaults()
+	cfg.Data, cfg.Listen, cfg.Driver = testkit.BaseDir(t), "127.0.0.1:0", "host"
+	cfg.Limits.Mode = sandbox.LimitsBestEffort
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- app.Run(ctx, cfg, app.Options{
+			Version: "test", Environ: os.Environ(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Ready: func(url string) { ready <- url },
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	select {
+	case url := <-ready:
+		return map[string]string{"HOLDFAST_URL": url, "HOLDFAST_HOME": cfg.Data}
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	}
+	return nil
+}
+
+// TestTerminalPassesKeysSizesAndExitCode runs the command on a terminal, with a
+// server that runs the session's shell on this host.
+func TestTerminalPassesKeysSizesAndExitCode(t *testing.T) {
+	vars := serveHost(t)
+	code, id, errs := runCLI(t, vars, "", "session", "create", "--trust", "trusted")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+
+	ours, theirs := openPTY(t)
+	resizeTo(t, ours, 33, 77)
+	var shown, said screen
+	done := make(chan int, 1)
+	go func() {
+		done <- run(t.Context(), []string{"terminal", strings.TrimSpace(id)}, func(k string) string { return vars[k] }, theirs, &shown, &said)
+	}()
+	typed := func(keys, want string) {
+		t.Helper()
+		if _, err := ours.WriteString(keys); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "the terminal shows "+want, func() bool { return strings.Contains(shown.String(), want) })
+	}
+	typed("stty size\r", "33 77")
+	resizeTo(t, ours, 11, 66)
+	// The test has no controlling terminal: the kernel tells nobody of a new size.
+	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the new size is inside", func() bool {
+		if _, err := ours.WriteString("stty size\r"); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(shown.String(), "11 66")
+	})
+	typed("echo pa''sted; sleep 600\r", "pasted")
+	// Between its commands a shell forgets the key: press it again now and then.
+	var pressed time.Time
+	testkit.Eventually(t, "the key interrupts", func() bool {
+		if time.Since(pressed) > 500*time.Millisecond {
+			pressed = time.Now()
+			if _, err := ours.WriteString("\x03echo in''terrupted\r"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return strings.Contains(shown.String(), "interrupted")
+	})
+	if _, err := ours.WriteString("exit 3\r"); err != nil {
+		t.Fatal(err)
+	}
+	exit := -1
+	testkit.Eventually(t, "the command ends with its shell", func() bool {
+		select {
+		case exit = <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	if exit != 3 || said.String() != "" {
+		t.Errorf("exit code %d, %s\n%s", exit, said.String(), shown.String())
+	}
+	// The terminal is as it was: what is typed is shown by it again.
+	if mode, err := unix.IoctlGetTermios(int(theirs.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ECHO == 0 || mode.Lflag&unix.ICANON == 0 {
+		t.Errorf("the terminal is left raw: %+v %v", mode, err)
+	}
+}

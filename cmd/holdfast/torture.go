@@ -1,0 +1,50 @@
+package main
+
+import (
+	"io"
+	"time"
+
+	"github.com/holdfast-run/holdfast/internal/torture"
+)
+
+type tortureCmd struct {
+	Rounds   int    `default:"160" placeholder:"N" help:"Kills in all, a third of them of boxd (${default})."`
+	Sessions int    `default:"6" placeholder:"N" help:"Sessions that work at once (${default})."`
+	Seed     uint64 `placeholder:"N" help:"Repeat a run's random choices; 0 takes the clock."`
+	Dir      string `placeholder:"DIR" help:"Where the data directory is made: put it on the disk in question."`
+}
+
+// Help is shown below the one-line description.
+func (*tortureCmd) Help() string {
+	return `Runs sessions whose tools each append a unique line, and kills the server and the boxes with SIGKILL at random moments and at named points of a turn. Then checks that everything acknowledged is stored, every turn ended once, no line stands twice, and that no process, mount, cgroup or socket is left. It starts a server of its own and touches no other.`
+}
+
+// Run tortures and reports.
+func (t *tortureCmd) Run(e *env) error {
+	s, err := newSubject(t.Dir)
+	if err != nil {
+		return err
+	}
+	seed := t.Seed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	cfg := torture.Config{Binary: s.binary, Env: s.env, Dir: s.dir, Rounds: t.Rounds, Sessions: t.Sessions, Seed: seed, Out: e.stdout}
+	if e.json {
+		cfg.Out = io.Discard
+	}
+	res, err := torture.Run(e.ctx, cfg)
+	s.remove(e, err != nil || !res.OK())
+	if err != nil {
+		return err
+	}
+	if e.json {
+		err = e.print(res)
+	} else {
+		err = res.Print(e.stdout)
+	}
+	if err == nil && !res.OK() {
+		err = &exitError{1}
+	}
+	return err
+}

@@ -1,0 +1,147 @@
+package holdfast
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Kind says what class of failure an Error is. The set is append-only (I-4); the
+// tables below give each kind its HTTP status and its CLI exit code.
+type Kind string
+
+// The kinds of errors.
+const (
+	KindInvalid         Kind = "invalid"
+	KindUnauthenticated Kind = "unauthenticated"
+	KindDenied          Kind = "denied"
+	KindNotFound        Kind = "not_found"
+	KindConflict        Kind = "conflict"
+	KindGone            Kind = "gone"
+	KindTooLarge        Kind = "too_large"
+	KindBusy            Kind = "busy"
+	KindInternal        Kind = "internal"
+	KindUnavailable     Kind = "unavailable"
+)
+
+var kinds = map[Kind]struct{ status, exit int }{
+	KindInvalid:         {400, 2},
+	KindUnauthenticated: {401, 5},
+	KindDenied:          {403, 5},
+	KindNotFound:        {404, 3},
+	KindConflict:        {409, 4},
+	KindGone:            {410, 4},
+	KindTooLarge:        {413, 1},
+	KindBusy:            {429, 4},
+	KindInternal:        {500, 1},
+	KindUnavailable:     {503, 6},
+}
+
+// Kinds lists every kind, in no particular order.
+func Kinds() []Kind {
+	out := make([]Kind, 0, len(kinds))
+	for k := range kinds {
+		out = append(out, k)
+	}
+	return out
+}
+
+// HTTPStatus is the status of the problem document of a kind; 500 for an unknown one.
+func (k Kind) HTTPStatus() int {
+	if v, ok := kinds[k]; ok {
+		return v.status
+	}
+	return 500
+}
+
+// ExitCode is the CLI's exit code for a kind; 1 for an unknown one.
+func (k Kind) ExitCode() int {
+	if v, ok := kinds[k]; ok {
+		return v.exit
+	}
+	return 1
+}
+
+// Error is the one error type that crosses package borders.
+type Error struct {
+	// Op is what was attempted, as "session.pause".
+	Op string
+	// Kind decides HTTP status and exit code.
+	Kind Kind
+	// Msg says what failed, lower case, quoting the offending value.
+	Msg string
+	// Hint is a command or setting that helps; may be empty.
+	Hint string
+	// Err is the cause; may be nil.
+	Err error
+}
+
+// Errorf makes an Error of a kind. A trailing %w argument becomes the cause.
+func Errorf(kind Kind, op, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Op: op, Kind: kind, Msg: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// WithHint returns the same error carrying a hint.
+func (e *Error) WithHint(format string, args ...any) *Error {
+	c := *e
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// Error renders "op: message".
+func (e *Error) Error() string {
+	msg := e.Msg
+	if msg == "" && e.Err != nil {
+		msg = e.Err.Error()
+	}
+	if msg == "" {
+		msg = string(e.Kind)
+	}
+	if e.Op == "" {
+		return msg
+	}
+	return e.Op + ": " + msg
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf is the kind of the first Error in err's chain, KindInternal for any
+// other error and the empty kind for nil.
+func KindOf(err error) Kind {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) && e.Kind != "" {
+		return e.Kind
+	}
+	return KindInternal
+}
+
+// IsKind reports whether err has that kind.
+func IsKind(err error, k Kind) bool { return err != nil && KindOf(err) == k }
+
+// HintOf is the first non-empty hint in err's chain.
+func HintOf(err error) string {
+	for err != nil {
+		var e *Error
+		if !errors.As(err, &e) {
+			return ""
+		}
+		if e.Hint != "" {
+			return e.Hint
+		}
+		err = e.Err
+	}
+	return ""
+}
+
+// Quote renders an untrusted value for an error message: escaped, cut at 80 bytes.
+func Quote(s string) string {
+	if len(s) > 80 {
+		return fmt.Sprintf("%q…", strings.ToValidUTF8(s[:80], ""))
+	}
+	return fmt.Sprintf("%q", s)
+}

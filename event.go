@@ -1,0 +1,288 @@
+package holdfast
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// EventType names what an event records. The set is append-only (I-4); readers skip
+// types they do not know.
+type EventType string
+
+// The numbered events: durable, in the log, each with a golden file under
+// testdata/events once something emits it.
+const (
+	EventSessionCreated EventType = "session.created"
+	EventSessionUpdated EventType = "session.updated"
+	EventSessionPaused  EventType = "session.paused"
+	EventSessionResumed EventType = "session.resumed"
+	EventSessionEnded   EventType = "session.ended"
+	EventSessionError   EventType = "session.error"
+
+	EventTurnQueued      EventType = "turn.queued"
+	EventTurnStarted     EventType = "turn.started"
+	EventTurnCompleted   EventType = "turn.completed"
+	EventTurnFailed      EventType = "turn.failed"
+	EventTurnInterrupted EventType = "turn.interrupted"
+
+	EventMessageUser      EventType = "message.user"
+	EventMessageAssistant EventType = "message.assistant"
+	EventThinking         EventType = "thinking"
+
+	EventToolRequested EventType = "tool.requested"
+	EventToolAllowed   EventType = "tool.allowed"
+	EventToolDenied    EventType = "tool.denied"
+	EventToolStarted   EventType = "tool.started"
+	EventToolFinished  EventType = "tool.finished"
+	EventToolUnknown   EventType = "tool.unknown"
+
+	EventBoxQueued  EventType = "box.queued"
+	EventBoxStarted EventType = "box.started"
+	EventBoxStopped EventType = "box.stopped"
+	EventBoxFrozen  EventType = "box.frozen"
+	EventBoxOOM     EventType = "box.oom"
+	EventBoxLost    EventType = "box.lost"
+
+	EventNotice EventType = "notice"
+)
+
+// The deltas: unnumbered, live only, never stored.
+const (
+	DeltaText       EventType = "text.delta"
+	DeltaThinking   EventType = "thinking.delta"
+	DeltaToolOutput EventType = "tool.output"
+)
+
+// Event is an entry of a session's log, or a delta (Seq 0). It is the wire type
+// of the event stream; it is immutable once made.
+type Event struct {
+	Session SessionID       `json:"session_id"`
+	Seq     int64           `json:"seq,omitempty"`
+	Type    EventType       `json:"type"`
+	Turn    TurnID          `json:"turn_id,omitempty"`
+	Data    json.RawMessage `json:"data"`
+	Time    time.Time       `json:"time"`
+}
+
+// Decode unmarshals the payload into v, which should be the payload type of e.Type.
+func (e Event) Decode(v any) error {
+	if err := json.Unmarshal(e.Data, v); err != nil {
+		return Errorf(KindInternal, "event", "%s #%d does not decode: %w", e.Type, e.Seq, err)
+	}
+	return nil
+}
+
+// EndsTurn reports whether e is a turn's terminal event.
+func (e Event) EndsTurn() bool {
+	switch e.Type {
+	case EventTurnCompleted, EventTurnFailed, EventTurnInterrupted:
+		return true
+	}
+	return false
+}
+
+// SessionCreated is the payload of session.created.
+type SessionCreated struct {
+	Agent        AgentName `json:"agent"`
+	AgentVersion VersionID `json:"agent_version"`
+	Trust        Trust     `json:"trust"`
+	Runtime      string    `json:"runtime"`
+	Model        string    `json:"model"`
+	Mode         Mode      `json:"mode"`
+	Title        string    `json:"title,omitempty"`
+}
+
+// SessionUpdated is the payload of session.updated: the fields that changed.
+type SessionUpdated struct {
+	Title *string   `json:"title,omitempty"`
+	Tags  *[]string `json:"tags,omitempty"`
+	Mode  *Mode     `json:"mode,omitempty"`
+	Model *string   `json:"model,omitempty"`
+	Trust *Trust    `json:"trust,omitempty"`
+}
+
+// Reason is the payload of session.paused, session.ended, turn.interrupted and
+// of tool.unknown's siblings that only say why.
+type Reason struct {
+	Reason string `json:"reason"`
+}
+
+// Failure is the payload of session.error.
+type Failure struct {
+	Kind    Kind   `json:"kind"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// TurnQueuedData is the payload of turn.queued. The text is here because the
+// message enters the conversation only when the turn starts.
+type TurnQueuedData struct {
+	Number   int64  `json:"number"`
+	Text     string `json:"text"`
+	Position int    `json:"position"`
+}
+
+// TurnStartedData is the payload of turn.started.
+type TurnStartedData struct {
+	Number     int64 `json:"number"`
+	MessageSeq int64 `json:"message_seq"`
+}
+
+// TurnEnded is the payload of turn.completed, turn.failed and turn.interrupted.
+type TurnEnded struct {
+	Number     int64  `json:"number"`
+	MessageSeq int64  `json:"message_seq"`
+	Result     string `json:"result,omitempty"`
+	StopReason string `json:"stop_reason,omitempty"`
+	Usage      Usage  `json:"usage"`
+	Steps      int    `json:"steps"`
+	// Kind, Message and Hint say why a turn failed; Message alone why one was
+	// interrupted.
+	Kind    Kind   `json:"kind,omitempty"`
+	Message string `json:"message,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// UserMessage is the payload of message.user. Steer marks a message that joined
+// a running turn.
+type UserMessage struct {
+	Text  string `json:"text"`
+	Steer bool   `json:"steer,omitempty"`
+}
+
+// Part is a piece of an assistant message: text, or a reference to a tool use
+// whose input stands in its tool.requested event.
+type Part struct {
+	Text      string `json:"text,omitempty"`
+	ToolUseID string `json:"tool_use_id,omitempty"`
+}
+
+// AssistantMessage is the payload of message.assistant: the answer of one model
+// call, parts in model order.
+type AssistantMessage struct {
+	Parts []Part `json:"parts"`
+	// Seen is the newest log entry the model call took into account: steering
+	// messages after it come later in the conversation than this answer.
+	Seen       int64  `json:"seen"`
+	StopReason string `json:"stop_reason"`
+	Model      string `json:"model"`
+	Usage      Usage  `json:"usage"`
+}
+
+// Thinking is the payload of thinking. It belongs to the next message.assistant.
+type Thinking struct {
+	Text      string `json:"text"`
+	Signature string `json:"signature,omitempty"`
+}
+
+// ToolRequested is the payload of tool.requested: the model asked for a tool.
+type ToolRequested struct {
+	ToolUseID string          `json:"tool_use_id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+}
+
+// ToolDecision is the payload of tool.allowed and tool.denied.
+type ToolDecision struct {
+	ToolUseID string `json:"tool_use_id"`
+	// By names what decided: "mode", "unknown tool", a policy.
+	By string `json:"by"`
+	// Reason is for the model; empty on allow.
+	Reason string `json:"reason,omitempty"`
+}
+
+// ToolStarted is the payload of tool.started: the intent, durable before the
+// call is issued.
+type ToolStarted struct {
+	ToolUseID string `json:"tool_use_id"`
+	Call      CallID `json:"call_id"`
+	// Box and Boot say which box, in which life, the call was meant for. Empty
+	// for tools that need no box.
+	Box  BoxID  `json:"box_id,omitempty"`
+	Boot string `json:"boot,omitempty"`
+}
+
+// ExitClass says how a call ended.
+type ExitClass string
+
+// The exit classes. Exit 137 does not mean out of memory: oom and pids are read
+// from the box's own counters.
+const (
+	ExitOK      ExitClass = "ok"
+	ExitExit    ExitClass = "exit"
+	ExitSignal  ExitClass = "signal"
+	ExitTimeout ExitClass = "timeout"
+	ExitOOM     ExitClass = "oom"
+	ExitPids    ExitClass = "pids"
+	// ExitError: the call could not be carried out (no such file, bad input).
+	ExitError ExitClass = "error"
+	// ExitCanceled: the call was killed because its turn was interrupted.
+	ExitCanceled ExitClass = "canceled"
+)
+
+// ToolFinished is the payload of tool.finished.
+type ToolFinished struct {
+	ToolUseID string    `json:"tool_use_id"`
+	Call      CallID    `json:"call_id,omitempty"`
+	Outcome   ExitClass `json:"outcome"`
+	ExitCode  *int      `json:"exit_code,omitempty"`
+	Signal    string    `json:"signal,omitempty"`
+	// Content is what the model sees.
+	Content    string  `json:"content"`
+	IsError    bool    `json:"is_error,omitempty"`
+	DurationMS float64 `json:"duration_ms"`
+}
+
+// ToolUnknown is the payload of tool.unknown: the box died with the call in
+// flight, so nobody can know whether it ran. It is never run again.
+type ToolUnknown struct {
+	ToolUseID string `json:"tool_use_id"`
+	Call      CallID `json:"call_id"`
+	Reason    string `json:"reason"`
+}
+
+// BoxQueued is the payload of box.queued.
+type BoxQueued struct {
+	Position int `json:"position"`
+}
+
+// BoxStarted is the payload of box.started.
+type BoxStarted struct {
+	Box    BoxID  `json:"box_id"`
+	Boot   string `json:"boot"`
+	Driver string `json:"driver"`
+	// InForce and Missing list protections and limits by name; a missing one
+	// carries its reason after a colon.
+	InForce    []string `json:"in_force"`
+	Missing    []string `json:"missing,omitempty"`
+	DurationMS float64  `json:"duration_ms"`
+}
+
+// BoxEnded is the payload of box.stopped, box.lost, box.frozen and box.oom.
+type BoxEnded struct {
+	Box    BoxID  `json:"box_id"`
+	Boot   string `json:"boot,omitempty"`
+	Reason string `json:"reason"`
+	// Processes names background processes that ended with the box.
+	Processes []string `json:"processes,omitempty"`
+}
+
+// Notice is the payload of notice: something a reader should know.
+type Notice struct {
+	// Code is stable: "model.retry", "deltas.void", "agent_files.failed", …
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// TextDelta is the payload of text.delta and thinking.delta.
+type TextDelta struct {
+	Text string `json:"text"`
+}
+
+// ToolOutput is the payload of tool.output.
+type ToolOutput struct {
+	ToolUseID string `json:"tool_use_id"`
+	// Stream is stdout or stderr.
+	Stream string `json:"stream"`
+	Text   string `json:"text"`
+}

@@ -1,0 +1,213 @@
+package holdfast_test
+
+import (
+	"encoding/json"
+	"flag"
+	"go/ast"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+var updateEvents = flag.Bool("update", false, "rewrite testdata/events")
+
+func ptr[T any](v T) *T { return &v }
+
+// payloads has one filled example of each event type: the shape that readers
+// written today must be able to read for ever.
+var payloads = map[holdfast.EventType]any{
+	holdfast.EventSessionCreated: holdfast.SessionCreated{
+		Agent: "default", AgentVersion: "sha256:" + "00", Trust: holdfast.Untrusted, Runtime: "native",
+		Model: "scripted", Mode: holdfast.ModeBypassPermissions, Title: "a title",
+	},
+	holdfast.EventSessionUpdated: holdfast.SessionUpdated{
+		Title: ptr("new"), Tags: ptr([]string{"a", "b"}), Mode: ptr(holdfast.ModePlan), Model: ptr("m"), Trust: ptr(holdfast.Trusted),
+	},
+	holdfast.EventSessionPaused: holdfast.Reason{Reason: "asked"},
+	holdfast.EventSessionResumed: holdfast.Receipt{
+		From: holdfast.StatusPaused, Tier: holdfast.TierNative, Path: "cold", Turns: 3, Events: 40,
+		Files: holdfast.FilesKept, Box: "none", Lost: []string{"the dev server"}, DurationMS: 1.5,
+	},
+	holdfast.EventSessionEnded: holdfast.Reason{Reason: "asked"},
+	holdfast.EventSessionError: holdfast.Failure{Kind: holdfast.KindUnavailable, Message: "no box", Hint: "holdfast doctor"},
+
+	holdfast.EventTurnQueued:      holdfast.TurnQueuedData{Number: 2, Text: "and then", Position: 1},
+	holdfast.EventTurnStarted:     holdfast.TurnStartedData{Number: 2, MessageSeq: 9},
+	holdfast.EventTurnCompleted:   holdfast.TurnEnded{Number: 2, MessageSeq: 9, Result: "ok", StopReason: "end_turn", Usage: holdfast.Usage{InputTokens: 5, OutputTokens: 6}, Steps: 2},
+	holdfast.EventTurnFailed:      holdfast.TurnEnded{Number: 2, MessageSeq: 9, Kind: holdfast.KindUnavailable, Message: "the model is overloaded", Hint: "send again", Steps: 1},
+	holdfast.EventTurnInterrupted: holdfast.TurnEnded{Number: 2, MessageSeq: 9, Message: "asked", Steps: 1},
+
+	holdfast.EventMessageUser: holdfast.UserMessage{Text: "hello", Steer: true},
+	holdfast.EventMessageAssistant: holdfast.AssistantMessage{
+		Parts: []holdfast.Part{{Text: "I look"}, {ToolUseID: "tu_1"}}, Seen: 9, StopReason: "tool_use", Model: "scripted",
+		Usage: holdfast.Usage{InputTokens: 1, OutputTokens: 2},
+	},
+	holdfast.EventThinking: holdfast.Thinking{Text: "hm", Signature: "sig"},
+
+	holdfast.EventToolRequested: holdfast.ToolRequested{ToolUseID: "tu_1", Name: "Bash", Input: json.RawMessage(`{"command":"true"}`)},
+	holdfast.EventToolAllowed:   holdfast.ToolDecision{ToolUseID: "tu_1", By: "mode"},
+	holdfast.EventToolDenied:    holdfast.ToolDecision{ToolUseID: "tu_1", By: "mode", Reason: "plan mode changes nothing"},
+	holdfast.EventToolStarted:   holdfast.ToolStarted{ToolUseID: "tu_1", Call: someUUID, Box: "s-" + someUUID, Boot: "b1"},
+	holdfast.EventToolFinished: holdfast.ToolFinished{
+		ToolUseID: "tu_1", Call: someUUID, Outcome: holdfast.ExitExit, ExitCode: ptr(3), Signal: "killed", Content: "out", IsError: true, DurationMS: 1.25,
+	},
+	holdfast.EventToolUnknown: holdfast.ToolUnknown{ToolUseID: "tu_1", Call: someUUID, Reason: "the box died"},
+
+	holdfast.EventBoxQueued:  holdfast.BoxQueued{Position: 1},
+	holdfast.EventBoxStarted: holdfast.BoxStarted{Box: "s-" + someUUID, Boot: "b1", Driver: "local", InForce: []string{"landlock"}, Missing: []string{"memory-limit: no cgroup"}, DurationMS: 7.5},
+	holdfast.EventBoxStopped: holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "idle", Processes: []string{"node server.js"}},
+	holdfast.EventBoxFrozen:  holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "idle"},
+	holdfast.EventBoxOOM:     holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "memory limit"},
+	holdfast.EventBoxLost:    holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "its process is gone"},
+
+	holdfast.EventNotice: holdfast.Notice{Code: "model.retry", Text: "asked the model again"},
+
+	holdfast.DeltaText:       holdfast.TextDelta{Text: "he"},
+	holdfast.DeltaThinking:   holdfast.TextDelta{Text: "h"},
+	holdfast.DeltaToolOutput: holdfast.ToolOutput{ToolUseID: "tu_1", Stream: "stdout", Text: "o"},
+}
+
+// eventTypes reads the constants of type EventType from the source.
+func eventTypes(t *testing.T) []holdfast.EventType {
+	t.Helper()
+	var out []holdfast.EventType
+	for _, s := range sources(t) {
+		if s.name != "event.go" {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if id, ok := spec.Type.(*ast.Ident); ok && id.Name == "EventType" {
+				for _, v := range spec.Values {
+					if lit, ok := v.(*ast.BasicLit); ok {
+						if s, err := strconv.Unquote(lit.Value); err == nil {
+							out = append(out, holdfast.EventType(s))
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+func TestEventGoldenFiles(t *testing.T) {
+	types := eventTypes(t)
+	if len(types) != len(payloads) || len(types) < 30 {
+		t.Errorf("%d event types, %d examples", len(types), len(payloads))
+	}
+	for _, typ := range types {
+		payload, ok := payloads[typ]
+		if !ok {
+			t.Errorf("%s has no example in this test", typ)
+			continue
+		}
+		data, err := json.Marshal(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := holdfast.Event{
+			Session: someUUID, Seq: 12, Type: typ, Turn: someUUID, Data: data,
+			Time: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC),
+		}
+		if strings.HasSuffix(string(typ), ".delta") || typ == holdfast.DeltaToolOutput {
+			e.Seq = 0
+		}
+		checkGolden(t, filepath.Join("testdata", "events", string(typ)+".json"), e, payload)
+	}
+	files, err := filepath.Glob("testdata/events/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		typ := holdfast.EventType(strings.TrimSuffix(filepath.Base(f), ".json"))
+		if _, ok := payloads[typ]; !ok {
+			t.Errorf("%s is for an event type that is gone: the set is append-only", f)
+		}
+	}
+}
+
+func checkGolden(t *testing.T, name string, e holdfast.Event, payload any) {
+	t.Helper()
+	text, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, '\n')
+	if *updateEvents {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(name)
+	if err != nil {
+		t.Errorf("%v (make it with: go test . -run TestEventGoldenFiles -update)", err)
+		return
+	}
+	if d := cmp.Diff(string(golden), string(text)); d != "" {
+		t.Errorf("%s: the wire form changed:\n%s", name, d)
+	}
+	var back holdfast.Event
+	if err := json.Unmarshal(golden, &back); err != nil {
+		t.Fatal(err)
+	}
+	got := reflect.New(reflect.TypeOf(payload))
+	if err := back.Decode(got.Interface()); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	opt := cmp.Transformer("json", func(r json.RawMessage) any {
+		var v any
+		if err := json.Unmarshal(r, &v); err != nil {
+			return string(r)
+		}
+		return v
+	})
+	if d := cmp.Diff(payload, got.Elem().Interface(), opt); d != "" {
+		t.Errorf("%s does not read back:\n%s", name, d)
+	}
+}
+
+func TestEventEndsTurn(t *testing.T) {
+	for _, typ := range eventTypes(t) {
+		want := typ == "turn.completed" || typ == "turn.failed" || typ == "turn.interrupted"
+		if got := (holdfast.Event{Type: typ}).EndsTurn(); got != want {
+			t.Errorf("%s ends a turn: %v", typ, got)
+		}
+	}
+}
+
+func TestEventDecodeRefusesGarbage(t *testing.T) {
+	var r holdfast.Reason
+	err := holdfast.Event{Seq: 7, Type: "session.paused", Data: json.RawMessage(`{"reason":`)}.Decode(&r)
+	if holdfast.KindOf(err) != holdfast.KindInternal || !strings.Contains(err.Error(), "session.paused #7") {
+		t.Error(err)
+	}
+}
+
+func TestSecretsAreNoFields(t *testing.T) {
+	for _, v := range []any{holdfast.Session{}, holdfast.Turn{}, holdfast.Event{}, holdfast.Agent{}, holdfast.Container{}, holdfast.Health{}} {
+		typ := reflect.TypeOf(v)
+		for i := range typ.NumField() {
+			for _, bad := range []string{"Secret", "Password", "Token", "Key"} {
+				if n := typ.Field(i).Name; strings.HasSuffix(n, bad) {
+					t.Errorf("%s.%s looks like a secret in a wire type", typ.Name(), n)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package holdfast
+
+import (
+	"encoding/hex"
+	"io"
+	"time"
+)
+
+// SessionID names a session: a UUID in canonical lower-case form. Ours are
+// version 7; a caller may bring any version.
+type SessionID string
+
+// TurnID names a turn: a UUIDv7.
+type TurnID string
+
+// CallID names one mutating call into a box: a UUIDv7 made by the server and
+// journalled before the call is issued.
+type CallID string
+
+// AgentName names a deployed agent: 1-64 of [a-z0-9._-], starting and ending
+// with a letter or digit, without "..".
+type AgentName string
+
+// VersionID names an immutable agent version: "sha256:" and 64 lower-case hex digits.
+type VersionID string
+
+// Slug names a workspace: 1-63 of [a-z0-9-], starting and ending with a letter
+// or digit (WS-R1, WS-D14).
+type Slug string
+
+// BoxID names a box for the whole life of its scope: "s-<session id>" or
+// "w-<slug>". It is unique within one data directory.
+type BoxID string
+
+// ParseSessionID accepts a canonical UUID; upper case is lowered.
+func ParseSessionID(s string) (SessionID, error) {
+	u, err := parseUUID("session id", s)
+	return SessionID(u), err
+}
+
+// ParseTurnID accepts a canonical UUID; upper case is lowered.
+func ParseTurnID(s string) (TurnID, error) {
+	u, err := parseUUID("turn id", s)
+	return TurnID(u), err
+}
+
+// ParseCallID accepts a canonical UUID; upper case is lowered.
+func ParseCallID(s string) (CallID, error) {
+	u, err := parseUUID("call id", s)
+	return CallID(u), err
+}
+
+// ParseAgentName accepts a name of the AgentName grammar.
+func ParseAgentName(s string) (AgentName, error) {
+	ok := len(s) >= 1 && len(s) <= 64
+	for i := 0; ok && i < len(s); i++ {
+		switch c := s[i]; {
+		case lowerAlnum(c):
+		case c == '-' || c == '_' || c == '.':
+			ok = i > 0 && i < len(s)-1 && !(c == '.' && s[i-1] == '.')
+		default:
+			ok = false
+		}
+	}
+	if !ok {
+		return "", Errorf(KindInvalid, "agent name", "%s is not an agent name", Quote(s)).
+			WithHint("use 1-64 of a-z 0-9 . _ -, starting and ending with a letter or digit")
+	}
+	return AgentName(s), nil
+}
+
+// ParseVersionID accepts "sha256:" and 64 lower-case hex digits.
+func ParseVersionID(s string) (VersionID, error) {
+	const prefix = "sha256:"
+	if len(s) == len(prefix)+64 && s[:len(prefix)] == prefix {
+		ok := true
+		for i := len(prefix); i < len(s); i++ {
+			ok = ok && (s[i] >= '0' && s[i] <= '9' || s[i] >= 'a' && s[i] <= 'f')
+		}
+		if ok {
+			return VersionID(s), nil
+		}
+	}
+	return "", Errorf(KindInvalid, "version id", "%s is not an agent version", Quote(s)).
+		WithHint("holdfast agent show NAME lists the versions")
+}
+
+// ParseSlug accepts a name of the Slug grammar.
+func ParseSlug(s string) (Slug, error) {
+	ok := len(s) >= 1 && len(s) <= 63
+	for i := 0; ok && i < len(s); i++ {
+		ok = lowerAlnum(s[i]) || s[i] == '-' && i > 0 && i < len(s)-1
+	}
+	if !ok {
+		return "", Errorf(KindInvalid, "workspace", "%s is not a workspace slug", Quote(s)).
+			WithHint("use 1-63 of a-z 0-9 -, starting and ending with a letter or digit")
+	}
+	return Slug(s), nil
+}
+
+// ParseBoxID accepts "s-<session id>" or "w-<slug>".
+func ParseBoxID(s string) (BoxID, error) {
+	if len(s) > 2 && s[1] == '-' {
+		switch s[0] {
+		case 's':
+			if id, err := ParseSessionID(s[2:]); err == nil && string(id) == s[2:] {
+				return BoxID(s), nil
+			}
+		case 'w':
+			if _, err := ParseSlug(s[2:]); err == nil {
+				return BoxID(s), nil
+			}
+		}
+	}
+	return "", Errorf(KindInvalid, "box id", "%s is not a box id", Quote(s)).
+		WithHint("holdfast containers list shows them")
+}
+
+// SessionBox is the box of a session's private workspace.
+func SessionBox(id SessionID) BoxID { return BoxID("s-" + string(id)) }
+
+// NewUUID makes a version 7 UUID: time in milliseconds, then randomness from r.
+func NewUUID(now time.Time, r io.Reader) (string, error) {
+	var b [16]byte
+	if _, err := io.ReadFull(r, b[6:]); err != nil {
+		return "", Errorf(KindInternal, "id", "no randomness: %w", err)
+	}
+	ms := now.UnixMilli()
+	for i := range 6 {
+		b[i] = byte(ms >> (40 - 8*i))
+	}
+	b[6] = b[6]&0x0f | 0x70
+	b[8] = b[8]&0x3f | 0x80
+	var out [36]byte
+	hex.Encode(out[0:8], b[0:4])
+	hex.Encode(out[9:13], b[4:6])
+	hex.Encode(out[14:18], b[6:8])
+	hex.Encode(out[19:23], b[8:10])
+	hex.Encode(out[24:36], b[10:16])
+	out[8], out[13], out[18], out[23] = '-', '-', '-', '-'
+	return string(out[:]), nil
+}
+
+func lowerAlnum(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+
+func parseUUID(what, s string) (string, error) {
+	if len(s) == 36 {
+		b := []byte(s)
+		ok := true
+		for i, c := range b {
+			switch {
+			case i == 8 || i == 13 || i == 18 || i == 23:
+				ok = ok && c == '-'
+			case c >= '0' && c <= '9' || c >= 'a' && c <= 'f':
+			case c >= 'A' && c <= 'F':
+				b[i] = c + 'a' - 'A'
+			default:
+				ok = false
+			}
+		}
+		if ok {
+			return string(b), nil
+		}
+	}
+	return "", Errorf(KindInvalid, what, "%s is not a UUID", Quote(s)).
+		WithHint("a %s looks like 01890a5d-ac96-774b-bcce-b302099a8057", what)
+}

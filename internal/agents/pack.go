@@ -1,0 +1,209 @@
+package agents
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// PackDir is the tar of a folder, for Deploy: the same bytes for the same paths,
+// contents and executable bits, on every machine. The folder is judged by
+// Deploy's rules when the first byte is read, so that nothing is sent of one
+// that would be refused; no ignore file is honoured. What goes wrong comes as an
+// error of Read: invalid and too_large as from Deploy, not_found for no folder.
+// Close is needed only when reading ends early. Not for concurrent use.
+func PackDir(dir string) io.ReadCloser {
+	p := &packer{dir: dir}
+	p.tw = tar.NewWriter(&p.buf)
+	return p
+}
+
+// packer makes the tar piece by piece as it is read.
+type packer struct {
+	dir   string
+	files []holdfast.AgentFile
+	began bool
+	next  int
+	open  *os.File
+	buf   bytes.Buffer
+	tw    *tar.Writer
+	ended error
+}
+
+// Read implements io.Reader.
+func (p *packer) Read(b []byte) (int, error) {
+	for p.buf.Len() == 0 && p.ended == nil {
+		if err := p.step(); err != nil {
+			p.ended = err
+			_ = p.Close()
+		}
+	}
+	if p.buf.Len() > 0 {
+		return p.buf.Read(b)
+	}
+	return 0, p.ended
+}
+
+// Close lets go of an open file.
+func (p *packer) Close() error {
+	if p.ended == nil {
+		p.ended = fs.ErrClosed
+	}
+	if p.open == nil {
+		return nil
+	}
+	err := p.open.Close()
+	p.open = nil
+	return err
+}
+
+// step puts the next piece into the buffer; io.EOF after the last.
+func (p *packer) step() error {
+	switch {
+	case !p.began:
+		p.began = true
+		return p.scan()
+	case p.open != nil:
+		_, err := io.CopyN(p.tw, p.open, 64<<10)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, tar.ErrWriteTooLong):
+			return p.changed(p.files[p.next-1].Path)
+		case !errors.Is(err, io.EOF):
+			return local(p.files[p.next-1].Path, err)
+		}
+		err = p.open.Close()
+		p.open = nil
+		return err
+	case p.next < len(p.files):
+		f := p.files[p.next]
+		p.next++
+		return p.header(f)
+	}
+	if err := p.tw.Close(); err != nil {
+		return p.changed(p.files[p.next-1].Path)
+	}
+	p.ended = io.EOF
+	return nil
+}
+
+// header begins a file. A file that grew or shrank since the scan is an error:
+// the tar must hold what was judged.
+func (p *packer) header(f holdfast.AgentFile) error {
+	if err := p.tw.Flush(); err != nil {
+		return p.changed(p.files[p.next-2].Path)
+	}
+	file, err := os.OpenFile(filepath.Join(p.dir, filepath.FromSlash(f.Path)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return local(f.Path, err)
+	}
+	p.open = file
+	info, err := file.Stat()
+	if err != nil {
+		return local(f.Path, err)
+	}
+	if !info.Mode().IsRegular() || info.Size() != f.Size {
+		return p.changed(f.Path)
+	}
+	return p.tw.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: f.Path, Size: f.Size, Mode: int64(f.Mode), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
+	})
+}
+
+func (p *packer) changed(name string) error {
+	return holdfast.Errorf(holdfast.KindConflict, op, "%s changed while it was packed", holdfast.Quote(name)).WithHint("deploy again")
+}
+
+// scan lists and judges the folder.
+func (p *packer) scan() error {
+	info, err := os.Stat(p.dir)
+	switch {
+	case err != nil:
+		return local(p.dir, err)
+	case !info.IsDir():
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(p.dir))
+	}
+	c := newChecker()
+	// The folder itself may be named by a symlink; inside, none is followed.
+	root := os.DirFS(p.dir)
+	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return local(name, err)
+		case name == ".":
+			return nil
+		case d.IsDir():
+			return c.dir(name)
+		case !d.Type().IsRegular():
+			return refused(name, describe(d.Type()))
+		}
+		info, err := d.Info()
+		if err != nil {
+			return local(name, err)
+		}
+		if err := c.file(name, info.Size()); err != nil {
+			return err
+		}
+		c.add(holdfast.AgentFile{Path: name, Size: info.Size(), Mode: fileMode(info.Mode())})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.finish(); err != nil {
+		return err
+	}
+	p.files = c.files
+	return nil
+}
+
+func describe(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeSymlink != 0:
+		return "a symlink"
+	case m&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "not a regular file"
+}
+
+func local(name string, err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	kind := holdfast.KindInternal
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		kind = holdfast.KindNotFound
+	case errors.Is(err, fs.ErrPermission):
+		kind = holdfast.KindDenied
+	}
+	return holdfast.Errorf(kind, op, "%s: %w", holdfast.Quote(name), err)
+}
+
+// pack is the tar of a folder of an embedded file system.
+func pack(from fs.FS, dir string) ([]byte, error) {
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	sub, err := fs.Sub(from, dir)
+	if err == nil {
+		err = tw.AddFS(sub)
+	}
+	err = errors.Join(err, tw.Close())
+	return buf.Bytes(), err
+}

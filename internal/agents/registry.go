@@ -1,0 +1,316 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+//go:embed builtin
+var builtin embed.FS
+
+const (
+	stagePrefix  = ".new-"
+	manifestFile = "manifest.json"
+	filesDir     = "files"
+	// maxCached is how many versions' instructions are kept in memory.
+	maxCached = 64
+)
+
+// Registry keeps the deployed agents of one data directory. Safe for concurrent
+// use; one registry for a directory.
+type Registry struct {
+	dir   string
+	store Store
+
+	mu    sync.Mutex
+	cache map[holdfast.VersionID]string
+}
+
+// Open makes the registry of a directory, removes what a crash left half done,
+// and deploys the built-in agent when it is not there.
+func Open(ctx context.Context, dir string, store Store) (*Registry, error) {
+	r := &Registry{dir: dir, store: store, cache: map[holdfast.VersionID]string{}}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "agents", "%w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "agents", "%w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), stagePrefix) {
+			if err := rooted.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r, r.deployBuiltin(ctx)
+}
+
+func (r *Registry) deployBuiltin(ctx context.Context) error {
+	have, err := r.store.Agent(ctx, holdfast.DefaultAgent)
+	if err == nil {
+		_, err = r.manifest(have.VersionID)
+		if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			return nil // damaged files are told to whom they concern, when they are used
+		}
+	}
+	if err == nil || !holdfast.IsKind(err, holdfast.KindNotFound) {
+		return err
+	}
+	data, err := pack(builtin, "builtin")
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInternal, op, "built-in agent: %w", err)
+	}
+	_, err = r.Deploy(ctx, holdfast.DefaultAgent, bytes.NewReader(data))
+	return err
+}
+
+// Deploy stores a tar of an agent's folder as its next version. The same content
+// is stored once, whoever deploys it. Invalid: not a tar, cut off, neither
+// CLAUDE.md nor AGENTS.md in its root, anything but regular files, paths that are
+// not clean or that collide. Too_large: over MaxBytes or MaxFiles. Unavailable:
+// tar's reader failed. After an error nothing has changed.
+func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Agent, error) {
+	var none holdfast.Agent
+	if _, err := holdfast.ParseAgentName(string(name)); err != nil {
+		return none, err
+	}
+	stage, err := os.MkdirTemp(r.dir, stagePrefix)
+	if err != nil {
+		return none, disk(err)
+	}
+	v, err := r.complete(ctx, stage, tar)
+	if err != nil {
+		_ = rooted.RemoveAll(stage) // what stays is removed at the next start
+		return none, err
+	}
+	v.Agent = name
+	return r.store.PutAgentVersion(ctx, v)
+}
+
+// complete makes a stage whole and durable and gives it its name.
+func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v holdfast.AgentVersion, err error) {
+	files := filepath.Join(stage, filesDir)
+	if err := os.Mkdir(files, 0o700); err != nil {
+		return v, disk(err)
+	}
+	if v.Files, err = unpack(contextReader{ctx, tar}, files); err != nil {
+		return v, disk(err)
+	}
+	v.ID = contentID(v.Files)
+	raw, err := json.Marshal(v.Files)
+	if err != nil {
+		return v, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	}
+	if err := writeDurable(filepath.Join(stage, manifestFile), raw); err != nil {
+		return v, disk(err)
+	}
+	if err := syncDir(stage); err != nil {
+		return v, disk(err)
+	}
+	err = os.Rename(stage, r.path(v.ID))
+	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
+		// The content is there already, unless it was damaged since.
+		if _, err := r.Files(ctx, v.ID); err != nil {
+			return v, err
+		}
+		return v, rooted.RemoveAll(stage)
+	}
+	if err != nil {
+		return v, disk(err)
+	}
+	return v, disk(syncDir(r.dir))
+}
+
+// contextReader ends with its context.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
+
+// disk gives an error of the data directory its kind.
+func disk(err error) error {
+	var known *holdfast.Error
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).WithHint("free space in the data directory")
+	}
+	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+}
+
+func writeDurable(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Get is an agent by name; not_found for an unknown one.
+func (r *Registry) Get(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error) {
+	return r.store.Agent(ctx, name)
+}
+
+// List lists the agents by name.
+func (r *Registry) List(ctx context.Context) ([]holdfast.Agent, error) { return r.store.Agents(ctx) }
+
+// Versions lists an agent's versions, newest first; not_found as Get.
+func (r *Registry) Versions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error) {
+	return r.store.AgentVersions(ctx, name)
+}
+
+// Delete takes an agent out of the list. Sessions keep the version they have.
+// The built-in agent is denied.
+func (r *Registry) Delete(ctx context.Context, name holdfast.AgentName) error {
+	if name == holdfast.DefaultAgent {
+		return holdfast.Errorf(holdfast.KindDenied, "agent.delete", "the agent %s is built in", holdfast.Quote(string(name))).
+			WithHint("deploy another version of it: holdfast agent deploy DIR --name %s", name)
+	}
+	return r.store.DeleteAgent(ctx, name)
+}
+
+func (r *Registry) path(id holdfast.VersionID) string {
+	return filepath.Join(r.dir, strings.TrimPrefix(string(id), "sha256:"))
+}
+
+// manifest reads what a version holds, which must hash to its id.
+func (r *Registry) manifest(id holdfast.VersionID) ([]holdfast.AgentFile, error) {
+	if _, err := holdfast.ParseVersionID(string(id)); err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(filepath.Join(r.path(id), manifestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "agent.version", "the agent version %s is not stored here", id).
+			WithHint("deploy the agent again")
+	}
+	if err != nil {
+		return nil, disk(err)
+	}
+	var files []holdfast.AgentFile
+	if err := json.Unmarshal(raw, &files); err != nil || contentID(files) != id {
+		return nil, damaged(id, manifestFile)
+	}
+	return files, nil
+}
+
+// read reads one file of a version, which must be what was deployed.
+func (r *Registry) read(id holdfast.VersionID, f holdfast.AgentFile) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(r.path(id), filesDir, filepath.FromSlash(f.Path)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, disk(err)
+	}
+	sum := sha256.Sum256(data)
+	if err != nil || hex.EncodeToString(sum[:]) != f.SHA256 {
+		return nil, damaged(id, f.Path)
+	}
+	return data, nil
+}
+
+func damaged(id holdfast.VersionID, path string) error {
+	return holdfast.Errorf(holdfast.KindInternal, "agent.version", "%s of agent version %s is damaged on disk", holdfast.Quote(path), id).
+		WithHint("remove agents/%s from the data directory and deploy the agent again", strings.TrimPrefix(string(id), "sha256:"))
+}
+
+// Files are the files of a version, for the first box of a private workspace.
+// Not_found when it is not stored here, internal when it is damaged.
+func (r *Registry) Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error) {
+	list, err := r.manifest(version)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]rooted.File, 0, len(list))
+	for _, f := range list {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		data, err := r.read(version, f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rooted.File{Path: f.Path, Mode: f.Mode, Content: data})
+	}
+	return out, nil
+}
+
+// Instructions is the text of a version's CLAUDE.md, or of its AGENTS.md, cut at
+// 128 KiB with a note. Errors as Files.
+func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (string, error) {
+	r.mu.Lock()
+	text, ok := r.cache[version]
+	r.mu.Unlock()
+	if ok {
+		return text, nil
+	}
+	list, err := r.manifest(version)
+	if err != nil {
+		return "", err
+	}
+	c := checker{files: list}
+	for _, name := range instructions {
+		if !c.has(name) {
+			continue
+		}
+		for _, f := range list {
+			if f.Path == name {
+				data, err := r.read(version, f)
+				if err != nil {
+					return "", err
+				}
+				return r.keep(version, cut(data)), nil
+			}
+		}
+	}
+	return "", damaged(version, instructions[0])
+}
+
+// keep caches a text. Versions never change, so any may be dropped.
+func (r *Registry) keep(version holdfast.VersionID, text string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.cache {
+		if len(r.cache) < maxCached {
+			break
+		}
+		delete(r.cache, id)
+	}
+	r.cache[version] = text
+	return text
+}
+
+func cut(data []byte) string {
+	more := ""
+	if n := len(data) - maxInstructions; n > 0 {
+		data, more = data[:maxInstructions], fmt.Sprintf("\n[cut: %d bytes more]\n", n)
+	}
+	return strings.ToValidUTF8(string(data), "") + more
+}

@@ -1,0 +1,207 @@
+package agents
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// unpack reads a tar into dir, a new empty directory, and returns what it holds,
+// sorted. Nothing but checked regular files is made, each durable.
+func unpack(r io.Reader, dir string) ([]holdfast.AgentFile, error) {
+	src := &source{r: r}
+	tr := tar.NewReader(src)
+	c := newChecker()
+	u := &unpacker{dir: dir, made: map[string]bool{".": true}}
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, src.explain(err)
+		}
+		name := strings.TrimPrefix(h.Name, "./")
+		switch h.Typeflag {
+		case tar.TypeXGlobalHeader:
+		case tar.TypeDir:
+			if name = strings.TrimSuffix(name, "/"); name == "" || name == "." {
+				continue
+			}
+			if err := c.dir(name); err != nil {
+				return nil, err
+			}
+		case tar.TypeReg:
+			if err := c.file(name, h.Size); err != nil {
+				return nil, err
+			}
+			f, err := u.file(name, h.FileInfo().Mode(), tr)
+			if err != nil {
+				return nil, src.explain(err)
+			}
+			c.add(f)
+		default:
+			return nil, special(h.Name, h.Typeflag)
+		}
+	}
+	if src.ended {
+		// A tar ends with two empty blocks; without them nobody knows what is missing.
+		return nil, cutOff()
+	}
+	if err := c.finish(); err != nil {
+		return nil, err
+	}
+	return c.files, u.sync()
+}
+
+func special(name string, typ byte) error {
+	what := "not a regular file"
+	switch typ {
+	case tar.TypeSymlink:
+		what = "a symlink"
+	case tar.TypeLink:
+		what = "a hard link"
+	case tar.TypeChar, tar.TypeBlock:
+		what = "a device"
+	case tar.TypeFifo:
+		what = "a named pipe"
+	}
+	return refused(name, what)
+}
+
+func refused(name, what string) error {
+	return holdfast.Errorf(holdfast.KindInvalid, op, "%s is %s", holdfast.Quote(name), what).
+		WithHint("an agent's folder holds regular files and directories only")
+}
+
+func cutOff() error {
+	return holdfast.Errorf(holdfast.KindInvalid, op, "the tar is empty or cut off").WithHint("send it again")
+}
+
+// source tells errors of the upload from errors of the tar in it.
+type source struct {
+	r     io.Reader
+	err   error
+	ended bool
+	began bool
+	gzip  bool
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if !s.began && n > 1 {
+		s.began, s.gzip = true, p[0] == 0x1f && p[1] == 0x8b
+	}
+	switch {
+	case n > 0 && errors.Is(err, io.EOF):
+		return n, nil
+	case errors.Is(err, io.EOF):
+		s.ended = true
+	case err != nil:
+		s.err = err
+	}
+	return n, err
+}
+
+func (s *source) explain(err error) error {
+	var known *holdfast.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case s.err != nil && errors.As(s.err, &known):
+		return s.err
+	case s.err != nil:
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the upload broke off: %w", s.err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return cutOff()
+	case s.gzip:
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the body is compressed").WithHint("send a plain tar")
+	case errors.Is(err, tar.ErrHeader):
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the body is not a tar").WithHint("holdfast agent deploy DIR --name NAME packs one")
+	}
+	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+}
+
+// unpacker writes files below its directory.
+type unpacker struct {
+	dir  string
+	made map[string]bool
+}
+
+// file writes one file. That its path is taken already, as a file or as a
+// directory, shows here first.
+func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) (holdfast.AgentFile, error) {
+	f := holdfast.AgentFile{Path: name, Mode: fileMode(mode)}
+	if err := u.parents(path.Dir(name)); err != nil {
+		return f, taken(name, err)
+	}
+	out, err := os.OpenFile(filepath.Join(u.dir, filepath.FromSlash(name)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return f, taken(name, err)
+	}
+	h := sha256.New()
+	f.Size, err = io.Copy(io.MultiWriter(out, h), r)
+	if err == nil {
+		err = out.Chmod(0o400)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	f.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return f, errors.Join(err, out.Close())
+}
+
+func fileMode(m fs.FileMode) uint32 {
+	if m.Perm()&0o111 != 0 {
+		return 0o755
+	}
+	return 0o644
+}
+
+func (u *unpacker) parents(dir string) error {
+	if u.made[dir] {
+		return nil
+	}
+	if err := u.parents(path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(u.dir, filepath.FromSlash(dir)), 0o700); err != nil {
+		return err
+	}
+	u.made[dir] = true
+	return nil
+}
+
+func taken(name string, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is there twice", holdfast.Quote(name))
+	}
+	return err
+}
+
+// sync makes the directories durable.
+func (u *unpacker) sync() error {
+	for d := range u.made {
+		if err := syncDir(filepath.Join(u.dir, filepath.FromSlash(d))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

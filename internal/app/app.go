@@ -1,0 +1,211 @@
+// Package app wires a server together: store, journal, drivers, runtimes,
+// engine and HTTP API, started in order and stopped in reverse.
+//
+// cmd/holdfast calls it, and nothing else may. It is the only package that
+// knows every other. Invariant: when Run says ready, the server answers and has
+// taken up what its predecessor left; when Run returns, nothing of it is left
+// but what the configuration says to keep.
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model/scripted"
+	"github.com/holdfast-run/holdfast/agent/tool/builtin"
+	"github.com/holdfast-run/holdfast/internal/agents"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/native"
+	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Options are what the caller of Run brings beside the configuration.
+type Options struct {
+	Version string
+	// Environ is the server's environment.
+	Environ []string
+	Log     *slog.Logger
+	// Ready is told the API's URL once the server answers.
+	Ready func(url string)
+	// At is told when a turn passes a named kill point: crash tests only.
+	At func(session holdfast.SessionID, point string)
+}
+
+// Run serves until ctx ends, then drains and stops.
+func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
+	if err := makeDirs(cfg.Data); err != nil {
+		return err
+	}
+	store, err := sqlite.Open(ctx, sqlite.Config{
+		Path: filepath.Join(cfg.Data, "holdfast.db"), Clock: time.Now,
+		Warn: func(err error) { opt.Log.Warn("store", "err", err) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	token, err := lifecycle.OwnerToken(filepath.Join(cfg.Data, "token"), rand.Reader)
+	if err != nil {
+		return err
+	}
+	drivers, err := Drivers(cfg, opt.Environ)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
+	s := &server{cfg: cfg, opt: opt, store: store}
+	if err := s.build(ctx, drivers); err != nil {
+		return err
+	}
+	return s.serve(ctx, token)
+}
+
+func makeDirs(data string) error {
+	for _, d := range []string{"", "sessions", "agents", "run"} {
+		if err := os.MkdirAll(filepath.Join(data, d), 0o700); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
+				WithHint("choose another with --data DIR")
+		}
+	}
+	return nil
+}
+
+// server is one server being wired.
+type server struct {
+	cfg    config.Config
+	opt    Options
+	store  *sqlite.Store
+	agents *agents.Registry
+	engine *engine.Engine
+}
+
+func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
+	var err error
+	if s.agents, err = agents.Open(ctx, filepath.Join(s.cfg.Data, "agents"), s.store); err != nil {
+		return err
+	}
+	sealer, err := seal.Open(filepath.Join(s.cfg.Data, "secret.key"), rand.Reader)
+	if err != nil {
+		return err
+	}
+	uidBase := s.cfg.UIDBase
+	if os.Getuid() != 0 {
+		uidBase = 0
+	}
+	loop, err := native.New(native.Config{
+		Provider: scripted.New(), Tools: builtin.All(), Now: time.Now, Rand: mathrand.Float64,
+	})
+	if err != nil {
+		return err
+	}
+	s.engine, err = engine.New(engine.Config{
+		Store:    s.store,
+		Journal:  journal.New(journal.Config{Store: s.store, Tail: s.cfg.Tail}),
+		Runtimes: []runtime.Runtime{loop},
+		Agents:   s.agents, Sealer: sealer, Decider: policy.ByMode{}, Pools: s.pools(drivers),
+		Dir: filepath.Join(s.cfg.Data, "sessions"),
+		Box: engine.BoxConfig{
+			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,
+			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
+		},
+		DefaultTrust: s.cfg.DefaultTrust, DefaultModel: s.cfg.DefaultModel, Models: []string{"scripted"},
+		TurnSilence: s.cfg.TurnSilence, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
+	})
+	return err
+}
+
+// pools makes one pool for each trust level that a driver serves.
+func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) map[holdfast.Trust]*sandbox.Pool {
+	out := map[holdfast.Trust]*sandbox.Pool{}
+	for trust, d := range drivers {
+		out[trust] = sandbox.NewPool(sandbox.PoolConfig{
+			Driver: d, Token: s.store.Epoch(), MaxBoxes: s.cfg.MaxBoxes, MaxTurns: s.cfg.MaxTurns,
+			FreezeAfter: never(s.cfg.FreezeAfter), StopAfter: never(s.cfg.StopAfter), Prewarm: s.cfg.Prewarm,
+			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) },
+		})
+	}
+	return out
+}
+
+// never maps the configuration's 0 to the pool's negative.
+func never(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+func (s *server) serve(ctx context.Context, token string) error {
+	ln, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "serve", "listen on %s: %w", holdfast.Quote(s.cfg.Listen), err).
+			WithHint("choose another address with --listen, or port 0")
+	}
+	defer ln.Close()
+	if err := s.engine.Start(context.WithoutCancel(ctx), s.cfg.OnStart == config.StartStop); err != nil {
+		return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
+	}
+	srv := httpapi.NewServer(httpapi.Config{
+		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Agents: s.agents,
+		Health: s.health, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
+		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins,
+	})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	if s.opt.Ready != nil {
+		s.opt.Ready("http://" + ln.Addr().String())
+	}
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+		err = s.stop(context.WithoutCancel(ctx), srv)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return err
+}
+
+// stop drains, then ends the API's streams, then the engine.
+func (s *server) stop(ctx context.Context, srv *http.Server) error {
+	drain, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
+	defer cancel()
+	if err := s.engine.Drain(drain); err != nil {
+		s.opt.Log.Warn("turns left to the next start", "err", err)
+	}
+	closing, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := srv.Shutdown(closing); err != nil {
+		// Streams do not end by themselves; their readers come back.
+		_ = srv.Close()
+	}
+	ending, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return s.engine.Close(ending, s.cfg.OnShutdown == config.ShutdownStop)
+}
+
+func (s *server) health(ctx context.Context) holdfast.Health {
+	h := s.engine.Health(ctx)
+	h.Version, h.Driver, h.PID = s.opt.Version, s.cfg.Driver, os.Getpid()
+	if err := s.store.Healthy(); err != nil {
+		h.Status, h.ReadOnly = "read-only", err.Error()
+	}
+	return h
+}

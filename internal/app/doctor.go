@@ -1,0 +1,83 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Diagnosis is what `holdfast doctor` found.
+type Diagnosis struct {
+	// OK: the configured driver can run boxes.
+	OK     bool   `json:"ok"`
+	Driver string `json:"driver"`
+	Data   string `json:"data"`
+	// Probes are what each driver of the configuration measured.
+	Probes []sandbox.Probe `json:"probes"`
+	// Sizes are bytes on disk by part of the data directory; empty without one.
+	Sizes []Size `json:"sizes"`
+}
+
+// Size is what a part of the data directory takes.
+type Size struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Diagnose measures the drivers of a configuration and the size of its state. It
+// starts no server and changes nothing that is there.
+func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagnosis, err error) {
+	d = Diagnosis{Driver: cfg.Driver, Data: cfg.Data}
+	// Drivers keep records below the data directory: these get a directory of
+	// their own, below a path as short as the real one may be.
+	scratch, err := os.MkdirTemp("", "hfd")
+	if err != nil {
+		return d, err
+	}
+	defer os.RemoveAll(scratch)
+	trial := cfg
+	trial.Data = scratch
+	drivers, err := Drivers(trial, environ)
+	if err != nil {
+		return d, err
+	}
+	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
+	for _, trust := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
+		driver := drivers[trust]
+		if driver == nil {
+			continue
+		}
+		p := driver.Probe(ctx)
+		d.Probes = append(d.Probes, p)
+		if p.Driver == cfg.Driver {
+			d.OK = p.Usable
+		}
+	}
+	for _, part := range []string{"holdfast.db", "holdfast.db-wal", "agents", "sessions", "run"} {
+		if n, ok := diskUse(filepath.Join(cfg.Data, part)); ok {
+			d.Sizes = append(d.Sizes, Size{Name: part, Bytes: n})
+		}
+	}
+	return d, nil
+}
+
+// diskUse sums the sizes of the files below a path; it follows no link.
+func diskUse(path string) (total int64, ok bool) {
+	err := filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		ok = true
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			total += info.Size()
+		}
+		return nil
+	})
+	return total, ok && err == nil
+}

@@ -1,0 +1,57 @@
+package app
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/image"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/driver/host"
+	"github.com/holdfast-run/holdfast/internal/driver/local"
+	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Drivers is the registry: which driver serves which trust level. Trusted
+// sessions always run on the host; untrusted ones never do. environ is the
+// server's environment, of which host boxes get what the allow table names.
+func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Driver, error) {
+	trusted, err := host.New(host.Config{
+		Home: cfg.Data, Boxd: image.Binary, Environ: environ, Now: time.Now, Rand: rand.Reader,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := map[holdfast.Trust]sandbox.Driver{holdfast.Trusted: trusted}
+	switch cfg.Driver {
+	case "local":
+		out[holdfast.Untrusted], err = local.New(local.Config{
+			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Now: time.Now, Rand: rand.Reader,
+		})
+		return out, err
+	case "mem":
+		for _, trust := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
+			out[trust] = mem.New(mem.Config{})
+		}
+	case "host":
+	default:
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s is not a driver of this release", holdfast.Quote(cfg.Driver)).
+			WithHint("use local, host or mem")
+	}
+	return out, nil
+}
+
+// closeDrivers ends what drivers keep running for themselves; boxes are not
+// theirs to end.
+func closeDrivers(drivers map[holdfast.Trust]sandbox.Driver) error {
+	var errs []error
+	for _, d := range drivers {
+		if c, ok := d.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

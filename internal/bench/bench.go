@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/child"
+)
+
+// Config is one benchmark. Zero values take the defaults.
+type Config struct {
+	// Binary is the holdfast program; Env the environment of its servers.
+	Binary string
+	Env    []string
+	// Dir is an empty directory on the disk to be measured, passable for the
+	// users of boxes.
+	Dir string
+	// Runs is how many consecutive passes are made (default 3).
+	Runs    int
+	Version string
+	// Progress gets one line a figure as it is measured.
+	Progress io.Writer
+	Clock    func() time.Time
+}
+
+// pass is one run under way.
+type pass struct {
+	cfg    Config
+	dir    string
+	commit float64
+	out    []Figure
+}
+
+// Measure makes all runs. An error means that it could not go on.
+func Measure(ctx context.Context, cfg Config) (Report, error) {
+	if cfg.Runs == 0 {
+		cfg.Runs = 3
+	}
+	host, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	rep := Report{
+		Version: cfg.Version, Date: cfg.Clock().UTC().Format("2006-01-02"),
+		Machine: fmt.Sprintf("%d cores, linux %s", runtime.NumCPU(), strings.TrimSpace(string(host))),
+	}
+	for n := range cfg.Runs {
+		fmt.Fprintf(cfg.Progress, "run %d of %d\n", n+1, cfg.Runs)
+		p := &pass{cfg: cfg, dir: filepath.Join(cfg.Dir, fmt.Sprintf("run%d", n+1))}
+		run := Run{Load: loadAverage()}
+		if err := p.all(ctx); err != nil {
+			return rep, err
+		}
+		run.Figures = p.out
+		rep.Runs = append(rep.Runs, run)
+	}
+	return rep, nil
+}
+
+// all measures every figure, the commit first: other gates are relative to it.
+func (p *pass) all(ctx context.Context) error {
+	for _, part := range []func(context.Context) error{
+		p.store, p.driver, p.serverAlone, p.conversations, p.resumes, p.readers, p.many,
+	} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add records a figure and shows it.
+func (p *pass) add(f Figure) {
+	p.out = append(p.out, f)
+	fmt.Fprintf(p.cfg.Progress, "  %-58s %10s %s\n", f.Name, number(f.Value()), f.Unit)
+}
+
+// missing records a figure that could not be measured.
+func (p *pass) missing(f Figure, err error) {
+	f.Missing = err.Error()
+	p.add(f)
+}
+
+// subject is a server under measurement.
+type subject struct {
+	*client.Client
+	srv  *child.Server
+	data string
+}
+
+// serve starts a server on a data directory.
+func (p *pass) serve(ctx context.Context, name string, settings ...string) (*subject, error) {
+	data := filepath.Join(p.dir, name)
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, err
+	}
+	args := []string{"--data", data, "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort"}
+	for _, s := range settings {
+		args = append(args, "--set", s)
+	}
+	srv, err := child.Start(ctx, child.Config{Binary: p.cfg.Binary, Args: args, Env: p.cfg.Env, Log: filepath.Join(data, "server.log")})
+	if err != nil {
+		return nil, err
+	}
+	c, err := srv.Client(data)
+	if err != nil {
+		srv.Kill()
+		return nil, err
+	}
+	return &subject{Client: c, srv: srv, data: data}, nil
+}
+
+func (s *subject) stop() {
+	s.Close()
+	s.srv.Terminate(time.Minute)
+}
+
+// ms is a duration in milliseconds.
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// times runs f n times and returns the milliseconds of each.
+func times(n int, f func(i int) error) ([]float64, error) {
+	out := make([]float64, 0, n)
+	for i := range n {
+		began := time.Now()
+		if err := f(i); err != nil {
+			return out, err
+		}
+		out = append(out, ms(time.Since(began)))
+	}
+	return out, nil
+}
+
+// rate runs f from several goroutines for a while and returns calls a second.
+func rate(workers int, span time.Duration, f func(worker, i int) error) (float64, error) {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	total := 0
+	began := time.Now()
+	for w := range workers {
+		all.Go(func() {
+			n := 0
+			for ; time.Since(began) < span; n++ {
+				if err := f(w, n); err != nil {
+					mu.Lock()
+					first = err
+					mu.Unlock()
+					break
+				}
+			}
+			mu.Lock()
+			total += n
+			mu.Unlock()
+		})
+	}
+	all.Wait()
+	return float64(total) / time.Since(began).Seconds(), first
+}
+
+// rss is a process's resident set in MB, pss its proportional one.
+func rss(pid int) float64 { return smaps(pid, "Rss:") }
+func pss(pid int) float64 { return smaps(pid, "Pss:") }
+
+func smaps(pid int, field string) float64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return -1
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, field); ok {
+			var kb float64
+			if _, err := fmt.Sscan(rest, &kb); err == nil {
+				return kb / 1024
+			}
+		}
+	}
+	return -1
+}
+
+// bashTrue is a turn that runs `true` once.
+const bashTrue = `<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"ok"}]</script>`
+
+// turn sends a message and waits for the turn's end.
+func (s *subject) turn(ctx context.Context, id holdfast.SessionID, text string) error {
+	st, err := s.Stream(ctx, id, holdfast.SendMessage{Text: text})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	for ev, err := range st.Events(ctx) {
+		if err != nil {
+			return err
+		}
+		if ev.EndsTurn() {
+			if ev.Type != holdfast.EventTurnCompleted {
+				return fmt.Errorf("turn ended with %s: %s", ev.Type, ev.Data)
+			}
+			return nil
+		}
+	}
+	return io.ErrUnexpectedEOF
+}
+
+func (s *subject) create(ctx context.Context) (holdfast.SessionID, error) {
+	ses, err := s.CreateSession(ctx, holdfast.CreateSession{}, "")
+	return ses.ID, err
+}

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Figure is one measured quantity of one run.
+type Figure struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// Samples are in the order measured. A rate or a size has one.
+	Samples []float64 `json:"samples"`
+	// Judge names what is held against the gate: p50, p99, rate or size.
+	Judge string `json:"judge"`
+	// Gate is the limit; More says that it is a least value.
+	Gate float64 `json:"gate"`
+	More bool    `json:"more,omitempty"`
+	// Rule is the gate in words, Baseline what others take.
+	Rule     string `json:"rule"`
+	Baseline string `json:"baseline,omitempty"`
+	// Missing is why there is no figure; it counts as a gate that does not hold.
+	Missing string `json:"missing,omitempty"`
+}
+
+// percentile is the value at p (0-1) of the samples.
+func (f Figure) percentile(p float64) float64 {
+	if len(f.Samples) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(f.Samples))
+	return s[min(len(s)-1, int(p*float64(len(s))))]
+}
+
+// Value is what is held against the gate.
+func (f Figure) Value() float64 {
+	switch f.Judge {
+	case "p99":
+		return f.percentile(0.99)
+	case "p50":
+		return f.percentile(0.5)
+	}
+	return f.percentile(0)
+}
+
+// OK reports whether the gate holds.
+func (f Figure) OK() bool {
+	if f.Missing != "" || len(f.Samples) == 0 {
+		return false
+	}
+	if f.More {
+		return f.Value() >= f.Gate
+	}
+	return f.Value() <= f.Gate
+}
+
+// worse reports whether f is further from its gate than g.
+func (f Figure) worse(g Figure) bool {
+	if f.OK() != g.OK() {
+		return !f.OK()
+	}
+	if f.More {
+		return f.Value() < g.Value()
+	}
+	return f.Value()-f.Gate > g.Value()-g.Gate
+}
+
+// Run is one pass over all figures.
+type Run struct {
+	Load    string   `json:"load_average"`
+	Figures []Figure `json:"figures"`
+}
+
+// Report is all runs of a benchmark.
+type Report struct {
+	Version string `json:"version"`
+	Machine string `json:"machine"`
+	Date    string `json:"date"`
+	Runs    []Run  `json:"runs"`
+}
+
+// Worst is, for each figure, the worst of the runs.
+func (r Report) Worst() []Figure {
+	if len(r.Runs) == 0 {
+		return nil
+	}
+	out := slices.Clone(r.Runs[0].Figures)
+	for _, run := range r.Runs[1:] {
+		for i, f := range run.Figures {
+			if i < len(out) && f.worse(out[i]) {
+				out[i] = f
+			}
+		}
+	}
+	return out
+}
+
+// OK reports whether every gate holds in every run.
+func (r Report) OK() bool {
+	worst := r.Worst()
+	for _, f := range worst {
+		if f.Rule != "" && !f.OK() {
+			return false
+		}
+	}
+	return len(worst) > 0
+}
+
+// Print writes the table of the worst figures.
+func (r Report) Print(w io.Writer) {
+	fmt.Fprintf(w, "%s, %s; worst of %d runs; load average", r.Machine, r.Date, len(r.Runs))
+	for _, run := range r.Runs {
+		fmt.Fprintf(w, " %s;", run.Load)
+	}
+	fmt.Fprint(w, "\n\n")
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "what\tp50\tp95\tn\tunit\tgate\tverdict\tbaseline")
+	for _, f := range r.Worst() {
+		verdict := "ok"
+		switch {
+		case f.Missing != "":
+			verdict = "not measured: " + f.Missing
+		case f.Rule == "":
+			verdict = "-"
+		case !f.OK():
+			verdict = "MISSED"
+		}
+		p95 := number(f.percentile(0.95))
+		if f.Judge == "p99" {
+			p95 = "p99 " + number(f.percentile(0.99))
+		}
+		if len(f.Samples) < 2 {
+			p95 = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", f.Name, number(f.percentile(0.5)), p95, len(f.Samples), f.Unit, f.gate(), verdict, f.Baseline)
+	}
+	_ = t.Flush()
+}
+
+func (f Figure) gate() string {
+	if f.Rule == "" {
+		return "-"
+	}
+	sign := "≤"
+	if f.More {
+		sign = "≥"
+	}
+	s := sign + " " + number(f.Gate)
+	if strings.Contains(f.Rule, "commit") {
+		s += " (" + f.Rule + ")"
+	}
+	return s
+}
+
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func loadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	if f := strings.Fields(string(b)); len(f) >= 3 {
+		return strings.Join(f[:3], " ")
+	}
+	return "unknown"
+}

@@ -1,0 +1,404 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+)
+
+// serverAlone measures a server without turns: creations and what it weighs.
+func (p *pass) serverAlone(ctx context.Context) error {
+	s, err := p.serve(ctx, "alone")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if _, err := times(50, func(int) error { _, err := s.create(ctx); return err }); err != nil {
+		return err
+	}
+	p.add(Figure{Name: "server RSS at rest", Unit: "MB", Samples: []float64{rss(s.srv.PID)}, Judge: "size", Gate: 50, Rule: "50 MB", Baseline: "118 MB"})
+	create := Figure{Name: "create session (durable)", Unit: "ms", Judge: "p50", Gate: p.commit + 1.5, Rule: "one commit + 1.5 ms", Baseline: "84.7 ms"}
+	if create.Samples, err = times(300, func(int) error { _, err := s.create(ctx); return err }); err != nil {
+		return err
+	}
+	p.add(create)
+	perSecond, err := rate(8, 4*time.Second, func(int, int) error { _, err := s.create(ctx); return err })
+	if err != nil {
+		return err
+	}
+	p.add(Figure{Name: "creations per second, concurrency 8", Unit: "/s", Samples: []float64{perSecond}, Judge: "rate", Gate: 2000, More: true, Rule: "2,000", Baseline: "20.8"})
+	return nil
+}
+
+// script is a turn that says one word after 50 ms.
+const script50 = `<script>[{"say":"hello","delay_ms":50}]</script>`
+
+// firstOf sends a message and gives the milliseconds until the first event byte
+// and until the model's first event.
+func (s *subject) firstOf(ctx context.Context, id holdfast.SessionID, text string) (first, model float64, err error) {
+	began := time.Now()
+	st, err := s.Stream(ctx, id, holdfast.SendMessage{Text: text})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer st.Close()
+	for ev, err := range st.Events(ctx) {
+		switch {
+		case err != nil:
+			return first, model, err
+		case first == 0:
+			first = ms(time.Since(began))
+		}
+		if model == 0 && (ev.Type == holdfast.DeltaText || ev.Type == holdfast.EventMessageAssistant) {
+			model = ms(time.Since(began))
+		}
+		if ev.EndsTurn() {
+			return first, model, nil
+		}
+	}
+	return first, model, io.ErrUnexpectedEOF
+}
+
+// conversations measures turns, alone and thirty at a time.
+func (p *pass) conversations(ctx context.Context) error {
+	s, err := p.serve(ctx, "turns")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	id, err := s.create(ctx)
+	if err != nil {
+		return err
+	}
+	first := Figure{Name: "message → first event byte", Unit: "ms", Judge: "p50", Gate: p.commit + 1, Rule: "one commit + 1 ms", Baseline: "3.7 ms"}
+	model := Figure{Name: "added delay to the first model event", Unit: "ms", Judge: "p50", Gate: 1.5, Rule: "1.5 ms", Baseline: "4.3 ms"}
+	for i := range 70 {
+		f, m, err := s.firstOf(ctx, id, script50)
+		if err != nil {
+			return err
+		}
+		if i >= 10 {
+			first.Samples, model.Samples = append(first.Samples, f), append(model.Samples, m-50)
+		}
+	}
+	p.add(first)
+	p.add(model)
+	ids := make([]holdfast.SessionID, 30)
+	for i := range ids {
+		if ids[i], err = s.create(ctx); err != nil {
+			return err
+		}
+	}
+	many := Figure{Name: "added delay to the first model event, 30 sessions", Unit: "ms", Judge: "p50", Gate: 10, Rule: "10 ms", Baseline: "124 ms"}
+	var mu sync.Mutex
+	if _, err := rate(len(ids), 3*time.Second, func(w, _ int) error {
+		_, m, err := s.firstOf(ctx, ids[w], script50)
+		mu.Lock()
+		many.Samples = append(many.Samples, m-50)
+		mu.Unlock()
+		return err
+	}); err != nil {
+		return err
+	}
+	p.add(many)
+	return p.turnRate(ctx, s, ids)
+}
+
+func (p *pass) turnRate(ctx context.Context, s *subject, ids []holdfast.SessionID) error {
+	for _, id := range ids {
+		if err := s.turn(ctx, id, bashTrue); err != nil {
+			return err
+		}
+	}
+	perSecond, err := rate(len(ids), 6*time.Second, func(w, _ int) error { return s.turn(ctx, ids[w], bashTrue) })
+	if err != nil {
+		return err
+	}
+	p.add(Figure{Name: "turns per second, 30 sessions, one `Bash true` each", Unit: "/s", Samples: []float64{perSecond}, Judge: "rate", Gate: 600, More: true, Rule: "600", Baseline: "162"})
+	return nil
+}
+
+// resumes measures the warm and the cold way back.
+func (p *pass) resumes(ctx context.Context) error {
+	s, err := p.serve(ctx, "resume")
+	if err != nil {
+		return err
+	}
+	ids := make([]holdfast.SessionID, 20)
+	for i := range ids {
+		if ids[i], err = s.create(ctx); err == nil {
+			err = s.turn(ctx, ids[i], bashTrue)
+		}
+		if err != nil {
+			s.stop()
+			return err
+		}
+	}
+	warm := Figure{Name: "warm resume", Unit: "ms", Judge: "p50", Gate: p.commit + 0.8, Rule: "one commit + 0.8 ms", Baseline: "2.8 ms"}
+	for i := range 60 {
+		id := ids[i%len(ids)]
+		if _, err := s.PauseSession(ctx, id, holdfast.EndSession{}); err != nil {
+			s.stop()
+			return err
+		}
+		began := time.Now()
+		r, err := s.ResumeSession(ctx, id, holdfast.ResumeSession{})
+		warm.Samples = append(warm.Samples, ms(time.Since(began)))
+		if err == nil && (r.Receipt == nil || r.Receipt.Tier != holdfast.TierLive) {
+			err = fmt.Errorf("a resume that should be warm took %+v", r.Receipt)
+		}
+		if err != nil {
+			s.stop()
+			return err
+		}
+	}
+	p.add(warm)
+	for _, id := range ids {
+		if _, err := s.PauseSession(ctx, id, holdfast.EndSession{}); err != nil {
+			s.stop()
+			return err
+		}
+	}
+	s.stop()
+	return p.coldResumes(ctx, ids)
+}
+
+func (p *pass) coldResumes(ctx context.Context, ids []holdfast.SessionID) error {
+	s, err := p.serve(ctx, "resume")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	native := Figure{Name: "cold resume after server restart, native", Unit: "ms", Judge: "p50", Gate: 10, Rule: "10 ms", Baseline: "95 ms"}
+	ready := Figure{Name: "cold resume after server restart, to a ready box", Unit: "ms", Judge: "p50", Gate: 50, Rule: "50 ms", Baseline: "95 ms"}
+	for _, id := range ids {
+		began := time.Now()
+		r, err := s.ResumeSession(ctx, id, holdfast.ResumeSession{})
+		native.Samples = append(native.Samples, ms(time.Since(began)))
+		if err != nil {
+			return err
+		}
+		if r.Receipt == nil || r.Receipt.Path != "cold" || r.Receipt.Files != holdfast.FilesKept {
+			return fmt.Errorf("a resume that should be cold took %+v", r.Receipt)
+		}
+		if _, err := s.Exec(ctx, id, holdfast.ExecRequest{Argv: []string{"true"}}); err != nil {
+			return err
+		}
+		ready.Samples = append(ready.Samples, ms(time.Since(began)))
+	}
+	p.add(native)
+	p.add(ready)
+	return nil
+}
+
+// readers measures a thousand readers of one session that shows 20 deltas a second.
+func (p *pass) readers(ctx context.Context) error {
+	f := Figure{Name: "1,000 readers of one session, 20 deltas/s: delivery", Unit: "ms", Judge: "p99", Gate: 100, Rule: "100 ms"}
+	s, err := p.serve(ctx, "readers")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	id, err := s.create(ctx)
+	if err != nil {
+		return err
+	}
+	token, err := os.ReadFile(filepath.Join(s.data, "token"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	const n = 1000
+	transport := &http.Transport{MaxConnsPerHost: 0, MaxIdleConnsPerHost: n}
+	defer transport.CloseIdleConnections()
+	open := make(chan error, n)
+	for range n {
+		all.Go(func() {
+			delays, err := follow(ctx, transport, s.srv.URL, string(id), strings.TrimSpace(string(token)), open)
+			if err != nil && ctx.Err() == nil {
+				return
+			}
+			mu.Lock()
+			f.Samples = append(f.Samples, delays...)
+			mu.Unlock()
+		})
+	}
+	for range n {
+		if err := <-open; err != nil {
+			cancel()
+			all.Wait()
+			return err
+		}
+	}
+	const deltas = 100
+	text := fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":"for i in $(seq %d); do date +t%%s%%N; sleep 0.05; done"}},{"say":"ok"}]</script>`, deltas)
+	err = s.turn(ctx, id, text)
+	all.Wait()
+	if err != nil {
+		return err
+	}
+	if len(f.Samples) < n*deltas/2 {
+		p.missing(f, fmt.Errorf("%d of %d deltas arrived", len(f.Samples), n*deltas))
+		return nil
+	}
+	p.add(f)
+	return nil
+}
+
+// follow reads one event stream to the end of the first turn, and gives for each
+// time stamp in tool output how old it was on arrival, in milliseconds.
+func follow(ctx context.Context, tr http.RoundTripper, url, id, token string, open chan<- error) ([]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/sessions/"+id+"/events", nil)
+	if err != nil {
+		open <- err
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := tr.RoundTrip(req)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	open <- err
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var out []float64
+	for scan := bufio.NewScanner(resp.Body); scan.Scan(); {
+		line := scan.Text()
+		now := time.Now().UnixNano()
+		if strings.HasPrefix(line, "event: turn.completed") {
+			return out, nil
+		}
+		if !strings.HasPrefix(line, "data: ") || !strings.Contains(line, `"tool.output"`) {
+			continue
+		}
+		for _, word := range strings.Split(line, `t1`)[1:] {
+			digits := word[:min(18, len(word))]
+			if ns, err := strconv.ParseInt("1"+digits, 10, 64); err == nil && len(digits) == 18 {
+				out = append(out, float64(now-ns)/1e6)
+			}
+		}
+	}
+	return out, io.ErrUnexpectedEOF
+}
+
+// many measures a server with many sessions that do nothing.
+func (p *pass) many(ctx context.Context) error {
+	dir := filepath.Join(p.dir, "many")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := p.fill(ctx, dir, 10_000, true); err != nil {
+		return err
+	}
+	s, err := p.serve(ctx, "many")
+	if err != nil {
+		return err
+	}
+	if _, err := s.Sessions(ctx, holdfast.SessionFilter{}); err != nil {
+		s.stop()
+		return err
+	}
+	size := rss(s.srv.PID)
+	p.add(Figure{Name: "server RSS with 10,000 paused sessions", Unit: "MB", Samples: []float64{size}, Judge: "size", Gate: 80, Rule: "80 MB"})
+	talk, err := p.talkOnly(ctx, s)
+	s.stop()
+	if err != nil {
+		return err
+	}
+	p.add(talk)
+	if err := p.fill(ctx, dir, 90_000, false); err != nil {
+		return err
+	}
+	if s, err = p.serve(ctx, "many"); err != nil {
+		return err
+	}
+	defer s.stop()
+	list := Figure{Name: "list 50 of 100,000 sessions", Unit: "ms", Judge: "p50", Gate: 5, Rule: "5 ms"}
+	if list.Samples, err = times(100, func(int) error {
+		_, err := s.Sessions(ctx, holdfast.SessionFilter{Limit: 50})
+		return err
+	}); err != nil {
+		return err
+	}
+	p.add(list)
+	return nil
+}
+
+// talkOnly measures what sessions that only talked leave in the server's memory.
+func (p *pass) talkOnly(ctx context.Context, s *subject) (Figure, error) {
+	f := Figure{Name: "idle session that only talks, server memory", Unit: "KiB", Judge: "size", Gate: 2, Rule: "2 KiB", Baseline: "49 MB"}
+	talk := func(int, int) error {
+		id, err := s.create(ctx)
+		if err != nil {
+			return err
+		}
+		return s.turn(ctx, id, "hello")
+	}
+	if _, err := rate(8, 6*time.Second, talk); err != nil {
+		return f, err
+	}
+	before := rss(s.srv.PID)
+	began := time.Now()
+	perSecond, err := rate(8, 6*time.Second, talk)
+	if err != nil {
+		return f, err
+	}
+	n := perSecond * time.Since(began).Seconds()
+	f.Samples = []float64{max(0, (rss(s.srv.PID)-before)*1024/n)}
+	return f, nil
+}
+
+// fill writes sessions straight into a stopped server's database.
+func (p *pass) fill(ctx context.Context, dir string, n int, paused bool) error {
+	st, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "holdfast.db")})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	j := journal.New(journal.Config{Store: st})
+	var all sync.WaitGroup
+	errs := make(chan error, 64)
+	for w := range 64 {
+		all.Go(func() {
+			for i := w; i < n; i += 64 {
+				id, err := bareSession(ctx, j, p.cfg.Clock())
+				if err == nil && paused {
+					c := journal.NewChange(id)
+					c.Status = []holdfast.Status{holdfast.StatusPaused}
+					c.Events = []journal.Draft{{Type: holdfast.EventSessionPaused, Data: holdfast.Reason{Reason: "bench"}}}
+					_, err = j.Commit(ctx, c)
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}

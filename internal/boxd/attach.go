@@ -1,0 +1,316 @@
+package boxd
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const (
+	// offsetLen is the offset before the bytes of an output frame.
+	offsetLen = 8
+	// outBuf is what an attached stream sends in one write.
+	outBuf = 64 << 10
+	// hangup is the grace of a terminal whose client went away.
+	hangup = 2 * time.Second
+)
+
+var outBufs = sync.Pool{New: func() any { b := make([]byte, 0, outBuf); return &b }}
+
+// serveExec starts a call or attaches to it, and streams it until its end.
+func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
+	b, err := body[wire.ExecBody](req)
+	if err != nil {
+		return err
+	}
+	if b.Attach.StdoutFrom < 0 || b.Attach.StderrFrom < 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "offset %d or %d is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
+	}
+	a := &attachment{
+		s: s, p: p, stream: stream, outOff: b.Attach.StdoutFrom, errOff: b.Attach.StderrFrom,
+		gone: make(chan struct{}), ready: make(chan struct{}), over: make(chan struct{}),
+	}
+	defer close(a.over)
+	go a.input(r)
+	c, fresh, err := s.beginExec(a, req, b)
+	if c == nil || err != nil {
+		return err
+	}
+	if c.exec == nil {
+		return sendOutcome(stream, c)
+	}
+	a.c, a.e = c, c.exec
+	select {
+	case <-a.e.started:
+	case <-p.done:
+		return nil
+	}
+	a.begin()
+	whole := a.output(!fresh)
+	if !whole && a.e.req.KillOnDetach {
+		s.detached(c)
+	}
+	return nil
+}
+
+// detached ends a call that nobody will attach to again.
+func (s *Server) detached(c *call) {
+	grace := time.Duration(0)
+	if c.exec.req.PTY != nil {
+		grace = hangup
+	}
+	s.led.forgetWhenDone(c)
+	if c.exec.beginKill(endCanceled, "its client went away") {
+		s.killSoftly(c.exec, grace)
+	}
+}
+
+// beginExec finds or starts the call. A nil call without error means that the
+// client went away before anything happened: a caller that gave up while the
+// gate was closed must not find its exec run when it opens.
+func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*call, bool, error) {
+	p := a.p
+	if b.AttachOnly {
+		c, err := s.led.find(p, req.Call, req.Op, req.Hash)
+		if c == nil && err == nil {
+			err = holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "call %s is not held", holdfast.Quote(string(req.Call)))
+		}
+		return c, false, err
+	}
+	if err := checkCall(req, wire.ArgumentHash(wire.OpExec, b.Exec)); err != nil {
+		return nil, false, err
+	}
+	var x wire.ExecRequest
+	if err := decode(req.Op, b.Exec, &x); err != nil {
+		return nil, false, err
+	}
+	if err := checkExec(&x); err != nil {
+		return nil, false, err
+	}
+	if c, err := s.led.find(p, req.Call, req.Op, req.Hash); c != nil || err != nil {
+		return c, false, err
+	}
+	if !s.gate.enter(p.done, a.gone, s.stopped) {
+		return nil, false, nil
+	}
+	defer s.gate.leave()
+	c, fresh, err := s.led.begin(p, req.Call, req.Op, req.Hash, func(c *call) { c.exec = s.newExecution(x) })
+	if err == nil && fresh {
+		s.run(c)
+	}
+	return c, fresh, err
+}
+
+// attachment is one stream on one exec.
+type attachment struct {
+	s              *Server
+	p              *peer
+	c              *call
+	e              *execution
+	stream         *yamux.Stream
+	outOff, errOff int64
+	// gone is closed when the client's side of the stream ended, ready when c
+	// and e are set and started, over when the stream was served.
+	gone, ready, over chan struct{}
+
+	// mu orders what the client sent: early frames before later ones.
+	mu    sync.Mutex
+	begun bool
+	early []inFrame
+}
+
+type inFrame struct {
+	t       wire.FrameType
+	payload []byte
+}
+
+// earlyMost is how many bytes of frames wait for an exec that has not begun;
+// behind more, the end of the stream is not seen until it has.
+const earlyMost = 256 << 10
+
+// input serves what the client sends until its side ends. Frames wait until the
+// exec has begun, but the end of the stream is noticed before.
+func (a *attachment) input(r *wire.Reader) {
+	defer func() {
+		close(a.gone)
+		// A client that reads no more must not hold its writer.
+		_ = a.stream.SetWriteDeadline(past)
+	}()
+	early := 0
+	for {
+		t, payload, err := r.Next()
+		if err != nil {
+			return
+		}
+		a.mu.Lock()
+		if !a.begun {
+			a.early = append(a.early, inFrame{t, slices.Clone(payload)})
+			a.mu.Unlock()
+			if early += len(payload) + wire.HeadLen; early < earlyMost {
+				continue
+			}
+			select {
+			case <-a.ready:
+			case <-a.over:
+				return
+			}
+			continue
+		}
+		ok := a.serveFrame(t, payload)
+		a.mu.Unlock()
+		if !ok {
+			return
+		}
+	}
+}
+
+// begin lets what the client sent reach the exec.
+func (a *attachment) begin() {
+	a.mu.Lock()
+	a.begun = true
+	early := a.early
+	a.early = nil
+	close(a.ready)
+	if len(early) == 0 {
+		a.mu.Unlock()
+		return
+	}
+	go func() {
+		defer a.mu.Unlock()
+		for _, f := range early {
+			if !a.serveFrame(f.t, f.payload) {
+				return
+			}
+		}
+	}()
+}
+
+// serveFrame serves one frame; false when nothing more is taken from this client.
+func (a *attachment) serveFrame(t wire.FrameType, payload []byte) bool {
+	switch t {
+	case wire.FrameStdin:
+		return a.e.stdin == nil || a.e.stdin.write(payload, a)
+	case wire.FrameEOF:
+		return a.e.stdin == nil || a.guard(func() { a.e.stdin.end(a) }) == nil
+	case wire.FrameResize:
+		var size wire.Size
+		if a.e.tty != nil && json.Unmarshal(payload, &size) == nil {
+			return a.guard(func() { _ = setSize(a.e.tty, size) }) == nil
+		}
+	case wire.FrameSignal:
+		var sig wire.Signal
+		if json.Unmarshal(payload, &sig) == nil {
+			return a.guard(func() { a.signal(sig.Signal) }) == nil
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// guard runs fn unless another server took the box over (HZ-3).
+func (a *attachment) guard(fn func()) error { return a.s.led.guard(a.p, fn) }
+
+// signal signals the foreground of a terminal, else the leader's group.
+func (a *attachment) signal(sig int) {
+	if a.e.proc == nil || sig < 1 || sig > 64 {
+		return
+	}
+	if a.e.tty != nil && ttySignal(a.e.tty, sig) == nil {
+		return
+	}
+	_ = a.s.cfg.Hands.Signal(a.e.proc, sig)
+}
+
+// output streams until the answer is sent; false when the client went away first.
+func (a *attachment) output(attached bool) bool {
+	ch := a.e.subscribe()
+	defer a.e.unsubscribe(ch)
+	var first []byte
+	if a.e.proc != nil {
+		first, _ = wire.AppendJSON(nil, wire.FrameStarted, wire.Started{PID: a.e.proc.PID(), Attached: attached})
+	}
+	for {
+		final := a.c.finished()
+		more, ok := a.send(first, final)
+		first = nil
+		if !ok {
+			return false
+		}
+		if more {
+			continue
+		}
+		if final {
+			return true
+		}
+		select {
+		case <-ch:
+		case <-a.c.done:
+		case <-a.gone:
+			return false
+		case <-a.p.done:
+			return false
+		}
+	}
+}
+
+// send writes what there is, at most one buffer full, and the answer when the
+// call is final and its output is out. more says that output may be left.
+func (a *attachment) send(first []byte, final bool) (more, ok bool) {
+	bp := outBufs.Get().(*[]byte)
+	defer outBufs.Put(bp)
+	buf := append((*bp)[:0], first...)
+	most := int64(outBuf/2 - 256)
+	if a.e.req.Lines {
+		most = lineFrame
+	}
+	buf, a.outOff, more = appendOutput(buf, most, wire.FrameStdout, a.e.stdout, a.outOff, final)
+	if a.e.stderr != nil {
+		var m bool
+		buf, a.errOff, m = appendOutput(buf, outBuf/2-256, wire.FrameStderr, a.e.stderr, a.errOff, final)
+		more = more || m
+	}
+	if !more && final {
+		if a.c.err != nil {
+			buf, _ = wire.AppendJSON(buf, wire.FrameError, a.c.err)
+		} else {
+			buf, _ = wire.AppendLong(buf, wire.FrameAnswer, a.c.answer)
+		}
+	}
+	if len(buf) > 0 {
+		if _, err := a.stream.Write(buf); err != nil {
+			return false, false
+		}
+	}
+	if cap(buf) <= outBuf {
+		*bp = buf
+	}
+	return more, true
+}
+
+// appendOutput appends one frame with at most that many bytes of output.
+func appendOutput(buf []byte, most int64, t wire.FrameType, sp *spool, off int64, final bool) ([]byte, int64, bool) {
+	const head = wire.HeadLen + offsetLen
+	space := int(min(most, sp.available(off, final)))
+	if space <= 0 {
+		return buf, off, false
+	}
+	start := len(buf)
+	buf = slices.Grow(buf, head+space)
+	at, n, more := sp.read(off, buf[start+head:start+head+space], final)
+	if n == 0 {
+		return buf, off, more
+	}
+	buf = buf[:start+head+n]
+	buf[start] = byte(t)
+	binary.BigEndian.PutUint32(buf[start+1:], uint32(offsetLen+n))
+	binary.BigEndian.PutUint64(buf[start+wire.HeadLen:], uint64(at))
+	return buf, at + int64(n), more
+}

@@ -1,0 +1,93 @@
+package boxd
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// Stats reads the box's counters; -1 for what cannot be read.
+func (h *OSHands) Stats() wire.Stats {
+	st := wire.Stats{
+		MemoryBytes: h.number("memory.usage"), MemoryLimit: h.number("memory.limit"),
+		Pids: h.number("pids.current"), PidsLimit: h.number("pids.max"),
+		CPUMicros: h.cpu(), BoxdPSS: pss(),
+	}
+	st.OOMKills, _ = h.Events()
+	if st.Pids < 0 {
+		if procs, err := h.Processes(); err == nil {
+			st.Pids = int64(len(procs))
+		}
+	}
+	return st
+}
+
+// Events reads the counters that exit classes are judged from; -1 is unknown.
+func (h *OSHands) Events() (oomKills, pidsRefused int64) {
+	return h.field("memory.events", "oom_kill"), h.field("pids.events", "max")
+}
+
+// number reads a counter file with one number; "max" and what is absent are -1.
+func (h *OSHands) number(name string) int64 {
+	s, ok := h.forker.Counter(name)
+	if !ok {
+		return -1
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	if err != nil || n >= 1<<62 { // cgroup v1 writes a huge number for no limit
+		return -1
+	}
+	return n
+}
+
+// field reads "key number" from a counter file.
+func (h *OSHands) field(name, key string) int64 {
+	s, ok := h.forker.Counter(name)
+	if !ok {
+		return -1
+	}
+	return lookField(s, key)
+}
+
+func lookField(s, key string) int64 {
+	for line := range strings.Lines(s) {
+		f := strings.Fields(line)
+		if len(f) >= 2 && f[0] == key {
+			if n, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+// cpu is microseconds: cpu.stat of cgroup v2, or nanoseconds of cpuacct.usage.
+func (h *OSHands) cpu() int64 {
+	s, ok := h.forker.Counter("cpu")
+	if !ok {
+		return -1
+	}
+	if n := lookField(s, "usage_usec"); n >= 0 {
+		return n
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n / 1000
+}
+
+// pss is what boxd itself costs, in bytes.
+func pss() int64 {
+	b, err := os.ReadFile("/proc/self/smaps_rollup")
+	if err != nil {
+		return -1
+	}
+	kb := lookField(string(b), "Pss:")
+	if kb < 0 {
+		return -1
+	}
+	return kb << 10
+}

@@ -1,0 +1,316 @@
+package boxd
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// endReason says why boxd itself ended a call; the first one counts.
+type endReason string
+
+const (
+	endTimeout  endReason = "timeout"
+	endCanceled endReason = "canceled"
+	endStopped  endReason = "stopped"
+)
+
+// execution is the running side of an exec call.
+//
+// It ends with its leader. What is in the pipes then still belongs to it; what
+// background processes write later is read and thrown away, so that they neither
+// block nor die of SIGPIPE: the output of a finished call never changes.
+type execution struct {
+	req  wire.ExecRequest
+	mark uint64
+	// started is closed when the process exists or could not be started.
+	started chan struct{}
+	// proc and tty are set before started is closed; proc is nil when there is none.
+	proc Process
+	tty  *os.File
+	// dead is closed when the leader ended.
+	dead           chan struct{}
+	stdout, stderr *spool
+	stdin          *stdin
+
+	mu     sync.Mutex
+	subs   map[chan struct{}]struct{}
+	reason endReason
+	detail string
+	// kills counts kills under way; closing refuses new ones.
+	kills   sync.WaitGroup
+	closing bool
+}
+
+func (s *Server) newExecution(req wire.ExecRequest) *execution {
+	e := &execution{
+		req: req, mark: s.marks.Add(1), started: make(chan struct{}), dead: make(chan struct{}),
+		subs: map[chan struct{}]struct{}{},
+	}
+	e.stdout = newSpool(&s.spool, req.Lines, e.notify)
+	if !req.Merge {
+		e.stderr = newSpool(&s.spool, false, e.notify)
+	}
+	return e
+}
+
+// notify wakes the attached streams.
+func (e *execution) notify() {
+	e.mu.Lock()
+	for ch := range e.subs {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+	e.mu.Unlock()
+}
+
+func (e *execution) subscribe() chan struct{} {
+	ch := make(chan struct{}, 1)
+	e.mu.Lock()
+	e.subs[ch] = struct{}{}
+	e.mu.Unlock()
+	return ch
+}
+
+func (e *execution) unsubscribe(ch chan struct{}) {
+	e.mu.Lock()
+	delete(e.subs, ch)
+	e.mu.Unlock()
+}
+
+// beginKill records why and admits one kill; false when the call is ending.
+func (e *execution) beginKill(reason endReason, detail string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return false
+	}
+	if e.reason == "" {
+		e.reason, e.detail = reason, detail
+	}
+	e.kills.Add(1)
+	return true
+}
+
+// end waits for kills under way and says why the call was ended, if it was.
+func (e *execution) end() (endReason, string) {
+	e.mu.Lock()
+	e.closing = true
+	e.mu.Unlock()
+	e.kills.Wait()
+	return e.reason, e.detail
+}
+
+func (e *execution) close() {
+	e.stdout.close()
+	if e.stderr != nil {
+		e.stderr.close()
+	}
+}
+
+// run starts the process of a fresh call. The caller holds the gate. The rest
+// happens in the background.
+func (s *Server) run(c *call) {
+	e := c.exec
+	begun := s.cfg.Now()
+	before := s.events()
+	spec, io, err := s.prepare(e)
+	if err == nil {
+		e.proc, err = s.cfg.Hands.Start(spec)
+		io.closeChild()
+	}
+	if err != nil {
+		io.closeOwn()
+		close(e.dead)
+		close(e.started)
+		res := startFailure(err)
+		res.DurationMS = float64(s.cfg.Now().Sub(begun).Microseconds()) / 1000
+		s.led.finish(c, res, nil)
+		return
+	}
+	e.tty = io.tty
+	pumps := []*pump{newPump(io.out, e.stdout, io.tty != nil)}
+	if io.err != nil {
+		pumps = append(pumps, newPump(io.err, e.stderr, false))
+	}
+	for _, p := range pumps {
+		s.wg.Go(p.run)
+	}
+	if io.in != nil {
+		e.stdin = newStdin(io.in, e.req.Lines, io.tty != nil)
+		s.wg.Go(e.stdin.run)
+	}
+	close(e.started)
+	var timer *time.Timer
+	if e.req.TimeoutMS > 0 {
+		d := millis(e.req.TimeoutMS)
+		timer = time.AfterFunc(d, func() { s.killNow(e, endTimeout, "timed out after "+d.String()) })
+	}
+	s.wg.Go(func() {
+		st := e.proc.Wait()
+		close(e.dead)
+		if timer != nil {
+			timer.Stop()
+		}
+		reason, detail := e.end()
+		for _, p := range pumps {
+			p.leaderGone()
+		}
+		for _, p := range pumps {
+			<-p.drained
+		}
+		if e.stdin != nil {
+			e.stdin.stop()
+		}
+		res := s.judge(e, st, reason, detail, before)
+		res.DurationMS = float64(s.cfg.Now().Sub(begun).Microseconds()) / 1000
+		s.led.finish(c, res, nil)
+	})
+}
+
+// killNow ends everything the call started.
+func (s *Server) killNow(e *execution, reason endReason, detail string) {
+	if !e.beginKill(reason, detail) {
+		return
+	}
+	defer e.kills.Done()
+	s.cfg.Hands.KillAll(e.mark)
+}
+
+// killSoftly asks the leader's group to end, and after grace, or when the leader
+// ended, kills everything the call started. It follows a beginKill.
+func (s *Server) killSoftly(e *execution, grace time.Duration) {
+	defer e.kills.Done()
+	select {
+	case <-e.started:
+	case <-s.stopped:
+		return
+	}
+	if e.proc == nil {
+		return
+	}
+	if grace > 0 {
+		if e.tty != nil {
+			_ = s.cfg.Hands.Signal(e.proc, int(syscall.SIGHUP))
+		}
+		_ = s.cfg.Hands.Signal(e.proc, int(syscall.SIGTERM))
+		_ = s.cfg.Hands.Signal(e.proc, int(syscall.SIGCONT))
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-e.dead:
+		case <-t.C:
+		}
+	}
+	s.cfg.Hands.KillAll(e.mark)
+}
+
+// serveKill ends a call and everything it started, background processes of a
+// finished one included. It returns when the call has its outcome.
+func (s *Server) serveKill(p *peer, req wire.KillRequest) error {
+	var c *call
+	begun := false
+	err := s.led.guard(p, func() {
+		if c = s.led.calls[req.Call]; c != nil && c.exec != nil {
+			begun = c.exec.beginKill(endCanceled, "killed on request")
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return holdfast.Errorf(holdfast.KindNotFound, "boxd kill", "call %s is not held", holdfast.Quote(string(req.Call)))
+	}
+	if c.exec == nil || c.flushed {
+		return nil // file operations are short and not cut in the middle
+	}
+	if begun {
+		s.killSoftly(c.exec, millis(req.GraceMS))
+	}
+	select {
+	case <-c.done:
+	case <-p.done:
+		return nil
+	}
+	s.cfg.Hands.KillAll(c.exec.mark)
+	return nil
+}
+
+// startFailure is the outcome of a process that could not be started.
+func startFailure(err error) wire.ExecResult {
+	res := wire.ExecResult{Class: holdfast.ExitError, Code: -1, Message: wire.AsError(err).Msg}
+	switch holdfast.KindOf(err) {
+	case holdfast.KindBusy:
+		res.Class = holdfast.ExitPids
+	case holdfast.KindNotFound:
+		res.Code = 127
+	case holdfast.KindDenied:
+		res.Code = 126
+	}
+	return res
+}
+
+// eventCounter is what Hands may offer beside Stats: the counters that exit
+// classes are judged from, cheaply. -1 is unknown.
+type eventCounter interface {
+	Events() (oomKills, pidsRefused int64)
+}
+
+type events struct{ oom, pids int64 }
+
+func (s *Server) events() events {
+	if ec, ok := s.cfg.Hands.(eventCounter); ok {
+		oom, pids := ec.Events()
+		return events{oom, pids}
+	}
+	return events{s.cfg.Hands.Stats().OOMKills, -1}
+}
+
+// judge classifies how a call ended. Out of memory and out of processes are
+// read from the box's counters, never from exit code 137 or 254.
+func (s *Server) judge(e *execution, st ExitStatus, reason endReason, detail string, before events) wire.ExecResult {
+	res := wire.ExecResult{Code: st.Code, Class: holdfast.ExitOK}
+	if st.Signal != 0 {
+		res.Code, res.Class, res.Signal = -1, holdfast.ExitSignal, signalName(st.Signal)
+	} else if st.Code != 0 {
+		res.Class = holdfast.ExitExit
+	}
+	res.StdoutBytes, res.StdoutDropped = e.stdout.counts()
+	if e.stderr != nil {
+		res.StderrBytes, res.StderrDropped = e.stderr.counts()
+	}
+	switch {
+	case reason == endTimeout && st.Signal != 0:
+		res.Class, res.Message = holdfast.ExitTimeout, detail
+	case reason == endCanceled || reason == endStopped:
+		res.Class, res.Message = holdfast.ExitCanceled, detail
+	case res.Class != holdfast.ExitOK:
+		after := s.events()
+		switch {
+		case before.oom >= 0 && after.oom > before.oom:
+			res.Class, res.Message = holdfast.ExitOOM, "the box ran out of memory and the kernel killed a process"
+		case before.pids >= 0 && after.pids > before.pids && st.Signal == 0:
+			res.Class, res.Message = holdfast.ExitPids, "the box had no room for another process"
+		}
+	}
+	for _, p := range s.cfg.Hands.Left(e.mark) {
+		res.Left = append(res.Left, fmt.Sprintf("%d %s", p.PID, p.Name))
+	}
+	return res
+}
+
+func signalName(n int) string {
+	if name := unix.SignalName(syscall.Signal(n)); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", n)
+}

@@ -1,0 +1,255 @@
+package boxd
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// pumpChunk is read from a pipe at once.
+	pumpChunk = 32 << 10
+	// drainMax is the most a pipe may hold when its leader ends (fs.pipe-max-size).
+	drainMax = 1 << 20
+	// ttyDrain is how long a terminal may take to deliver what its leader wrote.
+	ttyDrain = 200 * time.Millisecond
+	// stdinMax is how much stdin waits in memory for a process that does not read.
+	stdinMax = 1 << 20
+	// lineMax is the longest line to a line protocol.
+	lineMax = 64 << 20
+)
+
+var pumpBufs = sync.Pool{New: func() any { return new([pumpChunk]byte) }}
+
+// pump carries one output of a process into its spool. It holds a buffer only
+// while there is something to read.
+type pump struct {
+	r     *os.File
+	spool *spool
+	tty   bool
+	// gone is closed at the leader's end, drained when the spool has all of it.
+	gone, drained chan struct{}
+}
+
+func newPump(r *os.File, s *spool, tty bool) *pump {
+	return &pump{r: r, spool: s, tty: tty, gone: make(chan struct{}), drained: make(chan struct{})}
+}
+
+// leaderGone makes the pump take what is in the pipe and end the call's output.
+func (p *pump) leaderGone() {
+	close(p.gone)
+	p.spool.free()
+	until := past
+	if p.tty {
+		until = time.Now().Add(ttyDrain)
+	}
+	_ = p.r.SetReadDeadline(until)
+}
+
+func (p *pump) run() {
+	defer p.r.Close()
+	raw, err := p.r.SyscallConn()
+	if err != nil {
+		close(p.drained)
+		return
+	}
+	for {
+		var n int
+		var rerr error
+		err := raw.Read(func(fd uintptr) bool {
+			n, rerr = readInto(fd, p.spool.Write)
+			return rerr != syscall.EAGAIN
+		})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil || rerr != nil || n == 0 {
+			<-p.gone
+			close(p.drained)
+			return
+		}
+	}
+	_ = p.r.SetReadDeadline(time.Time{})
+	end := false
+	_ = raw.Control(func(fd uintptr) {
+		for total := 0; total < drainMax; {
+			n, err := readInto(fd, p.spool.Write)
+			if err == syscall.EAGAIN {
+				return
+			}
+			if err != nil || n == 0 {
+				end = true
+				return
+			}
+			total += n
+		}
+	})
+	close(p.drained)
+	for !end {
+		var n int
+		var rerr error
+		err := raw.Read(func(fd uintptr) bool {
+			n, rerr = readInto(fd, func([]byte) {})
+			return rerr != syscall.EAGAIN
+		})
+		end = err != nil || rerr != nil || n == 0
+	}
+}
+
+// readInto reads once, without waiting, and hands on what it got.
+func readInto(fd uintptr, take func([]byte)) (int, error) {
+	buf := pumpBufs.Get().(*[pumpChunk]byte)
+	defer pumpBufs.Put(buf)
+	for {
+		n, err := syscall.Read(int(fd), buf[:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if n > 0 {
+			take(buf[:n])
+		}
+		return n, err
+	}
+}
+
+// stdin carries input to a process. A process that does not read stalls only
+// what the client sends behind it. For a line protocol it hands on whole lines:
+// half a line from a client that died is forgotten.
+type stdin struct {
+	w     *os.File
+	lines bool
+	tty   bool
+
+	mu sync.Mutex
+	// changed is closed and replaced at each change.
+	changed chan struct{}
+	queue   []byte
+	// partial is the half line of one client, the one that wrote last.
+	partial []byte
+	from    *attachment
+	eof     bool
+	stopped bool
+}
+
+func newStdin(w *os.File, lines, tty bool) *stdin {
+	return &stdin{w: w, lines: lines, tty: tty, changed: make(chan struct{})}
+}
+
+// wake tells everybody of a change. Callers hold mu.
+func (s *stdin) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// write queues p, waiting for room. It reports false when nothing more is taken
+// from this client: it is gone, it was replaced, or its line is too long.
+func (s *stdin) write(p []byte, from *attachment) bool {
+	for {
+		var wait <-chan struct{}
+		ok := true
+		err := from.guard(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.queue) > 0 && len(s.queue)+len(p) > stdinMax && !s.stopped {
+				wait = s.changed
+				return
+			}
+			ok = s.take(p, from)
+		})
+		if err != nil || wait == nil {
+			return err == nil && ok
+		}
+		select {
+		case <-wait:
+		case <-from.over:
+			return false
+		}
+	}
+}
+
+func (s *stdin) take(p []byte, from *attachment) bool {
+	if s.stopped || s.eof {
+		return true // the process reads no more
+	}
+	s.speak(from)
+	if s.lines {
+		if len(s.partial)+len(p) > lineMax {
+			s.partial = nil
+			return false
+		}
+		i := bytes.LastIndexByte(p, '\n') + 1
+		if i == 0 {
+			s.partial = append(s.partial, p...)
+			return true
+		}
+		s.queue = append(append(s.queue, s.partial...), p[:i]...)
+		s.partial = append([]byte(nil), p[i:]...)
+	} else {
+		s.queue = append(s.queue, p...)
+	}
+	s.wake()
+	return true
+}
+
+// end closes the process's stdin after what is queued. Half a line is handed on:
+// the client said that it is all.
+func (s *stdin) end(from *attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.speak(from)
+	if !s.stopped && !s.eof {
+		s.queue = append(s.queue, s.partial...)
+		s.partial, s.eof = nil, true
+		s.wake()
+	}
+}
+
+// speak forgets half a line of another client: it went away, or was replaced.
+func (s *stdin) speak(from *attachment) {
+	if s.from != from {
+		s.partial, s.from = nil, from
+	}
+}
+
+// stop ends the run and whatever it waits for.
+func (s *stdin) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.queue, s.partial = nil, nil
+	s.wake()
+	s.mu.Unlock()
+	_ = s.w.SetWriteDeadline(past)
+}
+
+func (s *stdin) run() {
+	if !s.tty {
+		defer s.w.Close() // a terminal is closed by its pump
+	}
+	for {
+		s.mu.Lock()
+		out, changed := s.queue, s.changed
+		s.queue = nil
+		last, typed := s.eof || s.stopped, s.tty && !s.stopped
+		if len(out) > 0 {
+			s.wake()
+		}
+		s.mu.Unlock()
+		switch {
+		case len(out) > 0:
+			if _, err := s.w.Write(out); err != nil {
+				s.stop()
+				return
+			}
+		case last:
+			if typed {
+				_, _ = s.w.Write([]byte{4}) // end of file, as typed
+			}
+			return
+		default:
+			<-changed
+		}
+	}
+}

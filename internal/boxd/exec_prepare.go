@@ -1,0 +1,206 @@
+package boxd
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// stdio is both ends of what a process reads and writes.
+type stdio struct {
+	child []*os.File
+	// in is nil without stdin; err is nil when it goes where out goes. For a
+	// terminal in, out and tty are the same file.
+	in, out, err, tty *os.File
+}
+
+func (x *stdio) closeChild() {
+	if x != nil {
+		closeAll(x.child)
+		x.child = nil
+	}
+}
+
+func (x *stdio) closeOwn() {
+	if x == nil {
+		return
+	}
+	x.closeChild()
+	if x.tty != nil {
+		_ = x.tty.Close()
+		return
+	}
+	closeAll([]*os.File{x.in, x.out, x.err})
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// checkExec refuses what no box could run, before anything is recorded.
+func checkExec(req *wire.ExecRequest) error {
+	bad := func(format string, args ...any) error {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", format, args...)
+	}
+	if (len(req.Argv) == 0) == (req.Shell == "") {
+		return bad("exactly one of argv and shell is needed")
+	}
+	if len(req.Argv) > 0 && req.Argv[0] == "" {
+		return bad("argv names no program")
+	}
+	for _, a := range append(slices.Clone(req.Argv), req.Shell, req.Cwd) {
+		if strings.ContainsRune(a, 0) {
+			return bad("%s holds a NUL byte", holdfast.Quote(a))
+		}
+	}
+	for _, v := range req.Env {
+		if i := strings.IndexByte(v, '='); i <= 0 || strings.ContainsRune(v, 0) {
+			return bad("environment entry %s is not NAME=value", holdfast.Quote(v))
+		}
+	}
+	if req.TimeoutMS < 0 {
+		return bad("timeout of %d ms is negative", req.TimeoutMS)
+	}
+	if req.PTY != nil {
+		req.Merge, req.Stdin = true, true
+		if req.Lines {
+			return bad("a terminal is not a line protocol")
+		}
+	}
+	return nil
+}
+
+// prepare resolves the program and opens what the process reads and writes.
+func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
+	req := e.req
+	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil}
+	if filepath.IsAbs(req.Cwd) {
+		spec.Dir = filepath.Clean(req.Cwd)
+	} else if req.Cwd != "" {
+		spec.Dir = filepath.Join(s.cfg.Workspace, req.Cwd)
+	}
+	var err error
+	if req.Shell != "" {
+		spec.Argv = []string{"bash", "-c", req.Shell}
+		if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
+			spec.Argv[0] = "sh"
+			spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
+		}
+	} else {
+		spec.Argv = req.Argv
+		spec.Path, err = lookPath(req.Argv[0], spec.Dir, spec.Env)
+	}
+	if err != nil {
+		return spec, nil, err
+	}
+	x, err := s.openIO(req)
+	if err != nil {
+		if holdfast.KindOf(err) == holdfast.KindInternal {
+			err = holdfast.Errorf(holdfast.KindUnavailable, "boxd exec", "cannot open pipes: %w", err)
+		}
+		return spec, nil, err
+	}
+	spec.Stdin, spec.Stdout, spec.Stderr = s.null, x.child[0], x.child[len(x.child)-1]
+	if x.in != nil && x.tty == nil {
+		spec.Stdin, spec.Stdout = x.child[0], x.child[1]
+	}
+	if x.tty != nil {
+		spec.Stdin = x.child[0]
+	}
+	return spec, x, nil
+}
+
+// openIO opens pipes or a terminal. The child's files are in the order of its
+// descriptors: stdin when it has one, stdout, stderr when it is apart.
+func (s *Server) openIO(req wire.ExecRequest) (*stdio, error) {
+	if req.PTY != nil {
+		master, slave, err := s.cfg.Hands.OpenPTY()
+		if err != nil {
+			return nil, err
+		}
+		_ = setSize(master, *req.PTY)
+		return &stdio{in: master, out: master, tty: master, child: []*os.File{slave}}, nil
+	}
+	x := &stdio{}
+	pipe := func(own **os.File, childReads bool) error {
+		o, c, err := openPipe(childReads)
+		if err != nil {
+			x.closeOwn()
+			return err
+		}
+		*own, x.child = o, append(x.child, c)
+		return nil
+	}
+	if req.Stdin {
+		if err := pipe(&x.in, true); err != nil {
+			return nil, err
+		}
+	}
+	if err := pipe(&x.out, false); err != nil {
+		return nil, err
+	}
+	if !req.Merge {
+		if err := pipe(&x.err, false); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// mergeEnv adds the entries of add to base; later entries of a name win.
+func mergeEnv(base, add []string) []string {
+	if len(add) == 0 {
+		return base
+	}
+	out := make([]string, 0, len(base)+len(add))
+	at := make(map[string]int, len(base)+len(add))
+	for _, list := range [][]string{base, add} {
+		for _, v := range list {
+			name, _, _ := strings.Cut(v, "=")
+			if i, ok := at[name]; ok {
+				out[i] = v
+				continue
+			}
+			at[name] = len(out)
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// lookPath finds the program: with a slash relative to dir, else in PATH of env.
+func lookPath(name, dir string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, nil
+	}
+	path := defaultPath
+	for _, v := range env {
+		if p, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = p
+		}
+	}
+	for _, d := range filepath.SplitList(path) {
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(dir, d)
+		}
+		full := filepath.Join(d, name)
+		if fi, err := os.Stat(full); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+			return full, nil
+		}
+	}
+	return "", holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "program %s is not in PATH", holdfast.Quote(name)).
+		WithHint("PATH is %s", path)
+}

@@ -1,0 +1,12 @@
+package boxd
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// Headline is the first line of an outcomes file with that content.
+func Headline(content []byte) string {
+	sum := sha256.Sum256(content)
+	return outcomesHeadline + hex.EncodeToString(sum[:]) + "\n"
+}

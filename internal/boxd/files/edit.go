@@ -1,0 +1,187 @@
+package files
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const (
+	// snippetAround is how many lines of an edit's snippet surround the change,
+	// snippetLines how many it has at most, snippetWidth how many bytes of each.
+	snippetAround = 3
+	snippetLines  = 20
+	snippetWidth  = 300
+)
+
+// Edit replaces text in a file of up to 10 MiB. Old must occur exactly once,
+// overlapping places counted, unless All. Line ends stay what they are: in a
+// file whose every line ends with CRLF, Old and New are taken to mean CRLF where
+// they say LF. The file is replaced like Write does; when it changed meanwhile
+// that is conflict and nothing happens.
+func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
+	const op = "file.edit"
+	var none wire.EditAnswer
+	if req.Old == req.New {
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old and the new text are the same")
+	}
+	path, err := f.resolve(op, req.Path)
+	if err != nil {
+		return none, err
+	}
+	t, err := openTarget(op, req.Path, path)
+	if err != nil {
+		return none, err
+	}
+	if !t.exists {
+		return none, fail(op, req.Path, unix.ENOENT)
+	}
+	file, err := openRegular(op, req.Path, t.path(), unix.O_RDONLY|unix.O_NOFOLLOW)
+	if err != nil {
+		return none, err
+	}
+	defer file.close()
+	data, over, err := file.readAll(nil, maxEdit)
+	switch {
+	case err != nil:
+		return none, fail(op, req.Path, err)
+	case over:
+		return none, holdfast.Errorf(holdfast.KindTooLarge, op, "%s is larger than %d bytes", holdfast.Quote(req.Path), maxEdit).
+			WithHint("edit it with a command")
+	}
+	e, err := edit(op, req, data)
+	if err != nil {
+		return none, err
+	}
+	unchanged := func() error {
+		var now unix.Stat_t
+		if err := unix.Lstat(t.path(), &now); err != nil {
+			return fail(op, req.Path, err)
+		}
+		if !sameState(&now, &file.st) {
+			return holdfast.Errorf(holdfast.KindConflict, op, "%s changed while it was edited", holdfast.Quote(req.Path)).
+				WithHint("read it again")
+		}
+		return nil
+	}
+	if _, err := f.replace(op, req.Path, t, bytes.NewReader(e.data), unchanged); err != nil {
+		return none, err
+	}
+	return wire.EditAnswer{Replaced: e.replaced, Snippet: snippet(e.data, e.first, e.width)}, nil
+}
+
+func sameState(a, b *unix.Stat_t) bool {
+	return a.Dev == b.Dev && a.Ino == b.Ino && a.Size == b.Size && a.Mtim == b.Mtim && a.Ctim == b.Ctim
+}
+
+// edited is the outcome of an edit in memory: the new content and where the
+// first new text begins in it and how long that is.
+type edited struct {
+	data         []byte
+	replaced     int
+	first, width int
+}
+
+// edit carries out a request on a file's content.
+func edit(op string, req wire.EditRequest, data []byte) (edited, error) {
+	var none edited
+	name := holdfast.Quote(req.Path)
+	if req.Old == "" {
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old text is empty").WithHint("write the whole file instead")
+	}
+	if bytes.IndexByte(data, 0) >= 0 {
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "%s is a binary file", name)
+	}
+	before, after := []byte(req.Old), []byte(req.New)
+	if allCRLF(data) {
+		before, after = toCRLF(before), toCRLF(after)
+		if bytes.Equal(before, after) {
+			return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old and the new text differ in line ends only, and those of %s stay CRLF", name)
+		}
+	}
+	first := bytes.Index(data, before)
+	if first < 0 {
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old text was not found in %s (0 occurrences)", name).
+			WithHint("read the file and copy the text exactly, spaces and indentation included")
+	}
+	n := 1
+	if req.All {
+		n = bytes.Count(data, before)
+	} else if places := occurrences(data, before); places > 1 {
+		count := fmt.Sprint(places)
+		if places == maxPlaces {
+			count = "at least " + count
+		}
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old text occurs %s times in %s", count, name).
+			WithHint("give more of the surrounding text, or replace all")
+	}
+	if size := len(data) + n*(len(after)-len(before)); size > maxEdit {
+		return none, holdfast.Errorf(holdfast.KindTooLarge, op, "%s would have %d bytes, more than %d", name, size, maxEdit)
+	}
+	return edited{data: bytes.Replace(data, before, after, n), replaced: n, first: first, width: len(after)}, nil
+}
+
+// maxPlaces is where counting ends: each place of a long text costs its length.
+const maxPlaces = 100
+
+// occurrences counts the places where text occurs, overlapping ones too.
+func occurrences(data, text []byte) (n int) {
+	for pos := 0; n < maxPlaces; n++ {
+		i := bytes.Index(data[pos:], text)
+		if i < 0 {
+			break
+		}
+		pos += i + 1
+	}
+	return n
+}
+
+// allCRLF reports whether data has line ends and every one is CRLF.
+func allCRLF(data []byte) bool {
+	n := bytes.Count(data, newline)
+	return n > 0 && n == bytes.Count(data, []byte("\r\n"))
+}
+
+// toCRLF turns the line ends that are LF into CRLF.
+func toCRLF(text []byte) []byte {
+	if bytes.IndexByte(text, '\n') < 0 {
+		return text
+	}
+	text = bytes.ReplaceAll(text, []byte("\r\n"), newline)
+	return bytes.ReplaceAll(text, newline, []byte("\r\n"))
+}
+
+// snippet shows the lines around [at, at+width) with their numbers.
+func snippet(data []byte, at, width int) string {
+	if len(data) == 0 {
+		return ""
+	}
+	start := lineStart(data, min(at, len(data)))
+	for range snippetAround {
+		if start > 0 {
+			start = lineStart(data, start-1)
+		}
+	}
+	no := bytes.Count(data[:start], newline) + 1
+	end := min(at+width, len(data))
+	var b strings.Builder
+	for n, after := 0, 0; n < snippetLines && start < len(data) && after <= snippetAround; n++ {
+		stop := lineEnd(data, start)
+		line := trimCR(data[start:stop])
+		more := ""
+		if len(line) > snippetWidth {
+			line, more = line[:snippetWidth], "…"
+		}
+		fmt.Fprintf(&b, "%6d\t%s%s\n", no, strings.ToValidUTF8(string(line), "\uFFFD"), more)
+		if stop >= end {
+			after++
+		}
+		start, no = stop+1, no+1
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,215 @@
+// Package files carries out boxd's file operations: read, write, edit, stat,
+// list, glob, grep, remove, mkdir, rename.
+//
+// It owns how a path of the protocol meets the file system. boxd imports it; it
+// imports the standard library, golang.org/x/sys, the wire protocol and the
+// vocabulary only. Invariants (I-19): no call blocks on what it opens (only regular
+// files and directories are opened, everything else is refused); a file that is
+// written is either the old or the new one whole, whenever the machine stops;
+// memory, entries visited and time of a call are bounded, and every answer fits
+// one frame.
+//
+// The calls run with the identity and confinement of tools on one OS thread:
+// they start no goroutine and no process. Inside a box the mount namespace is
+// the boundary, so absolute paths are allowed as they are.
+package files
+
+import (
+	"crypto/rand"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const (
+	// maxPath is the longest path of a request, in bytes, as in PATH_MAX.
+	maxPath = 4096
+	// maxEdit is the largest file that Edit takes and makes.
+	maxEdit = 10 << 20
+	// maxGrep is the largest file that Grep searches.
+	maxGrep = 10 << 20
+	// answerBytes is how much JSON the entries of one answer may take: less than
+	// a frame, so that the envelope fits as well.
+	answerBytes = wire.MaxFrame - 8<<10
+)
+
+// Config configures an FS. Paths are absolute.
+type Config struct {
+	// Workspace is what relative paths are relative to.
+	Workspace string
+	// Home is what "~/" stands for.
+	Home string
+	// Base is a directory that stands for "/": every absolute path is taken below
+	// it, unless it lies below it already. It is a convenience for drivers that
+	// do not isolate, not a boundary: symlinks are followed as the kernel does.
+	// Empty: paths are what they say.
+	Base string
+	// MaxEntries bounds how many directory entries one glob or grep looks at;
+	// 0 is 200,000. What lies beyond is reported as truncated.
+	MaxEntries int
+	// MaxTime bounds how long one glob or grep runs; 0 is 20 s.
+	MaxTime time.Duration
+	// Now is the clock of MaxTime; nil is time.Now.
+	Now func() time.Time
+	// Rand makes the names of temporary files; nil is crypto/rand.
+	Rand io.Reader
+}
+
+// FS serves file operations. It has no state of its own and is safe for
+// concurrent use. Errors carry a Kind: not_found, denied, invalid, conflict (the
+// file system's state refuses it) and too_large (a limit, or no space).
+//
+// Paths in requests and answers are byte strings that must survive JSON: see
+// EncodeName. Paths in answers of Stat, Glob and Grep are absolute.
+type FS struct {
+	cfg Config
+}
+
+// New makes an FS.
+func New(cfg Config) *FS {
+	if cfg.MaxEntries <= 0 {
+		cfg.MaxEntries = 200_000
+	}
+	if cfg.MaxTime <= 0 {
+		cfg.MaxTime = 20 * time.Second
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Reader
+	}
+	if cfg.Base != "" {
+		cfg.Base = filepath.Clean(cfg.Base)
+	}
+	if cfg.Base == "/" {
+		cfg.Base = ""
+	}
+	return &FS{cfg: cfg}
+}
+
+// Stat describes a path without following a final symlink.
+func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
+	const op = "file.stat"
+	path, err := f.resolve(op, req.Path)
+	if err != nil {
+		return wire.FileInfo{}, err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return wire.FileInfo{}, fail(op, req.Path, err)
+	}
+	return describe(path, f.shown(path), info), nil
+}
+
+// describe makes a FileInfo; name is the path to show.
+func describe(path, name string, info os.FileInfo) wire.FileInfo {
+	out := wire.FileInfo{
+		Path:    EncodeName(name),
+		Type:    fileType(info.Mode()),
+		Size:    info.Size(),
+		Mode:    uint32(info.Mode().Perm()),
+		ModTime: info.ModTime().UTC(),
+	}
+	if out.Type == wire.TypeSymlink {
+		// A link that vanished meanwhile simply shows no target.
+		if target, err := os.Readlink(path); err == nil {
+			out.Target = EncodeName(target)
+		}
+	}
+	return out
+}
+
+func fileType(m os.FileMode) wire.FileType {
+	switch {
+	case m.IsRegular():
+		return wire.TypeFile
+	case m.IsDir():
+		return wire.TypeDir
+	case m&os.ModeSymlink != 0:
+		return wire.TypeSymlink
+	}
+	return wire.TypeOther
+}
+
+// resolve turns a path of a request into a path to open. ".." is taken
+// lexically, as editors do, so "link/../x" is "x" whatever link points to.
+func (f *FS) resolve(op, p string) (string, error) {
+	p = DecodeName(p)
+	switch {
+	case p == "":
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the path is empty")
+	case strings.IndexByte(p, 0) >= 0:
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the path %s holds a NUL byte", holdfast.Quote(p))
+	case len(p) > maxPath:
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the path %s has %d bytes, more than %d", holdfast.Quote(p), len(p), maxPath)
+	case p == "~" || strings.HasPrefix(p, "~/"):
+		p = filepath.Join(f.cfg.Home, p[1:])
+	case !filepath.IsAbs(p):
+		p = filepath.Join(f.cfg.Workspace, p)
+	}
+	return f.real(filepath.Clean(p)), nil
+}
+
+// resolveDir is resolve for operations on which an empty path means the workspace.
+func (f *FS) resolveDir(op, p string) (string, error) {
+	if p == "" {
+		p = "."
+	}
+	return f.resolve(op, p)
+}
+
+// real is where a clean absolute path lies.
+func (f *FS) real(p string) string {
+	if f.cfg.Base == "" || within(f.cfg.Base, p) {
+		return p
+	}
+	return filepath.Join(f.cfg.Base, p)
+}
+
+// shown is the inverse of real.
+func (f *FS) shown(p string) string {
+	if f.cfg.Base == "" || !within(f.cfg.Base, p) {
+		return p
+	}
+	if p = p[len(f.cfg.Base):]; p == "" {
+		return "/"
+	}
+	return p
+}
+
+// within reports whether the clean path p is dir or lies below it.
+func within(dir, p string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
+}
+
+// fixed refuses paths that the box stands on: the root, the workspace, the
+// home and what is above them.
+func (f *FS) fixed(op, shown, path string) error {
+	path = realParents(path)
+	roots := []string{f.cfg.Workspace, f.cfg.Home, "/"}
+	for _, r := range roots {
+		if r == "" {
+			continue
+		}
+		if within(path, realParents(f.real(filepath.Clean(r)))) {
+			return holdfast.Errorf(holdfast.KindDenied, op, "%s is a directory that the box stands on", holdfast.Quote(shown)).
+				WithHint("name what is inside it")
+		}
+	}
+	return nil
+}
+
+// realParents is p with the symlinks of its parents resolved, or p when that fails.
+func realParents(p string) string {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(p))
+	if err != nil {
+		return p
+	}
+	return filepath.Join(dir, filepath.Base(p))
+}

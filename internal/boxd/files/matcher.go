@@ -1,0 +1,178 @@
+package files
+
+import (
+	"bytes"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// maxCount bounds how many matches of a multi-line expression are counted in a file.
+const maxCount = 100_000
+
+// matcher finds an expression in file contents. lit is text that every match
+// holds; looking for it first is many times faster than the expression.
+type matcher struct {
+	re        *regexp.Regexp
+	lit       []byte
+	multiline bool
+	// late, when set, ends a search between two lines.
+	late func() bool
+}
+
+func newMatcher(op string, req wire.GrepRequest) (matcher, error) {
+	m := matcher{multiline: req.Multiline}
+	if req.Pattern == "" {
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the pattern is empty")
+	}
+	if len(req.Pattern) > maxGrepPattern {
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the pattern has %d bytes, more than %d", len(req.Pattern), maxGrepPattern)
+	}
+	flags := ""
+	if req.IgnoreCase {
+		flags += "i"
+	}
+	if req.Multiline {
+		flags += "ms"
+	}
+	src := req.Pattern
+	if flags != "" {
+		src = "(?" + flags + ")" + src
+	}
+	re, err := regexp.Compile(src)
+	if err != nil {
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s: %s", holdfast.Quote(req.Pattern), reason(err)).
+			WithHint("the syntax is RE2: no look-around, no back-references")
+	}
+	m.re = re
+	if tree, err := syntax.Parse(src, syntax.Perl); err == nil {
+		m.lit = []byte(required(tree.Simplify()))
+	}
+	if !m.multiline && bytes.IndexByte(m.lit, '\n') >= 0 {
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s holds a line end, which no line does", holdfast.Quote(req.Pattern)).
+			WithHint("search with multiline")
+	}
+	return m, nil
+}
+
+func reason(err error) string {
+	return strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+}
+
+// required is the longest text found that every match of the expression holds;
+// empty when none is known.
+func required(re *syntax.Regexp) string {
+	switch re.Op {
+	case syntax.OpLiteral:
+		if re.Flags&syntax.FoldCase != 0 {
+			return ""
+		}
+		text := string(re.Rune)
+		if strings.ContainsRune(text, utf8.RuneError) {
+			return "" // it matches an invalid byte as well
+		}
+		return text
+	case syntax.OpCapture, syntax.OpPlus:
+		return required(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return required(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		best := ""
+		for _, sub := range re.Sub {
+			if text := required(sub); len(text) > len(best) {
+				best = text
+			}
+		}
+		return best
+	}
+	return ""
+}
+
+// possible is false when data certainly holds no match.
+func (m matcher) possible(data []byte) bool {
+	return len(data) > 0 && (len(m.lit) == 0 || bytes.Contains(data, m.lit))
+}
+
+// each calls yield with start, end and number (from 1) of every matching line,
+// in order, until it returns false. A multi-line match gives all its lines.
+func (m matcher) each(data []byte, yield func(start, end, no int) bool) {
+	if m.multiline {
+		m.eachMulti(data, yield)
+		return
+	}
+	for pos, no, n := 0, 1, 0; pos < len(data); n++ {
+		if n%256 == 255 && m.late != nil && m.late() {
+			return
+		}
+		start := pos
+		if len(m.lit) > 0 {
+			i := bytes.Index(data[pos:], m.lit)
+			if i < 0 {
+				return
+			}
+			start = lineStart(data, pos+i)
+			no += bytes.Count(data[pos:start], newline)
+		}
+		end := lineEnd(data, start)
+		if m.re.Match(trimCR(data[start:end])) && !yield(start, end, no) {
+			return
+		}
+		pos, no = end+1, no+1
+	}
+}
+
+func (m matcher) eachMulti(data []byte, yield func(start, end, no int) bool) {
+	pos, no := 0, 1
+	for _, at := range m.re.FindAllIndex(data, maxCount) {
+		first := min(at[0], len(data)-1)
+		last := max(first, at[1]-1)
+		start := lineStart(data, first)
+		if start < pos {
+			start = pos // the match before it ended in this line
+		}
+		no += bytes.Count(data[pos:start], newline)
+		for start <= last {
+			end := lineEnd(data, start)
+			if !yield(start, end, no) {
+				return
+			}
+			start, no = end+1, no+1
+		}
+		pos = start
+		if pos >= len(data) {
+			return
+		}
+	}
+}
+
+// count is how many lines match; of a multi-line expression, how many matches.
+func (m matcher) count(data []byte) (n int) {
+	if m.multiline {
+		return len(m.re.FindAllIndex(data, maxCount))
+	}
+	m.each(data, func(int, int, int) bool { n++; return true })
+	return n
+}
+
+var newline = []byte{'\n'}
+
+// lineStart is where the line that holds offset i begins.
+func lineStart(data []byte, i int) int {
+	return bytes.LastIndexByte(data[:i], '\n') + 1
+}
+
+// lineEnd is where the line at offset i ends: at its newline or the end of data.
+func lineEnd(data []byte, i int) int {
+	if n := bytes.IndexByte(data[i:], '\n'); n >= 0 {
+		return i + n
+	}
+	return len(data)
+}
+
+func trimCR(line []byte) []byte { return bytes.TrimSuffix(line, []byte{'\r'}) }

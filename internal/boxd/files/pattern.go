@@ -1,0 +1,331 @@
+package files
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// maxAlternatives is how many patterns braces may expand to.
+const maxAlternatives = 1000
+
+// pattern is a compiled glob: alternatives of segments. A nil segment is "**",
+// any number of directories. Matching is by bytes cut at slashes, characters
+// being UTF-8 or single invalid bytes.
+type pattern struct {
+	alts [][]segment
+}
+
+// segment is one path component of a pattern: items in order. A deep segment
+// stands for "**".
+type segment struct {
+	deep  bool
+	items []item
+}
+
+// item matches one character, or with star any number of them.
+type item struct {
+	star, any bool
+	lit       rune
+	// class is set for [..]: pairs of first and last.
+	class  []rune
+	negate bool
+}
+
+// badByte stands for a byte that is not UTF-8, apart for each value.
+const badByte = 0x110000
+
+// compilePattern reads a glob: * ? [a-z] [!a-z] {a,b} ** and \ before any
+// character. "**" is a whole component; inside one it is "*". Empty and "."
+// components are dropped, a final "**" means what lies below, not the directory.
+func compilePattern(op, src string) (*pattern, error) {
+	bad := func(why string) error {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s: %s", holdfast.Quote(src), why).
+			WithHint(`write \ before a character that is meant as it is`)
+	}
+	if len(src) > maxPath {
+		return nil, bad("longer than 4096 bytes")
+	}
+	var texts []string
+	if why := expandBraces(src, &texts); why != "" {
+		return nil, bad(why)
+	}
+	p := &pattern{}
+	for _, text := range texts {
+		var segs []segment
+		for part := range strings.SplitSeq(text, "/") {
+			switch part {
+			case "", ".":
+				continue
+			case "..":
+				return nil, bad(`".." may only stand before the first wildcard`)
+			case "**":
+				if n := len(segs); n == 0 || !segs[n-1].deep {
+					segs = append(segs, segment{deep: true})
+				}
+				continue
+			}
+			items, why := compileSegment(part)
+			if why != "" {
+				return nil, bad(why)
+			}
+			segs = append(segs, segment{items: items})
+		}
+		if n := len(segs); n > 0 && segs[n-1].deep {
+			segs = append(segs, segment{items: []item{{star: true}}})
+		}
+		if len(segs) > 0 {
+			p.alts = append(p.alts, segs)
+		}
+	}
+	if len(p.alts) == 0 {
+		return nil, bad("it names nothing")
+	}
+	return p, nil
+}
+
+// expandBraces appends what src stands for without braces; why says what is wrong.
+func expandBraces(src string, out *[]string) (why string) {
+	open, depth, start := -1, 0, 0
+	var options []string
+	for i := 0; i < len(src); i++ {
+		switch src[i] {
+		case '\\':
+			i++
+		case '[':
+			i = skipClass(src, i)
+		case '{':
+			if depth++; depth == 1 {
+				open, start = i, i+1
+			}
+		case ',':
+			if depth == 1 {
+				options = append(options, src[start:i])
+				start = i + 1
+			}
+		case '}':
+			if depth == 0 {
+				continue
+			}
+			if depth--; depth > 0 {
+				continue
+			}
+			for _, o := range append(options, src[start:i]) {
+				if why := expandBraces(src[:open]+o+src[i+1:], out); why != "" {
+					return why
+				}
+			}
+			return ""
+		}
+	}
+	if depth > 0 {
+		return "a { is not closed"
+	}
+	if len(*out) == maxAlternatives {
+		return "the braces stand for more than 1000 patterns"
+	}
+	*out = append(*out, src)
+	return ""
+}
+
+// skipClass is the index of the ] that closes the class at i, or i when none does.
+func skipClass(src string, i int) int {
+	j := i + 1
+	if j < len(src) && (src[j] == '!' || src[j] == '^') {
+		j++
+	}
+	for first := true; j < len(src) && src[j] != '/'; j++ {
+		if src[j] == ']' && !first {
+			return j
+		}
+		first = false
+		if src[j] == '\\' {
+			j++
+		}
+	}
+	return i
+}
+
+func compileSegment(src string) (items []item, why string) {
+	for len(src) > 0 {
+		switch src[0] {
+		case '*':
+			src = strings.TrimLeft(src, "*")
+			items = append(items, item{star: true})
+		case '?':
+			src = src[1:]
+			items = append(items, item{any: true})
+		case '[':
+			var it item
+			if it, src, why = compileClass(src[1:]); why != "" {
+				return nil, why
+			}
+			items = append(items, it)
+		case '\\':
+			if src = src[1:]; src == "" {
+				return nil, `a final \ escapes nothing`
+			}
+			fallthrough
+		default:
+			r, n := char(src)
+			src = src[n:]
+			items = append(items, item{lit: r})
+		}
+	}
+	return items, ""
+}
+
+// compileClass reads a class after its [ and returns what follows its ].
+func compileClass(src string) (it item, rest, why string) {
+	const open = "a [ is not closed"
+	if src != "" && (src[0] == '!' || src[0] == '^') {
+		it.negate, src = true, src[1:]
+	}
+	one := func() (rune, bool) {
+		src = strings.TrimPrefix(src, `\`)
+		if src == "" {
+			return 0, false
+		}
+		r, n := char(src)
+		src = src[n:]
+		return r, true
+	}
+	for first := true; ; first = false {
+		if src == "" {
+			return it, "", open
+		}
+		if src[0] == ']' && !first {
+			return it, src[1:], ""
+		}
+		lo, ok := one()
+		if !ok {
+			return it, "", open
+		}
+		hi := lo
+		if len(src) > 1 && src[0] == '-' && src[1] != ']' {
+			src = src[1:]
+			if hi, ok = one(); !ok {
+				return it, "", open
+			}
+		}
+		if hi < lo {
+			return it, "", "a range of a [..] is the wrong way round"
+		}
+		it.class = append(it.class, lo, hi)
+	}
+}
+
+// char is the first character of s: a rune, or an invalid byte as a value of its own.
+func char(s string) (rune, int) {
+	r, n := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError && n == 1 {
+		return badByte + rune(s[0]), 1
+	}
+	return r, n
+}
+
+func (it item) matches(r rune) bool {
+	switch {
+	case it.any:
+		return true
+	case it.class == nil:
+		return it.lit == r
+	}
+	for i := 0; i < len(it.class); i += 2 {
+		if it.class[i] <= r && r <= it.class[i+1] {
+			return !it.negate
+		}
+	}
+	return it.negate
+}
+
+// matches reports whether the segment matches a whole name. It goes back to the
+// last star only, so it takes at most len(items) times len(name) steps.
+func (s segment) matches(name string) bool {
+	i, star, again := 0, -1, ""
+	for name != "" {
+		r, n := char(name)
+		switch {
+		case i < len(s.items) && s.items[i].star:
+			star, again = i, name
+			i++
+			continue
+		case i < len(s.items) && s.items[i].matches(r):
+			i++
+			name = name[n:]
+			continue
+		case star < 0:
+			return false
+		}
+		_, n = char(again)
+		again = again[n:]
+		i, name = star+1, again
+	}
+	for i < len(s.items) && s.items[i].star {
+		i++
+	}
+	return i == len(s.items)
+}
+
+// place is a position in a pattern while a path is matched component by
+// component: the next segment of an alternative.
+type place struct{ alt, seg int }
+
+// start is where matching begins.
+func (p *pattern) start() []place {
+	out := make([]place, 0, len(p.alts))
+	for a := range p.alts {
+		out = p.add(out, place{a, 0})
+	}
+	return out
+}
+
+// add adds a place and, across a "**", the one behind it.
+func (p *pattern) add(to []place, at place) []place {
+	for {
+		for _, have := range to {
+			if have == at {
+				return to
+			}
+		}
+		to = append(to, at)
+		if !p.alts[at.alt][at.seg].deep {
+			return to
+		}
+		at.seg++
+	}
+}
+
+// step consumes one component. matched says that the path may end with it; next
+// are the places from which its children go on, none when no child can match.
+func (p *pattern) step(from []place, name string) (next []place, matched bool) {
+	for _, at := range from {
+		segs := p.alts[at.alt]
+		switch seg := segs[at.seg]; {
+		case seg.deep:
+			next = p.add(next, at)
+		case !seg.matches(name):
+		case at.seg+1 == len(segs):
+			matched = true
+		default:
+			next = p.add(next, place{at.alt, at.seg + 1})
+		}
+	}
+	return next, matched
+}
+
+// match reports whether a relative slash-separated path matches.
+func (p *pattern) match(path string) bool {
+	at, matched := p.start(), false
+	for part := range strings.SplitSeq(path, "/") {
+		if len(at) == 0 {
+			return false
+		}
+		at, matched = p.step(at, part)
+	}
+	return matched
+}
+
+// hasMeta reports whether a component of a pattern is more than plain text.
+func hasMeta(s string) bool { return strings.ContainsAny(s, `*?[{\`) }

@@ -1,0 +1,57 @@
+package files
+
+import (
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// Read copies bytes of a regular file to w, in pieces that fit a frame. A limit
+// of 0 is all; an offset beyond the end sends nothing. An error of w is
+// returned as it is.
+func (f *FS) Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
+	const op = "file.read"
+	var none wire.ReadAnswer
+	if req.Offset < 0 || req.Limit < 0 {
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "offset %d and limit %d may not be negative", req.Offset, req.Limit)
+	}
+	path, err := f.resolve(op, req.Path)
+	if err != nil {
+		return none, err
+	}
+	file, err := openRegular(op, req.Path, path, unix.O_RDONLY)
+	if err != nil {
+		return none, err
+	}
+	defer file.close()
+	if req.Offset > 0 {
+		if _, err := unix.Seek(file.fd, req.Offset, io.SeekStart); err != nil {
+			return none, fail(op, req.Path, err)
+		}
+	}
+	ans := wire.ReadAnswer{Size: file.st.Size}
+	buf := make([]byte, min(64<<10, wire.MaxFrame))
+	for req.Limit == 0 || ans.Sent < req.Limit {
+		piece := buf
+		if left := req.Limit - ans.Sent; req.Limit > 0 && left < int64(len(piece)) {
+			piece = piece[:left]
+		}
+		n, err := file.Read(piece)
+		if n > 0 {
+			if _, err := w.Write(piece[:n]); err != nil {
+				return ans, err
+			}
+			ans.Sent += int64(n)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return ans, fail(op, req.Path, err)
+		}
+	}
+	return ans, nil
+}

@@ -1,0 +1,56 @@
+package boxd
+
+import (
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// marker is what Hands may offer to tell which call a process came from.
+type marker interface {
+	// MarkOf is the mark of a process; 0 when it bears none.
+	MarkOf(pid int) uint64
+}
+
+func (s *Server) stats() wire.Stats {
+	st := s.cfg.Hands.Stats()
+	st.Held, st.Running = s.led.counts()
+	return st
+}
+
+func (s *Server) processes() (wire.PSAnswer, error) {
+	procs, err := s.cfg.Hands.Processes()
+	if err != nil {
+		return wire.PSAnswer{}, err
+	}
+	if m, ok := s.cfg.Hands.(marker); ok {
+		byMark := map[uint64]holdfast.CallID{}
+		for _, c := range s.led.held() {
+			if c.exec != nil {
+				byMark[c.exec.mark] = c.id
+			}
+		}
+		for i := range procs {
+			procs[i].Call = byMark[m.MarkOf(procs[i].PID)]
+		}
+	}
+	if procs == nil {
+		procs = []wire.Process{}
+	}
+	return wire.PSAnswer{Processes: procs}, nil
+}
+
+// forgotten lets go of what a released call held.
+func (s *Server) forgotten(c *call) {
+	if c.exec != nil {
+		c.exec.close()
+	}
+	if c.flushed {
+		s.mu.Lock()
+		s.adopted--
+		last := s.adopted == 0
+		s.mu.Unlock()
+		if last {
+			s.state.dropOutcomes()
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package jail
+
+import (
+	"errors"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFileThreads is how many file operations run at once. They are few because
+// each costs a thread, and a box' file operations mostly wait for one disk.
+const maxFileThreads = 6
+
+// pool runs functions on threads that may touch what a tool may: the tools' user
+// for files, no capability, a Landlock domain without /proc, the seccomp program.
+type pool struct {
+	uid   int // -1: boxd has the tools' uid already
+	rules int
+	work  chan func()
+	slots chan struct{}
+}
+
+// newPool starts one thread, so that a box that cannot confine it never starts.
+// The thread has its filter when newPool returns, and the rest after confine.
+func newPool(uid int) (*pool, error) {
+	p := &pool{uid: uid, rules: -1, work: make(chan func()), slots: make(chan struct{}, maxFileThreads)}
+	p.slots <- struct{}{}
+	return p, p.spawn(p.filter)
+}
+
+// confine completes the first thread. The rule set is duplicated: the caller
+// closes its own.
+func (p *pool) confine(rules int) error {
+	if rules >= 0 {
+		fd, err := unix.FcntlInt(uintptr(rules), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return err
+		}
+		p.rules = fd
+	}
+	done := make(chan error, 1)
+	p.work <- func() { done <- p.close() }
+	return <-done
+}
+
+// spawn starts one thread and returns when begin ran on it.
+func (p *pool) spawn(begin func() error) error {
+	ready := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := begin()
+		ready <- err
+		if err != nil {
+			return // still locked: the half-confined thread ends with its goroutine
+		}
+		for fn := range p.work {
+			fn()
+		}
+	}()
+	return <-ready
+}
+
+// filter and close confine the calling, locked thread.
+func (p *pool) filter() error {
+	if p.uid >= 0 {
+		if err := fileIdentity(p.uid); err != nil {
+			return err
+		}
+	}
+	return filterThread(false)
+}
+
+func (p *pool) close() error {
+	if err := renounce(); err != nil {
+		return err
+	}
+	return restrict(p.rules)
+}
+
+func (p *pool) do(fn func() error) error {
+	done := make(chan error, 1)
+	job := func() { done <- fn() }
+	select {
+	case p.work <- job:
+		return <-done
+	default:
+	}
+	select {
+	case p.work <- job:
+	case p.slots <- struct{}{}:
+		if err := p.spawn(func() error { return errors.Join(p.filter(), p.close()) }); err != nil {
+			<-p.slots
+			return unavailable("file thread", err)
+		}
+		p.work <- job
+	}
+	return <-done
+}

@@ -1,0 +1,247 @@
+package jail
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// oomRaise is how much sooner the kernel kills a tool than boxd (HZ-2).
+const oomRaise = 700
+
+// forker owns the one confined thread that forks and the few that serve file
+// operations. One domain for all children lets a later command kill the server
+// that an earlier one started; none of them reaches boxd.
+type forker struct {
+	jail *wire.Jail
+	oom  int // /proc/self/oom_score_adj of boxd; -1 without
+	home int // boxd's own score
+
+	work chan func() // to the forking thread
+	file *pool
+
+	mu     sync.Mutex // held while forking: closing the gate waits for it
+	open   *sync.Cond
+	closed bool
+
+	cmu      sync.Mutex
+	counters map[string]int
+}
+
+func newForker(j *wire.Jail, oom int) *forker {
+	f := &forker{jail: j, oom: oom, home: readScore(oom), work: make(chan func()), counters: map[string]int{}}
+	f.open = sync.NewCond(&f.mu)
+	for name, fd := range j.Counters {
+		f.counters[name] = fd
+	}
+	return f
+}
+
+// start pins the forking thread. On cgroup v2 it roots its cgroup namespace here,
+// while boxd still sits above both leaves, so that it may clone into the work leaf.
+func (f *forker) start() error {
+	go func() {
+		// Never unlocked: the thread is confined for good and its end is the process' end.
+		runtime.LockOSThread()
+		for fn := range f.work {
+			fn()
+		}
+	}()
+	if f.jail.BoxdProcs <= 0 {
+		return nil
+	}
+	return f.on(func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) })
+}
+
+// on runs fn on the forking thread.
+func (f *forker) on(fn func() error) error {
+	done := make(chan error, 1)
+	f.work <- func() { done <- fn() }
+	return <-done
+}
+
+// filter gives the forking thread and the first of those for files their filters,
+// both at the same time: compiling one takes longer than all the rest. The process
+// has its ids by now.
+func (f *forker) filter() error {
+	uid := f.jail.ToolUID
+	if f.jail.SameUID {
+		uid = -1
+	}
+	files := make(chan error, 1)
+	go func() {
+		var err error
+		f.file, err = newPool(uid)
+		files <- err
+	}()
+	err := f.on(func() error { return filterThread(f.jail.WorkCgroup > 0) })
+	return errors.Join(err, <-files)
+}
+
+// confine does the rest to the two threads.
+func (f *forker) confine(rules *rulesets) error {
+	keep := []int{unix.CAP_SETUID, unix.CAP_SETGID}
+	if f.jail.SameUID {
+		keep = nil
+	}
+	err := f.on(func() error {
+		if err := renounce(keep...); err != nil {
+			return err
+		}
+		return restrict(rules.tools)
+	})
+	return errors.Join(err, f.file.confine(rules.files))
+}
+
+// Fork implements boxd.Forker.
+func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.closed {
+		f.open.Wait()
+	}
+	var pid int
+	err := f.on(func() (err error) {
+		pid, err = f.fork(spec)
+		return err
+	})
+	if err != nil {
+		return 0, f.explain(spec, err)
+	}
+	return pid, nil
+}
+
+// fork runs on the confined thread. On cgroup v1 the thread itself enters the
+// work leaf for the time of the fork, so that the child is charged from its
+// first instruction on; on v2 the kernel puts the child there.
+func (f *forker) fork(spec boxd.StartSpec) (int, error) {
+	attr := &syscall.ProcAttr{
+		Dir: spec.Dir, Env: spec.Env,
+		Files: []uintptr{spec.Stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY},
+	}
+	if !f.jail.SameUID {
+		id := uint32(f.jail.ToolUID)
+		attr.Sys.Credential = &syscall.Credential{Uid: id, Gid: id, NoSetGroups: true}
+	}
+	if f.jail.WorkCgroup > 0 {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, f.jail.WorkCgroup
+	}
+	defer f.leave()
+	for _, fd := range f.jail.WorkTasks {
+		if _, err := unix.Write(fd, []byte("0")); err != nil {
+			return 0, &leafError{err}
+		}
+	}
+	f.score(min(f.home+oomRaise, 1000))
+	defer f.score(f.home)
+	return syscall.ForkExec(spec.Path, spec.Argv, attr)
+}
+
+// leave takes the thread out of the work leaf again.
+func (f *forker) leave() {
+	for _, fd := range f.jail.BoxdTasks {
+		// It can fail only when the leaf was removed, that is when this box is
+		// being ended from outside.
+		_, _ = unix.Write(fd, []byte("0"))
+	}
+}
+
+// score sets boxd's OOM score for the moment of the fork: a child inherits it.
+// Writing it into the child afterwards would race with what the child starts.
+func (f *forker) score(v int) {
+	if f.oom >= 0 {
+		_, _ = unix.Pwrite(f.oom, []byte(strconv.Itoa(v)), 0)
+	}
+}
+
+// leafError is a failure to enter the work leaf.
+type leafError struct{ err error }
+
+func (e *leafError) Error() string { return "enter the work leaf: " + e.err.Error() }
+func (e *leafError) Unwrap() error { return e.err }
+
+// explain gives a failed fork its kind.
+func (f *forker) explain(spec boxd.StartSpec, err error) error {
+	const op = "start"
+	if e, ok := err.(*leafError); ok {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", e)
+	}
+	errno, _ := err.(syscall.Errno)
+	switch errno {
+	case syscall.EAGAIN, syscall.ENOMEM:
+		return holdfast.Errorf(holdfast.KindBusy, op, "the box has no room for another process (pids): %w", err).
+			WithHint("end background processes of the box, or raise its pids limit")
+	case syscall.ENOENT, syscall.ENOTDIR:
+		if !f.isDir(spec.Dir) {
+			return holdfast.Errorf(holdfast.KindNotFound, op, "no directory %s: %w", holdfast.Quote(spec.Dir), err)
+		}
+		return holdfast.Errorf(holdfast.KindNotFound, op, "no program %s: %w", holdfast.Quote(spec.Path), err)
+	case syscall.EACCES, syscall.EPERM:
+		return holdfast.Errorf(holdfast.KindDenied, op, "%s may not run in %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot run: %w", holdfast.Quote(spec.Path), err)
+}
+
+func (f *forker) isDir(dir string) bool {
+	ok := dir == ""
+	_ = f.Do(func() error {
+		st, err := os.Stat(dir)
+		ok = ok || err == nil && st.IsDir()
+		return nil
+	})
+	return ok
+}
+
+// Do implements boxd.Forker. fn must not hand its work to another goroutine: only
+// the calling one is confined.
+func (f *forker) Do(fn func() error) error { return f.file.do(fn) }
+
+// Gate implements boxd.Forker. A frozen thread of boxd would stop its garbage
+// collector for as long as the freeze lasts (HZ-10).
+func (f *forker) Gate(closed bool) {
+	f.mu.Lock()
+	f.closed = closed
+	f.mu.Unlock()
+	f.open.Broadcast()
+}
+
+// Counter implements boxd.Forker. On cgroup v2 the files are found below the
+// work leaf's directory: they appear only once the driver has enabled them.
+func (f *forker) Counter(name string) (string, bool) {
+	f.cmu.Lock()
+	defer f.cmu.Unlock()
+	fd, ok := f.counters[name]
+	if !ok {
+		file, known := v2Files[name]
+		if !known || f.jail.WorkCgroup <= 0 {
+			return "", false
+		}
+		var err error
+		if fd, err = unix.Openat(f.jail.WorkCgroup, file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return "", false
+		}
+		f.counters[name] = fd
+	}
+	buf := make([]byte, 4096)
+	n, err := unix.Pread(fd, buf, 0)
+	if err != nil {
+		return "", false
+	}
+	return string(buf[:n]), true
+}
+
+// v2Files are the files of the unified hierarchy behind the names of Jail.Counters.
+var v2Files = map[string]string{
+	"memory.events": "memory.events", "memory.usage": "memory.current", "memory.limit": "memory.max",
+	"pids.events": "pids.events", "pids.current": "pids.current", "pids.max": "pids.max", "cpu": "cpu.stat",
+}

@@ -1,0 +1,178 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Access rights by what they are for.
+const (
+	llRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	llFile  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	llDevs  = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+	llFirst = 1<<13 - 1 // every right of ABI 1
+)
+
+// rulesets are the two Landlock rule sets of a box: for tools, and for the
+// threads that serve file operations, which must not reach boxd through /proc.
+type rulesets struct{ tools, files int }
+
+func (r *rulesets) close() {
+	for _, fd := range []int{r.tools, r.files} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// landlockABI asks the kernel; 0 with a reason when there is no Landlock.
+func landlockABI() (int, error) {
+	v, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(v), nil
+}
+
+func handledFS(abi int) uint64 {
+	h := uint64(llFirst)
+	if abi >= 2 {
+		h |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= 3 {
+		h |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= 5 {
+		h |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	return h
+}
+
+func (e *entry) landlock() (*rulesets, error) {
+	r := &rulesets{tools: -1, files: -1}
+	abi, err := landlockABI()
+	if err != nil {
+		reason := "the kernel refuses it (" + err.Error() + "): boot with lsm=landlock,… or a kernel built with it"
+		if e.jail.RequireLandlock {
+			return nil, errors.New(reason)
+		}
+		e.lack("landlock", reason)
+		e.lack("signal-scope", "needs landlock")
+		return r, nil
+	}
+	if r.tools, err = e.ruleset(abi, true); err != nil {
+		return nil, err
+	}
+	if r.files, err = e.ruleset(abi, false); err != nil {
+		return nil, err
+	}
+	e.force(fmt.Sprintf("landlock (abi %d)", abi))
+	if abi >= 6 {
+		e.force("signal-scope")
+	} else {
+		e.lack("signal-scope", fmt.Sprintf("landlock abi %d has no scopes; kernel 6.12 has", abi))
+	}
+	return r, nil
+}
+
+// ruleset builds one rule set from what is at the root of the box.
+func (e *entry) ruleset(abi int, tools bool) (int, error) {
+	handled := handledFS(abi)
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
+	size := uintptr(8)
+	if abi >= 6 {
+		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
+		size = 24
+	}
+	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if errno != 0 {
+		return -1, fmt.Errorf("create_ruleset: %w", errno)
+	}
+	rs := int(fd)
+	if err := e.rules(rs, handled, tools); err != nil {
+		unix.Close(rs)
+		return -1, err
+	}
+	return rs, nil
+}
+
+func (e *entry) rules(rs int, handled uint64, tools bool) error {
+	type rule struct {
+		path   string
+		access uint64
+	}
+	list := []rule{{"/", unix.LANDLOCK_ACCESS_FS_READ_DIR}}
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, d := range entries {
+		switch p := "/" + d.Name(); p {
+		case "/run", e.cfg.Tmp, e.cfg.Workspace, "/home":
+		case "/proc", "/dev":
+			if tools {
+				list = append(list, rule{p, llRead})
+			}
+		default:
+			if d.IsDir() {
+				list = append(list, rule{p, llRead})
+			}
+		}
+	}
+	for _, p := range []string{e.cfg.Workspace, e.cfg.Home, e.cfg.Tmp, "/dev/shm"} {
+		list = append(list, rule{p, handled &^ uint64(llDevs)})
+	}
+	if tools {
+		for _, p := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"} {
+			list = append(list, rule{p, uint64(llFile | unix.LANDLOCK_ACCESS_FS_READ_DIR)})
+		}
+		list = append(list, rule{"/run/holdfast", unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR})
+	}
+	for _, r := range list {
+		if err := addRule(rs, r.path, r.access&handled); err != nil {
+			return fmt.Errorf("rule for %s: %w", r.path, err)
+		}
+	}
+	return nil
+}
+
+// addRule grants access below a path; a path that is not there needs no rule.
+func addRule(rs int, path string, access uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		access &= llFile
+	}
+	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
+	_, _, errno := syscall.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rs), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// restrict puts the calling, locked thread into a new domain of the rule set.
+func restrict(rs int) error {
+	if rs < 0 {
+		return nil
+	}
+	if _, _, errno := syscall.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rs), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// root builds the box's root: a small tmpfs holding mount points, links and the
+// few files made up for the box, with everything else moved in.
+type root struct {
+	jail    *wire.Jail
+	entered bool // the old root is gone
+	// over is the directory of the old root that the new one lies over, covered
+	// leads below it.
+	over    string
+	covered int
+}
+
+func newRoot(j *wire.Jail) *root { return &root{jail: j, covered: -1} }
+
+// build makes all of the root but what is late; of that, the mount points.
+func (r *root) build() error {
+	// Nothing that happens here may travel back to the host.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make private: %w", err)
+	}
+	// All sources first: the new root is mounted over a directory of the host
+	// and would hide what lies below it.
+	if err := r.openTrees(r.jail.Mounts); err != nil {
+		return err
+	}
+	_ = unix.Umask(0)
+	defer unix.Umask(0o022)
+	if err := r.enterTmpfs(); err != nil {
+		return err
+	}
+	for _, m := range r.jail.Mounts {
+		if m.Late {
+			m = pointOf(m)
+		}
+		if err := place(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pointOf is what a late mount leaves to be done: a place to be put at.
+func pointOf(m wire.Mount) wire.Mount {
+	if m.Content != "" || m.Link != "" {
+		return wire.Mount{Target: path.Dir(m.Target), Dir: true}
+	}
+	return wire.Mount{Target: m.Target, Dir: true}
+}
+
+// complete adds late mounts, that is files first: with become the process turns
+// into boxd's own user, who may no longer write to the root.
+func (r *root) complete(late []wire.Mount, become func() error) error {
+	if err := r.openTrees(late); err != nil {
+		return err
+	}
+	_ = unix.Umask(0)
+	defer unix.Umask(0o022)
+	for _, files := range []bool{true, false} {
+		for _, m := range late {
+			if (m.Content != "" || m.Link != "") != files {
+				continue
+			}
+			if err := place(m); err != nil {
+				return err
+			}
+		}
+		if files {
+			if err := become(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// enter makes the new root, the working directory, the only one.
+func (r *root) enter() error {
+	if r.entered {
+		return nil
+	}
+	r.entered = true
+	r.uncover()
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the old root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// seal makes the root read-only and proves it.
+func (r *root) seal() error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &attr); err != nil {
+		return fmt.Errorf("read-only root: %w", err)
+	}
+	if err := unix.Mkdir("/.probe", 0o700); !errors.Is(err, unix.EROFS) {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the box's root is still writable (%v)", err)
+	}
+	return nil
+}
+
+// openTrees opens all sources, so that only trees are left to be moved.
+func (r *root) openTrees(mounts []wire.Mount) error {
+	for i := range mounts {
+		m := &mounts[i]
+		if m.Source == "" {
+			continue
+		}
+		fd, err := r.openTree(*m)
+		if err != nil {
+			return err
+		}
+		m.Source, m.TreeFD = "", fd
+	}
+	return nil
+}
+
+// openTree clones the mounts at a source path and restricts the clone.
+func (r *root) openTree(m wire.Mount) (int, error) {
+	at, source := unix.AT_FDCWD, m.Source
+	if rel, ok := strings.CutPrefix(source, r.over+"/"); ok && r.covered >= 0 {
+		at, source = r.covered, rel
+	}
+	fd, err := unix.OpenTree(at, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, fmt.Errorf("open_tree %s: %w", holdfast.Quote(m.Source), err)
+	}
+	if err := Restrict(fd, m); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("restrict %s: %w", holdfast.Quote(m.Source), err)
+	}
+	return fd, nil
+}
+
+// Restrict sets a mount's attributes on a detached tree and all below it:
+// nosuid always, nodev unless m.Dev, and read-only and noexec as asked.
+func Restrict(tree int, m wire.Mount) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}
+	if !m.Dev {
+		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
+	}
+	if m.ReadOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if m.NoExec {
+		attr.Attr_set |= unix.MOUNT_ATTR_NOEXEC
+	}
+	return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
+}
+
+// enterTmpfs mounts the new root over some directory of the host, visible in
+// this namespace only, and makes it the working directory.
+func (r *root) enterTmpfs() error {
+	var err error
+	for _, at := range []string{"/tmp", "/run", "/mnt", "/usr"} {
+		if err = r.cover(at); err != nil {
+			continue
+		}
+		if r.jail.RootFD > 0 {
+			if err = unix.MoveMount(r.jail.RootFD, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err == nil {
+				_ = unix.Close(r.jail.RootFD)
+				return unix.Chdir(at)
+			}
+			continue
+		}
+		if err = unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m,nr_inodes=4096"); err == nil {
+			return unix.Chdir(at)
+		}
+	}
+	return fmt.Errorf("tmpfs root: %w", err)
+}
+
+// cover remembers what the new root is about to hide.
+func (r *root) cover(at string) (err error) {
+	r.uncover()
+	r.over = at
+	r.covered, err = unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return err
+}
+
+func (r *root) uncover() {
+	if r.covered >= 0 {
+		_ = unix.Close(r.covered)
+		r.covered = -1
+	}
+}
+
+// place makes one entry of the new root, which is the working directory.
+func place(m wire.Mount) error {
+	rel, err := below(m.Target)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(path.Dir(rel), 0o755); err != nil {
+		return fmt.Errorf("%s: %w", m.Target, err)
+	}
+	switch {
+	case m.Link != "":
+		err = os.Symlink(m.Link, rel)
+	case m.Content != "":
+		err = os.WriteFile(rel, []byte(m.Content), 0o644)
+	case m.Dir:
+		err = os.MkdirAll(rel, 0o755)
+	case m.FSType == "" && m.TreeFD >= 0:
+		if err = mountPoint(rel, m.File); err == nil {
+			err = unix.MoveMount(m.TreeFD, "", unix.AT_FDCWD, rel, unix.MOVE_MOUNT_F_EMPTY_PATH)
+			unix.Close(m.TreeFD)
+		}
+	case m.FSType != "":
+		if err = mountPoint(rel, false); err == nil {
+			err = unix.Mount(m.FSType, rel, m.FSType, flags(m), m.Data)
+		}
+	default:
+		err = holdfast.Errorf(holdfast.KindInvalid, op, "mount %s says nothing", holdfast.Quote(m.Target))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Target, err)
+	}
+	return nil
+}
+
+func flags(m wire.Mount) uintptr {
+	f := uintptr(unix.MS_NOSUID)
+	if !m.Dev {
+		f |= unix.MS_NODEV
+	}
+	if m.NoExec {
+		f |= unix.MS_NOEXEC
+	}
+	if m.ReadOnly {
+		f |= unix.MS_RDONLY
+	}
+	return f
+}
+
+func mountPoint(rel string, file bool) error {
+	if !file {
+		return os.MkdirAll(rel, 0o755)
+	}
+	f, err := os.OpenFile(rel, os.O_CREATE|os.O_RDONLY, 0o644)
+	if err != nil {
+		if _, serr := os.Lstat(rel); serr == nil {
+			return nil
+		}
+		return err
+	}
+	return f.Close()
+}
+
+// below turns an absolute clean target into a path relative to the new root.
+func below(target string) (string, error) {
+	if !strings.HasPrefix(target, "/") || path.Clean(target) != target || target == "/" {
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mount target", holdfast.Quote(target))
+	}
+	return target[1:], nil
+}

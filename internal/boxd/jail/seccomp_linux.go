@@ -1,0 +1,80 @@
+package jail
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:generate go test -run TestSeccompProgramIsGenerated -update
+
+// seccompKnown reports whether a program was generated for this architecture.
+func seccompKnown() bool { return len(seccompProgram) > 0 && len(seccompProgramClone3) > 0 }
+
+// filterThread is loadFilters for a thread that is yet to be confined otherwise.
+func filterThread(clone3 bool) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	return loadFilters(unix.Gettid(), clone3)
+}
+
+// loadFilters installs the seccomp programs on the calling, locked thread, for
+// it and all it forks. clone3 lets clone3 pass, whose flags no filter can see:
+// cgroup v2 needs it, and the box as a whole may then make no user namespace.
+func loadFilters(self int, clone3 bool) error {
+	if err := loadFilter(guardThread(uint32(self))); err != nil {
+		return err
+	}
+	if clone3 {
+		return loadFilter(seccompProgramClone3)
+	}
+	return loadFilter(seccompProgram)
+}
+
+// loadFilter must not use TSYNC: boxd's other threads stay unfiltered (HZ-1).
+func loadFilter(prog []unix.SockFilter) error {
+	fp := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	_, _, errno := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&fp)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// guardThread is a program that refuses to signal the given thread, or the first
+// process of the box, by whatever call: the thread shares its children's Landlock
+// domain, and in an ordinary user's box their uid too.
+func guardThread(tid uint32) []unix.SockFilter {
+	const (
+		ld  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		jeq = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		ret = unix.BPF_RET | unix.BPF_K
+	)
+	// The second argument names the thread only in these; elsewhere it is a signal
+	// number, and thread ids of a box are as small as those.
+	both := []uint32{unix.SYS_TGKILL, unix.SYS_RT_TGSIGQUEUEINFO}
+	first := []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_PIDFD_OPEN}
+	// Layout: tests, allow, [second: ld, hit], [first: ld, hit, hit], allow, deny.
+	prog := []unix.SockFilter{{Code: ld, K: 0}}
+	allow := len(both) + len(first) + 1
+	for _, nr := range both {
+		prog = append(prog, unix.SockFilter{Code: jeq, Jt: uint8(allow - len(prog)), K: nr})
+	}
+	for _, nr := range first {
+		prog = append(prog, unix.SockFilter{Code: jeq, Jt: uint8(allow + 2 - len(prog)), K: nr})
+	}
+	// Arguments are read by their low half, as the kernel does.
+	return append(
+		prog,
+		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+		unix.SockFilter{Code: ld, K: 24},
+		unix.SockFilter{Code: jeq, Jt: 4, K: tid},
+		unix.SockFilter{Code: ld, K: 16},
+		unix.SockFilter{Code: jeq, Jt: 2, K: tid},
+		unix.SockFilter{Code: jeq, Jt: 1, K: 1},
+		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+	)
+}

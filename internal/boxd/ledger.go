@@ -1,0 +1,284 @@
+package boxd
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// call is one mutating operation that boxd holds.
+type call struct {
+	id   holdfast.CallID
+	op   wire.Op
+	hash string
+	// seq orders calls by their begin.
+	seq uint64
+	// exec is set for OpExec, before the call is published.
+	exec *execution
+	// done is closed when answer or err is set.
+	done   chan struct{}
+	answer json.RawMessage
+	err    *wire.Error
+	// flushed says that the outcome came from a former life of the box.
+	flushed bool
+	// forget releases the call as soon as it finished.
+	forget bool
+}
+
+func (c *call) finished() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// ledger remembers each mutating call until it is released, and knows which
+// connection may act. Its lock is the point where a stale server is refused.
+type ledger struct {
+	maxHeld int
+	// onRelease is told about each forgotten call, outside the lock.
+	onRelease func(*call)
+
+	mu       sync.Mutex
+	calls    map[holdfast.CallID]*call
+	seq      uint64
+	running  int
+	token    uint64
+	current  *peer
+	stopping bool
+}
+
+func newLedger(maxHeld int, onRelease func(*call)) *ledger {
+	return &ledger{maxHeld: maxHeld, onRelease: onRelease, calls: map[holdfast.CallID]*call{}}
+}
+
+// switchTo makes p the one connection that may act and returns the one before.
+func (l *ledger) switchTo(p *peer, token uint64) (before *peer, calls []wire.CallState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, l.current, l.token = l.current, p, token
+	return before, l.list()
+}
+
+// drop forgets a connection that ended.
+func (l *ledger) drop(p *peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current == p {
+		l.current = nil
+	}
+}
+
+// highest is the highest token seen.
+func (l *ledger) highest() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.token
+}
+
+// attached reports whether a server is connected.
+func (l *ledger) attached() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current != nil
+}
+
+// check refuses a connection that another one replaced (HZ-3).
+func (l *ledger) check(p *peer) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.checkLocked(p)
+}
+
+// guard runs fn under the lock when p may act: no newer hello is answered in
+// between. fn is short and takes no other lock of the ledger's callers.
+func (l *ledger) guard(p *peer, fn func()) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.checkLocked(p); err != nil {
+		return err
+	}
+	fn()
+	return nil
+}
+
+func (l *ledger) checkLocked(p *peer) error {
+	if l.current != p {
+		return holdfast.Errorf(holdfast.KindConflict, "boxd", "connection with token %d was replaced; the highest token is %d", p.token, l.token).
+			WithHint("another server or connection owns this box now")
+	}
+	return nil
+}
+
+// begin registers a call for connection p right before it acts. fresh means the
+// caller must act and then finish it; otherwise the call is known: attach to it.
+// make builds the call's execution and runs under the lock, after all checks.
+func (l *ledger) begin(p *peer, id holdfast.CallID, op wire.Op, hash string, build func(*call)) (c *call, fresh bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.checkLocked(p); err != nil {
+		return nil, false, err
+	}
+	if c, err := l.findLocked(id, op, hash); c != nil || err != nil {
+		return c, false, err
+	}
+	if l.stopping {
+		return nil, false, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "the box is stopping")
+	}
+	if len(l.calls) >= l.maxHeld {
+		return nil, false, holdfast.Errorf(holdfast.KindBusy, "boxd", "%d calls are held already", len(l.calls)).
+			WithHint("release finished calls first")
+	}
+	l.seq++
+	c = &call{id: id, op: op, hash: hash, seq: l.seq, done: make(chan struct{})}
+	if build != nil {
+		build(c)
+	}
+	l.calls[id] = c
+	l.running++
+	return c, true, nil
+}
+
+// find returns the held call of that id; nil when there is none. An empty hash
+// matches any arguments.
+func (l *ledger) find(p *peer, id holdfast.CallID, op wire.Op, hash string) (*call, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.checkLocked(p); err != nil {
+		return nil, err
+	}
+	return l.findLocked(id, op, hash)
+}
+
+func (l *ledger) findLocked(id holdfast.CallID, op wire.Op, hash string) (*call, error) {
+	c := l.calls[id]
+	if c == nil {
+		return nil, nil
+	}
+	if c.op != op || hash != "" && c.hash != hash {
+		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "call %s is held with other arguments", holdfast.Quote(string(id))).
+			WithHint("a call id binds one operation and its arguments: make a new id for a new call")
+	}
+	return c, nil
+}
+
+// finish stores the outcome of a call.
+func (l *ledger) finish(c *call, answer any, err error) {
+	if err != nil {
+		c.err = wire.AsError(err)
+	} else if b, jerr := json.Marshal(answer); jerr == nil {
+		c.answer = b
+	} else {
+		c.err = wire.AsError(jerr)
+	}
+	l.mu.Lock()
+	l.running--
+	close(c.done)
+	forget := c.forget
+	if forget {
+		delete(l.calls, c.id)
+	}
+	l.mu.Unlock()
+	if forget {
+		l.onRelease(c)
+	}
+}
+
+// forgetWhenDone releases a call at its end, or now when it has ended.
+func (l *ledger) forgetWhenDone(c *call) {
+	l.mu.Lock()
+	c.forget = true
+	gone := c.finished() && l.calls[c.id] == c
+	if gone {
+		delete(l.calls, c.id)
+	}
+	l.mu.Unlock()
+	if gone {
+		l.onRelease(c)
+	}
+}
+
+// release forgets finished calls. Unknown and running ones are left alone.
+func (l *ledger) release(p *peer, ids []holdfast.CallID) error {
+	l.mu.Lock()
+	if err := l.checkLocked(p); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	var gone []*call
+	for _, id := range ids {
+		if c := l.calls[id]; c != nil && c.finished() {
+			delete(l.calls, id)
+			gone = append(gone, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range gone {
+		l.onRelease(c)
+	}
+	return nil
+}
+
+// states lists the held calls, oldest first.
+func (l *ledger) states() []wire.CallState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.list()
+}
+
+func (l *ledger) list() []wire.CallState {
+	out := make([]wire.CallState, 0, len(l.calls))
+	for _, c := range l.sorted() {
+		st := wire.CallState{Call: c.id, Op: c.op, Hash: c.hash, Status: wire.CallRunning}
+		if c.finished() {
+			st.Status = wire.CallFinished
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+func (l *ledger) sorted() []*call {
+	all := make([]*call, 0, len(l.calls))
+	for _, c := range l.calls {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.seq, b.seq) })
+	return all
+}
+
+// held returns the held calls, oldest first.
+func (l *ledger) held() []*call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sorted()
+}
+
+func (l *ledger) counts() (held, running int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.calls), l.running
+}
+
+// stop refuses new calls from now on.
+func (l *ledger) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopping = true
+}
+
+// adopt puts in a finished call of a former life.
+func (l *ledger) adopt(c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq++
+	c.seq = l.seq
+	close(c.done)
+	l.calls[c.id] = c
+}

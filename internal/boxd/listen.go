@@ -1,0 +1,271 @@
+package boxd
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// maxLinks is how many accepted connections are open or wait at once; more
+// stay in the listeners' backlogs.
+const maxLinks = 256
+
+// listeners are the proxy listeners inside the box. A connection accepted while
+// no server is attached is held open until one comes.
+type listeners struct {
+	s     *Server
+	slots chan struct{}
+
+	mu     sync.Mutex
+	byName map[string]*proxy
+	peer   *peer
+	// came is closed and replaced when a server attaches.
+	came   chan struct{}
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+type proxy struct {
+	req wire.ListenRequest
+	l   net.Listener
+}
+
+func (ls *listeners) init(s *Server) {
+	ls.s = s
+	ls.slots = make(chan struct{}, maxLinks)
+	ls.byName = map[string]*proxy{}
+	ls.conns = map[net.Conn]struct{}{}
+	ls.came = make(chan struct{})
+}
+
+func (ls *listeners) attach(p *peer) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.peer == nil || p.token >= ls.peer.token {
+		ls.peer = p
+		close(ls.came)
+		ls.came = make(chan struct{})
+	}
+}
+
+func (ls *listeners) detach(p *peer) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.peer == p {
+		ls.peer = nil
+	}
+}
+
+// open opens a listener. The same request again is fine: a new server asks
+// for what it needs without knowing what a former one opened.
+func (ls *listeners) open(req wire.ListenRequest) error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	bad := func(kind holdfast.Kind, format string, args ...any) error {
+		return holdfast.Errorf(kind, "boxd listen", format, args...)
+	}
+	if ls.closed {
+		return bad(holdfast.KindUnavailable, "the box is stopping")
+	}
+	if req.Name == "" {
+		return bad(holdfast.KindInvalid, "a listener needs a name")
+	}
+	if p := ls.byName[req.Name]; p != nil {
+		if p.req != req {
+			return bad(holdfast.KindConflict, "listener %s is open on %s", holdfast.Quote(req.Name), holdfast.Quote(p.req.Address))
+		}
+		return nil
+	}
+	l, err := listen(req)
+	if err != nil {
+		return err
+	}
+	ls.byName[req.Name] = &proxy{req: req, l: l}
+	ls.s.wg.Go(func() { ls.accept(req.Name, l) })
+	return nil
+}
+
+func listen(req wire.ListenRequest) (net.Listener, error) {
+	bad := func(kind holdfast.Kind, format string, args ...any) error {
+		return holdfast.Errorf(kind, "boxd listen", format, args...)
+	}
+	switch req.Network {
+	case "tcp":
+		host, _, err := net.SplitHostPort(req.Address)
+		ip := net.ParseIP(host)
+		if err != nil || ip == nil || !ip.IsLoopback() {
+			return nil, bad(holdfast.KindInvalid, "address %s is not a loopback address and port", holdfast.Quote(req.Address))
+		}
+	case "unix":
+		if fi, err := os.Lstat(req.Address); err == nil {
+			if fi.Mode().Type() != fs.ModeSocket {
+				return nil, bad(holdfast.KindConflict, "%s exists and is not a socket", holdfast.Quote(req.Address))
+			}
+			_ = os.Remove(req.Address)
+		}
+	default:
+		return nil, bad(holdfast.KindInvalid, "network %s is neither tcp nor unix", holdfast.Quote(req.Network))
+	}
+	l, err := listenPlain(req)
+	if err != nil {
+		return nil, bad(holdfast.KindUnavailable, "cannot listen on %s: %w", holdfast.Quote(req.Address), err)
+	}
+	if req.Network == "unix" {
+		// Tools have another uid; the directory decides who gets here.
+		if err := os.Chmod(req.Address, 0o666); err != nil {
+			_ = l.Close()
+			return nil, bad(holdfast.KindUnavailable, "cannot open %s to tools: %w", holdfast.Quote(req.Address), err)
+		}
+	}
+	return l, nil
+}
+
+// listenPlain listens without multipath TCP, which the box's filter refuses.
+func listenPlain(req wire.ListenRequest) (net.Listener, error) {
+	if req.Network == "unix" {
+		return net.ListenUnix("unix", &net.UnixAddr{Name: req.Address, Net: "unix"})
+	}
+	addr, err := net.ResolveTCPAddr("tcp", req.Address)
+	if err != nil {
+		return nil, err
+	}
+	return net.ListenTCP("tcp", addr)
+}
+
+func (ls *listeners) accept(name string, l net.Listener) {
+	for {
+		select {
+		case ls.slots <- struct{}{}:
+		case <-ls.s.stopped:
+			return
+		}
+		conn, err := l.Accept()
+		if err != nil {
+			<-ls.slots
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			select {
+			case <-time.After(10 * time.Millisecond):
+				continue
+			case <-ls.s.stopped:
+				return
+			}
+		}
+		if !ls.track(conn, true) {
+			<-ls.slots
+			_ = conn.Close()
+			return
+		}
+		ls.s.wg.Go(func() {
+			ls.carry(name, conn)
+			ls.track(conn, false)
+			<-ls.slots
+		})
+	}
+}
+
+func (ls *listeners) track(conn net.Conn, add bool) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if !add {
+		delete(ls.conns, conn)
+		return true
+	}
+	if !ls.closed {
+		ls.conns[conn] = struct{}{}
+	}
+	return !ls.closed
+}
+
+// carry hands one connection to the server that is attached, or to the next.
+func (ls *listeners) carry(name string, conn net.Conn) {
+	defer conn.Close()
+	var stream *yamux.Stream
+	for stream == nil {
+		p := ls.wait()
+		if p == nil {
+			return
+		}
+		stream = announce(p, name)
+	}
+	defer stream.Close()
+	up := make(chan struct{})
+	go func() {
+		defer close(up)
+		_, _ = io.Copy(stream, conn)
+		_ = stream.Close() // half: the other direction goes on
+	}()
+	_, _ = io.Copy(conn, stream)
+	if c, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+	}
+	<-up
+}
+
+// wait returns the attached server, waiting for one; nil when the box stops.
+func (ls *listeners) wait() *peer {
+	for {
+		ls.mu.Lock()
+		p, came, closed := ls.peer, ls.came, ls.closed
+		ls.mu.Unlock()
+		switch {
+		case closed:
+			return nil
+		case p != nil:
+			return p
+		}
+		select {
+		case <-came:
+		case <-ls.s.stopped:
+			return nil
+		}
+	}
+}
+
+// announce opens a stream to the server for one connection. On failure that
+// connection to the server is over, and nil is returned.
+func announce(p *peer, name string) *yamux.Stream {
+	b, err := json.Marshal(wire.AcceptedRequest{Name: name})
+	if err != nil {
+		return nil
+	}
+	stream, err := p.session.OpenStream()
+	if err != nil {
+		p.close()
+		return nil
+	}
+	buf, err := wire.AppendJSON(nil, wire.FrameRequest, wire.Request{Op: wire.OpAccepted, Body: b})
+	if err == nil {
+		_, err = stream.Write(buf)
+	}
+	if err != nil {
+		_ = stream.Close()
+		p.close()
+		return nil
+	}
+	return stream
+}
+
+// close ends all listeners and connections.
+func (ls *listeners) close() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.closed = true
+	for _, p := range ls.byName {
+		_ = p.l.Close()
+	}
+	for c := range ls.conns {
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,56 @@
+//go:build unix
+
+package boxd
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// openPipe opens a pipe of which the child's end blocks, as programs expect, and
+// our end does not. Neither is inherited by accident.
+func openPipe(childReads bool) (own, child *os.File, err error) {
+	var fds [2]int
+	if err := pipeCloexec(fds[:]); err != nil {
+		return nil, nil, os.NewSyscallError("pipe", err)
+	}
+	ownFD, childFD := fds[0], fds[1]
+	if childReads {
+		ownFD, childFD = fds[1], fds[0]
+	}
+	if err := unix.SetNonblock(ownFD, true); err != nil {
+		_ = unix.Close(fds[0])
+		_ = unix.Close(fds[1])
+		return nil, nil, os.NewSyscallError("pipe", err)
+	}
+	return os.NewFile(uintptr(ownFD), "pipe"), os.NewFile(uintptr(childFD), "pipe"), nil
+}
+
+// control runs fn on the file's descriptor without making it blocking.
+func control(f *os.File, fn func(fd int) error) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	if err := raw.Control(func(fd uintptr) { ferr = fn(int(fd)) }); err != nil {
+		return err
+	}
+	return ferr
+}
+
+func setSize(tty *os.File, size wire.Size) error {
+	return control(tty, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+	})
+}
+
+// isFull says that descriptors ran out, which passes.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
+}

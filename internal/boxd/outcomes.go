@@ -1,0 +1,211 @@
+package boxd
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const (
+	// flushStream is how much of each end of an output outlives the box.
+	flushStream = 512 << 10
+	// flushAll is how much output of all calls outlives the box.
+	flushAll = 64 << 20
+	// maxOutcomes is the longest outcomes file that is read back.
+	maxOutcomes      = 256 << 20
+	outcomesHeadline = "holdfast-outcomes-1 "
+)
+
+// outcome is one line of the outcomes file.
+type outcome struct {
+	Call   holdfast.CallID `json:"call"`
+	Op     wire.Op         `json:"op"`
+	Hash   string          `json:"hash"`
+	Answer json.RawMessage `json:"answer,omitempty"`
+	Error  *wire.Error     `json:"error,omitempty"`
+	Stdout *savedStream    `json:"stdout,omitempty"`
+	Stderr *savedStream    `json:"stderr,omitempty"`
+}
+
+// savedStream is what is kept of an output: a head from 0, a tail up to End.
+type savedStream struct {
+	Head []byte `json:"head,omitempty"`
+	Tail []byte `json:"tail,omitempty"`
+	End  int64  `json:"end"`
+}
+
+// saveOutcomes writes every held outcome, so that a next boxd on the same state
+// directory answers them. The first line bears the hash of the rest.
+func (s *Server) saveOutcomes() error {
+	calls := s.led.held()
+	if len(calls) == 0 {
+		s.state.dropOutcomes()
+		return nil
+	}
+	body, err := s.state.unlinked()
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	sum := sha256.New()
+	w := bufio.NewWriter(io.MultiWriter(body, sum))
+	enc := json.NewEncoder(w)
+	budget := int64(flushAll)
+	for _, c := range calls {
+		if !c.finished() {
+			continue // it never ended: its outcome is unknown, and stays so
+		}
+		o := outcome{Call: c.id, Op: c.op, Hash: c.hash, Answer: c.answer, Error: c.err}
+		if c.exec != nil {
+			o.Stdout = c.exec.stdout.save(&budget)
+			if c.exec.stderr != nil {
+				o.Stderr = c.exec.stderr.save(&budget)
+			}
+		}
+		if err := enc.Encode(o); err != nil {
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return s.state.replace(outcomesFile, func(out io.Writer) error {
+		if _, err := io.WriteString(out, outcomesHeadline+hex.EncodeToString(sum.Sum(nil))+"\n"); err != nil {
+			return err
+		}
+		if _, err := body.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := io.Copy(out, body)
+		return err
+	})
+}
+
+func (d *stateDir) dropOutcomes() {
+	if os.Remove(filepath.Join(d.path, outcomesFile)) == nil {
+		_ = d.sync()
+	}
+}
+
+// loadOutcomes puts the outcomes of a former life into the ledger. The file
+// stays until the last of them is released.
+func (s *Server) loadOutcomes() error {
+	f, err := os.Open(filepath.Join(s.state.path, outcomesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the outcomes: %w", err)
+	}
+	defer f.Close()
+	r := bufio.NewReader(io.LimitReader(f, maxOutcomes))
+	head, err := r.ReadString('\n')
+	if err != nil || len(head) != len(outcomesHeadline)+2*sha256.Size+1 || head[:len(outcomesHeadline)] != outcomesHeadline {
+		return s.state.corrupt(outcomesFile, "no headline")
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, r); err != nil {
+		return s.state.corrupt(outcomesFile, err.Error())
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != head[len(outcomesHeadline):len(head)-1] {
+		return s.state.corrupt(outcomesFile, "its hash is not that of its content")
+	}
+	if _, err := f.Seek(int64(len(head)), io.SeekStart); err != nil {
+		return s.state.corrupt(outcomesFile, err.Error())
+	}
+	r.Reset(f)
+	for {
+		line, err := r.ReadBytes('\n')
+		if err == io.EOF && len(line) == 0 {
+			break
+		}
+		var o outcome
+		if err != nil || decodeStrict(line, &o) != nil || o.Call == "" || (o.Answer == nil) == (o.Error == nil) {
+			return s.state.corrupt(outcomesFile, "a line is not an outcome: "+holdfast.Quote(string(line)))
+		}
+		s.adoptOutcome(o)
+	}
+	if s.adopted == 0 {
+		s.state.dropOutcomes()
+	}
+	return nil
+}
+
+func decodeStrict(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	return dec.Decode(v)
+}
+
+func (s *Server) adoptOutcome(o outcome) {
+	c := &call{id: o.Call, op: o.Op, hash: o.Hash, answer: o.Answer, err: o.Error, done: make(chan struct{}), flushed: true}
+	if o.Stdout != nil {
+		e := s.newExecution(wire.ExecRequest{Merge: o.Stderr == nil})
+		e.stdout.restore(o.Stdout)
+		if o.Stderr != nil {
+			e.stderr.restore(o.Stderr)
+		}
+		close(e.started)
+		close(e.dead)
+		c.exec = e
+	}
+	s.adopted++
+	s.led.adopt(c)
+}
+
+// save takes the two ends of an output, within the budget.
+func (s *spool) save(budget *int64) *savedStream {
+	end, _ := s.counts()
+	v := &savedStream{End: end}
+	v.Head = s.take(0, min(flushStream, *budget))
+	*budget -= int64(len(v.Head))
+	if from := max(end-min(flushStream, *budget), int64(len(v.Head))); from < end {
+		at, _ := s.readableFrom(from)
+		v.Tail = s.take(at, end-at)
+		*budget -= int64(len(v.Tail))
+	}
+	return v
+}
+
+func (s *spool) readableFrom(off int64) (from, stop int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readable(off, true)
+}
+
+// take reads what is kept without a gap from off on.
+func (s *spool) take(off, most int64) []byte {
+	var out []byte
+	buf := make([]byte, min(most, 64<<10))
+	for int64(len(out)) < most {
+		at, n, _ := s.read(off, buf[:min(int64(len(buf)), most-int64(len(out)))], true)
+		if n == 0 || at != off {
+			break
+		}
+		out = append(out, buf[:n]...)
+		off += int64(n)
+	}
+	return out
+}
+
+// restore fills a new spool with what was saved.
+func (s *spool) restore(v *savedStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pool.memory.Add(int64(len(v.Head) + len(v.Tail)))
+	s.mem, s.headEnd, s.headCap = v.Head, int64(len(v.Head)), int64(len(v.Head))
+	s.end, s.ring = v.End, true
+	s.tailCap = max(int64(len(v.Tail)), 1)
+	s.tailBase = v.End - int64(len(v.Tail))
+	s.tailMem = v.Tail
+}

@@ -1,0 +1,124 @@
+package boxd
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// welcomeCalls is how many calls fit a Welcome; more are listed by OpCalls.
+const welcomeCalls = 1000
+
+// peer is one connection after its hello.
+type peer struct {
+	token uint64
+	conn  net.Conn
+	// done is closed when the connection ended or was replaced.
+	done    chan struct{}
+	once    sync.Once
+	session *yamux.Session
+}
+
+func (p *peer) close() {
+	p.once.Do(func() {
+		close(p.done)
+		_ = p.conn.Close()
+	})
+}
+
+// muxConfig has no keepalive (a stopped or frozen side is not dead, HZ-10) and
+// no timeouts of its own: a reader that stands still costs its streams only,
+// and the next hello closes what it left.
+func muxConfig() *yamux.Config {
+	cfg := yamux.DefaultConfig()
+	cfg.EnableKeepAlive = false
+	cfg.ConnectionWriteTimeout = 365 * 24 * time.Hour
+	cfg.StreamOpenTimeout = 0
+	cfg.StreamCloseTimeout = 0
+	cfg.LogOutput = io.Discard
+	return cfg
+}
+
+func (s *Server) serveConn(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(helloWait))
+	t, payload, err := wire.ReadFrame(conn)
+	if err != nil {
+		return
+	}
+	p, welcome, err := s.hello(conn, t, payload)
+	if err != nil {
+		refusal := wire.Welcome{Version: wire.Version, Err: wire.AsError(err), Boot: s.boot, Token: s.led.highest()}
+		_ = wire.WriteJSON(conn, wire.FrameHello, refusal)
+		return
+	}
+	defer p.close()
+	defer s.led.drop(p)
+	if err := wire.WriteJSON(conn, wire.FrameHello, welcome); err != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	session, err := yamux.Server(wire.Coalesce(conn), muxConfig())
+	if err != nil {
+		return
+	}
+	defer session.Close()
+	p.session = session
+	s.links.attach(p)
+	defer s.links.detach(p)
+	for {
+		stream, err := session.AcceptStream()
+		if err != nil {
+			return
+		}
+		s.wg.Go(func() { s.serveStream(p, stream) })
+	}
+}
+
+// hello judges a connection's first frame. When it agrees, the token is durable,
+// p is the one connection that may act, and the one before is closed.
+func (s *Server) hello(conn net.Conn, t wire.FrameType, payload []byte) (*peer, wire.Welcome, error) {
+	var h wire.Hello
+	if t != wire.FrameHello || json.Unmarshal(payload, &h) != nil {
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame is not a hello")
+	}
+	if h.Version != wire.Version {
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "protocol version %d is not %d", h.Version, wire.Version).
+			WithHint("stop the box, so that the next start uses this server's boxd")
+	}
+	if h.Token == 0 {
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "token 0 fences nothing")
+	}
+	s.helloMu.Lock()
+	defer s.helloMu.Unlock()
+	highest := s.led.highest()
+	if h.Token < highest {
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "token %d is stale: the highest seen is %d", h.Token, highest).
+			WithHint("another server owns this box now")
+	}
+	if h.Token > highest {
+		if err := s.state.saveToken(h.Token); err != nil {
+			return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindUnavailable, "boxd hello", "cannot keep the fencing token: %w", err)
+		}
+	}
+	p := &peer{token: h.Token, conn: conn, done: make(chan struct{})}
+	before, calls := s.led.switchTo(p, h.Token)
+	if before != nil {
+		before.close()
+	}
+	w := wire.Welcome{
+		Version: wire.Version, Boot: s.boot, Token: h.Token, Calls: calls,
+		InForce: s.cfg.InForce, Missing: s.cfg.Missing, Gated: s.gate.isClosed(),
+	}
+	if len(w.Calls) > welcomeCalls {
+		w.Calls, w.More = w.Calls[:welcomeCalls], true
+	}
+	return p, w, nil
+}

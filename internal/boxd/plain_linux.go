@@ -1,0 +1,49 @@
+package boxd
+
+import (
+	"sync"
+	"syscall"
+)
+
+// PlainForker starts processes without isolation: the host driver's forker.
+// Tools have boxd's own identity.
+type PlainForker struct {
+	gate sync.RWMutex
+	turn sync.Mutex
+	held bool
+}
+
+// NewPlainForker makes a PlainForker.
+func NewPlainForker() *PlainForker { return &PlainForker{} }
+
+// Fork starts spec in a session of its own.
+func (f *PlainForker) Fork(spec StartSpec) (int, error) {
+	f.gate.RLock()
+	defer f.gate.RUnlock()
+	return syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
+		Dir: spec.Dir, Env: spec.Env,
+		Files: []uintptr{spec.Stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY, Ctty: 0},
+	})
+}
+
+// Do runs fn.
+func (f *PlainForker) Do(fn func() error) error { return fn() }
+
+// Gate holds back (true) or admits (false) Fork.
+func (f *PlainForker) Gate(closed bool) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	if f.held == closed {
+		return
+	}
+	f.held = closed
+	if closed {
+		f.gate.Lock()
+	} else {
+		f.gate.Unlock()
+	}
+}
+
+// Counter knows no counters: a host process has no box.
+func (f *PlainForker) Counter(string) (string, bool) { return "", false }

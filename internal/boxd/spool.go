@@ -1,0 +1,336 @@
+package boxd
+
+import (
+	"bytes"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const (
+	// spoolMemory is what one spool keeps in memory before it takes a file.
+	spoolMemory = 64 << 10
+	// spoolMemoryAll is what all spools of a boxd together keep in memory.
+	spoolMemoryAll = 8 << 20
+	// spoolFallback is the tail kept in memory when the disk takes no more.
+	spoolFallback = 32 << 10
+	// spoolLeast is the tail where memory is short as well.
+	spoolLeast = 1 << 10
+	// lineFrame is the longest line that is sent in one piece.
+	lineFrame = wire.MaxFrame - offsetLen
+)
+
+// spoolPool is what the spools of one boxd share.
+type spoolPool struct {
+	// limit is the cap of one spool in bytes.
+	limit int64
+	// file makes an unlinked file; nil is a disk that takes nothing.
+	file   func() (*os.File, error)
+	memory atomic.Int64
+}
+
+// spool keeps one output stream of one call, readable from any offset until it
+// is closed. It begins in memory, goes on in an unlinked file, and beyond the
+// pool's limit holds the head and a ring of the newest bytes: what lies between
+// is gone, and readers see it as a jump of offsets.
+//
+// With lines set nothing is ever dropped unsent: there is no head, the ring is
+// the whole limit, and Write waits while half of it is unsent.
+//
+// One goroutine writes; any may read.
+type spool struct {
+	pool *spoolPool
+	// changed is called after each write, outside the lock.
+	changed func()
+	lines   bool
+
+	mu   sync.Mutex
+	room *sync.Cond
+	// end is the logical offset after the last byte written.
+	end int64
+	// head holds [0, headEnd): in mem while file is nil, else in the file.
+	mem     []byte
+	file    *os.File
+	headEnd int64
+	headCap int64
+	// The tail ring holds [tailStart(), end), written from tailBase on.
+	tailBase, tailCap int64
+	// tailMem is the ring when the disk failed; nil is the file behind the head.
+	tailMem []byte
+	ring    bool
+	// sent is the highest offset a reader was given.
+	sent    int64
+	noStall bool
+	closed  bool
+	// lastLine is the offset after the last newline.
+	lastLine int64
+}
+
+func newSpool(pool *spoolPool, lines bool, changed func()) *spool {
+	s := &spool{pool: pool, lines: lines, changed: changed}
+	s.room = sync.NewCond(&s.mu)
+	return s
+}
+
+// Write keeps p. It never fails: what cannot be kept is dropped and counted.
+func (s *spool) Write(p []byte) {
+	for len(p) > 0 {
+		n := s.write(p)
+		p = p[n:]
+	}
+	s.changed()
+}
+
+// write keeps a first part of p.
+func (s *spool) write(p []byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lines {
+		for s.stalled() {
+			// Readers must know of what is there, or nobody makes room.
+			s.mu.Unlock()
+			s.changed()
+			s.mu.Lock()
+			if s.stalled() {
+				s.room.Wait()
+			}
+		}
+		if rest := s.unsentCap() - (s.end - s.sent); !s.noStall && !s.closed && rest < int64(len(p)) {
+			p = p[:rest]
+		}
+	}
+	if s.closed {
+		s.end += int64(len(p))
+		return len(p)
+	}
+	if i := bytes.LastIndexByte(p, '\n'); i >= 0 {
+		s.lastLine = s.end + int64(i) + 1
+	}
+	if !s.ring {
+		if s.fitsMemory(len(p)) {
+			s.mem = append(s.mem, p...)
+			s.headEnd += int64(len(p))
+			s.end += int64(len(p))
+			return len(p)
+		}
+		s.leaveMemory()
+	}
+	n := s.keepHead(p)
+	if n == len(p) {
+		return n
+	}
+	s.keepTail(p[n:])
+	return len(p)
+}
+
+// unsentCap is how much a line protocol may have unsent: the other half of the
+// ring stays readable for a reader that comes back.
+func (s *spool) unsentCap() int64 {
+	if s.ring {
+		return max(s.tailCap/2, 1)
+	}
+	return max(s.pool.limit/2, 1)
+}
+
+func (s *spool) stalled() bool {
+	return !s.noStall && !s.closed && s.end-s.sent >= s.unsentCap()
+}
+
+// fitsMemory reserves n bytes of memory when both budgets allow.
+func (s *spool) fitsMemory(n int) bool {
+	if int64(len(s.mem)+n) > min(spoolMemory, s.pool.limit/2) {
+		return false
+	}
+	if s.pool.memory.Add(int64(n)) > spoolMemoryAll {
+		s.pool.memory.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
+// leaveMemory moves what was kept to a file, or fixes the head at what memory
+// holds when there is no file to be had.
+func (s *spool) leaveMemory() {
+	s.ring = true
+	half := s.pool.limit / 2
+	if s.lines {
+		half = 0
+	}
+	if s.pool.file != nil {
+		if f, err := s.pool.file(); err == nil {
+			if _, err := f.WriteAt(s.mem, 0); err == nil {
+				s.pool.memory.Add(-int64(len(s.mem)))
+				s.mem, s.file = nil, f
+				s.headCap, s.tailBase, s.tailCap = half, half, s.pool.limit-half
+				if s.lines {
+					// The ring begins with what memory held.
+					s.headEnd = 0
+				}
+				return
+			}
+			_ = f.Close()
+		}
+	}
+	s.headCap = s.headEnd
+	s.tailInMemory()
+}
+
+func (s *spool) tailInMemory() {
+	s.headCap = min(s.headCap, s.headEnd)
+	s.tailBase, s.tailCap = s.end, min(spoolFallback, s.pool.limit)
+	if s.pool.memory.Add(s.tailCap) > 2*spoolMemoryAll {
+		s.pool.memory.Add(-s.tailCap)
+		s.tailCap = min(spoolLeast, s.pool.limit)
+		s.pool.memory.Add(s.tailCap)
+	}
+	s.tailMem = make([]byte, s.tailCap)
+}
+
+func (s *spool) keepHead(p []byte) int {
+	n := int(min(int64(len(p)), s.headCap-s.headEnd))
+	if n <= 0 || s.end != s.headEnd {
+		return 0
+	}
+	if _, err := s.file.WriteAt(p[:n], s.headEnd); err != nil {
+		s.headCap = s.headEnd
+		s.tailInMemory()
+		return 0
+	}
+	s.headEnd += int64(n)
+	s.end += int64(n)
+	return n
+}
+
+func (s *spool) keepTail(p []byte) {
+	for len(p) > 0 {
+		if int64(len(p)) > s.tailCap {
+			skip := int64(len(p)) - s.tailCap
+			s.end += skip
+			p = p[skip:]
+		}
+		at := (s.end - s.tailBase) % s.tailCap
+		n := min(int64(len(p)), s.tailCap-at)
+		if s.tailMem != nil {
+			copy(s.tailMem[at:], p[:n])
+		} else if _, err := s.file.WriteAt(p[:n], s.headCap+at); err != nil {
+			s.tailInMemory()
+			continue
+		}
+		s.end += n
+		p = p[n:]
+	}
+}
+
+// tailStart is the first offset the ring still holds.
+func (s *spool) tailStart() int64 { return max(s.tailBase, s.end-s.tailCap) }
+
+// read copies what is kept from offset off on into buf. It returns the offset
+// of the first byte copied (over off where bytes were dropped), how many, and
+// whether there is more to read at once. With lines set it ends at a line end
+// unless final is set or the line is longer than a frame.
+func (s *spool) read(off int64, buf []byte, final bool) (at int64, n int, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	off, stop := s.readable(off, final)
+	for n < len(buf) && off+int64(n) < stop && !s.gap(off+int64(n)) {
+		m := s.copyAt(buf[n:min(int64(len(buf)), stop-off)], off+int64(n))
+		if m == 0 {
+			return off, n, false
+		}
+		n += m
+	}
+	if s.lines {
+		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
+			n = i + 1
+		}
+		if off+int64(n) > s.sent {
+			s.sent = off + int64(n)
+			s.room.Broadcast()
+		}
+	}
+	return off, n, off+int64(n) < stop
+}
+
+// available is how many bytes a read from off may give.
+func (s *spool) available(off int64, final bool) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	off, stop := s.readable(off, final)
+	return stop - off
+}
+
+// readable is where a read from off really begins and must stop.
+func (s *spool) readable(off int64, final bool) (from, stop int64) {
+	if s.closed {
+		return off, off
+	}
+	stop = s.end
+	if s.lines && !final && s.lastLine < s.end && s.end-max(off, s.lastLine) < lineFrame && !s.stalled() {
+		stop = s.lastLine // the newest line is not whole yet: hold it back while it may fit a frame
+	}
+	if s.gap(off) {
+		off = s.tailStart()
+	}
+	return off, max(stop, off)
+}
+
+// gap says that off lies in what was dropped between head and tail.
+func (s *spool) gap(off int64) bool {
+	return s.end > s.headEnd && off >= s.headEnd && off < s.tailStart()
+}
+
+// copyAt copies from one contiguous piece: memory, head, or a part of the ring.
+func (s *spool) copyAt(buf []byte, off int64) int {
+	if off < s.headEnd {
+		buf = buf[:min(int64(len(buf)), s.headEnd-off)]
+		if s.file == nil {
+			return copy(buf, s.mem[off:])
+		}
+		n, _ := s.file.ReadAt(buf, off)
+		return n
+	}
+	at := (off - s.tailBase) % s.tailCap
+	buf = buf[:min(int64(len(buf)), s.tailCap-at)]
+	if s.tailMem != nil {
+		return copy(buf, s.tailMem[at:])
+	}
+	n, _ := s.file.ReadAt(buf, s.headCap+at)
+	return n
+}
+
+// free ends back-pressure: the leader is gone, what is left in the pipe is small.
+func (s *spool) free() {
+	s.mu.Lock()
+	s.noStall = true
+	s.room.Broadcast()
+	s.mu.Unlock()
+}
+
+// counts are the bytes written and the bytes no longer held.
+func (s *spool) counts() (written, dropped int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end > s.headEnd {
+		dropped = s.tailStart() - s.headEnd
+	}
+	return s.end, dropped
+}
+
+// close lets everything go.
+func (s *spool) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.pool.memory.Add(-int64(len(s.mem) + len(s.tailMem)))
+	s.mem, s.tailMem = nil, nil
+	if s.file != nil {
+		_ = s.file.Close()
+		s.file = nil
+	}
+	s.room.Broadcast()
+}

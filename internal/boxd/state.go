@@ -1,0 +1,148 @@
+package boxd
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Names in the state directory. Names that begin with tempPrefix are leftovers
+// of a boxd that was killed and are removed at start; anything else that is not
+// understood is refused, never guessed at.
+const (
+	tokenFile    = "token"
+	outcomesFile = "outcomes"
+	tempPrefix   = ".tmp-"
+)
+
+// stateDir is the directory on disk that outlives a boxd.
+type stateDir struct{ path string }
+
+func openState(path string) (*stateDir, error) {
+	if !filepath.IsAbs(path) {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "state directory %s is not an absolute path", holdfast.Quote(path))
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the state directory: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			if err := os.Remove(filepath.Join(path, e.Name())); err != nil {
+				return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot remove a leftover: %w", err)
+			}
+		}
+	}
+	return &stateDir{path: path}, nil
+}
+
+func (d *stateDir) corrupt(name, why string) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "state file %s is not valid: %s", holdfast.Quote(filepath.Join(d.path, name)), why).
+		WithHint("the box's former outcomes cannot be told from it; move it away to start without them")
+}
+
+type tokenState struct {
+	Token uint64 `json:"token"`
+}
+
+// loadToken is the highest token seen in any life; 0 before the first hello.
+func (d *stateDir) loadToken() (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(d.path, tokenFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the fencing token: %w", err)
+	}
+	if len(b) == 0 {
+		return 0, nil // what a power cut leaves of a file that was not flushed
+	}
+	var t tokenState
+	dec := json.NewDecoder(strings.NewReader(string(b)))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&t); err != nil || t.Token == 0 {
+		return 0, d.corrupt(tokenFile, "no token in "+holdfast.Quote(string(b)))
+	}
+	return t.Token, nil
+}
+
+// saveToken returns when the next boxd on this directory will see the token. It
+// is not flushed to the disk: it fences servers of this machine, and what takes
+// the page cache away has ended them, and the box, as well. Two flushes would be
+// half of the time in which a ready box answers.
+func (d *stateDir) saveToken(token uint64) error {
+	return d.put(tokenFile, false, func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(tokenState{Token: token})
+	})
+}
+
+// replace writes a file by temp name, fsync, rename and fsync of the directory.
+func (d *stateDir) replace(name string, write func(io.Writer) error) error {
+	return d.put(name, true, write)
+}
+
+func (d *stateDir) put(name string, durable bool, write func(io.Writer) error) (err error) {
+	f, err := d.temp()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if err := write(f); err != nil {
+		return err
+	}
+	if durable {
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), filepath.Join(d.path, name)); err != nil || !durable {
+		return err
+	}
+	return d.sync()
+}
+
+func (d *stateDir) sync() error {
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func (d *stateDir) temp() (*os.File, error) {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(filepath.Join(d.path, tempPrefix+hex.EncodeToString(b[:])), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// unlinked is a file without a name: it is gone when it is closed, whoever dies.
+func (d *stateDir) unlinked() (*os.File, error) {
+	f, err := d.temp()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}

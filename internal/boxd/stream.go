@@ -1,0 +1,420 @@
+package boxd
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const (
+	// maxWriteMemory is how much data of a write is held in memory before a file.
+	maxWriteMemory = 256 << 10
+	// maxWrite is the longest data of a write.
+	maxWrite = 256 << 20
+	// readChunk is how much of a file is read by one visit to the tools' identity.
+	readChunk = wire.MaxFrame
+)
+
+// past is a deadline that ended: it unblocks writers of a stream.
+var past = time.Unix(1, 0)
+
+// serveStream serves one operation.
+func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
+	s.streams.Add(1)
+	s.served.Add(1)
+	defer s.streams.Add(-1)
+	defer stream.Close()
+	r := wire.NewReader(stream)
+	t, payload, err := r.NextLong()
+	if err != nil {
+		if holdfast.KindOf(err) != holdfast.KindInternal {
+			fail(stream, err)
+		}
+		return
+	}
+	var req wire.Request
+	if t != wire.FrameRequest || json.Unmarshal(payload, &req) != nil {
+		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "the first frame of a stream is not a request"))
+		return
+	}
+	switch req.Op {
+	case wire.OpExec:
+		err = s.serveExec(p, stream, r, req)
+	case wire.OpRead:
+		err = s.serveRead(p, stream, req)
+	case wire.OpWrite:
+		err = s.serveWrite(p, stream, r, req)
+	case wire.OpEdit, wire.OpRemove, wire.OpMkdir, wire.OpRename:
+		err = s.serveMutation(p, stream, req)
+	case wire.OpStop:
+		err = s.serveStop(p, stream, req)
+	default:
+		var v any
+		if v, err = s.query(p, req); err == nil {
+			err = answer(stream, v)
+		}
+	}
+	if err != nil {
+		fail(stream, err)
+		if req.Op == wire.OpWrite {
+			// Data that nobody takes would keep its sender from reading why.
+			_, _ = io.Copy(io.Discard, stream)
+		}
+	}
+}
+
+// answer ends a stream well. A client that went away is no error of ours.
+func answer(w io.Writer, v any) error {
+	buf, err := wire.AppendJSON(nil, wire.FrameAnswer, v)
+	if err == nil {
+		_, _ = w.Write(buf)
+	}
+	return err
+}
+
+func fail(w io.Writer, err error) {
+	if buf, jerr := wire.AppendJSON(nil, wire.FrameError, wire.AsError(err)); jerr == nil {
+		_, _ = w.Write(buf)
+	}
+}
+
+// body decodes the body of a request; unknown fields are refused, so that an
+// option that this boxd does not know is never silently ignored.
+func body[T any](req wire.Request) (T, error) {
+	var v T
+	return v, decode(req.Op, req.Body, &v)
+}
+
+func decode(op wire.Op, raw []byte, v any) error {
+	if len(raw) == 0 {
+		raw = []byte("{}")
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(op), "request %s: %s", holdfast.Quote(string(raw)), err.Error())
+	}
+	return nil
+}
+
+// query serves what does not mutate, or mutates boxd only. Each is refused for a
+// stale connection.
+func (s *Server) query(p *peer, req wire.Request) (any, error) {
+	if err := s.led.check(p); err != nil {
+		return nil, err
+	}
+	switch req.Op {
+	case wire.OpCalls:
+		return wire.CallsAnswer{Boot: s.boot, Calls: s.led.states()}, nil
+	case wire.OpRelease:
+		b, err := body[wire.ReleaseRequest](req)
+		if err != nil {
+			return nil, err
+		}
+		return wire.Empty{}, s.led.release(p, b.Calls)
+	case wire.OpKill:
+		b, err := body[wire.KillRequest](req)
+		if err != nil {
+			return nil, err
+		}
+		return wire.Empty{}, s.serveKill(p, b)
+	case wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep:
+		return s.lookFile(req)
+	case wire.OpStats:
+		return s.stats(), nil
+	case wire.OpPS:
+		return s.processes()
+	case wire.OpGate:
+		b, err := body[wire.GateRequest](req)
+		if err != nil {
+			return nil, err
+		}
+		return wire.Empty{}, s.gate.set(b.Closed, func(fn func()) error { return s.led.guard(p, fn) })
+	case wire.OpListen:
+		b, err := body[wire.ListenRequest](req)
+		if err != nil {
+			return nil, err
+		}
+		if gerr := s.led.guard(p, func() { err = s.links.open(b) }); gerr != nil {
+			err = gerr
+		}
+		return wire.Empty{}, err
+	}
+	return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "unknown operation %s", holdfast.Quote(string(req.Op)))
+}
+
+// maxMillis keeps milliseconds within a Duration.
+const maxMillis = int64(365 * 24 * time.Hour / time.Millisecond)
+
+func millis(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), maxMillis)) * time.Millisecond
+}
+
+// checkCall refuses a mutating request whose id or hash is not right.
+func checkCall(req wire.Request, want string) error {
+	op := "boxd " + string(req.Op)
+	id, err := holdfast.ParseCallID(string(req.Call))
+	if err != nil {
+		return err
+	}
+	if id != req.Call {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "call id %s is not in lower case", holdfast.Quote(string(req.Call)))
+	}
+	if req.Hash != want {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "hash %s is not that of the arguments", holdfast.Quote(req.Hash))
+	}
+	return nil
+}
+
+// serveMutation serves the mutating file operations without data.
+func (s *Server) serveMutation(p *peer, stream *yamux.Stream, req wire.Request) error {
+	if err := checkCall(req, wire.ArgumentHash(req.Op, req.Body)); err != nil {
+		return err
+	}
+	act, err := s.mutation(req)
+	if err != nil {
+		return err
+	}
+	return s.once(p, stream, req, act)
+}
+
+// once acts when the call is new, and answers its outcome either way.
+func (s *Server) once(p *peer, stream *yamux.Stream, req wire.Request, act func() (any, error)) error {
+	c, fresh, err := s.led.begin(p, req.Call, req.Op, req.Hash, nil)
+	if err != nil {
+		return err
+	}
+	if fresh {
+		v, err := act()
+		s.led.finish(c, v, err)
+	}
+	select {
+	case <-c.done:
+	case <-p.done:
+		return nil
+	}
+	return sendOutcome(stream, c)
+}
+
+func sendOutcome(w io.Writer, c *call) error {
+	if c.err != nil {
+		buf, err := wire.AppendJSON(nil, wire.FrameError, c.err)
+		if err == nil {
+			_, _ = w.Write(buf)
+		}
+		return err
+	}
+	buf, err := wire.AppendLong(nil, wire.FrameAnswer, c.answer)
+	if err == nil {
+		_, _ = w.Write(buf)
+	}
+	return err
+}
+
+// do runs a file operation as a tool. A panic in it must not end the box.
+func (s *Server) do(fn func() error) error {
+	return s.cfg.Hands.Do(func() (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				err = holdfast.Errorf(holdfast.KindInternal, "boxd", "file operation failed: %s", fmt.Sprint(r))
+			}
+		}()
+		return fn()
+	})
+}
+
+func (s *Server) mutation(req wire.Request) (func() (any, error), error) {
+	switch req.Op {
+	case wire.OpEdit:
+		b, err := body[wire.EditRequest](req)
+		return func() (any, error) {
+			var a wire.EditAnswer
+			err := s.do(func() (err error) { a, err = s.cfg.Files.Edit(b); return err })
+			return a, err
+		}, err
+	case wire.OpRemove:
+		b, err := body[wire.RemoveRequest](req)
+		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.cfg.Files.Remove(b) }) }, err
+	case wire.OpMkdir:
+		b, err := body[wire.MkdirRequest](req)
+		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.cfg.Files.Mkdir(b) }) }, err
+	default:
+		b, err := body[wire.RenameRequest](req)
+		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.cfg.Files.Rename(b) }) }, err
+	}
+}
+
+func (s *Server) lookFile(req wire.Request) (any, error) {
+	switch req.Op {
+	case wire.OpStat:
+		return look(s, req, s.cfg.Files.Stat)
+	case wire.OpList:
+		return look(s, req, s.cfg.Files.List)
+	case wire.OpGlob:
+		return look(s, req, s.cfg.Files.Glob)
+	default:
+		return look(s, req, s.cfg.Files.Grep)
+	}
+}
+
+func look[Q, A any](s *Server, req wire.Request, fn func(Q) (A, error)) (any, error) {
+	b, err := body[Q](req)
+	if err != nil {
+		return nil, err
+	}
+	var a A
+	err = s.do(func() (err error) { a, err = fn(b); return err })
+	return a, err
+}
+
+// serveRead sends a file piece by piece: the thread that reads as a tool never
+// waits for the client.
+func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) error {
+	b, err := body[wire.ReadRequest](req)
+	if err != nil {
+		return err
+	}
+	if b.Offset < 0 || b.Limit < 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd read", "offset %d or limit %d is negative", b.Offset, b.Limit)
+	}
+	if err := s.led.check(p); err != nil {
+		return err
+	}
+	go func() {
+		// The client sends nothing more: its end of stream means it went away.
+		_, _ = io.Copy(io.Discard, stream)
+		_ = stream.SetWriteDeadline(past)
+	}()
+	total := wire.ReadAnswer{}
+	for {
+		piece := wire.ReadRequest{Path: b.Path, Offset: b.Offset + total.Sent, Limit: readChunk}
+		if b.Limit > 0 {
+			piece.Limit = min(piece.Limit, b.Limit-total.Sent)
+		}
+		var data bytes.Buffer
+		var got wire.ReadAnswer
+		if err := s.do(func() (err error) { got, err = s.cfg.Files.Read(piece, &data); return err }); err != nil {
+			return err
+		}
+		total.Size = got.Size
+		total.Sent += int64(data.Len())
+		n := int64(data.Len())
+		for data.Len() > 0 {
+			if err := wire.WriteFrame(stream, wire.FrameData, data.Next(wire.MaxFrame)); err != nil {
+				return nil
+			}
+		}
+		if n < piece.Limit || b.Limit > 0 && total.Sent >= b.Limit || b.Offset+total.Sent >= got.Size {
+			return answer(stream, total)
+		}
+	}
+}
+
+// serveWrite receives all data before it acts (nothing is half done when the
+// client dies), outside of the tools' identity.
+func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
+	b, err := body[wire.WriteRequest](req)
+	if err != nil {
+		return err
+	}
+	in := &incoming{file: s.state.unlinked, sum: sha256.New()}
+	defer in.close()
+	in.sum.Write([]byte(req.Op))
+	in.sum.Write([]byte{0})
+	in.sum.Write(req.Body)
+	for {
+		t, payload, err := r.Next()
+		if err != nil {
+			return nil // the client went away before the end: nothing happened
+		}
+		if t == wire.FrameEOF {
+			break
+		}
+		if t != wire.FrameData {
+			return holdfast.Errorf(holdfast.KindInvalid, "boxd write", "unexpected frame %q", byte(t))
+		}
+		in.add(payload)
+	}
+	if in.err != nil {
+		return in.err
+	}
+	if err := checkCall(req, hex.EncodeToString(in.sum.Sum(nil))); err != nil {
+		return err
+	}
+	return s.once(p, stream, req, func() (any, error) {
+		var a wire.WriteAnswer
+		data, err := in.reader()
+		if err != nil {
+			return a, err
+		}
+		err = s.do(func() (err error) { a, err = s.cfg.Files.Write(b, data); return err })
+		return a, err
+	})
+}
+
+// incoming is the data of a write: in memory, then in an unlinked file. After
+// an error it takes and forgets the rest, so that the client can hear of it.
+type incoming struct {
+	file func() (*os.File, error)
+	sum  hash.Hash
+	mem  []byte
+	f    *os.File
+	size int64
+	err  error
+}
+
+func (in *incoming) add(p []byte) {
+	if in.err != nil {
+		return
+	}
+	in.sum.Write(p)
+	in.size += int64(len(p))
+	if in.size > maxWrite {
+		in.err = holdfast.Errorf(holdfast.KindTooLarge, "boxd write", "data is over %d bytes", maxWrite)
+		in.mem = nil
+		return
+	}
+	if in.f == nil && in.size <= maxWriteMemory {
+		in.mem = append(in.mem, p...)
+		return
+	}
+	if in.f == nil {
+		if in.f, in.err = in.file(); in.err == nil {
+			_, in.err = in.f.Write(in.mem)
+			in.mem = nil
+		}
+	}
+	if in.err == nil {
+		_, in.err = in.f.Write(p)
+	}
+	if in.err != nil {
+		in.err = holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot hold the data: %w", in.err)
+	}
+}
+
+func (in *incoming) reader() (io.Reader, error) {
+	if in.f == nil {
+		return bytes.NewReader(in.mem), nil
+	}
+	if _, err := in.f.Seek(0, io.SeekStart); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot read the data back: %w", err)
+	}
+	return in.f, nil
+}
+
+func (in *incoming) close() {
+	if in.f != nil {
+		_ = in.f.Close()
+	}
+}

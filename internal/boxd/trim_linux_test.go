@@ -1,0 +1,62 @@
+package boxd
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestProgramPages(t *testing.T) {
+	const exe = "/run/boxd"
+	for line, want := range map[string]bool{
+		"00400000-00600000 r-xp 00000000 fe:00 12 /run/boxd":            true,
+		"00600000-00800000 r--p 00200000 fe:00 12 /run/boxd":            true,
+		"00800000-00810000 rw-p 00400000 fe:00 12 /run/boxd":            false,
+		"00600000-00800000 r--s 00200000 fe:00 12 /run/boxd":            false,
+		"7f0000000000-7f0000001000 r-xp 00000000 fe:00 13 /lib/libc.so": false,
+		"c000000000-c000400000 rw-p 00000000 00:00 0":                   false,
+		"zzz r-xp 00000000 fe:00 12 /run/boxd":                          false,
+		"":                                                              false,
+	} {
+		from, to, ok := programPages(line, exe)
+		if ok != want || ok && to <= from {
+			t.Errorf("%q: %x-%x %v, want %v", line, from, to, ok, want)
+		}
+	}
+	trim() // and the program goes on
+}
+
+func TestIdleBoxIsTrimmedOnceAfterEachUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &Server{stopped: make(chan struct{})}
+		var n atomic.Int64
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.watchIdle(ctx, func() { n.Add(1) })
+		}()
+		pass := func(d time.Duration, want int) {
+			t.Helper()
+			wait := time.NewTimer(d)
+			<-wait.C
+			synctest.Wait()
+			if got := n.Load(); got != int64(want) {
+				t.Errorf("trimmed %d times, want %d", got, want)
+			}
+		}
+		pass(20*idleAfter, 1)
+		s.served.Add(1)
+		pass(idleAfter+1, 1)
+		pass(20*idleAfter, 2)
+		s.streams.Add(1)
+		s.served.Add(1)
+		pass(20*idleAfter, 2)
+		s.streams.Add(-1)
+		pass(20*idleAfter, 3)
+		cancel()
+		<-done
+	})
+}

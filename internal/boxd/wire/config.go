@@ -1,0 +1,115 @@
+package wire
+
+import "time"
+
+// Config is what a driver hands to boxd at its start, as JSON through an
+// inherited descriptor (never argv or environment). Paths are boxd's own view.
+type Config struct {
+	Box string `json:"box"`
+	// ListenFD is the inherited listening socket.
+	ListenFD int `json:"listen_fd"`
+	// State is the directory for the token, spools and flushed outcomes; on
+	// disk, owned by boxd, invisible to tools.
+	State     string `json:"state"`
+	Workspace string `json:"workspace"`
+	Home      string `json:"home"`
+	Tmp       string `json:"tmp"`
+	// Env is the base environment of every child, as NAME=value.
+	Env []string `json:"env"`
+	// SpoolBytes caps the spool of one output stream: half head, half tail.
+	SpoolBytes int64 `json:"spool_bytes"`
+	// MaxHeld is how many unreleased calls are held before new ones are refused with busy.
+	MaxHeld int `json:"max_held"`
+	// OrphanAfter stops the box when no server connects for that long; 0 is never.
+	OrphanAfter time.Duration `json:"orphan_after"`
+	// Jail is nil for the host driver: no isolation.
+	Jail *Jail `json:"jail,omitempty"`
+}
+
+// Jail is the box around boxd: what it mounts, whom it runs tools as, which
+// leaves and protections it must use. Descriptors are inherited.
+type Jail struct {
+	Hostname string `json:"hostname"`
+	// ToolUID is the uid and gid of tools inside: 1000. SameUID: boxd has it too
+	// (an ordinary user's box), so there is nothing to switch to.
+	ToolUID int  `json:"tool_uid"`
+	SameUID bool `json:"same_uid"`
+	// Mounts are applied in order below the new root, then the root is pivoted.
+	Mounts []Mount `json:"mounts"`
+	// TmpBytes and the pids, memory and file limits that boxd itself applies.
+	TmpBytes   int64  `json:"tmp_bytes"`
+	NofileSoft uint64 `json:"nofile_soft"`
+	NofileHard uint64 `json:"nofile_hard"`
+	// WorkTasks are cgroup v1 "tasks" files of the work leaf, one per controller;
+	// BoxdTasks those of boxd's own leaf, in the same order. Writing 0 moves the
+	// calling thread.
+	WorkTasks []int `json:"work_tasks,omitempty"`
+	BoxdTasks []int `json:"boxd_tasks,omitempty"`
+	// WorkCgroup is the work leaf's directory on cgroup v2; -1 without.
+	WorkCgroup int `json:"work_cgroup"`
+	// Counters are readable cgroup files of the work leaf by name: "memory.events",
+	// "pids.events", "memory.usage", "memory.limit", "pids.current", "pids.max", "cpu".
+	Counters map[string]int `json:"counters,omitempty"`
+	// RequireLandlock and RequireSeccomp refuse to start without them.
+	RequireLandlock bool `json:"require_landlock"`
+	RequireSeccomp  bool `json:"require_seccomp"`
+	// BoxdProcs is the "cgroup.procs" of boxd's own leaf on cgroup v2; 0 without.
+	// boxd moves itself there after its cgroup namespace was rooted above both leaves.
+	BoxdProcs int `json:"boxd_procs,omitempty"`
+	// StatusFD receives one JSON JailStatus and is closed; 0 is none.
+	StatusFD int `json:"status_fd,omitempty"`
+	// RootFD is a detached, empty tmpfs to build the root in; 0 is one that boxd
+	// mounts itself. A box without ids cannot make files on its own.
+	RootFD int `json:"root_fd,omitempty"`
+	// InForce and Missing are what the driver itself verified, for the Welcome.
+	InForce []string `json:"in_force,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+}
+
+// Mount is one mount of the box's root.
+type Mount struct {
+	// TreeFD is a detached mount from open_tree; -1 when FSType is used.
+	TreeFD int `json:"tree_fd"`
+	// Source is a host path that boxd binds itself before the root is pivoted: the
+	// way of an ordinary user's box, whose boxd may open what its user may.
+	Source string `json:"source,omitempty"`
+	FSType string `json:"fs_type,omitempty"`
+	Data   string `json:"data,omitempty"`
+	Target string `json:"target"`
+	// Link makes Target a symlink to this instead of a mount.
+	Link string `json:"link,omitempty"`
+	// Content makes Target a regular file of the root with this text instead of a mount.
+	Content string `json:"content,omitempty"`
+	// Dir makes Target a plain directory of the root instead of a mount.
+	Dir bool `json:"dir,omitempty"`
+	// File: the target is a file, not a directory.
+	File     bool `json:"file,omitempty"`
+	ReadOnly bool `json:"read_only,omitempty"`
+	NoExec   bool `json:"no_exec,omitempty"`
+	// Dev allows device nodes; otherwise nodev. All mounts are nosuid.
+	Dev bool `json:"dev,omitempty"`
+	// Late: it depends on the box, so that a ready boot makes only its mount point
+	// and the Claim brings the rest.
+	Late bool `json:"late,omitempty"`
+}
+
+// Claim gives a ready boot its box. A ready boot is a boxd with a Unix socket
+// where others have their configuration: it reads a Config that names no box,
+// prepares what does not depend on one, answers with a JailStatus and waits.
+// Each of the three is one frame of JSON (see WriteReady). The status of the box
+// itself follows on the same socket, which is then closed.
+type Claim struct {
+	// Config is that of the box. Its Jail holds only what the first one did not:
+	// leaves and counters stay, Mounts are the late ones. Every descriptor in it,
+	// and State, is an index into those passed along with the frame.
+	Config Config `json:"config"`
+	State  int    `json:"state"`
+}
+
+// JailStatus is what boxd tells the driver once, when the box is closed around
+// it or when that failed.
+type JailStatus struct {
+	Err     *Error   `json:"error,omitempty"`
+	InForce []string `json:"in_force,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+}

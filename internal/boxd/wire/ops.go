@@ -1,0 +1,388 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Op names an operation.
+type Op string
+
+// The operations. "mutates" ones carry a call id and are held until released.
+const (
+	OpExec    Op = "exec"    // mutates; ExecRequest -> Started, output, ExecResult
+	OpCalls   Op = "calls"   // -> CallsAnswer
+	OpRelease Op = "release" // ReleaseRequest -> Empty; unknown ids are fine
+	OpKill    Op = "kill"    // KillRequest -> Empty
+	OpRead    Op = "read"    // ReadRequest -> data frames, ReadAnswer
+	OpWrite   Op = "write"   // mutates; WriteRequest, data frames, EOF -> WriteAnswer
+	OpEdit    Op = "edit"    // mutates; EditRequest -> EditAnswer
+	OpStat    Op = "stat"    // PathRequest -> FileInfo
+	OpList    Op = "list"    // ListRequest -> ListAnswer
+	OpGlob    Op = "glob"    // GlobRequest -> GlobAnswer
+	OpGrep    Op = "grep"    // GrepRequest -> GrepAnswer
+	OpRemove  Op = "remove"  // mutates; RemoveRequest -> Empty
+	OpMkdir   Op = "mkdir"   // mutates; MkdirRequest -> Empty
+	OpRename  Op = "rename"  // mutates; RenameRequest -> Empty
+	OpStats   Op = "stats"   // -> Stats
+	OpPS      Op = "ps"      // -> PSAnswer
+	OpGate    Op = "gate"    // GateRequest -> Empty: hold or admit forks around a freeze
+	OpListen  Op = "listen"  // ListenRequest -> Empty; accepted connections come as OpAccepted streams
+	OpStop    Op = "stop"    // StopRequest -> StopAnswer: end everything, flush outcomes, exit
+
+	// OpAccepted is the request of a stream that boxd opens: AcceptedRequest,
+	// then the raw bytes of the accepted connection, unframed, both ways.
+	OpAccepted Op = "accepted"
+)
+
+// Request is the first frame of a stream. Body is the JSON of the operation's
+// request type.
+type Request struct {
+	Op Op `json:"op"`
+	// Call identifies a mutating operation. Issuing the same Call again never
+	// acts again: it attaches to the running one or returns the held outcome.
+	Call holdfast.CallID `json:"call,omitempty"`
+	// Hash is ArgumentHash of the operation; the same Call with another Hash is
+	// refused with conflict.
+	Hash string          `json:"hash,omitempty"`
+	Body json.RawMessage `json:"body,omitempty"`
+}
+
+// ArgumentHash is the hash that binds a call id to its arguments: hex SHA-256
+// of the op, a NUL, and the request body followed by any data of a write.
+func ArgumentHash(op Op, body []byte, data ...[]byte) string {
+	h := sha256.New()
+	h.Write([]byte(op))
+	h.Write([]byte{0})
+	h.Write(body)
+	for _, d := range data {
+		h.Write(d)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Empty is the answer of operations that return nothing.
+type Empty struct{}
+
+// ExecRequest starts a process, or attaches to the call of the same id. The
+// attach fields (StdoutFrom, StderrFrom) are not part of the argument hash.
+type ExecRequest struct {
+	// Argv is run as it is; Argv[0] without a slash is looked up in PATH.
+	// Exactly one of Argv and Shell is set; Shell is run by bash -c (sh without bash).
+	Argv  []string `json:"argv,omitempty"`
+	Shell string   `json:"shell,omitempty"`
+	// Env adds to the box's base environment, as NAME=value.
+	Env []string `json:"env,omitempty"`
+	// Cwd is the working directory; relative to the workspace; empty is the workspace.
+	Cwd string `json:"cwd,omitempty"`
+	// Stdin: FrameStdin follow until FrameEOF. Otherwise stdin is /dev/null.
+	Stdin bool `json:"stdin,omitempty"`
+	// Merge sends stderr where stdout goes, in the order written.
+	Merge bool `json:"merge,omitempty"`
+	// Lines marks a line protocol on stdout: frames end at line ends, nothing is
+	// dropped, a full spool stalls the process instead.
+	Lines bool `json:"lines,omitempty"`
+	// PTY runs the process on a terminal of this size; implies Merge and Stdin.
+	PTY *Size `json:"pty,omitempty"`
+	// TimeoutMS kills everything the call started after that time; 0 is none.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// KillOnDetach kills the call when its stream ends before its answer: for
+	// interactive execs and terminals that nobody re-attaches.
+	KillOnDetach bool `json:"kill_on_detach,omitempty"`
+}
+
+// Attach says from which offset on the output of an exec is wanted.
+type Attach struct {
+	StdoutFrom int64 `json:"stdout_from,omitempty"`
+	StderrFrom int64 `json:"stderr_from,omitempty"`
+}
+
+// ExecBody is the body of an OpExec request: what is hashed and what is not.
+type ExecBody struct {
+	Exec   json.RawMessage `json:"exec"` // ExecRequest; hashed as sent
+	Attach Attach          `json:"attach"`
+	// Only attaches: an unknown call is not_found instead of started.
+	AttachOnly bool `json:"attach_only,omitempty"`
+}
+
+// Size is a terminal's size.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Signal asks for a signal to the foreground of a call.
+type Signal struct {
+	Signal int `json:"signal"`
+}
+
+// Started says that the process of an exec exists.
+type Started struct {
+	PID int `json:"pid"`
+	// Attached reports that the call was already known.
+	Attached bool `json:"attached,omitempty"`
+}
+
+// ExecResult is how an exec ended. An exec ends with its leader's exit, not
+// with the end of its pipes (HZ-15).
+type ExecResult struct {
+	Class holdfast.ExitClass `json:"class"`
+	// Code is the exit code; -1 when a signal ended the leader.
+	Code   int    `json:"code"`
+	Signal string `json:"signal,omitempty"`
+	// StdoutBytes and StderrBytes count all that was written, dropped output included.
+	StdoutBytes int64 `json:"stdout_bytes"`
+	StderrBytes int64 `json:"stderr_bytes"`
+	// StdoutDropped and StderrDropped count what the spool no longer holds.
+	StdoutDropped int64 `json:"stdout_dropped,omitempty"`
+	StderrDropped int64 `json:"stderr_dropped,omitempty"`
+	// Left names background processes the call left running, as "pid name".
+	Left       []string `json:"left,omitempty"`
+	DurationMS float64  `json:"duration_ms"`
+	// Message explains classes error, oom and pids.
+	Message string `json:"message,omitempty"`
+}
+
+// CallStatus is the state of a held call.
+type CallStatus string
+
+// The call states. A call that boxd does not hold is simply not listed.
+const (
+	CallRunning  CallStatus = "running"
+	CallFinished CallStatus = "finished"
+)
+
+// CallState is one held call.
+type CallState struct {
+	Call   holdfast.CallID `json:"call"`
+	Op     Op              `json:"op"`
+	Hash   string          `json:"hash"`
+	Status CallStatus      `json:"status"`
+}
+
+// CallsAnswer lists the held calls.
+type CallsAnswer struct {
+	Boot  string      `json:"boot"`
+	Calls []CallState `json:"calls"`
+}
+
+// ReleaseRequest lets boxd forget finished calls whose outcome is committed.
+type ReleaseRequest struct {
+	Calls []holdfast.CallID `json:"calls"`
+}
+
+// KillRequest ends a running call and everything it started: SIGTERM, then
+// SIGKILL after Grace.
+type KillRequest struct {
+	Call    holdfast.CallID `json:"call"`
+	GraceMS int64           `json:"grace_ms"`
+}
+
+// PathRequest names a path. Relative paths are relative to the workspace.
+type PathRequest struct {
+	Path string `json:"path"`
+}
+
+// ReadRequest reads bytes of a regular file.
+type ReadRequest struct {
+	Path   string `json:"path"`
+	Offset int64  `json:"offset,omitempty"`
+	// Limit is the most bytes sent; 0 is all.
+	Limit int64 `json:"limit,omitempty"`
+}
+
+// ReadAnswer follows the data frames of a read.
+type ReadAnswer struct {
+	Size int64 `json:"size"`
+	Sent int64 `json:"sent"`
+}
+
+// WriteRequest creates or replaces a file by temp name, fsync and rename.
+type WriteRequest struct {
+	Path string `json:"path"`
+	// Mode is the permission bits of a new file; 0 is 0644. An existing file keeps its own.
+	Mode uint32 `json:"mode,omitempty"`
+	// Parents makes missing parent directories.
+	Parents bool `json:"parents,omitempty"`
+}
+
+// WriteAnswer says what a write did.
+type WriteAnswer struct {
+	Created bool  `json:"created"`
+	Size    int64 `json:"size"`
+}
+
+// EditRequest replaces text in a file. Old must occur exactly once unless All.
+type EditRequest struct {
+	Path string `json:"path"`
+	Old  string `json:"old"`
+	New  string `json:"new"`
+	All  bool   `json:"all,omitempty"`
+}
+
+// EditAnswer says what an edit did.
+type EditAnswer struct {
+	Replaced int `json:"replaced"`
+	// Snippet is the first changed place with a few lines around it, numbered.
+	Snippet string `json:"snippet,omitempty"`
+}
+
+// FileType is the type of a directory entry.
+type FileType string
+
+// The file types.
+const (
+	TypeFile    FileType = "file"
+	TypeDir     FileType = "dir"
+	TypeSymlink FileType = "symlink"
+	TypeOther   FileType = "other"
+)
+
+// FileInfo describes a file without following a final symlink.
+type FileInfo struct {
+	Path    string    `json:"path"`
+	Type    FileType  `json:"type"`
+	Size    int64     `json:"size"`
+	Mode    uint32    `json:"mode"`
+	ModTime time.Time `json:"mod_time"`
+	Target  string    `json:"target,omitempty"`
+}
+
+// ListRequest lists a directory, sorted by name.
+type ListRequest struct {
+	Path string `json:"path"`
+	// Limit is the most entries; 0 is 1000.
+	Limit int `json:"limit,omitempty"`
+}
+
+// ListAnswer is a directory's entries; Path is relative to the directory.
+type ListAnswer struct {
+	Entries   []FileInfo `json:"entries"`
+	Truncated bool       `json:"truncated,omitempty"`
+}
+
+// GlobRequest finds files by a pattern with *, ?, [..], {a,b} and **.
+type GlobRequest struct {
+	Pattern string `json:"pattern"`
+	Path    string `json:"path,omitempty"`
+	Limit   int    `json:"limit,omitempty"`
+}
+
+// GlobAnswer is the matching paths, newest first.
+type GlobAnswer struct {
+	Paths     []string `json:"paths"`
+	Truncated bool     `json:"truncated,omitempty"`
+}
+
+// GrepRequest searches file contents with an RE2 expression.
+type GrepRequest struct {
+	Pattern    string `json:"pattern"`
+	Path       string `json:"path,omitempty"`
+	Glob       string `json:"glob,omitempty"`
+	IgnoreCase bool   `json:"ignore_case,omitempty"`
+	Multiline  bool   `json:"multiline,omitempty"`
+	// Mode is files (default), content or count.
+	Mode   string `json:"mode,omitempty"`
+	Before int    `json:"before,omitempty"`
+	After  int    `json:"after,omitempty"`
+	Limit  int    `json:"limit,omitempty"`
+}
+
+// GrepMatch is a matching line (content), file (files) or file with its count.
+type GrepMatch struct {
+	Path  string `json:"path"`
+	Line  int    `json:"line,omitempty"`
+	Text  string `json:"text,omitempty"`
+	Count int    `json:"count,omitempty"`
+	// Context marks a line that only surrounds a match.
+	Context bool `json:"context,omitempty"`
+}
+
+// GrepAnswer is what a search found, in path order.
+type GrepAnswer struct {
+	Matches   []GrepMatch `json:"matches"`
+	Truncated bool        `json:"truncated,omitempty"`
+}
+
+// RemoveRequest removes a file, or with Recursive a tree.
+type RemoveRequest struct {
+	Path      string `json:"path"`
+	Recursive bool   `json:"recursive,omitempty"`
+}
+
+// MkdirRequest makes a directory with its parents; an existing one is fine.
+type MkdirRequest struct {
+	Path string `json:"path"`
+}
+
+// RenameRequest renames within the box.
+type RenameRequest struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Stats is what the box uses now. A figure that cannot be read is -1.
+type Stats struct {
+	MemoryBytes int64 `json:"memory_bytes"`
+	MemoryLimit int64 `json:"memory_limit"`
+	Pids        int64 `json:"pids"`
+	PidsLimit   int64 `json:"pids_limit"`
+	CPUMicros   int64 `json:"cpu_micros"`
+	OOMKills    int64 `json:"oom_kills"`
+	BoxdPSS     int64 `json:"boxd_pss"`
+	Held        int   `json:"held_calls"`
+	Running     int   `json:"running_calls"`
+}
+
+// Process is one process of the box, boxd excluded.
+type Process struct {
+	PID   int    `json:"pid"`
+	PPID  int    `json:"ppid"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+	// Call is the call that started it, where known.
+	Call holdfast.CallID `json:"call,omitempty"`
+}
+
+// PSAnswer is the box's processes.
+type PSAnswer struct {
+	Processes []Process `json:"processes"`
+}
+
+// GateRequest closes or opens the gate on forks. Closing answers only when no
+// fork is under way and no boxd thread is inside the work leaf (HZ-10).
+type GateRequest struct {
+	Closed bool `json:"closed"`
+}
+
+// ListenRequest opens a proxy listener inside the box.
+type ListenRequest struct {
+	// Name is given back with each accepted connection.
+	Name string `json:"name"`
+	// Network is tcp (loopback) or unix; Address as for net.Listen.
+	Network string `json:"network"`
+	Address string `json:"address"`
+}
+
+// AcceptedRequest announces a connection accepted by the listener of that name.
+type AcceptedRequest struct {
+	Name string `json:"name"`
+}
+
+// StopRequest ends the box: SIGTERM, SIGKILL after Grace, outcomes flushed to
+// the state directory.
+type StopRequest struct {
+	GraceMS int64  `json:"grace_ms"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// StopAnswer names the processes that ended with the box.
+type StopAnswer struct {
+	Processes []string `json:"processes"`
+	// Unsaved says why the outcomes could not be flushed.
+	Unsaved string `json:"unsaved,omitempty"`
+}

@@ -1,0 +1,131 @@
+// Package child runs a holdfast server as a child process, for the commands
+// that need one to kill or to measure: demo, bench and torture.
+//
+// It imports the client. Invariant: a Server that Start returned answers, and
+// after Kill or Terminate its process is reaped; its boxes are not its children
+// and go on.
+package child
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+// Config is the server to start.
+type Config struct {
+	// Binary is the holdfast program, Args what follows `serve`.
+	Binary string
+	Args   []string
+	Env    []string
+	// Log is the file that gets the server's stderr, appended.
+	Log string
+}
+
+// Server is a running child. Its methods may be called from anywhere.
+type Server struct {
+	// URL is the API's address.
+	URL string
+	// PID is the process id.
+	PID  int
+	proc *os.Process
+	gone chan struct{}
+}
+
+// Start starts a server and waits until it gave its URL.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	log, err := os.OpenFile(cfg.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(cfg.Binary, append([]string{"serve"}, cfg.Args...)...)
+	cmd.Env, cmd.Stderr = cfg.Env, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "server", "not started: %w", err)
+	}
+	s := &Server{PID: cmd.Process.Pid, proc: cmd.Process, gone: make(chan struct{})}
+	url := make(chan string, 1)
+	go func() {
+		defer close(s.gone)
+		for scan := bufio.NewScanner(out); scan.Scan(); {
+			if i := strings.Index(scan.Text(), "http://"); i >= 0 {
+				select {
+				case url <- strings.Fields(scan.Text()[i:])[0]:
+				default:
+				}
+			}
+		}
+		// How it ended is the log's to tell.
+		_ = cmd.Wait()
+	}()
+	patience := time.NewTimer(30 * time.Second)
+	defer patience.Stop()
+	select {
+	case s.URL = <-url:
+		return s, nil
+	case <-s.gone:
+		err = holdfast.Errorf(holdfast.KindUnavailable, "server", "it ended at its start: %s", lastLine(cfg.Log))
+	case <-patience.C:
+		err = holdfast.Errorf(holdfast.KindUnavailable, "server", "no URL within 30 s: %s", lastLine(cfg.Log))
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	s.Kill()
+	return nil, err
+}
+
+func lastLine(log string) string {
+	b, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
+}
+
+// Gone is closed when the process has ended.
+func (s *Server) Gone() <-chan struct{} { return s.gone }
+
+// Kill sends SIGKILL and waits for the end.
+func (s *Server) Kill() {
+	_ = s.proc.Kill()
+	<-s.gone
+}
+
+// Terminate sends SIGTERM and waits for the end; after the time it kills and
+// reports false.
+func (s *Server) Terminate(wait time.Duration) bool {
+	_ = s.proc.Signal(syscall.SIGTERM)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-s.gone:
+		return true
+	case <-timer.C:
+		s.Kill()
+		return false
+	}
+}
+
+// Client is a client of the server with the owner's token of its data directory.
+func (s *Server) Client(data string) (*client.Client, error) {
+	token, err := os.ReadFile(filepath.Join(data, "token"))
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Config{URL: s.URL, Token: strings.TrimSpace(string(token)), ReconnectFor: time.Millisecond})
+}

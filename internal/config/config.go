@@ -1,0 +1,131 @@
+// Package config is the server's settings: one typed value made from flags,
+// environment, a YAML file and defaults, in that order of precedence.
+//
+// cmd and app import it; it imports the vocabulary, the sandbox's limits and
+// the YAML reader. It reads the environment only through the function it is
+// given. Invariant: a Config that Load returned is valid as a whole; an unknown
+// key, a value out of range or a contradiction is refused by name, never
+// guessed around.
+package config
+
+import (
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Config holds every setting of `holdfast serve`. docs/config.md describes each
+// key; the table in keys.go is the only way in.
+type Config struct {
+	// Listen is the address of the HTTP API, host:port; port 0 picks a free one.
+	Listen string
+	// Hosts and Origins are further host names and web origins that the API
+	// answers to when it listens on loopback; nil is loopback's own.
+	Hosts, Origins []string
+	// Data is the data directory, absolute and clean.
+	Data string
+	// Driver starts the boxes of untrusted sessions: local, host or mem.
+	Driver string
+	// Store is where state lives: sqlite.
+	Store string
+	// RootDir is a directory to build box roots from instead of the host's
+	// allow-list; empty is the allow-list.
+	RootDir string
+
+	DefaultTrust   holdfast.Trust
+	DefaultModel   string
+	DefaultRuntime string
+
+	Limits Limits
+
+	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns one box
+	// carries at once, Prewarm how many boxes stand ready.
+	MaxBoxes, MaxTurns, Prewarm int
+	// FreezeAfter and StopAfter are for idle boxes; OrphanAfter is for boxes whose
+	// server does not return. 0 is never.
+	FreezeAfter, StopAfter, OrphanAfter time.Duration
+
+	OnStart    OnStart
+	OnShutdown OnShutdown
+	// DrainTimeout bounds how long running turns may finish at shutdown.
+	DrainTimeout time.Duration
+	// TurnSilence interrupts a turn that shows no progress for that long.
+	TurnSilence time.Duration
+
+	// UIDBase is the first host uid of boxes when the server runs as root.
+	UIDBase uint32
+	// SpoolBytes caps the spool of one output stream of a call.
+	SpoolBytes Size
+	// Tail is how many recent events of a followed session stay in memory.
+	Tail int
+
+	LogFormat string
+	LogLevel  string
+}
+
+// Limits are the limits of each box.
+type Limits struct {
+	Memory     Size
+	CPUs       float64
+	Pids       int64
+	NofileSoft uint64
+	NofileHard uint64
+	Tmp        Size
+	Disk       Size
+	// Mode says whether a box may start when a limit cannot be enforced.
+	Mode sandbox.LimitsMode
+}
+
+// Box gives the limits in the shape that drivers take.
+func (l Limits) Box() sandbox.Limits {
+	return sandbox.Limits{
+		MemoryBytes: int64(l.Memory), CPUs: l.CPUs, Pids: l.Pids,
+		NofileSoft: l.NofileSoft, NofileHard: l.NofileHard,
+		TmpBytes: int64(l.Tmp), DiskBytes: int64(l.Disk),
+	}
+}
+
+// OnStart says what becomes of boxes that a former server left.
+type OnStart string
+
+// Adopt reconnects to them; stop ends them.
+const (
+	StartAdopt OnStart = "adopt"
+	StartStop  OnStart = "stop"
+)
+
+// OnShutdown says what becomes of boxes when the server is told to end.
+type OnShutdown string
+
+// Stop ends them after the drain; keep leaves them for the next server.
+const (
+	ShutdownStop OnShutdown = "stop"
+	ShutdownKeep OnShutdown = "keep"
+)
+
+// Defaults is the configuration of a server that was told nothing but its data
+// directory, which is left empty here.
+func Defaults() Config {
+	box := sandbox.DefaultLimits()
+	return Config{
+		Listen:         "127.0.0.1:4100",
+		Driver:         "local",
+		Store:          "sqlite",
+		DefaultTrust:   holdfast.Untrusted,
+		DefaultModel:   "scripted",
+		DefaultRuntime: "native",
+		Limits: Limits{
+			Memory: Size(box.MemoryBytes), CPUs: box.CPUs, Pids: box.Pids,
+			NofileSoft: box.NofileSoft, NofileHard: box.NofileHard,
+			Tmp: Size(box.TmpBytes), Disk: Size(box.DiskBytes),
+			Mode: sandbox.LimitsRequired,
+		},
+		MaxBoxes: 64, MaxTurns: 3,
+		FreezeAfter: time.Minute, StopAfter: 15 * time.Minute, OrphanAfter: time.Hour,
+		OnStart: StartAdopt, OnShutdown: ShutdownStop,
+		DrainTimeout: 30 * time.Second, TurnSilence: 15 * time.Minute,
+		UIDBase: 1_879_048_192, SpoolBytes: 16 << 20, Tail: 256,
+		LogFormat: "text", LogLevel: "info",
+	}
+}

@@ -1,0 +1,302 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// step is a step of the scripted model.
+type step map[string]any
+
+func bash(command string) step {
+	return step{"tool": "Bash", "input": map[string]any{"command": command}}
+}
+
+func script(intro string, steps ...step) string {
+	b, err := json.Marshal(steps)
+	if err != nil {
+		panic(err)
+	}
+	return intro + "<script>" + string(b) + "</script>"
+}
+
+// turn sends a message and waits for the turn's end; it gives the turn and the
+// tools' results.
+func (s *show) turn(ctx context.Context, text string) (holdfast.TurnEnded, []holdfast.ToolFinished, error) {
+	s.said = append(s.said, text)
+	st, err := s.api.Stream(ctx, s.session, holdfast.SendMessage{Text: text})
+	if err != nil {
+		return holdfast.TurnEnded{}, nil, err
+	}
+	defer st.Close()
+	var tools []holdfast.ToolFinished
+	for ev, err := range st.Events(ctx) {
+		if err != nil {
+			return holdfast.TurnEnded{}, tools, err
+		}
+		if ev.Type == holdfast.EventToolFinished {
+			var d holdfast.ToolFinished
+			if err := ev.Decode(&d); err != nil {
+				return holdfast.TurnEnded{}, tools, err
+			}
+			tools = append(tools, d)
+		}
+		if ev.EndsTurn() {
+			var end holdfast.TurnEnded
+			if err := ev.Decode(&end); err != nil {
+				return end, tools, err
+			}
+			if ev.Type != holdfast.EventTurnCompleted {
+				return end, tools, fmt.Errorf("%s: %s", ev.Type, end.Message)
+			}
+			return end, tools, nil
+		}
+	}
+	return holdfast.TurnEnded{}, tools, errors.New("the stream ended before the turn")
+}
+
+func (s *show) file(ctx context.Context, name string) (string, error) {
+	r, err := s.api.ReadFile(ctx, s.session, name)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	return string(b), err
+}
+
+const note = "the tide is out"
+
+func (s *show) work(ctx context.Context) (string, error) {
+	_, tools, err := s.turn(ctx, script("Please write down that the tide is out, and count the lines of the note. ",
+		step{"tool": "Write", "input": map[string]any{"file_path": "notes.txt", "content": note + "\n"}},
+		bash("id -un; wc -l notes.txt"), step{"say": "The note is written."}))
+	if err != nil {
+		return "", err
+	}
+	got, err := s.file(ctx, "notes.txt")
+	if err == nil && got != note+"\n" {
+		err = fmt.Errorf("notes.txt holds %q", got)
+	}
+	if err == nil && len(tools) != 2 {
+		err = fmt.Errorf("%d tools finished, not 2", len(tools))
+	}
+	if err != nil {
+		return "", err
+	}
+	return "in the box: " + strings.Join(strings.Fields(tools[1].Content), " "), nil
+}
+
+func (s *show) box(ctx context.Context) (holdfast.Container, error) {
+	list, err := s.api.Containers(ctx)
+	if err != nil {
+		return holdfast.Container{}, err
+	}
+	for _, c := range list {
+		if c.Session == s.session && c.PID > 0 {
+			return c, nil
+		}
+	}
+	return holdfast.Container{}, errors.New("the session has no box")
+}
+
+func (s *show) killBox(ctx context.Context) (string, error) {
+	c, err := s.box(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := syscall.Kill(c.PID, syscall.SIGKILL); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("process %d of box %s", c.PID, c.ID), nil
+}
+
+// sentence is what the scripted model says from memory: it counts what it is shown.
+func (s *show) sentence(got string, tools int) error {
+	quote := func(t string) string {
+		if r := []rune(t); len(r) > 60 {
+			return string(r[:60])
+		}
+		return t
+	}
+	n := len(s.said)
+	for _, want := range []string{
+		fmt.Sprintf("You have sent %d messages.", n), quote(s.said[0]), quote(s.said[n-1]),
+		fmt.Sprintf("I have seen %d tool results.", tools),
+	} {
+		if !strings.Contains(got, want) {
+			return fmt.Errorf("the model answered %q, without %q", got, want)
+		}
+	}
+	return nil
+}
+
+func (s *show) remember(ctx context.Context) (string, error) {
+	end, _, err := s.turn(ctx, "What do you remember?")
+	if err == nil {
+		err = s.sentence(end.Result, 2)
+	}
+	if err != nil {
+		return "", err
+	}
+	got, err := s.file(ctx, "notes.txt")
+	if err == nil && got != note+"\n" {
+		err = fmt.Errorf("notes.txt holds %q", got)
+	}
+	return "model: " + end.Result, err
+}
+
+const slow = "echo started; sleep 2; echo once >> ledger.txt; echo finished"
+
+func (s *show) killServer(ctx context.Context) (string, error) {
+	text := script("Work for a while. ", bash(slow), step{"say": "Done, once."})
+	s.said = append(s.said, text)
+	sent, err := s.api.Send(ctx, s.session, holdfast.SendMessage{Text: text})
+	if err != nil {
+		return "", err
+	}
+	for ev, err := range s.api.Follow(ctx, s.session, sent.Seq) {
+		if err != nil {
+			return "", err
+		}
+		if ev.Type == holdfast.DeltaToolOutput && bytes.Contains(ev.Data, []byte("started")) {
+			break
+		}
+		if ev.EndsTurn() {
+			return "", errors.New("the tool ended before it could be interrupted")
+		}
+	}
+	pid := s.srv.PID
+	s.api.Close()
+	s.srv.Kill()
+	return fmt.Sprintf("process %d, while the tool sleeps; the box goes on", pid), nil
+}
+
+func (s *show) recover(ctx context.Context) (string, error) {
+	if _, err := s.start(ctx); err != nil {
+		return "", err
+	}
+	deadline, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for ev, err := range s.api.Follow(deadline, s.session, 0) {
+		if err != nil {
+			return "", err
+		}
+		if !ev.EndsTurn() {
+			continue
+		}
+		var end holdfast.TurnEnded
+		if err := ev.Decode(&end); err != nil {
+			return "", err
+		}
+		if end.Number != 3 {
+			continue
+		}
+		if ev.Type != holdfast.EventTurnCompleted || end.Result != "Done, once." {
+			return "", fmt.Errorf("%s: %s %s", ev.Type, end.Result, end.Message)
+		}
+		break
+	}
+	got, err := s.file(ctx, "ledger.txt")
+	if err == nil && got != "once\n" {
+		err = fmt.Errorf("the tool's line stands %d times", strings.Count(got, "once"))
+	}
+	return "ledger.txt has the tool's line exactly once", err
+}
+
+func (s *show) pause(ctx context.Context) (string, error) {
+	if _, err := s.api.PauseSession(ctx, s.session, holdfast.EndSession{}); err != nil {
+		return "", err
+	}
+	r, err := s.api.ResumeSession(ctx, s.session, holdfast.ResumeSession{})
+	if err != nil {
+		return "", err
+	}
+	if r.Receipt == nil {
+		return "", errors.New("no receipt")
+	}
+	return receiptLine(*r.Receipt), nil
+}
+
+func receiptLine(r holdfast.Receipt) string {
+	return fmt.Sprintf("receipt: from %s, tier %s (%s path), %d turns from %d events, files %s, box %s", r.From, r.Tier, r.Path, r.Turns, r.Events, r.Files, r.Box)
+}
+
+func (s *show) rememberAll(ctx context.Context) (string, error) {
+	end, _, err := s.turn(ctx, "And now?")
+	if err == nil {
+		err = s.sentence(end.Result, 3)
+	}
+	return "model: " + end.Result, err
+}
+
+func (s *show) escape(ctx context.Context) (string, error) {
+	secret := filepath.Join(s.data(), "token")
+	outside := filepath.Join(s.cfg.Dir, "escaped")
+	_, port, _ := strings.Cut(strings.TrimPrefix(s.srv.URL, "http://"), ":")
+	tries := []string{
+		fmt.Sprintf("cat %s && echo READ-A-SECRET", secret),
+		fmt.Sprintf("echo x > %s && echo WROTE-OUTSIDE", outside),
+		"touch /usr/escaped && echo WROTE-OUTSIDE",
+		fmt.Sprintf("(exec 3<>/dev/tcp/127.0.0.1/%s) && echo REACHED-THE-SERVER", port),
+		"(exec 3<>/dev/tcp/169.254.169.254/80) && echo REACHED-METADATA",
+		"mount -t tmpfs none /mnt && echo MOUNTED",
+		"unshare -U true && echo NEW-NAMESPACE",
+	}
+	_, tools, err := s.turn(ctx, script("Try to get out. ", bash(strings.Join(tries, "\n")), step{"say": "I stayed inside."}))
+	if err != nil {
+		return "", err
+	}
+	if len(tools) != 1 {
+		return "", fmt.Errorf("%d tools finished, not 1", len(tools))
+	}
+	for _, won := range []string{"READ-A-SECRET", "WROTE-OUTSIDE", "REACHED-THE-SERVER", "REACHED-METADATA", "MOUNTED", "NEW-NAMESPACE"} {
+		if strings.Contains(tools[0].Content, won) {
+			return "", fmt.Errorf("%s: %s", won, tools[0].Content)
+		}
+	}
+	if _, err := os.Lstat(outside); err == nil {
+		return "", fmt.Errorf("%s exists", outside)
+	}
+	var said []string
+	for line := range strings.Lines(tools[0].Content) {
+		if line = strings.TrimSpace(line); line != "" {
+			said = append(said, line)
+		}
+	}
+	return fmt.Sprintf("%d attempts, 0 successes; the box said:\n%s", len(tries), strings.Join(said[:min(len(said), 8)], "\n")), nil
+}
+
+func (s *show) receipts(ctx context.Context) (string, error) {
+	var lines []string
+	for ev, err := range s.api.AllEvents(ctx, s.session, 0) {
+		if err != nil {
+			return "", err
+		}
+		switch ev.Type {
+		case holdfast.EventSessionResumed:
+			var r holdfast.Receipt
+			if err := ev.Decode(&r); err != nil {
+				return "", err
+			}
+			lines = append(lines, fmt.Sprintf("event %d: %s", ev.Seq, receiptLine(r)))
+		case holdfast.EventBoxLost, holdfast.EventBoxStarted:
+			lines = append(lines, fmt.Sprintf("event %d: %s", ev.Seq, ev.Type))
+		}
+	}
+	if len(lines) == 0 {
+		return "", errors.New("the log holds no receipt")
+	}
+	return strings.Join(lines, "\n"), nil
+}

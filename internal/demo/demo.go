@@ -1,0 +1,216 @@
+// Package demo shows the main job on a real server in about a minute: a session
+// that survives the death of its box and of its server without losing a message
+// or a file, or running a tool twice.
+//
+// cmd/holdfast uses it. It starts the holdfast binary as a child and speaks to
+// it through the client, as anybody would. Invariant: every line that it prints
+// as done was checked against what the server, the files and the log say.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/child"
+)
+
+// Config is one demo.
+type Config struct {
+	// Binary is the holdfast program, Env the environment of its servers.
+	Binary string
+	Env    []string
+	// Dir is an empty directory for everything; the caller removes it.
+	Dir string
+	// Out gets a line a step; nil is silent.
+	Out   io.Writer
+	Style Style
+	// Pack makes a tar of an agent's folder.
+	Pack func(dir string) (io.ReadCloser, error)
+}
+
+// Style is how lines look: plain, or with colour on a terminal.
+type Style struct{ Good, Bad, Dim, End string }
+
+// Outcome of a step.
+const (
+	Done   = "ok"
+	Failed = "failed"
+	Later  = "not there yet"
+)
+
+// Step is one line of the demo.
+type Step struct {
+	Name    string  `json:"name"`
+	Outcome string  `json:"outcome"`
+	Detail  string  `json:"detail,omitempty"`
+	MS      float64 `json:"duration_ms"`
+}
+
+// Result is the whole demo.
+type Result struct {
+	Steps []Step  `json:"steps"`
+	OK    bool    `json:"ok"`
+	MS    float64 `json:"duration_ms"`
+}
+
+// show is a demo under way.
+type show struct {
+	cfg    Config
+	result Result
+
+	srv     *child.Server
+	api     *client.Client
+	session holdfast.SessionID
+	// said are the messages that were sent, in order.
+	said []string
+}
+
+// Run plays the demo. It stops at the first step that fails.
+func Run(ctx context.Context, cfg Config) Result {
+	if cfg.Out == nil {
+		cfg.Out = io.Discard
+	}
+	s := &show{cfg: cfg, result: Result{OK: true}}
+	began := time.Now()
+	defer s.close()
+	steps := []struct {
+		name string
+		do   func(context.Context) (string, error)
+	}{
+		{"start a server on a free port", s.start},
+		{"deploy an agent", s.deploy},
+		{"create a session", s.create},
+		{"turn 1: the agent writes a file and runs a command in its box", s.work},
+		{"kill the box (SIGKILL)", s.killBox},
+		{"turn 2: it still knows the conversation, and the file is there", s.remember},
+		{"kill the server (SIGKILL) in the middle of a running tool", s.killServer},
+		{"restart the server: the turn completes, the tool ran once", s.recover},
+		{"pause, and resume: nothing is lost", s.pause},
+		{"turn 4: every message is still known", s.rememberAll},
+		{"pause, remove the workspace, resume from its snapshot", later("part 5: snapshots")},
+		{"fork the session: conversation and files go both ways", later("part 5: snapshots")},
+		{"rewind the session to an earlier turn", later("part 5: snapshots")},
+		{"an escape attempt is denied: a host secret, a write outside, the network", s.escape},
+		{"the resume receipts in the log", s.receipts},
+		{"end the session: no box, no process is left", s.end},
+	}
+	for _, st := range steps {
+		at := time.Now()
+		detail, err := st.do(ctx)
+		step := Step{Name: st.name, Outcome: Done, Detail: detail, MS: float64(time.Since(at).Microseconds()) / 1000}
+		switch {
+		case err == errLater:
+			step.Outcome, step.MS = Later, 0
+		case err != nil:
+			step.Outcome, step.Detail = Failed, err.Error()
+		}
+		s.tell(step)
+		if step.Outcome == Failed {
+			s.result.OK = false
+			break
+		}
+	}
+	s.result.MS = float64(time.Since(began).Microseconds()) / 1000
+	return s.result
+}
+
+var errLater = fmt.Errorf("a later part")
+
+// later is a step that a later part brings.
+func later(part string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return part, errLater }
+}
+
+func (s *show) tell(st Step) {
+	s.result.Steps = append(s.result.Steps, st)
+	c := s.cfg.Style
+	mark, took := c.Good+"ok  "+c.End, fmt.Sprintf("%8.1f ms", st.MS)
+	switch st.Outcome {
+	case Failed:
+		mark = c.Bad + "FAIL" + c.End
+	case Later:
+		mark, took = c.Dim+"--  "+c.End, "           "
+	}
+	fmt.Fprintf(s.cfg.Out, "%s %s  %s\n", mark, took, st.Name)
+	if st.Detail != "" {
+		prefix := ""
+		if st.Outcome == Later {
+			prefix = Later + ", "
+		}
+		for line := range strings.Lines(prefix + st.Detail) {
+			fmt.Fprintf(s.cfg.Out, "%s                   %s%s\n", c.Dim, strings.TrimRight(line, "\n"), c.End)
+		}
+	}
+}
+
+func (s *show) data() string { return filepath.Join(s.cfg.Dir, "data") }
+
+func (s *show) start(ctx context.Context) (string, error) {
+	if err := os.MkdirAll(s.data(), 0o700); err != nil {
+		return "", err
+	}
+	var err error
+	s.srv, err = child.Start(ctx, child.Config{
+		Binary: s.cfg.Binary, Env: s.cfg.Env, Log: filepath.Join(s.cfg.Dir, "server.log"),
+		Args: []string{"--data", s.data(), "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort"},
+	})
+	if err != nil {
+		return "", err
+	}
+	if s.api, err = s.srv.Client(s.data()); err != nil {
+		return "", err
+	}
+	h, err := s.api.Health(ctx)
+	return fmt.Sprintf("%s, process %d, driver %s", s.srv.URL, s.srv.PID, h.Driver), err
+}
+
+func (s *show) close() {
+	if s.api != nil {
+		s.api.Close()
+	}
+	if s.srv != nil && !s.srv.Terminate(30*time.Second) {
+		s.tell(Step{Name: "stop the server", Outcome: Failed, Detail: "it did not end within 30 s of SIGTERM"})
+		s.result.OK = false
+	}
+}
+
+func (s *show) deploy(ctx context.Context) (string, error) {
+	dir := filepath.Join(s.cfg.Dir, "agent")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "CLAUDE.md"), []byte("# Demo agent\n\nKeep notes in notes.txt.\n"), 0o644); err != nil {
+		return "", err
+	}
+	tar, err := s.cfg.Pack(dir)
+	if err != nil {
+		return "", err
+	}
+	defer tar.Close()
+	a, err := s.api.DeployAgent(ctx, "demo", tar)
+	return fmt.Sprintf("%s version %d, %.19s…", a.Name, a.Version, a.VersionID), err
+}
+
+func (s *show) create(ctx context.Context) (string, error) {
+	ses, err := s.api.CreateSession(ctx, holdfast.CreateSession{Agent: "demo", Title: "demo"}, "")
+	s.session = ses.ID
+	return fmt.Sprintf("%s, %s, model %s; no box yet", ses.ID, ses.Trust, ses.Model), err
+}
+
+func (s *show) end(ctx context.Context) (string, error) {
+	if _, err := s.api.EndSession(ctx, s.session, holdfast.EndSession{}); err != nil {
+		return "", err
+	}
+	list, err := s.api.Containers(ctx)
+	if err == nil && len(list) != 0 {
+		err = fmt.Errorf("%d boxes are left", len(list))
+	}
+	return "", err
+}

@@ -1,0 +1,262 @@
+package boxproc
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Record is what a driver must know of a box after a restart of the server.
+type Record struct {
+	Box holdfast.BoxID `json:"box"`
+	// Owner is the owner id of the directory that the box was started from.
+	Owner string `json:"owner"`
+	// PID, Start and Kernel name one process for ever: its id, its start time in
+	// clock ticks after the boot, and the kernel's boot id. PID 0 is no process.
+	PID    int    `json:"pid,omitempty"`
+	Start  uint64 `json:"start,omitempty"`
+	Kernel string `json:"kernel,omitempty"`
+	// StartedAt is the wall clock's time of the start.
+	StartedAt time.Time `json:"started_at"`
+	// Frozen is written before a freeze and cleared after the thaw (HZ-10).
+	Frozen bool `json:"frozen,omitempty"`
+	// Missing lists limits and protections that are not in force, with reasons.
+	Missing []string `json:"missing,omitempty"`
+	// Extra is the driver's own: cgroup paths and the like.
+	Extra map[string]string `json:"extra,omitempty"`
+}
+
+// Dir is the directory of one driver's records and sockets. Its methods are
+// safe for concurrent use for different boxes; calls for one box are the
+// driver's to serialise (see Locks).
+type Dir struct {
+	path  string
+	owner string
+}
+
+// Open makes the directory (0700) when it is missing and reads its owner id, or
+// makes one from rand.
+func Open(path string, rand io.Reader) (*Dir, error) {
+	const op = "boxproc.open"
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	if err := os.Chmod(path, 0o700); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).
+			WithHint("the server's user must own %s", path)
+	}
+	d := &Dir{path: path}
+	// Twice: another instance may have made the file between the two looks.
+	for range 2 {
+		b, err := os.ReadFile(d.ownerFile())
+		if err == nil {
+			d.owner = strings.TrimSpace(string(b))
+			if raw, err := hex.DecodeString(d.owner); err != nil || len(raw) != 8 {
+				return nil, holdfast.Errorf(holdfast.KindInternal, op, "%s holds %s, not an owner id", d.ownerFile(), holdfast.Quote(d.owner)).
+					WithHint("stop the boxes of this directory, then remove %s", d.ownerFile())
+			}
+			return d, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		}
+		var raw [8]byte
+		if _, err := io.ReadFull(rand, raw[:]); err != nil {
+			return nil, holdfast.Errorf(holdfast.KindInternal, op, "no randomness: %w", err)
+		}
+		tmp, err := d.temp([]byte(hex.EncodeToString(raw[:]) + "\n"))
+		if err != nil {
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		}
+		// Link, not rename: the first owner id stays for ever.
+		err = os.Link(tmp, d.ownerFile())
+		_ = os.Remove(tmp)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		}
+	}
+	return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be made", d.ownerFile())
+}
+
+// Path is the directory.
+func (d *Dir) Path() string { return d.path }
+
+// Owner is the directory's owner id: 16 hex digits, the same for ever. Drivers
+// put it in the names of what lives outside the directory (cgroups).
+func (d *Dir) Owner() string { return d.owner }
+
+// Key is a short file name for a box: 16 hex digits.
+func Key(box holdfast.BoxID) string {
+	sum := sha256.Sum256([]byte(box))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Socket is the path of the box's socket. It may be longer than the kernel
+// takes: Listen and Dial know how to reach it all the same.
+func (d *Dir) Socket(box holdfast.BoxID) string { return d.file(box, ".sock") }
+
+// Log is the path of what boxd wrote to stdout and stderr.
+func (d *Dir) Log(box holdfast.BoxID) string { return d.file(box, ".log") }
+
+// Write stores a record in place of the former one. It is not fsynced: a record
+// describes processes, and what makes the page cache forget ends those too.
+func (d *Dir) Write(r Record) error {
+	r.Owner = d.owner
+	b, err := json.Marshal(r)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInternal, "boxproc.write", "%w", err)
+	}
+	tmp, err := d.temp(b)
+	if err == nil {
+		err = os.Rename(tmp, d.file(r.Box, ".json"))
+		if err != nil {
+			_ = os.Remove(tmp)
+		}
+	}
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.write", "record of box %s: %w", holdfast.Quote(string(r.Box)), err)
+	}
+	return nil
+}
+
+// Read is the record of a box; not_found without one.
+func (d *Dir) Read(box holdfast.BoxID) (Record, error) {
+	r, err := d.read(d.file(box, ".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, holdfast.Errorf(holdfast.KindNotFound, "boxproc.read", "no box %s", holdfast.Quote(string(box))).
+			WithHint("holdfast containers list shows them")
+	}
+	if err != nil {
+		return Record{}, holdfast.Errorf(holdfast.KindInternal, "boxproc.read", "record of box %s: %w", holdfast.Quote(string(box)), err)
+	}
+	return r, nil
+}
+
+// Delete removes record, socket and log of a box. Idempotent.
+func (d *Dir) Delete(box holdfast.BoxID) error {
+	for _, ext := range []string{".sock", ".log", ".json"} {
+		if err := os.Remove(d.file(box, ext)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.delete", "%w", err)
+		}
+	}
+	return nil
+}
+
+// Ended marks the box as not running and removes its socket. Idempotent.
+func (d *Dir) Ended(box holdfast.BoxID) error {
+	if err := os.Remove(d.Socket(box)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.ended", "%w", err)
+	}
+	r, err := d.Read(box)
+	if holdfast.IsKind(err, holdfast.KindNotFound) || err == nil && r.PID == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.PID, r.Start, r.Kernel, r.Frozen = 0, 0, "", false
+	return d.Write(r)
+}
+
+// List is every readable record of this owner, by box. Records that do not
+// parse, or that another owner wrote, are left alone and not listed.
+func (d *Dir) List() ([]Record, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.list", "%w", err)
+	}
+	var out []Record
+	for _, e := range entries {
+		key, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		r, err := d.read(filepath.Join(d.path, e.Name()))
+		if err == nil && Key(r.Box) == key {
+			out = append(out, r)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Box < out[j].Box })
+	return out, nil
+}
+
+// Sweep removes what a killed server may have left in the directory: unfinished
+// temporary files, and sockets and logs of boxes without a record.
+func (d *Dir) Sweep() error {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+	}
+	recorded := map[string]bool{}
+	for _, e := range entries {
+		if key, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			recorded[key] = true
+		}
+	}
+	var errs []error
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		stray := (ext == ".sock" || ext == ".log") && !recorded[strings.TrimSuffix(e.Name(), ext)]
+		if !stray && ext != ".tmp" {
+			continue
+		}
+		if err := os.Remove(filepath.Join(d.path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+	}
+	return nil
+}
+
+func (d *Dir) file(box holdfast.BoxID, ext string) string {
+	return filepath.Join(d.path, Key(box)+ext)
+}
+
+func (d *Dir) ownerFile() string { return filepath.Join(d.path, "owner") }
+
+func (d *Dir) read(path string) (Record, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Record{}, err
+	}
+	var r Record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return Record{}, err
+	}
+	if r.Owner != d.owner {
+		return Record{}, holdfast.Errorf(holdfast.KindConflict, "boxproc.read", "the record belongs to owner %s", holdfast.Quote(r.Owner))
+	}
+	return r, nil
+}
+
+func (d *Dir) temp(content []byte) (string, error) {
+	f, err := os.CreateTemp(d.path, "*.tmp")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(content)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return "", err
+	}
+	return f.Name(), nil
+}

@@ -1,0 +1,59 @@
+package boxproc
+
+import (
+	"context"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Locks serialises the calls for one box and lets those for others pass. The
+// zero value is ready. Safe for concurrent use.
+type Locks struct {
+	mu sync.Mutex
+	m  map[holdfast.BoxID]*boxLock
+}
+
+type boxLock struct {
+	sem  chan struct{}
+	refs int
+}
+
+// Lock waits for the box's lock, or for the end of ctx. The caller calls unlock
+// exactly once.
+func (l *Locks) Lock(ctx context.Context, box holdfast.BoxID) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.m == nil {
+		l.m = map[holdfast.BoxID]*boxLock{}
+	}
+	b := l.m[box]
+	if b == nil {
+		b = &boxLock{sem: make(chan struct{}, 1)}
+		l.m[box] = b
+	}
+	b.refs++
+	l.mu.Unlock()
+
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if b.refs--; b.refs == 0 {
+			delete(l.m, box)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		leave()
+		return nil, canceled(err)
+	}
+	select {
+	case b.sem <- struct{}{}:
+		return func() { <-b.sem; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, canceled(ctx.Err())
+	}
+}
+
+func canceled(err error) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "driver", "given up while waiting: %w", err)
+}

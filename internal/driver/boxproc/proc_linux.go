@@ -1,0 +1,175 @@
+package boxproc
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// KernelBoot is the kernel's boot id: start times mean something only together
+// with it.
+func KernelBoot() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "%w", err).WithHint("mount /proc")
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// StartTime is a process's start in clock ticks after the boot; not_found when
+// there is no such process, or only its zombie.
+func StartTime(pid int) (uint64, error) {
+	gone := func() (uint64, error) {
+		return 0, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "no process %d", pid)
+	}
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return gone()
+	}
+	// The name may hold spaces and parentheses: count fields after the last one.
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return gone()
+	}
+	f := strings.Fields(string(b[i+1:]))
+	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+		return gone()
+	}
+	start, err := strconv.ParseUint(f[19], 10, 64)
+	if err != nil {
+		return gone()
+	}
+	return start, nil
+}
+
+// Alive reports whether the record's very process still runs.
+func (r Record) Alive() bool {
+	if r.PID <= 0 {
+		return false
+	}
+	kernel, err := KernelBoot()
+	if err != nil || kernel != r.Kernel {
+		return false
+	}
+	start, err := StartTime(r.PID)
+	return err == nil && start == r.Start
+}
+
+// Proc is a boxd that was started or found. Close it when it is of no further
+// interest; that does not end the process. Safe for concurrent use.
+type Proc struct {
+	pid   int
+	pidfd *os.File
+	done  chan struct{}
+	once  sync.Once
+	wait  sync.WaitGroup
+}
+
+// Find takes hold of the record's process: not_found when it has ended. The pid
+// cannot be reused for another process as far as the Proc is concerned.
+func Find(r Record) (*Proc, error) {
+	if r.PID > 0 {
+		p, err := hold(r.PID)
+		// The start time is compared after the process is held, or the pid could
+		// change hands in between.
+		if err == nil && r.Alive() {
+			p.watch()
+			return p, nil
+		}
+		if err == nil {
+			_ = p.pidfd.Close()
+		}
+	}
+	return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc.find", "box %s does not run", holdfast.Quote(string(r.Box)))
+}
+
+func hold(pid int) (*Proc, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "process %d: %w", pid, err)
+	}
+	return &Proc{pid: pid, pidfd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}, nil
+}
+
+// watch closes done at the process's end. It ends with Close too.
+func (p *Proc) watch() {
+	rc, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	p.wait.Add(1)
+	go func() {
+		defer p.wait.Done()
+		err := rc.Read(func(fd uintptr) bool {
+			fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(fds, 0)
+			return err == nil && n > 0
+		})
+		if err == nil {
+			// Reap it if it was our child; ECHILD if it was not.
+			var info unix.Siginfo
+			_ = p.control(func(fd int) error { return unix.Waitid(unix.P_PIDFD, fd, &info, unix.WEXITED|unix.WNOHANG, nil) })
+			close(p.done)
+		}
+	}()
+}
+
+// PID is the process id.
+func (p *Proc) PID() int { return p.pid }
+
+// Done is closed when the process has ended. It stays open after Close.
+func (p *Proc) Done() <-chan struct{} { return p.done }
+
+// Signal sends a signal to the very process; an ended one is no error.
+func (p *Proc) Signal(sig syscall.Signal) error {
+	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) })
+	if err != nil && err != unix.ESRCH {
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.signal", "process %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+// Kill sends SIGKILL and waits for the end of the process, or of ctx.
+func (p *Proc) Kill(ctx context.Context) error {
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	return p.Wait(ctx)
+}
+
+// Wait waits for the end of the process, or of ctx (unavailable).
+func (p *Proc) Wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.wait", "process %d still runs: %w", p.pid, ctx.Err())
+	}
+}
+
+// Close lets go of the process. Idempotent.
+func (p *Proc) Close() {
+	p.once.Do(func() { _ = p.pidfd.Close() })
+	p.wait.Wait()
+}
+
+func (p *Proc) control(fn func(fd int) error) error {
+	rc, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	if err := rc.Control(func(fd uintptr) { ferr = fn(int(fd)) }); err != nil {
+		return err
+	}
+	return ferr
+}

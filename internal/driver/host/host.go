@@ -1,0 +1,100 @@
+// Package host is the driver of trusted sessions: the same boxd as an ordinary
+// process, without any isolation. Tools can do everything the server's user can.
+//
+// It owns the box's processes on the host: their start, their environment, and
+// that nothing of them is left after a stop. Only app imports it. Invariant (I-18): it
+// never claims a boundary, and what it starts gets an environment made of the
+// allow table, not the server's.
+package host
+
+import (
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Meaning is what choosing this driver means; Probe and every box say it.
+const Meaning = "tools can do everything your user can do"
+
+// Config configures a Driver. All but StartTimeout are required.
+type Config struct {
+	// Home is the data directory; the driver keeps its records, sockets, logs and
+	// the boxd program in Home/run/host (0700).
+	Home string
+	// Boxd gives the static boxd program, as image.Binary does.
+	Boxd func() ([]byte, error)
+	// Environ is the server's environment; boxes get what the allow table names.
+	Environ []string
+	// StartTimeout bounds a start when the context allows longer; 0 is 20 s.
+	StartTimeout time.Duration
+	Now          func() time.Time
+	Rand         io.Reader
+}
+
+const (
+	op               = "driver.host"
+	defaultStartTime = 20 * time.Second
+	// markName is the variable by which a box's processes are found when its boxd
+	// is gone; its value is the same in every life of the box.
+	markName = "HOLDFAST_BOX"
+)
+
+func (c *Config) check() error {
+	if c.Home == "" || c.Boxd == nil || c.Now == nil || c.Rand == nil {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "home, boxd, clock and randomness are required")
+	}
+	if c.StartTimeout <= 0 {
+		c.StartTimeout = defaultStartTime
+	}
+	return nil
+}
+
+func checkSpec(spec sandbox.Spec) error {
+	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
+		return err
+	}
+	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace} {
+		if p == "" && what == "workspace" {
+			continue
+		}
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "%s %s is not a clean absolute path", what, holdfast.Quote(p))
+		}
+	}
+	return nil
+}
+
+// allowed reports whether a variable of the server's environment is passed on:
+// the allow table of every driver. HOME and TMPDIR are the box's own.
+func allowed(name string) bool {
+	switch name {
+	case "PATH", "USER", "LANG", "TERM", "TZ":
+		return true
+	}
+	return strings.HasPrefix(name, "LC_")
+}
+
+// environment is what every process of a box starts with.
+func environment(server []string, home, tmp, mark string, own []string) []string {
+	out := []string{"HOME=" + home, "TMPDIR=" + tmp, mark}
+	path := false
+	for _, kv := range server {
+		if name, _, ok := strings.Cut(kv, "="); ok && allowed(name) {
+			out = append(out, kv)
+			path = path || name == "PATH"
+		}
+	}
+	if !path {
+		out = append(out, "PATH=/usr/local/bin:/usr/bin:/bin")
+	}
+	return append(out, own...)
+}
+
+// missing is what every box of this driver lacks, for Info and box.started.
+func missing() []string {
+	return []string{"isolation: none: " + Meaning, "limits: none are enforced on the host"}
+}

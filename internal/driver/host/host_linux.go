@@ -1,0 +1,310 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/image"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Driver implements sandbox.Driver. Make one with New, and Close it.
+type Driver struct {
+	cfg   Config
+	dir   *boxproc.Dir
+	locks boxproc.Locks
+	work  sync.WaitGroup
+	// done is closed by Close.
+	done chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	// watched are the boxds whose end is waited for.
+	watched map[holdfast.BoxID]*boxproc.Proc
+}
+
+var _ sandbox.Driver = (*Driver)(nil)
+
+// New opens the driver's directory. The boxes that a former server left are
+// watched, and what is left of those that died is ended, when List is called
+// first. Errors: invalid for a bad configuration, unavailable for the rest.
+func New(cfg Config) (*Driver, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	dir, err := boxproc.Open(filepath.Join(cfg.Home, "run", "host"), cfg.Rand)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.Sweep(); err != nil {
+		return nil, err
+	}
+	return &Driver{cfg: cfg, dir: dir, done: make(chan struct{}), watched: map[holdfast.BoxID]*boxproc.Proc{}}, nil
+}
+
+// Close ends the driver's own goroutines; boxes go on. Idempotent.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if !d.closed {
+		d.closed = true
+		close(d.done)
+	}
+	d.mu.Unlock()
+	d.work.Wait()
+	return nil
+}
+
+// Name is "host".
+func (d *Driver) Name() string { return "host" }
+
+// Probe says what the driver does not do.
+func (d *Driver) Probe(context.Context) sandbox.Probe {
+	p := sandbox.Probe{Driver: d.Name(), Usable: true, Capabilities: []sandbox.Capability{
+		{Name: "isolation", Detail: "none: " + Meaning},
+		{Name: "memory-limit", Detail: "not enforced on the host; use --driver local"},
+		{Name: "pids-limit", Detail: "not enforced on the host; use --driver local"},
+		{Name: "cpu-limit", Detail: "not enforced on the host; use --driver local"},
+		{Name: "freeze", Detail: "a box on the host is never frozen"},
+		{Name: "environment", OK: true, Detail: "PATH USER LANG LC_* TERM TZ and what the session sets; HOME and TMPDIR are the session's"},
+	}}
+	if _, err := d.cfg.Boxd(); err != nil {
+		p.Usable, p.Reason, p.Hint = false, err.Error(), holdfast.HintOf(err)
+	}
+	return p
+}
+
+// Ensure implements sandbox.Driver.
+func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	if err := checkSpec(spec); err != nil {
+		return sandbox.Info{}, err
+	}
+	unlock, err := d.locks.Lock(ctx, spec.Box)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer unlock()
+	r, err := d.dir.Read(spec.Box)
+	if err == nil && r.Alive() && d.serves(ctx, r) {
+		d.watch(ctx, r)
+		return info(r), nil
+	}
+	if err == nil || !holdfast.IsKind(err, holdfast.KindNotFound) {
+		// It ended by itself, or its record cannot be read.
+		if err := errors.Join(d.clear(ctx, spec.Box), d.dir.Delete(spec.Box)); err != nil {
+			return sandbox.Info{}, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
+	defer cancel()
+	return d.start(ctx, spec)
+}
+
+func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	program, err := d.cfg.Boxd()
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	path, err := image.Extract(d.dir.Path(), program)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	c := wire.Config{
+		Box: string(spec.Box), State: filepath.Join(spec.Dir, "state"), Workspace: spec.Workspace,
+		Home: filepath.Join(spec.Dir, "home"), Tmp: filepath.Join(spec.Dir, "tmp"), OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes,
+	}
+	if c.Workspace == "" {
+		c.Workspace = filepath.Join(spec.Dir, "workspace")
+	}
+	for _, dir := range []string{c.Workspace, c.Home, c.State, c.Tmp} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		}
+	}
+	mark := d.mark(spec.Box)
+	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark, spec.Env)
+	p, r, err := d.dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
+		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/",
+		Config: c, Now: d.cfg.Now(),
+	})
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	p.Close()
+	d.watch(ctx, r)
+	return info(r), nil
+}
+
+// mark is the environment entry of all processes of a box.
+func (d *Driver) mark(box holdfast.BoxID) string {
+	return markName + "=" + d.dir.Owner() + "." + boxproc.Key(box)
+}
+
+// watch ends what a box leaves when its boxd dies: without a pid namespace the
+// kernel does not.
+func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.watched[r.Box]; d.closed || p != nil && p.PID() == r.PID {
+		return
+	}
+	p, err := boxproc.Find(r)
+	if err != nil {
+		return
+	}
+	d.watched[r.Box] = p
+	// The watch outlives the call that began it.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d.work.Go(func() {
+		defer cancel()
+		defer p.Close()
+		select {
+		case <-p.Done():
+		case <-d.done:
+			return
+		}
+		stop := d.whenClosed(cancel)
+		defer stop()
+		d.mu.Lock()
+		if d.watched[r.Box] == p {
+			delete(d.watched, r.Box)
+		}
+		d.mu.Unlock()
+		// What cannot be ended now is tried again by List, Ensure and Stop.
+		_ = d.sweep(ctx, r.Box)
+	})
+}
+
+// whenClosed calls fn at Close, until stop is called.
+func (d *Driver) whenClosed(fn func()) (stop func()) {
+	end := make(chan struct{})
+	d.work.Go(func() {
+		select {
+		case <-d.done:
+			fn()
+		case <-end:
+		}
+	})
+	return func() { close(end) }
+}
+
+// sweep ends what is left of a box whose boxd is gone.
+func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
+	unlock, err := d.locks.Lock(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := d.dir.Read(box)
+	if err != nil || r.PID == 0 || r.Alive() {
+		return err
+	}
+	if err := boxproc.KillBearers(ctx, d.mark(box)); err != nil {
+		return err
+	}
+	return d.dir.Ended(box)
+}
+
+// serves reports whether the recorded boxd takes connections. One that does not
+// is ending; then it has ended when serves returns, unless ctx ends first.
+func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
+	conn, err := d.dir.Dial(ctx, r.Box)
+	if err == nil {
+		_ = conn.Close()
+		return true
+	}
+	if p, err := boxproc.Find(r); err == nil {
+		defer p.Close()
+		ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
+		defer cancel()
+		// Whether it ended in time shows when it is cleared.
+		_ = p.Wait(ctx)
+	}
+	return false
+}
+
+// Connect implements sandbox.Driver.
+func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
+	r, err := d.dir.Read(box)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Alive() {
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(box)))
+	}
+	return d.dir.Dial(ctx, box)
+}
+
+// Stop implements sandbox.Driver.
+func (d *Driver) Stop(ctx context.Context, box holdfast.BoxID) error {
+	return d.end(ctx, box, d.dir.Ended)
+}
+
+// Remove implements sandbox.Driver.
+func (d *Driver) Remove(ctx context.Context, box holdfast.BoxID) error {
+	return d.end(ctx, box, d.dir.Delete)
+}
+
+func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
+	unlock, err := d.locks.Lock(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := d.clear(ctx, box); err != nil {
+		return err
+	}
+	return record(box)
+}
+
+// clear ends boxd and everything below it; the box's lock is held. boxd is
+// stopped first: it is the reaper by whose children all of the box is found, and
+// it must not start more meanwhile.
+func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
+	r, err := d.dir.Read(box)
+	if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		r = boxproc.Record{Box: box}
+	}
+	if p, err := boxproc.Find(r); err == nil {
+		defer p.Close()
+		if err := p.KillTree(ctx); err != nil {
+			return err
+		}
+	}
+	return boxproc.KillBearers(ctx, d.mark(box))
+}
+
+// List implements sandbox.Driver.
+func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
+	records, err := d.dir.List()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sandbox.Info, 0, len(records))
+	for _, r := range records {
+		i := info(r)
+		switch {
+		case i.Running:
+			d.watch(ctx, r)
+		case r.PID != 0:
+			// Not a reason to hide the boxes: Ensure and Stop report it.
+			_ = d.sweep(ctx, r.Box)
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+func info(r boxproc.Record) sandbox.Info {
+	i := sandbox.Info{Box: r.Box, Running: r.Alive(), StartedAt: r.StartedAt, Missing: r.Missing}
+	if i.Running {
+		i.PID = r.PID
+	}
+	return i
+}

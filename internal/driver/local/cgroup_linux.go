@@ -1,0 +1,477 @@
+package local
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Limits of boxd's own leaf: enough for a busy boxd, and far from what would let
+// it eat the machine. To its memory comes all that file operations can put into
+// the memory-backed directories: it is charged to boxd and cannot be reclaimed.
+const (
+	boxdMemory = 256 << 20
+	boxdPids   = 1024
+)
+
+func boxdLimits(l sandbox.Limits) sandbox.Limits {
+	return sandbox.Limits{MemoryBytes: boxdMemory + l.TmpBytes + shmBytes(l), Pids: boxdPids, CPUs: l.CPUs}
+}
+
+// The leaves of a box.
+const (
+	leafBoxd = "boxd"
+	leafWork = "work"
+)
+
+// controllers we use, in the order threads enter them. cpuacct only counts.
+var controllers = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
+
+// hierarchy is where this server may make cgroups. The zero value has none.
+type hierarchy struct {
+	v2 bool
+	// base is the directory boxes are made in: by controller on v1, at "" on v2.
+	base map[string]string
+	// own is the server's own cgroup, in the same way: where a thread goes back to.
+	own map[string]string
+	// lack is why a controller has no base.
+	lack map[string]string
+}
+
+// boxCgroup is the cgroup of one box; it is stored in its record.
+type boxCgroup struct {
+	V2 bool `json:"v2,omitempty"`
+	// Dirs are the box's directories by controller; at "" on v2.
+	Dirs map[string]string `json:"dirs,omitempty"`
+}
+
+// mountInfo is a line of /proc/self/mountinfo, as far as cgroups need it.
+type mountInfo struct {
+	root, point, fstype, super string
+}
+
+func readMounts(content []byte) []mountInfo {
+	var out []mountInfo
+	sc := bufio.NewScanner(bytes.NewReader(content))
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		before, after, ok := strings.Cut(sc.Text(), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if ok && len(f) >= 6 && len(g) >= 3 {
+			out = append(out, mountInfo{root: unescape(f[3]), point: unescape(f[4]), fstype: g[0], super: g[2]})
+		}
+	}
+	return out
+}
+
+// unescape undoes mountinfo's octal escapes.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(v))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// readOwn parses /proc/self/cgroup into paths by controller; "" is the unified one.
+func readOwn(content []byte) map[string]string {
+	own := map[string]string{}
+	for line := range strings.Lines(string(content)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for _, c := range strings.Split(f[1], ",") {
+			own[c] = f[2]
+		}
+	}
+	return own
+}
+
+// findHierarchy looks where cgroups can be made, by making one. name is the
+// directory that is to hold this server's boxes; it exists only while a box does.
+func findHierarchy(name, override string) hierarchy {
+	if override != "" {
+		return hierarchyV2([]string{override}, "", name)
+	}
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	own, oerr := os.ReadFile("/proc/self/cgroup")
+	if err := errors.Join(err, oerr); err != nil {
+		return noHierarchy("/proc cannot be read: " + err.Error())
+	}
+	mounts, mine := readMounts(info), readOwn(own)
+	h := hierarchy{base: map[string]string{}, own: map[string]string{}, lack: map[string]string{}}
+	for _, c := range controllers {
+		m, ok := mountOf(mounts, c)
+		if !ok {
+			h.lack[c] = "no cgroup controller " + c + " is mounted"
+			continue
+		}
+		own := within(m, mine[c])
+		base, err := makeBase([]string{own, m.point}, name)
+		if err != nil {
+			h.lack[c] = "cgroups may not be made: " + err.Error()
+			continue
+		}
+		_ = unix.Rmdir(base)
+		h.base[c], h.own[c] = base, own
+	}
+	if len(h.lack) < len(controllers) {
+		return h
+	}
+	// No version 1 controller may be used; the unified hierarchy still may have a
+	// freezer for us, and on most machines it has everything.
+	for _, m := range mounts {
+		if m.fstype == "cgroup2" && within(m, mine[""]) != "" {
+			own := within(m, mine[""])
+			u := hierarchyV2([]string{own, m.point}, own, name)
+			for c, why := range h.lack {
+				if _, lacks := u.lack[c]; lacks && strings.Contains(why, "may not") {
+					u.lack[c] = why
+				}
+			}
+			return u
+		}
+	}
+	return h
+}
+
+func noHierarchy(why string) hierarchy {
+	h := hierarchy{lack: map[string]string{}}
+	for _, c := range controllers {
+		h.lack[c] = why
+	}
+	return h
+}
+
+func mountOf(mounts []mountInfo, controller string) (mountInfo, bool) {
+	for _, m := range mounts {
+		if m.fstype != "cgroup" {
+			continue
+		}
+		for _, o := range strings.Split(m.super, ",") {
+			if o == controller {
+				return m, true
+			}
+		}
+	}
+	return mountInfo{}, false
+}
+
+// within is where a cgroup path lies below a mount of its hierarchy, which may
+// show only a part of it (a container).
+func within(m mountInfo, own string) string {
+	if own == "" {
+		return ""
+	}
+	if m.root != "/" {
+		rest, ok := strings.CutPrefix(own+"/", m.root+"/")
+		if !ok {
+			return m.point
+		}
+		own = rest
+	}
+	return path.Join(m.point, own)
+}
+
+// makeBase makes dir name in the first place that allows it.
+func makeBase(places []string, name string) (string, error) {
+	var last error
+	for _, p := range places {
+		dir := path.Join(p, name)
+		err := os.Mkdir(dir, 0o755)
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			// It may be there and belong to somebody else.
+			if err = unix.Access(dir, unix.W_OK); err == nil {
+				return dir, nil
+			}
+		}
+		last = err
+	}
+	return "", last
+}
+
+// dirs are the box's distinct directories.
+func (c *boxCgroup) dirs() []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, name := range append([]string{""}, controllers...) {
+		if d, ok := c.Dirs[name]; ok && !seen[d] {
+			seen[d] = true
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (c *boxCgroup) leaf(controller, leaf string) string {
+	if c.V2 {
+		controller = ""
+	}
+	d, ok := c.Dirs[controller]
+	if !ok {
+		return ""
+	}
+	return path.Join(d, leaf)
+}
+
+// plan is the cgroup a box will have; nothing is made yet.
+func (h hierarchy) plan(box holdfast.BoxID) boxCgroup {
+	c := boxCgroup{V2: h.v2, Dirs: map[string]string{}}
+	for name, base := range h.base {
+		c.Dirs[name] = path.Join(base, string(box))
+	}
+	return c
+}
+
+// make creates the leaves, and the directory of all boxes when the last box
+// before took it along.
+func (c *boxCgroup) make(h hierarchy) error {
+	for _, d := range c.dirs() {
+		for try := 0; ; try++ {
+			err := c.makeLeaves(h, d)
+			if err == nil {
+				break
+			}
+			// Another box that ends at this moment may remove the directory above.
+			if !errors.Is(err, fs.ErrNotExist) || try == 20 {
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *boxCgroup) makeLeaves(h hierarchy, dir string) error {
+	base := path.Dir(dir)
+	for _, p := range []string{base, dir, path.Join(dir, leafBoxd), path.Join(dir, leafWork)} {
+		err := os.Mkdir(p, 0o755)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err == nil && p == base && c.V2 {
+			if err := h.passOn(base); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// limit sets what of the limits there is a controller for and reads it back.
+// missing names each that is not in force, with the reason; inForce the others.
+func (c *boxCgroup) limit(h hierarchy, l sandbox.Limits) (inForce, missing []string) {
+	add := func(name string, err error) {
+		if err != nil {
+			missing = append(missing, name+": "+err.Error())
+			return
+		}
+		inForce = append(inForce, name)
+	}
+	set := limitV1
+	if c.V2 {
+		set = limitV2
+	}
+	for _, x := range []struct{ name, controller string }{{"memory-limit", "memory"}, {"pids-limit", "pids"}, {"cpu-limit", "cpu"}} {
+		if reason, lacks := h.lack[x.controller]; lacks {
+			add(x.name, errors.New(reason))
+			continue
+		}
+		err := set(x.controller, c.leaf(x.controller, leafWork), l)
+		if err == nil {
+			err = set(x.controller, c.leaf(x.controller, leafBoxd), boxdLimits(l))
+		}
+		add(x.name, err)
+	}
+	return inForce, missing
+}
+
+// writeBack writes a value into a cgroup file and checks what it became. One that
+// is there already is only checked: writing is what takes time.
+func writeBack(file, value string, same func(got string) bool) error {
+	if b, err := os.ReadFile(file); err == nil && same(strings.TrimSpace(string(b))) {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(value), 0); err != nil {
+		return err
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if got := strings.TrimSpace(string(b)); !same(got) {
+		return fmt.Errorf("%s is %s after %s was written", file, got, value)
+	}
+	return nil
+}
+
+// bytesNear accepts a limit that the kernel rounded down to its page.
+func bytesNear(want int64) func(string) bool {
+	return func(got string) bool {
+		v, err := strconv.ParseInt(got, 10, 64)
+		return err == nil && v <= want && v > want-(64<<10)
+	}
+}
+
+func equals(want string) func(string) bool { return func(got string) bool { return got == want } }
+
+const cpuPeriod = 100_000
+
+func quota(cpus float64) string { return strconv.FormatInt(max(int64(cpus*cpuPeriod), 1000), 10) }
+
+// procs lists the processes of a leaf.
+func procs(dir string) []int {
+	b, err := os.ReadFile(path.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, f := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// kill sends SIGKILL to everything in the box' leaves and thaws it, in that
+// order: a frozen process dies at the thaw, before it runs again (HZ-10).
+func (c *boxCgroup) kill() {
+	if c.V2 {
+		for _, d := range c.dirs() {
+			_ = os.WriteFile(path.Join(d, "cgroup.kill"), []byte("1"), 0)
+		}
+	}
+	for _, d := range c.dirs() {
+		for _, leaf := range []string{leafWork, leafBoxd} {
+			for _, pid := range procs(path.Join(d, leaf)) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	if c.canFreeze() {
+		_ = c.setFreezer(false)
+	}
+}
+
+// remove ends what is left inside and removes the directories. Idempotent.
+func (c *boxCgroup) remove(ctx context.Context) error {
+	for _, d := range c.dirs() {
+		for _, p := range []string{path.Join(d, leafWork), path.Join(d, leafBoxd), d} {
+			err := poll(ctx, func() (bool, error) {
+				err := unix.Rmdir(p)
+				if err == nil || err == unix.ENOENT {
+					return true, nil
+				}
+				c.kill()
+				return false, fmt.Errorf("remove %s: %w", p, err)
+			})
+			if err != nil {
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err).
+					WithHint("processes of the box refuse to die: see cgroup.procs there")
+			}
+		}
+		// The directory of all boxes goes with the last one.
+		_ = unix.Rmdir(path.Dir(d))
+	}
+	return nil
+}
+
+// poll repeats try until it is done or ctx ends, first fast, then slower. The
+// last error of try is returned with ctx's end.
+func poll(ctx context.Context, try func() (done bool, err error)) error {
+	wait := 50 * time.Microsecond
+	for {
+		done, err := try()
+		if done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(wait):
+			wait = min(2*wait, 20*time.Millisecond)
+		}
+	}
+}
+
+// frozen is what the freezer's file says of the work leaf.
+func (c *boxCgroup) frozen() (bool, error) {
+	if c.V2 {
+		b, err := os.ReadFile(path.Join(c.leaf("", leafWork), "cgroup.events"))
+		return strings.Contains(string(b), "frozen 1"), err
+	}
+	dir := c.leaf("freezer", leafWork)
+	if dir == "" {
+		return false, nil
+	}
+	b, err := os.ReadFile(path.Join(dir, "freezer.state"))
+	return strings.TrimSpace(string(b)) == "FROZEN", err
+}
+
+func (c *boxCgroup) setFreezer(freeze bool) error {
+	file, value := path.Join(c.leaf("freezer", leafWork), "freezer.state"), "THAWED"
+	if freeze {
+		value = "FROZEN"
+	}
+	if c.V2 {
+		file, value = path.Join(c.leaf("", leafWork), "cgroup.freeze"), "0"
+		if freeze {
+			value = "1"
+		}
+	}
+	return os.WriteFile(file, []byte(value), 0)
+}
+
+// canFreeze reports whether the box has a freezer.
+func (c *boxCgroup) canFreeze() bool { return c.leaf("freezer", leafWork) != "" }
+
+// freeze returns when the work leaf stands still; it thaws again when it cannot.
+func (c *boxCgroup) freeze(ctx context.Context) error {
+	err := poll(ctx, func() (bool, error) {
+		// v1 leaves the leaf FREEZING when a process was forking: writing again helps.
+		if err := c.setFreezer(true); err != nil {
+			return false, err
+		}
+		return c.frozen()
+	})
+	if err != nil {
+		_ = c.thaw(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+// thaw is idempotent; a box without a freezer is thawed.
+func (c *boxCgroup) thaw(ctx context.Context) error {
+	if !c.canFreeze() {
+		return nil
+	}
+	return poll(ctx, func() (bool, error) {
+		if err := c.setFreezer(false); err != nil {
+			return errors.Is(err, fs.ErrNotExist), err
+		}
+		is, err := c.frozen()
+		return !is, err
+	})
+}

@@ -1,0 +1,169 @@
+package local
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// limitV1 sets one controller's limit on a leaf of a version 1 hierarchy.
+func limitV1(controller, leaf string, l sandbox.Limits) error {
+	switch controller {
+	case "memory":
+		return memoryV1(leaf, l.MemoryBytes)
+	case "pids":
+		v := strconv.FormatInt(l.Pids, 10)
+		return writeBack(path.Join(leaf, "pids.max"), v, equals(v))
+	case "cpu":
+		period := strconv.Itoa(cpuPeriod)
+		if err := writeBack(path.Join(leaf, "cpu.cfs_period_us"), period, equals(period)); err != nil {
+			return err
+		}
+		v := quota(l.CPUs)
+		return writeBack(path.Join(leaf, "cpu.cfs_quota_us"), v, equals(v))
+	}
+	return nil
+}
+
+// memoryV1 limits memory, and memory with swap to the same: no swap.
+func memoryV1(leaf string, limit int64) error {
+	v := strconv.FormatInt(limit, 10)
+	file, swap := path.Join(leaf, "memory.limit_in_bytes"), path.Join(leaf, "memory.memsw.limit_in_bytes")
+	err := writeBack(file, v, bytesNear(limit))
+	if err != nil {
+		return err
+	}
+	err = writeBack(swap, v, bytesNear(limit))
+	if errors.Is(err, fs.ErrNotExist) {
+		if !swapping() {
+			return nil
+		}
+		return errors.New("the kernel does not account swap: boot with swapaccount=1, or turn swap off")
+	}
+	return err
+}
+
+// swapping reports whether this machine has swap; when in doubt it has.
+func swapping() bool {
+	b, err := os.ReadFile("/proc/swaps")
+	return err != nil || strings.Count(strings.TrimSpace(string(b)), "\n") > 0
+}
+
+// tasks opens the "tasks" files of a leaf, one per directory, for threads to
+// enter by writing 0.
+func (c *boxCgroup) tasks(leaf string) ([]*os.File, error) {
+	if c.V2 {
+		return nil, nil
+	}
+	var out []*os.File
+	for _, d := range c.dirs() {
+		f, err := os.OpenFile(path.Join(d, leaf, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			closeAll(out)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+// countersV1 are the files of the work leaf that boxd reads, by the names of
+// wire.Jail.Counters.
+var countersV1 = map[string]struct{ controller, file string }{
+	"memory.events": {"memory", "memory.oom_control"},
+	"memory.usage":  {"memory", "memory.usage_in_bytes"},
+	"memory.limit":  {"memory", "memory.limit_in_bytes"},
+	"pids.events":   {"pids", "pids.events"},
+	"pids.current":  {"pids", "pids.current"},
+	"pids.max":      {"pids", "pids.max"},
+	"cpu":           {"cpuacct", "cpuacct.usage"},
+}
+
+// counters opens them; those without a controller are left out.
+func (c *boxCgroup) counters() (map[string]*os.File, error) {
+	out := map[string]*os.File{}
+	if c.V2 {
+		return out, nil
+	}
+	for name, x := range countersV1 {
+		leaf := c.leaf(x.controller, leafWork)
+		if leaf == "" {
+			continue
+		}
+		f, err := os.Open(path.Join(leaf, x.file))
+		if err != nil {
+			for _, f := range out {
+				_ = f.Close()
+			}
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+		}
+		out[name] = f
+	}
+	return out, nil
+}
+
+// inside runs fn on a thread that sits in boxd's leaf, so that what it spawns is
+// born there, which also roots the cgroup namespace of the box there. On v2 a
+// thread cannot move alone; there boxd moves itself.
+func (c *boxCgroup) inside(h hierarchy, fn func()) error {
+	if c.V2 || len(c.Dirs) == 0 {
+		fn()
+		return nil
+	}
+	leaf, err := c.tasks(leafBoxd)
+	if err != nil {
+		return err
+	}
+	defer closeAll(leaf)
+	var back []*os.File
+	defer func() { closeAll(back) }()
+	seen := map[string]bool{}
+	for _, name := range controllers {
+		dir, ok := h.own[name]
+		if !ok || seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		f, err := os.OpenFile(path.Join(dir, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the server's own cgroup: %w", err)
+		}
+		back = append(back, f)
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := enter(leaf)
+		if err == nil {
+			fn()
+		}
+		// A thread that cannot go back stays locked and ends with this goroutine.
+		if enter(back) == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func enter(tasks []*os.File) error {
+	for _, f := range tasks {
+		if _, err := f.Write([]byte("0")); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "enter the cgroup: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// serverLeaf is where a server moves itself when it sits in the very cgroup that
+// boxes shall be made in: version 2 allows processes in leaves only.
+const serverLeaf = "holdfast-server"
+
+// hierarchyV2 prepares the unified hierarchy: the first place where all
+// controllers can be passed on to a directory of ours, else the last place that
+// allows one at all. own is the server's own cgroup; empty when it must not move.
+func hierarchyV2(places []string, own, name string) hierarchy {
+	h := noHierarchy("")
+	why := ""
+	for i, place := range places {
+		if i > 0 && place == places[i-1] {
+			continue
+		}
+		base, err := makeBase([]string{place}, name)
+		if err != nil {
+			why = err.Error()
+			continue
+		}
+		h = hierarchy{v2: true, base: map[string]string{"": base}, lack: map[string]string{}}
+		for _, c := range []string{"memory", "pids", "cpu"} {
+			err := enable(place, c)
+			if errors.Is(err, unix.EBUSY) && place == own {
+				if err = leaveTo(place); err == nil {
+					err = enable(place, c)
+				}
+			}
+			if err == nil {
+				err = enable(base, c)
+			}
+			if err != nil {
+				h.lack[c] = err.Error()
+			}
+		}
+		_ = unix.Rmdir(base)
+		if len(h.lack) == 0 {
+			return h
+		}
+	}
+	if !h.v2 {
+		return noHierarchy("cgroups may not be made: " + why)
+	}
+	return h
+}
+
+// passOn enables what controllers there are for the children of a directory.
+func (h hierarchy) passOn(dir string) error {
+	for _, c := range []string{"memory", "pids", "cpu"} {
+		if _, lacks := h.lack[c]; lacks {
+			continue
+		}
+		if err := enable(dir, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveTo moves this process out of the cgroup it shares with future boxes.
+func leaveTo(place string) error {
+	for _, pid := range procs(place) {
+		if pid != os.Getpid() {
+			return fmt.Errorf("%s holds other processes, as %d", place, pid)
+		}
+	}
+	leaf := path.Join(place, serverLeaf)
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.WriteFile(path.Join(leaf, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+}
+
+// enable passes a controller on to the children of a cgroup.
+func enable(dir, controller string) error {
+	file := path.Join(dir, "cgroup.subtree_control")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, c := range strings.Fields(string(b)) {
+		if c == controller {
+			return nil
+		}
+	}
+	if err := os.WriteFile(file, []byte("+"+controller), 0); err != nil {
+		return fmt.Errorf("controller %s is not available below %s: %w", controller, dir, err)
+	}
+	return nil
+}
+
+// limitV2 sets one controller's limit on a leaf of the unified hierarchy.
+func limitV2(controller, leaf string, l sandbox.Limits) error {
+	if err := enable(path.Dir(leaf), controller); err != nil {
+		return err
+	}
+	switch controller {
+	case "memory":
+		v := strconv.FormatInt(l.MemoryBytes, 10)
+		if err := writeBack(path.Join(leaf, "memory.max"), v, bytesNear(l.MemoryBytes)); err != nil {
+			return err
+		}
+		err := writeBack(path.Join(leaf, "memory.swap.max"), "0", equals("0"))
+		if errors.Is(err, os.ErrNotExist) && !swapping() {
+			err = nil
+		}
+		return err
+	case "pids":
+		v := strconv.FormatInt(l.Pids, 10)
+		return writeBack(path.Join(leaf, "pids.max"), v, equals(v))
+	case "cpu":
+		v := quota(l.CPUs) + " " + strconv.Itoa(cpuPeriod)
+		return writeBack(path.Join(leaf, "cpu.max"), v, equals(v))
+	}
+	return nil
+}
+
+// delegate lets boxd clone its children into the work leaf: it needs to write the
+// member files of the leaf and of the directory above both leaves.
+func (c *boxCgroup) delegate(uid uint32) error {
+	for _, dir := range []string{c.Dirs[""], c.leaf("", leafWork)} {
+		if err := os.Chown(path.Join(dir, "cgroup.procs"), int(uid), int(uid)); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// open2 opens what boxd needs on v2: the box's directory to be cloned into, the
+// work leaf, and the member file of its own leaf.
+func (c *boxCgroup) open2() (box, work, boxdProcs *os.File, err error) {
+	fail := func(err error) (*os.File, *os.File, *os.File, error) {
+		for _, f := range []*os.File{box, work, boxdProcs} {
+			if f != nil {
+				_ = f.Close()
+			}
+		}
+		return nil, nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+	}
+	const flags = unix.O_DIRECTORY | unix.O_RDONLY
+	if box, err = os.OpenFile(c.Dirs[""], flags, 0); err != nil {
+		return fail(err)
+	}
+	if work, err = os.OpenFile(c.leaf("", leafWork), flags, 0); err != nil {
+		return fail(err)
+	}
+	if boxdProcs, err = os.OpenFile(path.Join(c.leaf("", leafBoxd), "cgroup.procs"), os.O_WRONLY, 0); err != nil {
+		return fail(err)
+	}
+	return box, work, boxdProcs, nil
+}

@@ -1,0 +1,151 @@
+package local
+
+import (
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Config configures a Driver.
+type Config struct {
+	// Home is the data directory; the driver keeps its records, sockets, logs and
+	// the boxd program in Home/run/local (0700).
+	Home string
+	// Boxd gives the static boxd program, as image.Binary does.
+	Boxd func() ([]byte, error)
+	// RootDir is a directory whose usr, bin, lib, etc … make the box's root; empty
+	// is the host's.
+	RootDir string
+	// ReadOnly are more host directories that boxes see at the same path, as /opt.
+	ReadOnly []string
+	// LimitsMode is used for specs that name none; empty is required.
+	LimitsMode sandbox.LimitsMode
+	// CgroupRoot is a cgroup v2 directory to make boxes in; empty finds the place
+	// by itself: below the server's own cgroup, or at the top where it may.
+	CgroupRoot string
+	// ProbeUID is the first of two host uids that Probe maps as a root server;
+	// 0 is 1879048188, below the default uid_base.
+	ProbeUID uint32
+	// StartTimeout bounds a start when the context allows longer; 0 is 20 s.
+	StartTimeout time.Duration
+	Now          func() time.Time
+	Rand         io.Reader
+}
+
+const (
+	op               = "driver.local"
+	defaultProbeUID  = 1_879_048_188
+	defaultStartTime = 20 * time.Second
+	// toolUID is the uid of tools inside every box.
+	toolUID = 1000
+)
+
+// reserved are top directories that the box makes itself.
+var reserved = map[string]bool{
+	"proc": true, "dev": true, "sys": true, "tmp": true, "run": true, "etc": true,
+	"workspace": true, "home": true, "root": true, "boot": true, "lost+found": true,
+}
+
+func topOf(p string) string {
+	top, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	return top
+}
+
+func (c *Config) check() error {
+	bad := func(format string, args ...any) error {
+		return holdfast.Errorf(holdfast.KindInvalid, op, format, args...)
+	}
+	if c.Home == "" || c.Boxd == nil || c.Now == nil || c.Rand == nil {
+		return bad("home, boxd, clock and randomness are required")
+	}
+	for _, p := range append([]string{c.RootDir, c.CgroupRoot}, c.ReadOnly...) {
+		if p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) != p) {
+			return bad("%s is not a clean absolute path", holdfast.Quote(p))
+		}
+	}
+	for _, p := range c.ReadOnly {
+		if reserved[topOf(p)] {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is made by the box itself", holdfast.Quote(p)).
+				WithHint("name a directory outside of /proc, /dev, /tmp, /run, /home, /etc and /workspace")
+		}
+	}
+	switch c.LimitsMode {
+	case "":
+		c.LimitsMode = sandbox.LimitsRequired
+	case sandbox.LimitsRequired, sandbox.LimitsBestEffort:
+	default:
+		return bad("%s is not a limits mode", holdfast.Quote(string(c.LimitsMode)))
+	}
+	if c.ProbeUID == 0 {
+		c.ProbeUID = defaultProbeUID
+	}
+	if c.StartTimeout <= 0 {
+		c.StartTimeout = defaultStartTime
+	}
+	return nil
+}
+
+// checkSpec refuses what must not start.
+func checkSpec(spec sandbox.Spec, root bool) error {
+	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
+		return err
+	}
+	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace} {
+		if p == "" && what == "workspace" {
+			continue
+		}
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "%s %s is not a clean absolute path", what, holdfast.Quote(p))
+		}
+	}
+	switch spec.LimitsMode {
+	case "", sandbox.LimitsRequired, sandbox.LimitsBestEffort:
+	default:
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a limits mode", holdfast.Quote(string(spec.LimitsMode)))
+	}
+	if !root {
+		return nil
+	}
+	// HZ-8: a box whose tools are the host's root could leave a setuid-root file.
+	if spec.BoxdUID == 0 || spec.ToolUID == 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "uid 0 of the host may not be mapped into box %s", holdfast.Quote(string(spec.Box))).
+			WithHint("give the workspace a user of its own; uid_base says where private ones begin")
+	}
+	if spec.BoxdUID == spec.ToolUID {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s both map to uid %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
+	}
+	return nil
+}
+
+// withDefaults fills in the limits a spec leaves open.
+func withDefaults(l sandbox.Limits) sandbox.Limits {
+	d := sandbox.DefaultLimits()
+	fill := func(v *int64, def int64) {
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	fill(&l.MemoryBytes, d.MemoryBytes)
+	fill(&l.Pids, d.Pids)
+	fill(&l.TmpBytes, d.TmpBytes)
+	fill(&l.DiskBytes, d.DiskBytes)
+	if l.CPUs <= 0 {
+		l.CPUs = d.CPUs
+	}
+	if l.NofileSoft == 0 {
+		l.NofileSoft = d.NofileSoft
+	}
+	if l.NofileHard == 0 {
+		l.NofileHard = max(d.NofileHard, l.NofileSoft)
+	}
+	// Files in /tmp are memory of the box.
+	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes)
+	return l
+}
+
+// shmBytes is the size of a box' /dev/shm.
+func shmBytes(l sandbox.Limits) int64 { return min(64<<20, l.MemoryBytes/4) }

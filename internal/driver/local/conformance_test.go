@@ -1,0 +1,90 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/driver/local"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/sandboxtest"
+)
+
+// noFreezer hides a power that this machine does not give: the suite takes every
+// Freezer at its word.
+type noFreezer struct{ sandbox.Driver }
+
+// warmed starts every box out of a ready boot.
+type warmed struct{ *local.Driver }
+
+func (w *warmed) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
+	if err := w.Prewarm(ctx, 1); err != nil {
+		return sandbox.Info{}, err
+	}
+	return w.Driver.Ensure(ctx, s)
+}
+
+// conformance is the contract of every driver.
+func conformance(t *testing.T, warm bool, opts ...option) {
+	homes := map[sandbox.Driver]string{}
+	freezes := capable(t, open(t, home(t), opts...), "freeze")
+	wrap := func(d *local.Driver) sandbox.Driver {
+		var out sandbox.Driver = d
+		if warm {
+			out = &warmed{d}
+		}
+		if !freezes {
+			out = &noFreezer{out}
+		}
+		return out
+	}
+	sandboxtest.Run(t, sandboxtest.Config{
+		New: func(t *testing.T) sandbox.Driver {
+			dir := home(t)
+			d := wrap(open(t, dir, opts...))
+			homes[d] = dir
+			return d
+		},
+		Again: func(t *testing.T, d sandbox.Driver) sandbox.Driver { return wrap(open(t, homes[d], opts...)) },
+		Spec: func() func(*testing.T, sandbox.Driver, string) sandbox.Spec {
+			made := map[string]sandbox.Spec{}
+			return func(_ *testing.T, d sandbox.Driver, name string) sandbox.Spec {
+				key := homes[d] + "/" + name
+				s, ok := made[key]
+				if !ok {
+					s = spec(homes[d], name)
+					made[key] = s
+				}
+				return s
+			}
+		}(),
+		Isolates: true, RealPrograms: true, Terminals: true, FixedPaths: true,
+	})
+}
+
+func TestConformance(t *testing.T) {
+	if _, ok := testkit.IsUser(); !ok && os.Geteuid() != 0 {
+		t.Log("as the present user")
+	}
+	conformance(t, false)
+}
+
+// TestConformancePrewarmed: a box out of a ready boot keeps the same contract.
+func TestConformancePrewarmed(t *testing.T) {
+	conformance(t, true)
+}
+
+// capable reports whether the driver's probe found a capability.
+func capable(t *testing.T, d sandbox.Driver, name string) bool {
+	t.Helper()
+	for _, c := range d.Probe(t.Context()).Capabilities {
+		if c.Name == name {
+			return c.OK
+		}
+	}
+	t.Fatalf("the probe says nothing of %s", name)
+	return false
+}

@@ -1,0 +1,344 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/image"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Driver starts boxes out of Linux namespaces. It implements sandbox.Driver and
+// sandbox.Freezer. Make one with New; Close lets go of the boxes, which go on.
+type Driver struct {
+	cfg   Config
+	root  bool
+	dir   *boxproc.Dir
+	locks boxproc.Locks
+	cg    func() hierarchy
+
+	mu      sync.Mutex
+	program *os.File // the boxd program, opened once
+	procs   map[holdfast.BoxID]*boxproc.Proc
+
+	ready readyBoots
+}
+
+var (
+	_ sandbox.Driver  = (*Driver)(nil)
+	_ sandbox.Freezer = (*Driver)(nil)
+)
+
+// New opens the driver's directory and removes what a killed server left in it
+// half made. Errors: invalid for a bad configuration, unavailable for the rest.
+func New(cfg Config) (*Driver, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	dir, err := boxproc.Open(filepath.Join(cfg.Home, "run", "local"), cfg.Rand)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.Sweep(); err != nil {
+		return nil, err
+	}
+	// A probe's directories; its box, if it still runs, is listed like any other.
+	stale, _ := filepath.Glob(filepath.Join(dir.Path(), "probe-*"))
+	for _, p := range stale {
+		if err := os.RemoveAll(p); err != nil {
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		}
+	}
+	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, dir: dir, procs: map[holdfast.BoxID]*boxproc.Proc{}}
+	name := "holdfast-" + dir.Owner()
+	d.cg = sync.OnceValue(func() hierarchy { return findHierarchy(name, cfg.CgroupRoot) })
+	return d, nil
+}
+
+// Close lets go of the processes of running boxes and of the driver's files; no
+// box ends. Ready boots are no boxes: they do.
+func (d *Driver) Close() error {
+	err := d.closeReady()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.procs {
+		p.Close()
+	}
+	d.procs = map[holdfast.BoxID]*boxproc.Proc{}
+	if d.program != nil {
+		err = errors.Join(err, d.program.Close())
+		d.program = nil
+	}
+	return err
+}
+
+// Name implements sandbox.Driver.
+func (d *Driver) Name() string { return "local" }
+
+// Ensure implements sandbox.Driver.
+func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	if err := checkSpec(spec, d.root); err != nil {
+		return sandbox.Info{}, err
+	}
+	unlock, err := d.locks.Lock(ctx, spec.Box)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer unlock()
+	r, err := d.dir.Read(spec.Box)
+	switch {
+	case err == nil && r.Alive() && d.serves(ctx, r):
+		return d.info(r), nil
+	case err == nil || !holdfast.IsKind(err, holdfast.KindNotFound):
+		// A box that ended by itself, or whose server was killed while starting it;
+		// an unreadable record is cleared in the same way.
+		if err := errors.Join(d.clear(ctx, spec.Box), d.dir.Delete(spec.Box)); err != nil {
+			return sandbox.Info{}, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
+	defer cancel()
+	_ = d.sweepReady(ctx)
+	if r, ok := d.startReady(ctx, spec); ok {
+		return d.info(r), nil
+	}
+	r, _, err = d.start(ctx, spec)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	return d.info(r), nil
+}
+
+// Connect implements sandbox.Driver.
+func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
+	r, err := d.dir.Read(box)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Alive() {
+		return nil, notRunning(box)
+	}
+	conn, err := d.dir.Dial(ctx, box)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		d.outlive(ctx, r)
+	}
+	return conn, err
+}
+
+// serves reports whether the recorded boxd takes connections. One that does not
+// is ending; then it has ended when serves returns, unless ctx ends first.
+func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
+	conn, err := d.dir.Dial(ctx, r.Box)
+	if err == nil {
+		_ = conn.Close()
+		return true
+	}
+	d.outlive(ctx, r)
+	return false
+}
+
+// endingTime is how long a box that takes no more connections may still take to end.
+const endingTime = 10 * time.Second
+
+// outlive waits for the end of a boxd that is ending: its listener is closed
+// before its processes are gone, and until then the box would be listed as running.
+func (d *Driver) outlive(ctx context.Context, r boxproc.Record) {
+	p, err := boxproc.Find(r)
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(ctx, endingTime)
+	defer cancel()
+	// Whether it ended in time shows when its record is looked at next.
+	_ = p.Wait(ctx)
+}
+
+func notRunning(box holdfast.BoxID) error {
+	return holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(box)))
+}
+
+// Stop implements sandbox.Driver.
+func (d *Driver) Stop(ctx context.Context, box holdfast.BoxID) error {
+	return d.end(ctx, box, d.dir.Ended)
+}
+
+// Remove implements sandbox.Driver.
+func (d *Driver) Remove(ctx context.Context, box holdfast.BoxID) error {
+	return d.end(ctx, box, d.dir.Delete)
+}
+
+func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
+	if _, err := holdfast.ParseBoxID(string(box)); err != nil {
+		return err
+	}
+	unlock, err := d.locks.Lock(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := d.clear(ctx, box); err != nil {
+		return err
+	}
+	return record(box)
+}
+
+// List implements sandbox.Driver.
+func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
+	// Every server lists its boxes first of all. What could not be removed is no
+	// box, and Prewarm will tell.
+	_ = d.sweepReady(ctx)
+	records, err := d.dir.List()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sandbox.Info, 0, len(records))
+	for _, r := range records {
+		out = append(out, d.info(r))
+	}
+	return out, nil
+}
+
+// Freeze implements sandbox.Freezer.
+func (d *Driver) Freeze(ctx context.Context, box holdfast.BoxID) error {
+	return d.freezer(ctx, box, (*boxCgroup).freeze)
+}
+
+// Thaw implements sandbox.Freezer.
+func (d *Driver) Thaw(ctx context.Context, box holdfast.BoxID) error {
+	return d.freezer(ctx, box, (*boxCgroup).thaw)
+}
+
+func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCgroup, context.Context) error) error {
+	unlock, err := d.locks.Lock(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := d.dir.Read(box)
+	if err != nil {
+		return err
+	}
+	if !r.Alive() {
+		return notRunning(box)
+	}
+	cg := cgroupOf(r)
+	if !cg.canFreeze() {
+		why := d.cg().lack["freezer"]
+		if why == "" {
+			why = "it was started without a cgroup"
+		}
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s cannot be frozen: %s", holdfast.Quote(string(box)), why).
+			WithHint("run the server as root, or in a unit with Delegate=yes on cgroup v2")
+	}
+	if err := do(&cg, ctx); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "freezer of box %s: %w", holdfast.Quote(string(box)), err)
+	}
+	return nil
+}
+
+// clear ends a box and removes all it had but its record, socket and log.
+// Idempotent; the box's lock is held.
+func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
+	r, err := d.dir.Read(box)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return nil
+	}
+	cg := cgroupOf(r)
+	if err != nil {
+		// Nothing in an unreadable record can be believed. Where its box' cgroup would
+		// be is known all the same, and whatever lives in there is this box.
+		cg = d.cg().plan(box)
+		if err := d.endNameless(ctx); err != nil {
+			return err
+		}
+	}
+	if p, err := boxproc.Find(r); err == nil {
+		defer p.Close()
+		// Before boxd: its death takes the namespace along and waits for every
+		// process in it, the frozen ones too.
+		if err := p.Signal(9); err != nil {
+			return err
+		}
+		cg.kill()
+		if err := p.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	if err := cg.remove(ctx); err != nil {
+		return err
+	}
+	d.forget(box)
+	return nil
+}
+
+// forget lets go of the process of a box that has ended.
+func (d *Driver) forget(box holdfast.BoxID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.procs[box]; p != nil {
+		p.Close()
+		delete(d.procs, box)
+	}
+}
+
+// extraCgroup is the key of a record's cgroup.
+const extraCgroup = "cgroup"
+
+func cgroupOf(r boxproc.Record) boxCgroup {
+	var c boxCgroup
+	// A record without one has no cgroup; a broken one reads the same.
+	_ = json.Unmarshal([]byte(r.Extra[extraCgroup]), &c)
+	return c
+}
+
+func withCgroup(r boxproc.Record, c boxCgroup) (boxproc.Record, error) {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return r, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	}
+	r.Extra = map[string]string{extraCgroup: string(b)}
+	return r, nil
+}
+
+func (d *Driver) info(r boxproc.Record) sandbox.Info {
+	i := sandbox.Info{Box: r.Box, Running: r.Alive(), StartedAt: r.StartedAt, Missing: r.Missing}
+	if i.Running {
+		i.PID = r.PID
+		cg := cgroupOf(r)
+		i.Frozen, _ = cg.frozen()
+	}
+	return i
+}
+
+// programFile opens the extracted boxd. It is executed by descriptor: a mapped
+// uid could not reach it by path below a 0700 directory.
+func (d *Driver) programFile() (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.program != nil {
+		return d.program, nil
+	}
+	program, err := d.cfg.Boxd()
+	if err != nil {
+		return nil, err
+	}
+	path, err := image.Extract(d.dir.Path(), program)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	d.program = f
+	return f, nil
+}

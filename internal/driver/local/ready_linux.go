@@ -1,0 +1,453 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+var _ sandbox.Prewarmer = (*Driver)(nil)
+
+// readyExt is the end of the name of a ready boot's file. The file is its log,
+// and tells the next server what a killed one left: it is there before the boot
+// has a cgroup, and goes after it.
+const readyExt = ".ready"
+
+// maxReady bounds what a caller can ask for.
+const maxReady = 1000
+
+// readyBoot is a boxd without a box: all that does not depend on one is done.
+type readyBoot struct {
+	name string // ready-<server's pid>-<its start time>-<number>
+	file string
+	cg   boxCgroup
+	// record and listener are files of the box, made ahead: making a file may have
+	// to wait for the disk.
+	record, listener *os.File
+	// limits are those in place, inForce and missing what became of them.
+	limits           sandbox.Limits
+	inForce, missing []string
+	// proc is nil while it is being made.
+	proc *boxproc.Ready
+}
+
+func (b *readyBoot) recordFile() string { return b.file + ".record" }
+func (b *readyBoot) socketFile() string { return b.file + ".socket" }
+
+// directory becomes that of a session that has none yet.
+func (b *readyBoot) directory() string { return b.file + ".dir" }
+
+// readyBoots are those of one driver.
+type readyBoots struct {
+	// filling is held by Prewarm. ctx is that of the last one, for those that are
+	// left when the driver closes.
+	filling sync.Mutex
+	ctx     context.Context
+	// sweeping is held while looking for what others left; swept: there is nothing.
+	sweeping sync.Mutex
+	swept    bool
+
+	mu     sync.Mutex
+	free   []*readyBoot
+	n      int
+	limits sandbox.Limits // of the last box
+	// failure is why a ready boot did not become a box since the last Prewarm.
+	failure error
+	closed  bool
+}
+
+// Prewarm implements sandbox.Prewarmer. Those that are too many end. When one did
+// not become a box since the last call, the error says so; the others are ready
+// all the same.
+func (d *Driver) Prewarm(ctx context.Context, n int) error {
+	if n < 0 || n > maxReady {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%d ready boots are not 0 to %d", n, maxReady)
+	}
+	d.ready.filling.Lock()
+	defer d.ready.filling.Unlock()
+	d.ready.ctx = context.WithoutCancel(ctx)
+	if err := errors.Join(d.sweepReady(ctx), d.trim(ctx, n)); err != nil {
+		return err
+	}
+	for {
+		d.ready.mu.Lock()
+		enough := len(d.ready.free) >= n || d.ready.closed
+		d.ready.n++
+		number := d.ready.n
+		failure := d.ready.failure
+		if enough {
+			d.ready.failure = nil
+		}
+		d.ready.mu.Unlock()
+		if enough && failure != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "a ready boot was of no use: %w", failure).WithHint("%s", holdfast.HintOf(failure))
+		}
+		if enough {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "ready boots: %w", err)
+		}
+		b, err := d.boot(ctx, number)
+		if err != nil {
+			return err
+		}
+		d.ready.mu.Lock()
+		d.ready.free = append(d.ready.free, b)
+		d.ready.mu.Unlock()
+	}
+}
+
+// trim ends ready boots that died or are more than n.
+func (d *Driver) trim(ctx context.Context, n int) error {
+	d.ready.mu.Lock()
+	var keep, drop []*readyBoot
+	for _, b := range d.ready.free {
+		if len(keep) < n && b.lives() {
+			keep = append(keep, b)
+		} else {
+			drop = append(drop, b)
+		}
+	}
+	d.ready.free = keep
+	d.ready.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
+	defer cancel()
+	var errs []error
+	for _, b := range drop {
+		errs = append(errs, b.end(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// closeReady ends all and lets no more be made.
+func (d *Driver) closeReady() error {
+	d.ready.mu.Lock()
+	d.ready.closed = true
+	d.ready.mu.Unlock()
+	d.ready.filling.Lock()
+	defer d.ready.filling.Unlock()
+	if d.ready.ctx == nil {
+		return nil // none was ever made
+	}
+	return d.trim(d.ready.ctx, 0)
+}
+
+func (b *readyBoot) lives() bool {
+	select {
+	case <-b.proc.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// take is a ready boot for a box; nil without one.
+func (d *Driver) take(limits sandbox.Limits) *readyBoot {
+	d.ready.mu.Lock()
+	defer d.ready.mu.Unlock()
+	d.ready.limits = limits
+	for i, b := range d.ready.free {
+		// A dead one is ended by the next Prewarm, off the path.
+		if b.lives() {
+			d.ready.free = append(d.ready.free[:i:i], d.ready.free[i+1:]...)
+			return b
+		}
+	}
+	return nil
+}
+
+// boot makes one.
+func (d *Driver) boot(ctx context.Context, number int) (*readyBoot, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
+	defer cancel()
+	start, err := boxproc.StartTime(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	h := d.cg()
+	b := &readyBoot{name: fmt.Sprintf("ready-%d-%d-%d", os.Getpid(), start, number)}
+	b.file = filepath.Join(d.dir.Path(), b.name+readyExt)
+	b.cg = h.plan(holdfast.BoxID(b.name))
+	if err := d.fill(ctx, h, b); err != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
+		defer cancel()
+		return nil, errors.Join(explain(err), b.end(clean))
+	}
+	return b, nil
+}
+
+func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
+	log, err := os.OpenFile(b.file, os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	defer log.Close()
+	if b.record, err = os.OpenFile(b.recordFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	if b.listener, err = boxproc.ListenAt(b.socketFile()); err != nil {
+		return err
+	}
+	for _, dir := range []string{"", "workspace", "home", "state"} {
+		if err := os.Mkdir(filepath.Join(b.directory(), dir), 0o700); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		}
+	}
+	if err := b.cg.make(h); err != nil {
+		return err
+	}
+	l := &launch{d: d, cg: b.cg, shared: -1}
+	defer l.close()
+	mounts, err := plan(&d.cfg, "", "", "", sandbox.Limits{}, !d.root)
+	if err != nil {
+		return err
+	}
+	for i, m := range mounts {
+		if m.Late {
+			mounts[i] = wire.Mount{Target: m.Target, TreeFD: -1, Late: true}
+			if m.Content != "" {
+				mounts[i].Content = " "
+			}
+		}
+	}
+	j := &wire.Jail{SameUID: !d.root, Mounts: mounts, WorkCgroup: -1, RequireSeccomp: true}
+	attr := l.attributes()
+	if d.root {
+		if err := openTrees(mounts, l.give); err != nil {
+			return err
+		}
+		// The process has no ids, so it can make no file system to write to.
+		root, err := emptyRoot()
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "root of a ready boot: %w", err)
+		}
+		j.RootFD = l.give(root)
+		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups, attr.Credential = nil, nil, false, nil
+		attr.AmbientCaps = readyCaps
+	}
+	if err := l.leafFiles(j, attr); err != nil {
+		return err
+	}
+	program, err := d.programFile()
+	if err != nil {
+		return err
+	}
+	l.shared = len(l.files)
+	exe := fmt.Sprintf("/proc/self/fd/%d", l.give(program))
+	err = errors.Join(l.cg.inside(h, func() {
+		b.proc, err = boxproc.Spawn(ctx, boxproc.Launch{
+			Path: exe, Argv: []string{"holdfast-boxd"}, Env: []string{},
+			Dir: "/", Attr: attr, Files: l.files, Config: wire.Config{Jail: j},
+		}, log)
+	}), err)
+	if err != nil {
+		return err
+	}
+	if _, err = b.proc.Status(ctx); err != nil {
+		said, _ := os.ReadFile(b.file)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w; it said %s", err, holdfast.Quote(string(said[max(0, len(said)-400):])))
+	}
+	// Most boxes have the limits of the one before: then they are in place, and it
+	// is enough to look at them while the box gets ready.
+	d.ready.mu.Lock()
+	b.limits = withDefaults(d.ready.limits)
+	d.ready.mu.Unlock()
+	b.inForce, b.missing = b.cg.limit(h, b.limits)
+	return nil
+}
+
+// readyCaps are what a root server's boxd has in its namespace while it has no
+// ids there: what it takes to build the box, and what it keeps (see jail).
+var readyCaps = []uintptr{
+	unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE,
+	unix.CAP_KILL, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE,
+}
+
+// emptyRoot is a detached tmpfs of the host's.
+func emptyRoot() (*os.File, error) {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fs)
+	for _, kv := range [][2]string{{"mode", "0755"}, {"size", "4m"}, {"nr_inodes", "4096"}} {
+		if err := unix.FsconfigSetString(fs, kv[0], kv[1]); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "root"), nil
+}
+
+// end ends a ready boot and all it has. Idempotent.
+func (b *readyBoot) end(ctx context.Context) error {
+	if b.proc != nil {
+		_ = b.proc.Control.Close()
+		err := b.proc.Kill(ctx)
+		if err != nil {
+			return err
+		}
+		b.proc.Close()
+	}
+	if err := b.cg.remove(ctx); err != nil {
+		return err
+	}
+	b.letGo()
+	if err := os.RemoveAll(b.directory()); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	// The log is last: it is what the others are found by.
+	for _, f := range []string{b.recordFile(), b.socketFile(), b.file} {
+		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		}
+	}
+	return nil
+}
+
+// letGo closes the files made ahead.
+func (b *readyBoot) letGo() {
+	for _, f := range []*os.File{b.record, b.listener} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// sweepReady removes what servers that are no more left of ready boots. The boots
+// end by themselves. It does so once; those of servers that still run are theirs.
+func (d *Driver) sweepReady(ctx context.Context) error {
+	d.ready.sweeping.Lock()
+	defer d.ready.sweeping.Unlock()
+	if d.ready.swept {
+		return nil
+	}
+	err := d.sweepOthers(ctx)
+	d.ready.swept = err == nil
+	return err
+}
+
+func (d *Driver) sweepOthers(ctx context.Context) error {
+	files, _ := filepath.Glob(filepath.Join(d.dir.Path(), "ready-*"+readyExt))
+	if len(files) == 0 {
+		return nil
+	}
+	named, err := d.named()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
+	defer cancel()
+	var errs []error
+	for _, f := range files {
+		b := &readyBoot{name: strings.TrimSuffix(filepath.Base(f), readyExt), file: f}
+		if serverLives(b.name) {
+			continue
+		}
+		// One that was claimed belongs to the box: its record names the cgroup.
+		if !named[b.name] {
+			b.cg = d.cg().plan(holdfast.BoxID(b.name))
+		}
+		errs = append(errs, b.end(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// named are the names of the cgroups of recorded boxes.
+func (d *Driver) named() (map[string]bool, error) {
+	records, err := d.dir.List()
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]bool{}
+	for _, r := range records {
+		cg := cgroupOf(r)
+		for _, dir := range cg.dirs() {
+			named[filepath.Base(dir)] = true
+		}
+	}
+	return named, nil
+}
+
+// endNameless ends what came out of a ready boot and has no readable record: a
+// ready boot has its file until its box has a record, so the files are looked at
+// first.
+func (d *Driver) endNameless(ctx context.Context) error {
+	found := map[string]bool{}
+	for _, base := range d.cg().base {
+		dirs, _ := filepath.Glob(filepath.Join(base, "ready-*"))
+		for _, dir := range dirs {
+			found[filepath.Base(dir)] = true
+		}
+	}
+	for name := range found {
+		if _, err := os.Stat(filepath.Join(d.dir.Path(), name+readyExt)); err == nil {
+			delete(found, name)
+		}
+	}
+	named, err := d.named()
+	if err != nil {
+		return err
+	}
+	for name := range found {
+		if named[name] {
+			continue
+		}
+		cg := d.cg().plan(holdfast.BoxID(name))
+		cg.kill()
+		if err := cg.remove(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serverLives reports whether the server that made a ready boot still runs.
+func serverLives(name string) bool {
+	f := strings.Split(name, "-")
+	if len(f) != 4 {
+		return false
+	}
+	pid, err := strconv.Atoi(f[1])
+	if err != nil {
+		return false
+	}
+	start, err := boxproc.StartTime(pid)
+	return err == nil && strconv.FormatUint(start, 10) == f[2]
+}
+
+// writeMaps gives the process its two ids.
+func writeMaps(pid int, spec sandbox.Spec) error {
+	content := fmt.Sprintf("0 %d 1\n%d %d 1\n", spec.BoxdUID, toolUID, spec.ToolUID)
+	for _, name := range []string{"gid_map", "uid_map"} {
+		f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", pid, name), os.O_WRONLY, 0)
+		if err == nil {
+			_, err = io.WriteString(f, content)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+//go:build linux
+
+package local_test
+
+import (
+	"fmt"
+	mrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/local"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+func prewarm(t *testing.T, d *local.Driver, n int) {
+	t.Helper()
+	if err := d.Prewarm(t.Context(), n); err != nil {
+		t.Fatalf("%v (hint: %s)", err, holdfast.HintOf(err))
+	}
+}
+
+// pids are the boxd processes of a data directory.
+func pids(t *testing.T, dir string) []int {
+	t.Helper()
+	var out []int
+	for _, p := range processesOf(dir) {
+		pid, err := strconv.Atoi(strings.Fields(p)[1])
+		if err != nil {
+			t.Fatal(p)
+		}
+		out = append(out, pid)
+	}
+	return out
+}
+
+// TestAnyReadyBootBecomesTheBox: the very process, which then is like any other.
+func TestAnyReadyBootBecomesTheBox(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir, bestEffort)
+	prewarm(t, d, 1)
+	ready := pids(t, dir)
+	if len(ready) != 1 {
+		t.Fatalf("ready: %v", ready)
+	}
+	s := spec(dir, "same")
+	info := up(t, d, s)
+	if info.PID != ready[0] {
+		t.Errorf("the box is process %d, ready was %v: %v", info.PID, ready, d.Prewarm(t.Context(), 0))
+	}
+	warm := portrait(t, d, s, info)
+	if err := d.Stop(t.Context(), s.Box); err != nil {
+		t.Fatal(err)
+	}
+	if cold := portrait(t, d, s, up(t, d, s)); cold != warm {
+		t.Errorf("out of a ready boot:\n%s\nfrom nothing:\n%s", warm, cold)
+	}
+}
+
+// portrait is all that could tell two boxes of one spec apart, and what each of
+// boxd's threads may do.
+func portrait(t *testing.T, d *local.Driver, s sandbox.Spec, info sandbox.Info) string {
+	t.Helper()
+	b := dial(t, d, s.Box)
+	defer b.Close()
+	inForce := slices.Sorted(slices.Values(b.Welcome().InForce))
+	missing := slices.Sorted(slices.Values(b.Welcome().Missing))
+	out := fmt.Sprintln(inForce, missing, info.Missing)
+	out += sh(t, b, `id; hostname; ulimit -a; pwd; env | sort; grep -E "^(Cap|NoNew|Secc|Groups|Uid|Gid)" /proc/self/status
+		cut -d" " -f5,6 /proc/self/mountinfo | sed "s/inode64//" | sort; cat /etc/passwd /etc/group /etc/hosts /etc/hostname /etc/resolv.conf
+		ls -l /dev /etc | grep -v ^total | awk "{print \$1, \$NF}"; ls -l /proc/self/fd | wc -l; cat /proc/self/cgroup | grep -c work; touch /x /etc/x /usr/x 2>&1; echo
+		stat -c "%n %a %U" /tmp /dev/shm /run/holdfast /workspace /home/agent`) + "\n"
+	keep := regexp.MustCompile(`^(Uid|Gid|Groups|Cap\w+|NoNewPrivs|Seccomp):`)
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", info.PID))
+	kinds := map[string]bool{}
+	for _, f := range tasks {
+		content, _ := os.ReadFile(f)
+		var kind string
+		for line := range strings.Lines(string(content)) {
+			if keep.MatchString(line) {
+				kind += line
+			}
+		}
+		kinds[kind] = true
+	}
+	for kind := range kinds {
+		if kind != "" {
+			out += "thread:\n" + kind
+		}
+	}
+	if len(kinds) == 0 {
+		t.Error("boxd has no threads")
+	}
+	return sortThreads(out)
+}
+
+func sortThreads(s string) string {
+	parts := strings.Split(s, "thread:\n")
+	slices.Sort(parts[1:])
+	return strings.Join(parts, "thread:\n")
+}
+
+// TestAnyReadyBootsEnd: with fewer wanted, and with the driver (checked by open).
+func TestAnyReadyBootsEnd(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir, bestEffort)
+	prewarm(t, d, 3)
+	if got := pids(t, dir); len(got) != 3 {
+		t.Fatalf("ready: %v", got)
+	}
+	prewarm(t, d, 1)
+	if got := pids(t, dir); len(got) != 1 {
+		t.Fatalf("ready: %v", got)
+	}
+	prewarm(t, d, 0)
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Fatalf("left: %v", left)
+	}
+	prewarm(t, d, 2)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Fatalf("left by Close: %v", left)
+	}
+	prewarm(t, d, 2)
+	if got := pids(t, dir); len(got) != 0 {
+		t.Fatalf("a closed driver made %v", got)
+	}
+	wantKind(t, d.Prewarm(t.Context(), -1), holdfast.KindInvalid, false)
+}
+
+// TestAnyReadyBootThatFailsCostsNoBox: dead, or unusable, it is replaced by a
+// start from nothing.
+func TestAnyReadyBootThatFailsCostsNoBox(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, dir string, pid int){
+		"killed": func(_ *testing.T, _ string, pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) },
+		"no socket": func(t *testing.T, dir string, _ int) {
+			files, _ := filepath.Glob(filepath.Join(dir, "run", "local", "*.socket"))
+			if len(files) != 1 {
+				t.Fatalf("sockets: %v", files)
+			}
+			_ = os.Remove(files[0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := home(t)
+			d := open(t, dir, bestEffort)
+			prewarm(t, d, 1)
+			ready := pids(t, dir)
+			spoil(t, dir, ready[0])
+			s := spec(dir, "failed")
+			info := up(t, d, s)
+			if info.PID == ready[0] {
+				t.Errorf("the box is process %d, which is no good", info.PID)
+			}
+			if got := sh(t, dial(t, d, s.Box), "echo works"); got != "works" {
+				t.Error(got)
+			}
+			// One that was seen to be dead was not even tried.
+			if err := d.Prewarm(t.Context(), 0); err == nil && name != "killed" {
+				t.Error("nobody is told what failed")
+			}
+			if got := pids(t, dir); len(got) != 1 || got[0] != info.PID {
+				t.Errorf("processes %v, the box is %d", got, info.PID)
+			}
+		})
+	}
+}
+
+// TestReadyBootTakesTheLimitsOfItsBox: not those it stood ready with.
+func TestReadyBootTakesTheLimitsOfItsBox(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir)
+	if !capable(t, d, "pids-limit") {
+		t.Skip("no limits here")
+	}
+	prewarm(t, d, 1)
+	s := spec(dir, "limits")
+	s.Limits = sandbox.Limits{Pids: 77, MemoryBytes: 200 << 20}
+	up(t, d, s)
+	owner, err := os.ReadFile(filepath.Join(dir, "run", "local", "owner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"pids.max": "77", "memory.limit_in_bytes": strconv.Itoa(200 << 20), "memory.max": strconv.Itoa(200 << 20)} {
+		found, _ := filepath.Glob("/sys/fs/cgroup/*/holdfast-" + strings.TrimSpace(string(owner)) + "/ready-*/work/" + file)
+		more, _ := filepath.Glob("/sys/fs/cgroup/*/*/*/holdfast-" + strings.TrimSpace(string(owner)) + "/ready-*/work/" + file)
+		for _, f := range append(found, more...) {
+			if b, _ := os.ReadFile(f); strings.TrimSpace(string(b)) != want {
+				t.Errorf("%s is %s, want %s", f, b, want)
+			}
+		}
+	}
+	all := strings.Join(dial(t, d, s.Box).Welcome().InForce, " ")
+	for _, name := range []string{"memory-limit", "pids-limit", "cpu-limit"} {
+		if !strings.Contains(all, name) {
+			t.Errorf("%s is not in force: %s", name, all)
+		}
+	}
+}
+
+// TestAnyServerKilledWithReadyBoots: whatever moment the server dies in, ready
+// boots end by themselves, and the next server removes what they had.
+func TestAnyServerKilledWithReadyBoots(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir, bestEffort)
+	rng := mrand.New(mrand.NewPCG(3, 4))
+	for round := range 12 {
+		s := spec(dir, fmt.Sprintf("killed-%d", round))
+		cmd, lines := serve(t, dir, s, "LOCAL_TEST_PREWARM=1")
+		if round < 4 {
+			// While they are being made.
+			<-time.After(time.Duration(rng.IntN(40_000)) * time.Microsecond)
+		} else if !lines.Scan() || lines.Text() != "starting" {
+			t.Fatalf("the server said %q", lines.Text())
+		} else {
+			<-time.After(time.Duration(rng.IntN(6_000)) * time.Microsecond)
+		}
+		kill(t, cmd)
+		if err := d.Remove(t.Context(), s.Box); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "no process is left", func() bool { return len(processesOf(dir)) == 0 })
+	}
+	if _, err := open(t, dir, bestEffort).List(t.Context()); err != nil { // sweeps what they left
+		t.Fatal(err)
+	}
+	if left := leftovers(t, dir); len(left) > 0 {
+		t.Fatalf("left: %v", left)
+	}
+}
+
+// TestReadyBoxWithoutAReadableRecordEnds: its cgroup does not bear its name, it
+// is found all the same, and those of others are left alone.
+func TestReadyBoxWithoutAReadableRecordEnds(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir, bestEffort)
+	if !capable(t, d, "cgroup-leaves") {
+		t.Skip("no cgroups here")
+	}
+	prewarm(t, d, 2)
+	lost, other := spec(dir, "lost"), spec(dir, "other")
+	info, stays := up(t, d, lost), up(t, d, other)
+	prewarm(t, d, 1)
+	records, _ := filepath.Glob(filepath.Join(dir, "run", "local", "*.json"))
+	for _, f := range records {
+		if b, err := os.ReadFile(f); err != nil || strings.Contains(string(b), string(lost.Box)) {
+			if err := os.WriteFile(f, []byte("rubbish"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := d.Remove(t.Context(), lost.Box); err != nil {
+		t.Fatal(err)
+	}
+	left := pids(t, dir)
+	if slices.Contains(left, info.PID) || !slices.Contains(left, stays.PID) || len(left) != 2 {
+		t.Errorf("lost %d, other %d, left %v", info.PID, stays.PID, left)
+	}
+}
+
+// TestAnyReadyBootsDirectories: a new session's are made ahead, an old one's are
+// left as they are, and a workspace elsewhere is the only one.
+func TestAnyReadyBootsDirectories(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir, bestEffort)
+	prewarm(t, d, 1)
+	fresh := spec(dir, "fresh")
+	up(t, d, fresh)
+	var before []string
+	list := func(s sandbox.Spec) (out []string) {
+		for _, name := range []string{"", "home", "state", "workspace"} {
+			fi, err := os.Stat(filepath.Join(s.Dir, name))
+			if err != nil {
+				continue
+			}
+			st := fi.Sys().(*syscall.Stat_t)
+			out = append(out, fmt.Sprint(name, " ", fi.Mode(), " ", st.Uid == s.ToolUID, st.Uid == s.BoxdUID))
+		}
+		return out
+	}
+	if before = list(fresh); len(before) != 4 {
+		t.Fatal(before)
+	}
+	cold := spec(dir, "cold")
+	up(t, d, cold)
+	if got := list(cold); !slices.Equal(got, before) {
+		t.Errorf("made ahead %v, made then %v", before, got)
+	}
+
+	if err := os.WriteFile(filepath.Join(fresh.Dir, "workspace", "kept"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Remove(t.Context(), fresh.Box); err != nil {
+		t.Fatal(err)
+	}
+	prewarm(t, d, 1)
+	up(t, d, fresh)
+	if got := sh(t, dial(t, d, fresh.Box), "cat kept"); got != "x" {
+		t.Errorf("the workspace holds %q", got)
+	}
+
+	prewarm(t, d, 1)
+	away := spec(dir, "away")
+	away.Workspace = filepath.Join(cold.Dir, "workspace")
+	away.ToolUID = cold.ToolUID
+	up(t, d, away)
+	if _, err := os.Stat(filepath.Join(away.Dir, "workspace")); err == nil {
+		t.Error("a workspace that nobody asked for")
+	}
+	prewarm(t, d, 0)
+	if left, _ := filepath.Glob(filepath.Join(dir, "run", "local", "*.dir")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

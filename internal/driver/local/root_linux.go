@@ -1,0 +1,260 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/jail"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// hostTop are the directories of the host that a box sees, where they exist.
+var hostTop = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// etcCopied are small files of /etc that programs read; they are copied, so that
+// a box needs no mount for each. What could tell of the host's users, secrets or
+// services is not among them.
+var etcCopied = []string{
+	"bash.bashrc", "debian_version", "gai.conf", "host.conf", "inputrc", "ld.so.conf", "login.defs",
+	"lsb-release", "nsswitch.conf", "profile", "protocols", "services", "shells", "timezone", "locale.conf",
+	"alpine-release", "fedora-release", "redhat-release", "ssl/openssl.cnf",
+}
+
+// etcBound are directories and larger files of /etc that are bound.
+var etcBound = []string{
+	"alternatives", "ld.so.cache", "ld.so.conf.d", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted",
+	"ca-certificates/extracted", "crypto-policies", "fonts", "mime.types", "perl", "terminfo",
+}
+
+// etcGlobs are bound directories with a version in their names.
+var etcGlobs = []string{"python*", "java-*", "php*", "ruby*"}
+
+// etcLinked are taken over where they are symbolic links.
+var etcLinked = []string{"localtime", "os-release", "mtab"}
+
+// maxCopied bounds a copied file of /etc; a longer one is left out.
+const maxCopied = 32 << 10
+
+// synthetic files of /etc: the box has two users and no resolver.
+var synthetic = map[string]string{
+	"passwd":      "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:1000:1000:agent:/home/agent:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+	"group":       "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n",
+	"resolv.conf": "# a box has no network; names are resolved by the proxy\n",
+}
+
+// planner lists the mounts of one box. Sources are host paths until opened.
+type planner struct {
+	cfg    *Config
+	mounts []wire.Mount
+}
+
+func (p *planner) add(m wire.Mount) {
+	m.TreeFD = -1
+	p.mounts = append(p.mounts, m)
+}
+
+// bind shows the host's file or directory at source, if there is one.
+func (p *planner) bind(source, target string, ro bool) {
+	st, err := os.Stat(source)
+	if err != nil {
+		return
+	}
+	p.add(wire.Mount{Source: source, Target: target, ReadOnly: ro, File: !st.IsDir()})
+}
+
+// plan is the whole root of a box.
+func plan(cfg *Config, host, workspace, home string, limits sandbox.Limits, sameUID bool) ([]wire.Mount, error) {
+	p := &planner{cfg: cfg}
+	if err := p.top(); err != nil {
+		return nil, err
+	}
+	p.etc()
+	p.add(wire.Mount{FSType: "proc", Target: "/proc", NoExec: true})
+	p.dev()
+	return append(p.mounts, planLate(host, workspace, home, limits, sameUID)...), nil
+}
+
+// planLate is what depends on the box or makes use of its users' ids.
+func planLate(host, workspace, home string, limits sandbox.Limits, sameUID bool) []wire.Mount {
+	p := &planner{}
+	p.add(wire.Mount{Content: host + "\n", Target: "/etc/hostname"})
+	p.add(wire.Mount{Content: "127.0.0.1 localhost " + host + "\n::1 localhost\n", Target: "/etc/hosts"})
+	pts := "newinstance,ptmxmode=0666,mode=0620"
+	if !sameUID {
+		// Tools open their terminal again by name.
+		pts = fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,uid=%d,gid=%d", toolUID, toolUID)
+	}
+	p.add(wire.Mount{FSType: "devpts", Target: "/dev/pts", Data: pts, NoExec: true, Dev: true})
+	p.add(wire.Mount{FSType: "tmpfs", Target: "/dev/shm", Data: fmt.Sprintf("mode=1777,size=%d", shmBytes(limits))})
+	p.add(wire.Mount{FSType: "tmpfs", Target: "/tmp", Data: fmt.Sprintf("mode=1777,size=%d", limits.TmpBytes)})
+	p.add(wire.Mount{FSType: "tmpfs", Target: "/run/holdfast", Data: "mode=0755,size=1m", NoExec: true})
+	p.add(wire.Mount{Source: workspace, Target: boxWorkspace})
+	p.add(wire.Mount{Source: home, Target: boxHome})
+	for i := range p.mounts {
+		p.mounts[i].Late = true
+	}
+	return p.mounts
+}
+
+// The paths inside every box.
+const (
+	boxWorkspace = "/workspace"
+	boxHome      = "/home/agent"
+	boxTmp       = "/tmp"
+)
+
+func (p *planner) top() error {
+	names := hostTop
+	if p.cfg.RootDir != "" {
+		entries, err := os.ReadDir(p.cfg.RootDir)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+		}
+		names = nil
+		for _, e := range entries {
+			if !reserved[e.Name()] {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	for _, name := range names {
+		source := path.Join("/", p.cfg.RootDir, name)
+		st, err := os.Lstat(source)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+		}
+		switch {
+		case st.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(source)
+			if err != nil {
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+			}
+			p.add(wire.Mount{Link: to, Target: "/" + name})
+		case st.IsDir():
+			p.bind(source, "/"+name, true)
+		}
+	}
+	for _, dir := range p.cfg.ReadOnly {
+		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory", holdfast.Quote(dir)).
+				WithHint("take it out of the driver's list of read-only directories")
+		}
+		p.bind(dir, dir, true)
+	}
+	return nil
+}
+
+func (p *planner) etc() {
+	etc := path.Join("/", p.cfg.RootDir, "etc")
+	for name, content := range synthetic {
+		p.add(wire.Mount{Content: content, Target: "/etc/" + name})
+	}
+	for _, name := range etcCopied {
+		if b, err := os.ReadFile(path.Join(etc, name)); err == nil && len(b) > 0 && len(b) <= maxCopied {
+			p.add(wire.Mount{Content: string(b), Target: "/etc/" + name})
+		}
+	}
+	for _, name := range etcLinked {
+		if to, err := os.Readlink(path.Join(etc, name)); err == nil {
+			p.add(wire.Mount{Link: to, Target: "/etc/" + name})
+		} else if b, err := os.ReadFile(path.Join(etc, name)); err == nil && len(b) > 0 && len(b) <= maxCopied {
+			p.add(wire.Mount{Content: string(b), Target: "/etc/" + name})
+		}
+	}
+	bound := append([]string{}, etcBound...)
+	for _, pattern := range etcGlobs {
+		// The patterns are constants: Glob cannot fail.
+		found, _ := filepath.Glob(path.Join(etc, pattern))
+		for _, f := range found {
+			bound = append(bound, path.Base(f))
+		}
+	}
+	for _, name := range bound {
+		p.bind(path.Join(etc, name), "/etc/"+name, true)
+	}
+}
+
+// dev is five devices and the terminal.
+func (p *planner) dev() {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		p.add(wire.Mount{Source: "/dev/" + name, Target: "/dev/" + name, File: true, Dev: true, NoExec: true})
+	}
+	for name, to := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {
+		p.add(wire.Mount{Link: to, Target: "/dev/" + name})
+	}
+}
+
+// openTrees replaces sources by detached trees that the child can move in: a
+// mapped uid could not reach them below a 0700 directory. give returns the
+// descriptor number in the child.
+func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
+	for i := range mounts {
+		m := &mounts[i]
+		if m.Source == "" {
+			continue
+		}
+		f, err := openTree(*m)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "mount of %s: %w", holdfast.Quote(m.Source), err)
+		}
+		m.Source, m.TreeFD = "", give(f)
+	}
+	return nil
+}
+
+func openTree(m wire.Mount) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return nil, err
+	}
+	if err := jail.Restrict(fd, m); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), m.Source), nil
+}
+
+// owned makes sure that dir is a directory of the given owner. One that is
+// missing is made (0700); one of the session's own that belongs to somebody
+// else is given to the owner; a foreign one is refused.
+func owned(dir string, uid uint32, private, root bool) error {
+	err := os.Mkdir(dir, 0o700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory that a box can have: %w", holdfast.Quote(dir), err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(dir), err)
+	}
+	if !root || st.Uid == uid {
+		return nil
+	}
+	if !private {
+		hint := "chown -R " + strconv.Itoa(int(uid)) + " " + dir
+		if st.Uid == 0 {
+			hint = "give the directory to a user that is not root: " + hint
+		}
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s belongs to uid %d, the box's tools are uid %d", holdfast.Quote(dir), st.Uid, uid).WithHint("%s", hint)
+	}
+	if err := unix.Fchown(fd, int(uid), int(uid)); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(dir), err)
+	}
+	return nil
+}

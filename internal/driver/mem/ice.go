@@ -1,0 +1,80 @@
+package mem
+
+import "sync"
+
+// ice stops processes between two steps. Channels, not locks, hold them, so
+// that a frozen box stands still in a testing/synctest bubble too.
+type ice struct {
+	mu      sync.Mutex
+	thawed  chan struct{} // not nil while frozen; closed by the thaw
+	active  int
+	drained chan struct{} // not nil while a freeze waits; closed when active is 0
+}
+
+// enter begins a step, and waits while frozen. It is false when dead was closed.
+func (i *ice) enter(dead <-chan struct{}) bool {
+	for {
+		select {
+		case <-dead:
+			return false
+		default:
+		}
+		i.mu.Lock()
+		if i.thawed == nil {
+			i.active++
+			i.mu.Unlock()
+			return true
+		}
+		thawed := i.thawed
+		i.mu.Unlock()
+		select {
+		case <-thawed:
+		case <-dead:
+			return false
+		}
+	}
+}
+
+// leave ends a step.
+func (i *ice) leave() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.active--
+	if i.active == 0 && i.drained != nil {
+		close(i.drained)
+		i.drained = nil
+	}
+}
+
+// freeze lets no step begin; the channel is closed when none is under way.
+func (i *ice) freeze() <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.thawed == nil {
+		i.thawed = make(chan struct{})
+	}
+	if i.active == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if i.drained == nil {
+		i.drained = make(chan struct{})
+	}
+	return i.drained
+}
+
+func (i *ice) thaw() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.thawed != nil {
+		close(i.thawed)
+		i.thawed = nil
+	}
+}
+
+func (i *ice) frozen() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.thawed != nil
+}

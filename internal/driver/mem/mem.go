@@ -1,0 +1,470 @@
+// Package mem is a driver for tests and for trying things out: the real boxd
+// core in this process, on a private directory, whose programs are imitations.
+//
+// It owns the imitated machine: processes that are goroutines, a small shell,
+// signals, a freezer, and faults that tests inject. Only app and tests import
+// it. Invariant: no operating-system process is started, and what runs in a box
+// reaches no file outside the box's workspace, home and tmp.
+//
+// It works inside testing/synctest bubbles, with one limit: while a call runs
+// boxd reads a real pipe, which does not count as durably blocked, so the
+// bubble's clock stands still until the call has ended.
+package mem
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd"
+	"github.com/holdfast-run/holdfast/internal/boxd/files"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Config configures a Driver. The zero value is ready.
+type Config struct {
+	// MaxHeld is that of boxd; 0 is boxd's default.
+	MaxHeld int
+}
+
+// Driver implements sandbox.Driver and sandbox.Freezer. Make one with New.
+type Driver struct {
+	cfg Config
+	w   *world
+}
+
+// world is what outlives a server: it is shared by a Driver and its Reopens.
+type world struct {
+	mu     sync.Mutex
+	boxes  map[holdfast.BoxID]*box
+	faults faults
+}
+
+// box is one box; its lock serialises calls for it.
+type box struct {
+	id   holdfast.BoxID
+	lock chan struct{}
+
+	// Guarded by world.mu.
+	life *life
+	root string
+}
+
+// life is a box from its start to its end.
+type life struct {
+	m         *machine
+	srv       *boxd.Server
+	l         *listener
+	startedAt time.Time
+	state     string
+	// ended is closed when the server returned.
+	ended chan struct{}
+	// dying is set by a kill, under the listener's lock, and closed at its end.
+	dying chan struct{}
+}
+
+// New makes a driver with a world of its own.
+func New(cfg Config) *Driver {
+	return &Driver{cfg: cfg, w: &world{boxes: map[holdfast.BoxID]*box{}}}
+}
+
+// Reopen is the driver as the next server finds it: same boxes, same faults.
+func (d *Driver) Reopen() *Driver { return &Driver{cfg: d.cfg, w: d.w} }
+
+// Name is "mem".
+func (d *Driver) Name() string { return "mem" }
+
+// Probe needs nothing of the machine.
+func (d *Driver) Probe(context.Context) sandbox.Probe {
+	return sandbox.Probe{
+		Driver: d.Name(), Usable: true, Isolates: true,
+		Capabilities: []sandbox.Capability{
+			{Name: "processes", OK: true, Detail: "imitated in memory: no process of the system is ever started"},
+			{Name: "freeze", OK: true, Detail: "imitated processes stop between two steps"},
+			{Name: "terminal", Detail: "not imitated; use --driver local or host"},
+			{Name: "memory-limit", Detail: "not imitated"},
+		},
+	}
+}
+
+// Ensure starts the box's boxd core, or finds it running.
+func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	const op = "mem.ensure"
+	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
+		return sandbox.Info{}, err
+	}
+	if !filepath.IsAbs(spec.Dir) {
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindInvalid, op, "directory %s is not absolute", holdfast.Quote(spec.Dir))
+	}
+	b := d.w.box(spec.Box, true)
+	if err := b.acquire(ctx); err != nil {
+		return sandbox.Info{}, err
+	}
+	defer b.release()
+	if d.w.alive(b) == nil {
+		d.w.settle(b)
+		if err := d.w.faults.take(&d.w.faults.ensure); err != nil {
+			return sandbox.Info{}, err
+		}
+		if err := d.start(ctx, b, spec); err != nil {
+			return sandbox.Info{}, err
+		}
+	}
+	return d.w.info(b), nil
+}
+
+func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
+	workspace := spec.Workspace
+	if workspace == "" {
+		workspace = filepath.Join(spec.Dir, "workspace")
+	}
+	home, state := filepath.Join(spec.Dir, "home"), filepath.Join(spec.Dir, "state")
+	root := filepath.Join(spec.Dir, "root")
+	if err := makeRoot(root, workspace, home, state); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.ensure", "%w", err)
+	}
+	m := newMachine(root)
+	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, ended: make(chan struct{})}
+	m.slow = d.w.faults.slow
+	m.onStart = func() { d.w.started(b, lf) }
+	srv, err := boxd.New(boxd.Config{
+		Config: wire.Config{
+			Box: string(spec.Box), State: state, Workspace: "/workspace", Home: "/home/agent", Tmp: "/tmp",
+			Env: append([]string{
+				"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent", "USER=agent", "LANG=C.UTF-8", "TMPDIR=/tmp",
+			}, spec.Env...),
+			MaxHeld: d.cfg.MaxHeld, OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes,
+		},
+		Hands:   m,
+		Files:   files.New(files.Config{Workspace: "/workspace", Home: "/home/agent", Base: root}),
+		InForce: []string{"imitated processes"},
+		Missing: []string{"memory-limit: not imitated", "terminal: not imitated"},
+	})
+	if err != nil {
+		_ = os.RemoveAll(root)
+		return err
+	}
+	lf.srv = srv
+	d.w.mu.Lock()
+	b.life, b.root = lf, root
+	d.w.mu.Unlock()
+	// A box outlives the call that starts it.
+	bctx := context.WithoutCancel(ctx)
+	go func() {
+		defer close(lf.ended)
+		// It ends by a stop; the listener has no other way to fail.
+		_ = srv.Serve(bctx, lf.l)
+		m.powerOff()
+	}()
+	return nil
+}
+
+// makeRoot builds the tree that stands for "/": links to the directories that
+// stay, and a tmp that does not.
+func makeRoot(root, workspace, home, state string) error {
+	if err := os.RemoveAll(root); err != nil {
+		return err
+	}
+	for _, dir := range []string{workspace, home, state, filepath.Join(root, "tmp"), filepath.Join(root, "home")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		os.Symlink(workspace, filepath.Join(root, "workspace")),
+		os.Symlink(home, filepath.Join(root, "home", "agent")),
+	)
+}
+
+// Connect opens a pipe to the running box.
+func (d *Driver) Connect(ctx context.Context, id holdfast.BoxID) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.connect", "%w", err)
+	}
+	lf := d.w.alive(d.w.box(id, false))
+	if lf == nil {
+		return nil, notRunning(id)
+	}
+	if err := d.w.faults.take(&d.w.faults.connect); err != nil {
+		return nil, err
+	}
+	conn, err := lf.l.dial(d.w.faults.hang())
+	if err != nil {
+		return nil, notRunning(id)
+	}
+	return conn, nil
+}
+
+func notRunning(id holdfast.BoxID) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "mem", "box %s does not run", holdfast.Quote(string(id)))
+}
+
+// Stop ends the box; directories and outcomes stay.
+func (d *Driver) Stop(ctx context.Context, id holdfast.BoxID) error {
+	b := d.w.box(id, false)
+	if b == nil {
+		return nil
+	}
+	if err := b.acquire(ctx); err != nil {
+		return err
+	}
+	defer b.release()
+	return d.stop(b)
+}
+
+func (d *Driver) stop(b *box) error {
+	if lf := d.w.alive(b); lf != nil {
+		lf.m.powerOff()
+		lf.srv.Stop(0, "the driver stopped the box")
+		<-lf.ended
+	}
+	d.w.settle(b)
+	d.w.mu.Lock()
+	root := b.root
+	b.life = nil
+	d.w.mu.Unlock()
+	if root == "" {
+		return nil
+	}
+	if err := os.RemoveAll(root); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.stop", "%w", err)
+	}
+	return nil
+}
+
+// Remove stops the box and forgets it.
+func (d *Driver) Remove(ctx context.Context, id holdfast.BoxID) error {
+	if err := d.Stop(ctx, id); err != nil {
+		return err
+	}
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	if b := d.w.boxes[id]; b != nil && b.life == nil {
+		delete(d.w.boxes, id)
+	}
+	return nil
+}
+
+// List names the boxes of this world.
+func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.list", "%w", err)
+	}
+	d.w.mu.Lock()
+	var all []*box
+	for _, b := range d.w.boxes {
+		if b.root != "" {
+			all = append(all, b)
+		}
+	}
+	d.w.mu.Unlock()
+	sort.Slice(all, func(i, j int) bool { return all[i].id < all[j].id })
+	out := make([]sandbox.Info, 0, len(all))
+	for _, b := range all {
+		out = append(out, d.w.info(b))
+	}
+	return out, nil
+}
+
+// Freeze stops every imitated process between two steps.
+func (d *Driver) Freeze(ctx context.Context, id holdfast.BoxID) error {
+	lf := d.w.alive(d.w.box(id, false))
+	if lf == nil {
+		return notRunning(id)
+	}
+	select {
+	case <-lf.m.ice.freeze():
+		return nil
+	case <-ctx.Done():
+		lf.m.ice.thaw()
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.freeze", "%w", ctx.Err())
+	}
+}
+
+// Thaw lets them go on.
+func (d *Driver) Thaw(_ context.Context, id holdfast.BoxID) error {
+	lf := d.w.alive(d.w.box(id, false))
+	if lf == nil {
+		return notRunning(id)
+	}
+	lf.m.ice.thaw()
+	return nil
+}
+
+// box is the box of that id; nil when it is unknown and not to be made.
+func (w *world) box(id holdfast.BoxID, create bool) *box {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.boxes[id]
+	if b == nil && create {
+		b = &box{id: id, lock: make(chan struct{}, 1)}
+		w.boxes[id] = b
+	}
+	return b
+}
+
+func (b *box) acquire(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		select {
+		case b.lock <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, "mem", "given up while waiting: %w", err)
+}
+
+func (b *box) release() { <-b.lock }
+
+// alive is the box's present life, nil when it does not run.
+func (w *world) alive(b *box) *life {
+	if b == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if b.life == nil || b.life.l.isClosed() {
+		return nil
+	}
+	return b.life
+}
+
+// settle waits for the end of a life that was killed or stopped itself.
+func (w *world) settle(b *box) {
+	w.mu.Lock()
+	lf := b.life
+	w.mu.Unlock()
+	if lf != nil {
+		lf.over()
+	}
+}
+
+func (w *world) info(b *box) sandbox.Info {
+	info := sandbox.Info{Box: b.id, Missing: []string{"memory-limit: not imitated"}}
+	if lf := w.alive(b); lf != nil {
+		info.Running, info.Frozen = true, lf.m.ice.frozen()
+		info.Boot, info.StartedAt = lf.srv.Boot(), lf.startedAt
+	}
+	return info
+}
+
+// listener hands over the far ends of net.Pipes.
+type listener struct {
+	conns  chan net.Conn
+	mu     sync.Mutex
+	open   map[net.Conn]struct{}
+	closed chan struct{}
+}
+
+func newListener() *listener {
+	return &listener{conns: make(chan net.Conn), open: map[net.Conn]struct{}{}, closed: make(chan struct{})}
+}
+
+// dial makes a pipe; with hang true nobody will ever speak at its other end.
+func (l *listener) dial(hang bool) (net.Conn, error) {
+	near, far := net.Pipe()
+	l.mu.Lock()
+	if l.isClosed() {
+		l.mu.Unlock()
+		return nil, net.ErrClosed
+	}
+	l.open[near] = struct{}{}
+	l.mu.Unlock()
+	tracked := &pipeEnd{Conn: near, l: l}
+	if hang {
+		return tracked, nil
+	}
+	select {
+	case l.conns <- far:
+		return tracked, nil
+	case <-l.closed:
+		_ = tracked.Close()
+		return nil, net.ErrClosed
+	}
+}
+
+// drop breaks every open pipe.
+func (l *listener) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		_ = c.Close()
+	}
+	clear(l.open)
+}
+
+// Accept is net.Listener's.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept. Open pipes stay open.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.isClosed() {
+		close(l.closed)
+	}
+	return nil
+}
+
+func (l *listener) isClosed() bool {
+	select {
+	case <-l.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Addr is net.Listener's.
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "mem", Net: "unix"} }
+
+// pipeEnd forgets itself when it is closed.
+type pipeEnd struct {
+	net.Conn
+	l *listener
+}
+
+// Close closes the pipe.
+func (p *pipeEnd) Close() error {
+	p.l.mu.Lock()
+	delete(p.l.open, p.Conn)
+	p.l.mu.Unlock()
+	return p.Conn.Close()
+}
+
+// stateFiles is a state directory's content, to be put back after a kill.
+func stateFiles(dir string) (map[string][]byte, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[e.Name()] = b
+	}
+	return out, nil
+}

@@ -1,0 +1,385 @@
+package mem
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// machine is the operating system of one box: a table of processes that are
+// goroutines, and a root directory. It implements boxd.Hands.
+type machine struct {
+	root string
+	ice  ice
+
+	mu      sync.Mutex
+	procs   map[int]*proc
+	lastPID int
+	off     bool
+	gated   bool
+	ooms    int64
+	// slow delays each start; onStart is asked before each.
+	slow    func() time.Duration
+	onStart func()
+	running sync.WaitGroup
+}
+
+func newMachine(root string) *machine {
+	return &machine{root: root, procs: map[int]*proc{}, lastPID: 1}
+}
+
+// proc is a process: a goroutine that looks at dead wherever it could wait.
+type proc struct {
+	m         *machine
+	pid, ppid int
+	group     int
+	mark      uint64
+	files     [3]*os.File
+	dead      chan struct{}
+	ended     chan struct{}
+	status    boxd.ExitStatus
+
+	// Guarded by machine.mu.
+	name    string
+	signal  int
+	ignored map[int]bool
+	closers map[io.Closer]bool
+}
+
+// PID is the process id, unique in its box.
+func (p *proc) PID() int { return p.pid }
+
+// Wait blocks until the process ended.
+func (p *proc) Wait() boxd.ExitStatus {
+	<-p.ended
+	return p.status
+}
+
+// Start runs one of the imitated programs.
+func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
+	const op = "mem.start"
+	s := &shell{m: m, vars: map[string]string{}, cwd: spec.Dir, args: []string{"sh"}}
+	for _, kv := range spec.Env {
+		s.setenv(kv)
+	}
+	if info, err := os.Stat(m.real(spec.Dir)); err != nil || !info.IsDir() {
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "no directory %s", holdfast.Quote(spec.Dir))
+	}
+	if !s.known(spec.Path) {
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "no program %s", holdfast.Quote(spec.Path)).
+			WithHint("the mem driver imitates the shell and a few small programs")
+	}
+	if m.onStart != nil {
+		m.onStart()
+	}
+	files, err := dupAll([3]*os.File{spec.Stdin, spec.Stdout, spec.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	argv := append([]string{spec.Path}, spec.Argv[min(1, len(spec.Argv)):]...)
+	var delay time.Duration
+	if m.slow != nil {
+		delay = m.slow()
+	}
+	p, err := m.run(s, nil, spec.Mark, files, filepath.Base(spec.Path), func() int {
+		s.pause(delay)
+		return s.command(argv)
+	})
+	if err != nil {
+		// Not p: a nil *proc is no nil Process.
+		return nil, err
+	}
+	return p, nil
+}
+
+// run makes a process of fn. It takes ownership of files.
+func (m *machine) run(s *shell, parent *proc, mark uint64, files [3]*os.File, name string, fn func() int) (*proc, error) {
+	m.mu.Lock()
+	if m.off {
+		m.mu.Unlock()
+		closeAll(files)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.start", "the box is gone")
+	}
+	m.lastPID++
+	p := &proc{
+		m: m, pid: m.lastPID, ppid: 1, group: m.lastPID, mark: mark, files: files, name: name,
+		dead: make(chan struct{}), ended: make(chan struct{}),
+		ignored: map[int]bool{}, closers: map[io.Closer]bool{},
+	}
+	if parent != nil {
+		p.ppid, p.group = parent.pid, parent.group
+		for sig := range parent.ignored {
+			p.ignored[sig] = true
+		}
+	}
+	for _, f := range files {
+		p.closers[f] = true
+	}
+	m.procs[p.pid] = p
+	m.running.Add(1)
+	m.mu.Unlock()
+
+	s.p = p
+	if s.in == nil {
+		s.in, s.out, s.err = s.stdio(0), s.stdio(1), s.stdio(2)
+	}
+	go func() {
+		defer m.running.Done()
+		code := fn()
+		m.mu.Lock()
+		delete(m.procs, p.pid)
+		p.status = boxd.ExitStatus{Code: code & 0xff}
+		if p.signal != 0 {
+			p.status = boxd.ExitStatus{Code: -1, Signal: p.signal}
+		}
+		m.mu.Unlock()
+		closeAll(files)
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Signal signals the process group.
+func (m *machine) Signal(bp boxd.Process, signal int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.procs {
+		if p.group == bp.PID() {
+			m.hit(p, signal)
+		}
+	}
+	return nil
+}
+
+// SignalAll signals every process and says how many there were.
+func (m *machine) SignalAll(signal int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.procs {
+		m.hit(p, signal)
+	}
+	return len(m.procs)
+}
+
+// hit delivers a signal; mu is held.
+func (m *machine) hit(p *proc, signal int) {
+	switch syscall.Signal(signal) {
+	case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGURG, syscall.SIGTSTP:
+		return
+	}
+	if p.signal != 0 || p.ignored[signal] && signal != int(syscall.SIGKILL) {
+		return
+	}
+	p.signal = signal
+	close(p.dead)
+	// Whatever it waits for on a pipe ends.
+	for c := range p.closers {
+		_ = c.Close()
+	}
+}
+
+// KillAll kills what bears the mark, and waits for its end.
+func (m *machine) KillAll(mark uint64) {
+	for {
+		var wait []*proc
+		m.mu.Lock()
+		for _, p := range m.procs {
+			if p.mark == mark {
+				m.hit(p, int(syscall.SIGKILL))
+				wait = append(wait, p)
+			}
+		}
+		m.mu.Unlock()
+		if len(wait) == 0 {
+			return
+		}
+		for _, p := range wait {
+			<-p.ended
+		}
+	}
+}
+
+// Left lists what bears the mark.
+func (m *machine) Left(mark uint64) []wire.Process {
+	return m.list(func(p *proc) bool { return p.mark == mark })
+}
+
+// MarkOf is the mark of a process; 0 when there is none.
+func (m *machine) MarkOf(pid int) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.procs[pid]; p != nil {
+		return p.mark
+	}
+	return 0
+}
+
+// Processes lists all processes.
+func (m *machine) Processes() ([]wire.Process, error) {
+	return m.list(func(*proc) bool { return true }), nil
+}
+
+func (m *machine) list(want func(*proc) bool) []wire.Process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := []wire.Process{}
+	for _, p := range m.procs {
+		if want(p) {
+			out = append(out, wire.Process{PID: p.pid, PPID: p.ppid, Name: p.name, State: "S"})
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].PID < out[j].PID })
+	return out
+}
+
+// Do runs fn: there is no other identity to take.
+func (m *machine) Do(fn func() error) error { return fn() }
+
+// Gate only notes it: boxd itself lets no start through a closed gate, and
+// there is no thread that could be caught in the freeze.
+func (m *machine) Gate(closed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gated = closed
+}
+
+// OpenPTY is refused: there is no terminal without a process.
+func (m *machine) OpenPTY() (master, slave *os.File, err error) {
+	return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.pty", "the mem driver has no terminals").
+		WithHint("use --driver local or host")
+}
+
+// Stats counts processes and out-of-memory kills; the rest cannot be read.
+func (m *machine) Stats() wire.Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return wire.Stats{
+		MemoryBytes: -1, MemoryLimit: -1, Pids: int64(len(m.procs)), PidsLimit: -1,
+		CPUMicros: -1, OOMKills: m.ooms, BoxdPSS: -1,
+	}
+}
+
+// powerOff kills everything at once and starts nothing more.
+func (m *machine) powerOff() {
+	m.mu.Lock()
+	m.off = true
+	for _, p := range m.procs {
+		m.hit(p, int(syscall.SIGKILL))
+	}
+	m.mu.Unlock()
+	m.ice.thaw()
+	m.running.Wait()
+}
+
+// oom kills the newest process as the kernel does when memory is out.
+func (m *machine) oom() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	newest := 0
+	for pid := range m.procs {
+		newest = max(newest, pid)
+	}
+	if newest == 0 {
+		return false
+	}
+	m.ooms++
+	m.hit(m.procs[newest], int(syscall.SIGKILL))
+	return true
+}
+
+// real is where a path of the box lies on the host.
+func (m *machine) real(p string) string {
+	p = filepath.Clean("/" + p)
+	if p == m.root || len(p) > len(m.root) && p[:len(m.root)+1] == m.root+"/" {
+		return p
+	}
+	return filepath.Join(m.root, p)
+}
+
+// track makes a death of p close c; the returned func ends that and closes c.
+func (p *proc) track(c io.Closer) func() {
+	p.m.mu.Lock()
+	p.closers[c] = true
+	dead := p.signal != 0
+	p.m.mu.Unlock()
+	if dead {
+		_ = c.Close()
+	}
+	return func() {
+		p.m.mu.Lock()
+		delete(p.closers, c)
+		p.m.mu.Unlock()
+		_ = c.Close()
+	}
+}
+
+func (p *proc) rename(name string) (before string) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	before, p.name = p.name, name
+	return before
+}
+
+func dupAll(in [3]*os.File) (out [3]*os.File, err error) {
+	for i, f := range in {
+		if out[i], err = dup(f); err != nil {
+			closeAll(out)
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// dup duplicates a descriptor, not blocking, so that a close ends a read. A file
+// that is not there is the null device.
+func dup(f *os.File) (*os.File, error) {
+	fail := func(err error) (*os.File, error) {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.start", "no descriptor: %w", err)
+	}
+	if f == nil {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return fail(err)
+		}
+		return null, nil
+	}
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return fail(err)
+	}
+	fd, ferr := -1, error(nil)
+	if err := rc.Control(func(old uintptr) {
+		// No process that is forked meanwhile may inherit it.
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		if fd, ferr = syscall.Dup(int(old)); ferr == nil {
+			syscall.CloseOnExec(fd)
+		}
+	}); err != nil {
+		return fail(err)
+	}
+	if ferr != nil {
+		return fail(ferr)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		_ = syscall.Close(fd)
+		return fail(err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func closeAll(files [3]*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+func (e *Engine) dir(id holdfast.SessionID) string { return filepath.Join(e.cfg.Dir, string(id)) }
+
+// pool is where sessions of a trust level have their boxes; without one they get
+// an error, never another place (I-15).
+func (e *Engine) pool(t holdfast.Trust) (*sandbox.Pool, error) {
+	if p := e.cfg.Pools[t]; p != nil {
+		return p, nil
+	}
+	return nil, holdfast.Errorf(holdfast.KindUnavailable, "box", "no driver runs %s sessions on this server", t).
+		WithHint("holdfast doctor")
+}
+
+// spec is the box of a session.
+func (e *Engine) spec(row journal.Row) (sandbox.Spec, error) {
+	env, err := e.openEnv(row)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	s := sandbox.Spec{
+		Box: holdfast.SessionBox(row.ID), Dir: e.dir(row.ID), Env: env,
+		Limits: e.cfg.Box.Limits, LimitsMode: e.cfg.Box.LimitsMode, OrphanAfter: e.cfg.Box.OrphanAfter,
+		SpoolBytes: e.cfg.Box.SpoolBytes,
+	}
+	if e.cfg.Box.UIDBase != 0 {
+		s.BoxdUID = e.cfg.Box.UIDBase + 2*uint32(row.Number)
+		s.ToolUID = s.BoxdUID + 1
+	}
+	return s, nil
+}
+
+// acquire claims the session's box, seeding its workspace the first time. The
+// caller has claimed u.
+func (e *Engine) acquire(ctx context.Context, u *unit, turn bool, queued func(int)) (*sandbox.Hold, error) {
+	for {
+		moved := u.moved.Load()
+		hold, pool, err := e.acquireOnce(ctx, u, turn, queued)
+		if u.moved.Load() == moved {
+			return hold, err
+		}
+		// The session ended, was deleted, or changed its trust meanwhile: nobody
+		// else will end this box or remove its files.
+		if hold != nil {
+			hold.Release()
+			rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+			err = pool.Remove(rctx, hold.Box.ID())
+			cancel()
+			if err != nil {
+				return nil, err
+			}
+		}
+		if _, rerr := e.cfg.Store.Row(ctx, u.id); rerr != nil {
+			if holdfast.IsKind(rerr, holdfast.KindNotFound) {
+				rerr = errors.Join(rerr, rooted.RemoveAll(e.dir(u.id)))
+			}
+			return nil, rerr
+		}
+	}
+}
+
+func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, queued func(int)) (*sandbox.Hold, *sandbox.Pool, error) {
+	row, err := e.liveRow(ctx, u.id)
+	if err != nil {
+		return nil, nil, err
+	}
+	pool, err := e.pool(row.Trust)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, err := e.spec(row)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case !row.FilesSeeded || !row.HadFiles:
+		if err := e.seed(ctx, u, spec); err != nil {
+			return nil, nil, err
+		}
+	case !e.hasWorkspace(u.id):
+		// Never a new, empty one in its place without being told to.
+		return nil, nil, filesGone(u.id)
+	}
+	if queued == nil {
+		queued = func(int) {}
+	}
+	hold, err := pool.Acquire(ctx, spec, turn, queued)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = hold.Box.Adopt(func(held []wire.CallState) error { return e.releaseSettled(ctx, u.id, hold.Box, held) })
+	if err != nil {
+		hold.Release()
+		return nil, nil, err
+	}
+	return hold, pool, nil
+}
+
+// removeTimeout bounds the end of a box that nobody waits for.
+const removeTimeout = 30 * time.Second
+
+func (e *Engine) hasWorkspace(id holdfast.SessionID) bool {
+	info, err := os.Lstat(filepath.Join(e.dir(id), "workspace"))
+	return err == nil && info.IsDir()
+}
+
+// seed makes the private workspace and copies the agent's files into it, once:
+// they are durable before the row says so, and existing files are never
+// overwritten. A workspace whose loss was accepted is made anew, empty.
+func (e *Engine) seed(ctx context.Context, u *unit, spec sandbox.Spec) error {
+	u.seed.Lock()
+	defer u.seed.Unlock()
+	row, err := e.cfg.Store.Row(ctx, u.id)
+	if err != nil || row.FilesSeeded && row.HadFiles {
+		return err
+	}
+	var files []rooted.File
+	if !row.FilesSeeded {
+		if files, err = e.cfg.Agents.Files(ctx, row.AgentVersion); err != nil {
+			return err
+		}
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	if e.cfg.Box.UIDBase != 0 && row.Trust == holdfast.Untrusted {
+		uid, gid = int(spec.ToolUID), int(spec.ToolUID)
+	}
+	if err := rooted.Seed(filepath.Join(spec.Dir, "workspace"), files, uid, gid); err != nil {
+		return err
+	}
+	c := journal.NewChange(u.id)
+	yes := true
+	c.Set = &journal.RowPatch{FilesSeeded: &yes, HadFiles: &yes}
+	_, err = e.cfg.Journal.Commit(ctx, c)
+	return err
+}
+
+// releaseSettled lets a box forget what a former connection left held and the
+// log needs no more: all finished calls but those whose intent has no outcome.
+func (e *Engine) releaseSettled(ctx context.Context, id holdfast.SessionID, box *sandbox.Box, held []wire.CallState) error {
+	open := map[holdfast.CallID]bool{}
+	for ev, err := range e.cfg.Journal.Read(ctx, id, 0) {
+		if err != nil {
+			return err
+		}
+		switch ev.Type {
+		case holdfast.EventToolStarted:
+			var d holdfast.ToolStarted
+			if err := ev.Decode(&d); err != nil {
+				return err
+			}
+			open[d.Call] = true
+		case holdfast.EventToolFinished, holdfast.EventToolUnknown:
+			var d holdfast.ToolFinished
+			if err := ev.Decode(&d); err != nil {
+				return err
+			}
+			delete(open, d.Call)
+		}
+	}
+	var done []holdfast.CallID
+	for _, c := range held {
+		if !open[c.Call] {
+			done = append(done, c.Call)
+		}
+	}
+	box.Release(done...)
+	return nil
+}
+
+func (e *Engine) stopBox(ctx context.Context, row journal.Row, reason string) error {
+	pool := e.cfg.Pools[row.Trust]
+	if pool == nil {
+		return nil
+	}
+	return pool.Stop(ctx, holdfast.SessionBox(row.ID), reason, time.Second)
+}
+
+// removeBoxes ends the boxes of a session that has ended, also those of a trust
+// it had before. The caller going away does not keep them.
+func (e *Engine) removeBoxes(ctx context.Context, row journal.Row) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	var errs []error
+	// The pool that has it comes first, so that the end is told as one.
+	for _, trust := range []holdfast.Trust{row.Trust, holdfast.Untrusted, holdfast.Trusted} {
+		if pool := e.cfg.Pools[trust]; pool != nil {
+			errs = append(errs, pool.Remove(ctx, holdfast.SessionBox(row.ID)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// BoxEvent writes what happened to a box into its session's log; it is the
+// pools' OnEvent.
+func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
+	id, ok := boxSession(ev.Box)
+	if !ok {
+		return
+	}
+	c := journal.NewChange(id)
+	var data any = ev.Ended
+	if ev.Type == holdfast.EventBoxStarted {
+		data = ev.Started
+	}
+	c.Events = []journal.Draft{{Type: ev.Type, Data: data}}
+	if _, err := e.cfg.Journal.Commit(context.WithoutCancel(e.base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		e.cfg.Log.Warn("box event not recorded", "box", ev.Box, "type", ev.Type, "err", err)
+	}
+}
+
+// Containers lists the boxes of every driver.
+func (e *Engine) Containers(ctx context.Context) ([]holdfast.Container, error) {
+	list, err := e.pooled(ctx)
+	out := make([]holdfast.Container, len(list))
+	for i, p := range list {
+		out[i] = p.Container
+	}
+	return out, err
+}
+
+// pooled is a box and the pool that has it.
+type pooled struct {
+	holdfast.Container
+	pool *sandbox.Pool
+}
+
+func (e *Engine) pooled(ctx context.Context) ([]pooled, error) {
+	type key struct {
+		driver string
+		box    holdfast.BoxID
+	}
+	at := map[key]int{}
+	var out []pooled
+	for _, t := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
+		pool := e.cfg.Pools[t]
+		if pool == nil {
+			continue
+		}
+		list, err := pool.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range list {
+			c.Session, _ = boxSession(c.ID)
+			p := pooled{c, pool}
+			// One driver may serve both pools: the one that is connected knows more.
+			if i, ok := at[key{c.Driver, c.ID}]; !ok {
+				at[key{c.Driver, c.ID}] = len(out)
+				out = append(out, p)
+			} else if pool.Live(c.ID) != nil {
+				out[i] = p
+			}
+		}
+	}
+	return out, nil
+}
+
+// StopContainers ends boxes by id, or all of them; sessions, files and logs stay.
+func (e *Engine) StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
+	if req.All == (len(req.IDs) > 0) {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "name boxes or all of them").
+			WithHint("holdfast containers stop NAME, or --all")
+	}
+	want := map[holdfast.BoxID]bool{}
+	for _, s := range req.IDs {
+		id, err := holdfast.ParseBoxID(s)
+		if err != nil {
+			return nil, err
+		}
+		want[id] = true
+	}
+	list, err := e.pooled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stopped := []holdfast.Container{}
+	for _, c := range list {
+		if !req.All && !want[c.ID] {
+			continue
+		}
+		delete(want, c.ID)
+		if err := c.pool.Stop(ctx, c.ID, "asked", 2*time.Second); err != nil {
+			return stopped, err
+		}
+		stopped = append(stopped, c.Container)
+	}
+	for id := range want {
+		return stopped, holdfast.Errorf(holdfast.KindNotFound, "containers.stop", "no box %s", holdfast.Quote(string(id))).
+			WithHint("holdfast containers list")
+	}
+	return stopped, nil
+}

@@ -1,0 +1,298 @@
+// Package engine carries sessions and turns: it starts, queues, steers and
+// interrupts turns, pauses and resumes sessions, leases boxes from the pool, and
+// continues after a crash what the log says was under way.
+//
+// The app builds one; httpapi calls it through interfaces of its own. It imports
+// the journal, the pool, the runtime contract, policy and rooted; never an
+// adapter. Invariant (I-3, I-7, I-8, I-9): state is committed together with its event before anything
+// is done or told because of it, and every decision about one session is taken
+// under that session's lock.
+package engine
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Agents is what the engine needs of the deployed agents.
+type Agents interface {
+	// Get is an agent by name; not_found for an unknown one.
+	Get(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
+	// Instructions is the text of a version's CLAUDE.md or AGENTS.md.
+	Instructions(ctx context.Context, version holdfast.VersionID) (string, error)
+	// Files are the files of a version, for the first box of a private workspace.
+	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)
+}
+
+// Sealer encrypts what must not be readable at rest.
+type Sealer interface {
+	Seal(context string, plain []byte) ([]byte, error)
+	Open(context string, sealed []byte) ([]byte, error)
+}
+
+// Config configures an Engine. Store, Journal, Pools, Runtimes, Agents, Sealer,
+// Decider, Dir, Clock and Rand must be set.
+type Config struct {
+	Store    Store
+	Journal  *journal.Journal
+	Runtimes []runtime.Runtime
+	Agents   Agents
+	Sealer   Sealer
+	Decider  policy.Decider
+	// Pools hold the boxes of each trust level. A missing one refuses its sessions.
+	Pools map[holdfast.Trust]*sandbox.Pool
+	// Dir is the sessions' directory.
+	Dir string
+	// Box is the template of every box's spec.
+	Box BoxConfig
+	// DefaultTrust, DefaultModel are for sessions that name none.
+	DefaultTrust holdfast.Trust
+	DefaultModel string
+	// Models are the model names a session may name.
+	Models []string
+	// TurnSilence fails a turn that shows no progress for that long (default 15 min).
+	TurnSilence time.Duration
+	// KillGrace is how long each step of ending a stuck turn may take (default 10 s).
+	KillGrace time.Duration
+	// At is told when a turn passes a named point; nil outside crash tests.
+	At    func(session holdfast.SessionID, point string)
+	Clock func() time.Time
+	Rand  io.Reader
+	Log   *slog.Logger
+}
+
+// BoxConfig is what every box's spec shares.
+type BoxConfig struct {
+	Limits      sandbox.Limits
+	LimitsMode  sandbox.LimitsMode
+	OrphanAfter time.Duration
+	SpoolBytes  int64
+	// UIDBase is where the host uids of boxes begin; each session has two. 0: the
+	// server is not root and there is nothing to allocate.
+	UIDBase uint32
+}
+
+// Engine is the server's core. Safe for concurrent use.
+type Engine struct {
+	cfg      Config
+	runtimes map[string]runtime.Runtime
+
+	// base is cancelled when the engine lets go of its turns.
+	base  context.Context
+	letGo context.CancelFunc
+	// leaving is closed by the first Drain or Close.
+	leaving chan struct{}
+	// turns run turns; rest are the watchdog and what outlives a call.
+	turns, rest crew
+
+	mu     sync.Mutex
+	units  map[holdfast.SessionID]*unit
+	drain  bool
+	detach bool
+}
+
+// New makes an engine. Start brings it to life.
+func New(cfg Config) (*Engine, error) {
+	if cfg.TurnSilence == 0 {
+		cfg.TurnSilence = 15 * time.Minute
+	}
+	if cfg.KillGrace == 0 {
+		cfg.KillGrace = 10 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{
+		cfg: cfg, runtimes: map[string]runtime.Runtime{}, units: map[holdfast.SessionID]*unit{}, leaving: make(chan struct{}),
+	}
+	for _, r := range cfg.Runtimes {
+		e.runtimes[r.Name()] = r
+	}
+	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
+	}
+	return e, nil
+}
+
+// Start continues what a former server left open: resumes cut off become
+// errors, running turns go on from their log, queued ones follow. ctx is the
+// engine's life; Close ends it in order. stop ends the boxes that were left
+// instead of adopting them.
+func (e *Engine) Start(ctx context.Context, stop bool) error {
+	e.base, e.letGo = context.WithCancel(ctx)
+	for _, p := range e.cfg.Pools {
+		if err := p.Start(e.base, stop, e.boxKnown); err != nil {
+			return err
+		}
+	}
+	if err := e.recover(ctx); err != nil {
+		return err
+	}
+	e.rest.run(e.watchdog)
+	return nil
+}
+
+// boxKnown reports whether a box still has a session that may use it.
+func (e *Engine) boxKnown(id holdfast.BoxID) bool {
+	session, ok := boxSession(id)
+	if !ok {
+		return false
+	}
+	row, err := e.cfg.Store.Row(e.base, session)
+	if err != nil {
+		return !holdfast.IsKind(err, holdfast.KindNotFound)
+	}
+	return row.Status != holdfast.StatusEnded
+}
+
+func (e *Engine) recover(ctx context.Context) error {
+	cut, err := e.cfg.Store.Starting(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range cut {
+		c := journal.NewChange(id)
+		c.Status = []holdfast.Status{holdfast.StatusError}
+		reason := "the server stopped while the session was being resumed"
+		c.Set = &journal.RowPatch{Error: &reason}
+		c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: holdfast.Failure{
+			Kind: holdfast.KindUnavailable, Message: reason, Hint: "holdfast session resume " + string(id),
+		}}}
+		if _, err := e.cfg.Journal.Commit(ctx, c); err != nil {
+			return err
+		}
+	}
+	open, err := e.cfg.Store.OpenTurns(ctx, "")
+	if err != nil {
+		return err
+	}
+	bySession := map[holdfast.SessionID][]journal.TurnRow{}
+	var order []holdfast.SessionID
+	for _, t := range open {
+		if bySession[t.Session] == nil {
+			order = append(order, t.Session)
+		}
+		bySession[t.Session] = append(bySession[t.Session], t)
+	}
+	for _, id := range order {
+		if err := e.reopen(ctx, id, bySession[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reopen takes up a session's open turns after a restart.
+func (e *Engine) reopen(ctx context.Context, id holdfast.SessionID, open []journal.TurnRow) error {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.cfg.Store.Row(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, t := range open {
+		if t.Status == holdfast.TurnRunning {
+			e.launch(u, row, turn{id: t.ID, number: t.Number, messageSeq: t.MessageSeq, again: true})
+		} else {
+			u.queued++
+		}
+	}
+	return e.next(ctx, u)
+}
+
+// Drain refuses new turns and waits until none runs or ctx ends.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.leave(false)
+	if err := e.turns.wait(ctx); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "turns still run: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) leave(detach bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.drain {
+		close(e.leaving)
+	}
+	e.drain = true
+	e.detach = e.detach || detach
+}
+
+// Close ends the engine. Turns that still run are let go exactly as a crash
+// would: nothing more is recorded of them, and the next Start continues them.
+// With stop the boxes end too. A runtime that does not return before ctx ends is
+// unavailable; it can record nothing any more.
+func (e *Engine) Close(ctx context.Context, stop bool) error {
+	e.leave(true)
+	e.turns.close()
+	e.rest.close()
+	var first error
+	// Pipes break before turns are cancelled: so no runtime can end in its box
+	// what the next start will take up.
+	for _, p := range e.cfg.Pools {
+		if err := p.Close(ctx, stop); err != nil && first == nil {
+			first = err
+		}
+	}
+	if e.letGo != nil {
+		e.letGo()
+	}
+	for _, c := range []*crew{&e.turns, &e.rest} {
+		if err := c.wait(ctx); err != nil && first == nil {
+			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "a turn does not end: %w", err)
+		}
+	}
+	return first
+}
+
+// Health is what /healthz answers.
+func (e *Engine) Health(context.Context) holdfast.Health {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, u := range e.units {
+		if u.busy.Load() {
+			n++
+		}
+	}
+	h := holdfast.Health{Status: "ok", RunningTurns: n}
+	if e.drain {
+		h.Status = "draining"
+	}
+	return h
+}
+
+func (e *Engine) draining() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.drain {
+		return holdfast.Errorf(holdfast.KindUnavailable, "turn", "the server is shutting down").
+			WithHint("retry when it is back: nothing was recorded")
+	}
+	return nil
+}
+
+// detached says that the engine has let go of its turns.
+func (e *Engine) detached() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.detach || e.base != nil && e.base.Err() != nil
+}
+
+func leftToNextStart(op string) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the server is shutting down: the turn goes on at its next start").
+		WithHint("retry when it is back")
+}
+
+func (e *Engine) uuid() (string, error) { return holdfast.NewUUID(e.cfg.Clock(), e.cfg.Rand) }

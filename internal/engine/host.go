@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// host is the engine as the runtime of one turn sees it.
+type host struct {
+	e   *Engine
+	u   *unit
+	r   *turnRun
+	row journal.Row
+
+	// progress is when the turn last showed life, in Unix milliseconds.
+	progress atomic.Int64
+	closed   atomic.Bool
+	// torn: the store refused a record of this run.
+	torn atomic.Bool
+
+	// asking is held by whoever gets the box; mu guards the fields and is held
+	// for no longer than that takes, so that a turn can be ended at any time.
+	asking sync.Mutex
+	mu     sync.Mutex
+	hold   *sandbox.Hold
+	boxErr error
+}
+
+func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
+	h := &host{e: e, u: u, r: r, row: row}
+	h.alive()
+	return h
+}
+
+func (h *host) alive() { h.progress.Store(h.e.cfg.Clock().UnixMilli()) }
+
+// close releases the box. Nothing is recorded after it.
+func (h *host) close() {
+	if h.closed.Swap(true) {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold != nil {
+		h.hold.Release()
+		h.hold = nil
+	}
+}
+
+func (h *host) usable() error {
+	if h.closed.Load() || h.e.detached() {
+		return errLetGo
+	}
+	return nil
+}
+
+// Log reads the session's events after a sequence number.
+func (h *host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error] {
+	return h.e.cfg.Journal.Read(ctx, h.u.id, after)
+}
+
+// Record appends events of this turn.
+func (h *host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
+	return h.record(ctx, drafts)
+}
+
+func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.Event, error) {
+	if err := h.usable(); err != nil {
+		return nil, err
+	}
+	if len(drafts) == 0 {
+		return nil, nil
+	}
+	h.alive()
+	c := journal.NewChange(h.u.id)
+	for i := range drafts {
+		drafts[i].Turn = h.r.id
+	}
+	c.Events = drafts
+	done, err := h.e.cfg.Journal.Commit(ctx, c)
+	if holdfast.IsKind(err, holdfast.KindUnavailable) {
+		h.torn.Store(true)
+	}
+	return done.Events, err
+}
+
+// Delta shows an unnumbered event to live readers.
+func (h *host) Delta(typ holdfast.EventType, data any) {
+	h.alive()
+	if h.usable() == nil {
+		h.e.cfg.Journal.Publish(h.u.id, typ, h.r.id, data)
+	}
+}
+
+// Steered returns the messages that joined this turn after a sequence number.
+func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, error) {
+	h.u.mu.Lock()
+	newest := h.r.steerSeq
+	h.u.mu.Unlock()
+	if newest <= after && !h.r.again {
+		return nil, nil
+	}
+	var out []holdfast.Event
+	for ev, err := range h.Log(ctx, after) {
+		if err != nil {
+			return nil, err
+		}
+		if ev.Type == holdfast.EventMessageUser && ev.Turn == h.r.id {
+			out = append(out, ev)
+		}
+	}
+	return out, nil
+}
+
+// Box is the session's box, held until the turn ends or the box is lost.
+func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
+	if box := h.held(); box != nil {
+		return box, nil
+	}
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	if box := h.held(); box != nil {
+		return box, nil
+	}
+	if err := h.usable(); err != nil {
+		return nil, err
+	}
+	hold, err := h.e.acquire(ctx, h.u, true, func(position int) {
+		// Best effort: a position that is not recorded is only not shown.
+		if _, err := h.Record(ctx, journal.Draft{Type: holdfast.EventBoxQueued, Data: holdfast.BoxQueued{Position: position}}); err != nil {
+			h.e.cfg.Log.Warn("queue position not recorded", "session", h.u.id, "err", err)
+		}
+	})
+	h.alive()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil {
+			h.boxErr = err
+		}
+		return nil, err
+	}
+	if err := h.usable(); err != nil {
+		hold.Release()
+		return nil, err
+	}
+	h.hold = hold
+	return hold.Box, nil
+}
+
+// held is the box that this turn has, unless its pipe broke.
+func (h *host) held() *sandbox.Box {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold == nil || h.usable() != nil {
+		return nil
+	}
+	select {
+	case <-h.hold.Box.Done():
+		h.hold.Release()
+		h.hold = nil
+		return nil
+	default:
+		return h.hold.Box
+	}
+}
+
+func (h *host) boxError() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boxErr
+}
+
+// Outcome finds out where a call that was meant for a box stands.
+func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sandbox.Box, bool, error) {
+	if started.Box == "" {
+		return nil, true, nil
+	}
+	box, err := h.Box(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if box.Boot() == started.Boot {
+		return box, false, nil
+	}
+	// Another life of the box: only what the former one flushed is known.
+	calls, err := box.Calls(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, c := range calls {
+		if c.Call == started.Call {
+			return box, false, nil
+		}
+	}
+	return nil, true, nil
+}
+
+// Release tells the box to forget calls whose outcome is recorded.
+func (h *host) Release(box *sandbox.Box, calls ...holdfast.CallID) { box.Release(calls...) }
+
+// Decide asks the policy.
+func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Verdict, error) {
+	req.Session, req.Mode = h.u.id, h.row.Mode
+	return h.e.cfg.Decider.Decide(ctx, req)
+}
+
+// NewCall mints a call id.
+func (h *host) NewCall() (holdfast.CallID, error) {
+	id, err := h.e.uuid()
+	return holdfast.CallID(id), err
+}
+
+// At marks a named kill point.
+func (h *host) At(point string) {
+	if h.e.cfg.At != nil {
+		h.e.cfg.At(h.u.id, point)
+	}
+}

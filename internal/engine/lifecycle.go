@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+// Pause sets an active session aside. Its box is kept, frozen where the driver
+// can, until it has been idle for long.
+func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.liveRow(ctx, id)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	if row.Status != holdfast.StatusActive {
+		return row.Session, holdfast.Errorf(holdfast.KindConflict, "session.pause", "session %s is %s", id, holdfast.Quote(string(row.Status))).
+			WithHint("only an active session can be paused")
+	}
+	defer e.park(ctx, u)()
+	if err := e.endRunning(ctx, u, "pause", req.Interrupt, "the session was paused"); err != nil {
+		return holdfast.Session{}, err
+	}
+	c := journal.NewChange(id)
+	c.Status = []holdfast.Status{holdfast.StatusPaused}
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionPaused, Data: holdfast.Reason{Reason: or(req.Reason, "asked")}}}
+	done, err := e.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	row = done.Row
+	if rt := e.runtimes[row.Runtime]; rt != nil {
+		rt.Forget(id)
+	}
+	if pool := e.cfg.Pools[row.Trust]; pool != nil && pool.Live(holdfast.SessionBox(id)) != nil {
+		e.rest.run(func() {
+			// The idle timer does it later where this cannot.
+			if err := pool.Freeze(e.base, holdfast.SessionBox(id)); err != nil {
+				e.cfg.Log.Debug("not frozen at pause", "session", id, "err", err)
+			}
+		})
+	}
+	return row.Session, nil
+}
+
+// Resume brings a paused or errored session back. An active one is unchanged.
+func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.liveRow(ctx, id)
+	if err != nil {
+		return holdfast.Resumed{}, err
+	}
+	if row.Status == holdfast.StatusActive {
+		return holdfast.Resumed{Session: row.Session}, nil
+	}
+	if req.DryRun {
+		plan, err := PlanResume(e.facts(row), req.Fresh)
+		return holdfast.Resumed{Session: row.Session, Receipt: &plan.Receipt}, err
+	}
+	out, err := e.resume(ctx, u, row, req)
+	if err == nil {
+		// What fails is tried again on its own: the session is resumed.
+		_ = e.next(ctx, u)
+	}
+	return out, err
+}
+
+func (e *Engine) facts(row journal.Row) Facts {
+	f := Facts{Session: row.Session, HadFiles: row.HadFiles, Workspace: e.hasWorkspace(row.ID)}
+	if pool := e.cfg.Pools[row.Trust]; pool != nil {
+		f.BoxLive = pool.Live(holdfast.SessionBox(row.ID)) != nil
+	}
+	return f
+}
+
+// resume executes a plan. Afterwards turns may wait that the caller has to start.
+// The caller holds u.mu.
+func (e *Engine) resume(ctx context.Context, u *unit, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
+	began := e.cfg.Clock()
+	plan, err := PlanResume(e.facts(row), req.Fresh)
+	if err != nil {
+		return holdfast.Resumed{Session: row.Session}, err
+	}
+	if plan.FilesLost {
+		// A box without its workspace works on a removed directory.
+		if err := e.stopBox(ctx, row, "the workspace is gone"); err != nil {
+			return holdfast.Resumed{Session: row.Session}, err
+		}
+	}
+	c := journal.NewChange(u.id)
+	c.Status = plan.Walk
+	none, yes, no := "", true, false
+	c.Set = &journal.RowPatch{Error: &none}
+	if plan.FilesLost {
+		// Nothing is left to lose, and the agent's files are not copied again.
+		c.Set.FilesSeeded, c.Set.HadFiles = &yes, &no
+	}
+	plan.Receipt.DurationMS = float64(e.cfg.Clock().Sub(began).Microseconds()) / 1000
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionResumed, Data: plan.Receipt}}
+	done, err := e.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Resumed{Session: row.Session}, err
+	}
+	u.ask = true
+	return holdfast.Resumed{Session: done.Row.Session, Receipt: &plan.Receipt}, nil
+}
+
+// End closes a session for good and ends its box; log and files stay. Ending an
+// ended session changes nothing; a box that could not be ended then is.
+func (e *Engine) End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.end(ctx, u, req)
+	return row.Session, err
+}
+
+func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (journal.Row, error) {
+	row, err := e.cfg.Store.Row(ctx, u.id)
+	if err != nil {
+		return row, err
+	}
+	if row.Status == holdfast.StatusEnded {
+		return row, e.removeBoxes(ctx, row)
+	}
+	defer e.park(ctx, u)()
+	if err := e.endRunning(ctx, u, "end", req.Interrupt, "the session was ended"); err != nil {
+		return row, err
+	}
+	waiting, err := e.cfg.Store.OpenTurns(ctx, u.id)
+	if err != nil {
+		return row, err
+	}
+	reason := or(req.Reason, "asked")
+	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+		for i, t := range waiting {
+			c.Turns = append(c.Turns, journal.TurnChange{ID: t.ID, From: holdfast.TurnQueued, To: holdfast.TurnInterrupted, EndSeq: row.LastSeq + int64(i) + 1})
+			c.Events = append(c.Events, journal.Draft{Type: holdfast.EventTurnInterrupted, Turn: t.ID, Data: holdfast.TurnEnded{
+				Number: t.Number, MessageSeq: t.MessageSeq, Message: "the session was ended",
+			}})
+		}
+		c.Status = []holdfast.Status{holdfast.StatusEnded}
+		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventSessionEnded, Data: holdfast.Reason{Reason: reason}})
+	})
+	if err != nil {
+		return row, err
+	}
+	u.queued, u.ask = 0, false
+	if rt := e.runtimes[row.Runtime]; rt != nil {
+		rt.Forget(u.id)
+	}
+	u.moved.Add(1)
+	return done.Row, e.removeBoxes(ctx, done.Row)
+}
+
+// Delete removes a session with its log and its files. It wants Purge, because
+// nothing of it comes back.
+func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
+	if !req.Purge {
+		return holdfast.Errorf(holdfast.KindInvalid, "session.delete", "deleting session %s removes its log and files for good", id).
+			WithHint("repeat with --purge, or keep them: holdfast session end %s", id)
+	}
+	u := e.lock(id)
+	defer e.unlock(u)
+	if _, err := e.end(ctx, u, req); err != nil {
+		return err
+	}
+	// Files first: a crash in between leaves a session that can be deleted again.
+	if err := rooted.RemoveAll(e.dir(id)); err != nil {
+		return err
+	}
+	if err := e.cfg.Store.DeleteSession(ctx, id); err != nil {
+		return err
+	}
+	e.cfg.Journal.Drop(id)
+	// Once more: who was about to start a box may have made the workspace anew.
+	return rooted.RemoveAll(e.dir(id))
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

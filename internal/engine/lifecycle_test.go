@@ -1,0 +1,337 @@
+package engine_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+func TestCreateFillsInDefaults(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	s, err := w.Create(t.Context(), holdfast.CreateSession{Env: map[string]string{"TOKEN": "s3cret"}, Tags: []string{"a"}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := holdfast.Session{
+		ID: s.ID, Status: holdfast.StatusActive, Agent: "default", AgentVersion: version, Trust: holdfast.Untrusted,
+		Runtime: "native", Model: "scripted", Mode: holdfast.ModeBypassPermissions, Tags: []string{"a"},
+		Env: map[string]string{"TOKEN": "***"}, Revision: s.Revision, LastSeq: 1, CreatedAt: s.CreatedAt, LastActiveAt: s.LastActiveAt,
+	}
+	if d := cmp.Diff(want, s); d != "" {
+		t.Error(d)
+	}
+	row, err := w.store.Row(t.Context(), s.ID)
+	if err != nil || strings.Contains(string(row.SealedEnv), "s3cret") || len(row.SealedEnv) == 0 {
+		t.Errorf("sealed environment %q, %v", row.SealedEnv, err)
+	}
+	if strings.Contains(w.dump(s.ID), "s3cret") {
+		t.Error("the log holds the value")
+	}
+}
+
+func TestCreateWithOwnIDAndKey(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	req := holdfast.CreateSession{ID: "01890A5D-AC96-774B-BCCE-B302099A8057"}
+	s, err := w.Create(t.Context(), req, "key")
+	if err != nil || s.ID != "01890a5d-ac96-774b-bcce-b302099a8057" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	again, err := w.Create(t.Context(), req, "key")
+	if err != nil || again.ID != s.ID {
+		t.Errorf("%+v, %v", again, err)
+	}
+	_, err = w.Create(t.Context(), req, "")
+	w.wantKind(err, holdfast.KindConflict)
+	_, err = w.Create(t.Context(), holdfast.CreateSession{Title: "x"}, "key")
+	w.wantKind(err, holdfast.KindConflict)
+}
+
+func TestCreateRefusesWhatItDoesNotKnow(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	long := strings.Repeat("x", 40_000)
+	for name, c := range map[string]struct {
+		req  holdfast.CreateSession
+		kind holdfast.Kind
+		says string
+	}{
+		"id":            {holdfast.CreateSession{ID: "../x"}, holdfast.KindInvalid, `"../x"`},
+		"agent grammar": {holdfast.CreateSession{Agent: "A b"}, holdfast.KindInvalid, `"A b"`},
+		"agent":         {holdfast.CreateSession{Agent: "nobody"}, holdfast.KindNotFound, "nobody"},
+		"trust":         {holdfast.CreateSession{Trust: "root"}, holdfast.KindInvalid, `"root"`},
+		"mode":          {holdfast.CreateSession{Mode: "yolo"}, holdfast.KindInvalid, `"yolo"`},
+		"runtime":       {holdfast.CreateSession{Runtime: "claude"}, holdfast.KindInvalid, `"claude"`},
+		"model":         {holdfast.CreateSession{Model: "gpt"}, holdfast.KindInvalid, `"gpt"`},
+		"title":         {holdfast.CreateSession{Title: long}, holdfast.KindInvalid, "title"},
+		"title nul":     {holdfast.CreateSession{Title: "a\x00"}, holdfast.KindInvalid, "title"},
+		"tag":           {holdfast.CreateSession{Tags: []string{""}}, holdfast.KindInvalid, `""`},
+		"tags":          {holdfast.CreateSession{Tags: make([]string, 51)}, holdfast.KindInvalid, "51"},
+		"env name":      {holdfast.CreateSession{Env: map[string]string{"1A": "x"}}, holdfast.KindInvalid, `"1A"`},
+		"env reserved":  {holdfast.CreateSession{Env: map[string]string{"HOLDFAST_TOKEN": "x"}}, holdfast.KindDenied, "HOLDFAST_TOKEN"},
+		"env value":     {holdfast.CreateSession{Env: map[string]string{"A": long}}, holdfast.KindInvalid, `"A"`},
+	} {
+		_, err := w.Create(t.Context(), c.req, "")
+		if !holdfast.IsKind(err, c.kind) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v (%s)", name, err, holdfast.KindOf(err))
+		}
+	}
+	page, err := w.List(t.Context(), holdfast.SessionFilter{})
+	if err != nil || len(page.Sessions) != 0 {
+		t.Errorf("refused creates left %+v, %v", page, err)
+	}
+}
+
+// TestASH8ResumeAnswers walks the table of decisions: what each verb answers in
+// each state.
+func TestASH8ResumeAnswers(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	put := func(s holdfast.Status) holdfast.SessionID {
+		id := w.create(holdfast.CreateSession{})
+		switch s {
+		case holdfast.StatusPaused:
+			if _, err := w.Pause(t.Context(), id, holdfast.EndSession{}); err != nil {
+				t.Fatal(err)
+			}
+		case holdfast.StatusError:
+			c := journal.NewChange(id)
+			c.Status = []holdfast.Status{holdfast.StatusError}
+			if _, err := w.journal.Commit(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		case holdfast.StatusEnded:
+			if _, err := w.End(t.Context(), id, holdfast.EndSession{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return id
+	}
+	verbs := map[string]func(holdfast.SessionID) (holdfast.Session, error){
+		"pause": func(id holdfast.SessionID) (holdfast.Session, error) {
+			return w.Pause(t.Context(), id, holdfast.EndSession{})
+		},
+		"resume": func(id holdfast.SessionID) (holdfast.Session, error) {
+			r, err := w.Resume(t.Context(), id, holdfast.ResumeSession{})
+			return r.Session, err
+		},
+		"end": func(id holdfast.SessionID) (holdfast.Session, error) {
+			return w.End(t.Context(), id, holdfast.EndSession{})
+		},
+	}
+	const ok, conflict, gone = "", holdfast.KindConflict, holdfast.KindGone
+	for _, c := range []struct {
+		verb string
+		from holdfast.Status
+		kind holdfast.Kind
+		to   holdfast.Status
+	}{
+		{"pause", holdfast.StatusActive, ok, holdfast.StatusPaused},
+		{"pause", holdfast.StatusPaused, conflict, holdfast.StatusPaused},
+		{"pause", holdfast.StatusError, conflict, holdfast.StatusError},
+		{"pause", holdfast.StatusEnded, gone, holdfast.StatusEnded},
+		{"resume", holdfast.StatusActive, ok, holdfast.StatusActive},
+		{"resume", holdfast.StatusPaused, ok, holdfast.StatusActive},
+		{"resume", holdfast.StatusError, ok, holdfast.StatusActive},
+		{"resume", holdfast.StatusEnded, gone, holdfast.StatusEnded},
+		{"end", holdfast.StatusActive, ok, holdfast.StatusEnded},
+		{"end", holdfast.StatusPaused, ok, holdfast.StatusEnded},
+		{"end", holdfast.StatusError, ok, holdfast.StatusEnded},
+		{"end", holdfast.StatusEnded, ok, holdfast.StatusEnded},
+	} {
+		id := put(c.from)
+		_, err := verbs[c.verb](id)
+		if holdfast.KindOf(err) != c.kind {
+			t.Errorf("%s of %s: %v", c.verb, c.from, err)
+		}
+		if s, _ := w.Session(t.Context(), id); s.Status != c.to {
+			t.Errorf("%s of %s leads to %s, want %s", c.verb, c.from, s.Status, c.to)
+		}
+	}
+	for name, verb := range verbs {
+		_, err := verb("01890a5d-ac96-774b-bcce-b302099a8057")
+		if !holdfast.IsKind(err, holdfast.KindNotFound) {
+			t.Errorf("%s of an unknown session: %v", name, err)
+		}
+	}
+}
+
+func TestPauseAndEndDuringATurn(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	first := w.send(id, "wait")
+	second := w.send(id, "wait")
+	p.wait(t)
+	_, err := w.Pause(t.Context(), id, holdfast.EndSession{})
+	w.wantKind(err, holdfast.KindConflict)
+	_, err = w.End(t.Context(), id, holdfast.EndSession{})
+	w.wantKind(err, holdfast.KindConflict)
+	s, err := w.End(t.Context(), id, holdfast.EndSession{Interrupt: true})
+	if err != nil || s.Status != holdfast.StatusEnded {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for _, turn := range []holdfast.Turn{first, second} {
+		if got := w.ended(id, turn.ID); got.Status != holdfast.TurnInterrupted {
+			t.Errorf("turn = %+v", got)
+		}
+	}
+	_, err = w.Send(t.Context(), id, holdfast.SendMessage{Text: "hello"})
+	w.wantKind(err, holdfast.KindGone)
+}
+
+func TestASH10MessageToPausedSessionResumesItOnce(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	w.ended(id, w.send(id, "hello").ID)
+	if _, err := w.Pause(t.Context(), id, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if _, err := w.Resume(t.Context(), id, holdfast.ResumeSession{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	w.ended(id, w.send(id, "again").ID)
+	n := 0
+	for _, ev := range w.log(id) {
+		if ev.Type != holdfast.EventSessionResumed {
+			continue
+		}
+		n++
+		var r holdfast.Receipt
+		if err := ev.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		r.DurationMS = 0
+		want := holdfast.Receipt{From: holdfast.StatusPaused, Tier: holdfast.TierRebuilt, Path: "cold", Turns: 1, Events: 6, Files: holdfast.FilesEmpty, Box: "none"}
+		if d := cmp.Diff(want, r); d != "" {
+			t.Error(d)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d resumes in the log, want 1", n)
+	}
+}
+
+func TestResumeCutOffByACrashIsAnError(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	c := journal.NewChange(id)
+	c.Status = []holdfast.Status{holdfast.StatusPaused, holdfast.StatusStarting}
+	if _, err := w.journal.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	s, err := w.Session(t.Context(), id)
+	if err != nil || s.Status != holdfast.StatusError || s.Error == "" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	w.ended(id, w.send(id, "hello").ID)
+	if s, _ := w.Session(t.Context(), id); s.Status != holdfast.StatusActive || s.Error != "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	title, mode, model, bad := "named", "plan", "other", "nope"
+	tags := []string{"x", "y"}
+	s, err := w.Update(t.Context(), id, holdfast.UpdateSession{Title: &title, Mode: &mode, Model: &model, Tags: &tags})
+	if err != nil || s.Title != title || s.Mode != holdfast.ModePlan || s.Model != model || !cmp.Equal(s.Tags, tags) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	again, err := w.Update(t.Context(), id, holdfast.UpdateSession{Title: &title})
+	if err != nil || again.Revision != s.Revision {
+		t.Errorf("an update that changes nothing moved the revision: %+v, %v", again, err)
+	}
+	for _, req := range []holdfast.UpdateSession{{Mode: &bad}, {Model: &bad}, {Trust: &bad}} {
+		_, err := w.Update(t.Context(), id, req)
+		w.wantKind(err, holdfast.KindInvalid)
+	}
+	turn := w.send(id, "wait")
+	p.wait(t)
+	trusted := "trusted"
+	_, err = w.Update(t.Context(), id, holdfast.UpdateSession{Trust: &trusted})
+	w.wantKind(err, holdfast.KindConflict)
+	s, err = w.Update(t.Context(), id, holdfast.UpdateSession{Trust: &trusted, Interrupt: true})
+	if err != nil || s.Trust != holdfast.Trusted {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if got := w.ended(id, turn.ID); got.Status != holdfast.TurnInterrupted {
+		t.Errorf("turn = %+v", got)
+	}
+}
+
+func TestDeleteWantsPurge(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	id := w.create(holdfast.CreateSession{})
+	w.wantKind(w.Delete(t.Context(), id, holdfast.EndSession{}), holdfast.KindInvalid)
+	if err := w.Delete(t.Context(), id, holdfast.EndSession{Purge: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.Session(t.Context(), id)
+	w.wantKind(err, holdfast.KindNotFound)
+	w.wantKind(w.Delete(t.Context(), id, holdfast.EndSession{Purge: true}), holdfast.KindNotFound)
+}
+
+func TestPlanResume(t *testing.T) {
+	base := holdfast.Session{ID: "01890a5d-ac96-774b-bcce-b302099a8057", Status: holdfast.StatusPaused, CompletedTurns: 3, LastSeq: 20}
+	with := func(f func(*engine.Facts)) engine.Facts {
+		x := engine.Facts{Session: base, Workspace: true, HadFiles: true}
+		f(&x)
+		return x
+	}
+	for name, c := range map[string]struct {
+		facts engine.Facts
+		fresh bool
+		kind  holdfast.Kind
+		want  holdfast.Receipt
+	}{
+		"box lives": {
+			facts: with(func(f *engine.Facts) { f.BoxLive = true }),
+			want:  holdfast.Receipt{From: "paused", Tier: "live", Path: "fast", Turns: 3, Events: 20, Files: "kept", Box: "kept"},
+		},
+		"box gone": {
+			facts: with(func(*engine.Facts) {}),
+			want:  holdfast.Receipt{From: "paused", Tier: "rebuilt", Path: "cold", Turns: 3, Events: 20, Files: "kept", Box: "none"},
+		},
+		"files gone":       {facts: with(func(f *engine.Facts) { f.Workspace = false }), kind: holdfast.KindConflict},
+		"files gone, live": {facts: with(func(f *engine.Facts) { f.Workspace, f.BoxLive = false, true }), kind: holdfast.KindConflict},
+		"files gone, fresh": {
+			facts: with(func(f *engine.Facts) { f.Workspace = false }), fresh: true,
+			want: holdfast.Receipt{From: "paused", Tier: "rebuilt", Path: "cold", Turns: 3, Events: 20, Files: "lost", Box: "none", Lost: []string{"all files of the workspace"}},
+		},
+		"never had files": {
+			facts: with(func(f *engine.Facts) { f.Workspace, f.HadFiles = false, false }),
+			want:  holdfast.Receipt{From: "paused", Tier: "rebuilt", Path: "cold", Turns: 3, Events: 20, Files: "empty", Box: "none"},
+		},
+		"no turns": {
+			facts: with(func(f *engine.Facts) { f.Session.CompletedTurns = 0 }),
+			want:  holdfast.Receipt{From: "paused", Tier: "fresh", Path: "cold", Events: 20, Files: "kept", Box: "none"},
+		},
+		"ended": {facts: with(func(f *engine.Facts) { f.Session.Status = holdfast.StatusEnded }), kind: holdfast.KindGone},
+	} {
+		plan, err := engine.PlanResume(c.facts, c.fresh)
+		if holdfast.KindOf(err) != c.kind {
+			t.Errorf("%s: %v", name, err)
+		}
+		if d := cmp.Diff(c.want, plan.Receipt); err == nil && d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+		if c.kind == holdfast.KindConflict && !strings.Contains(holdfast.HintOf(err), "--fresh") {
+			t.Errorf("%s: hint %q", name, holdfast.HintOf(err))
+		}
+	}
+}

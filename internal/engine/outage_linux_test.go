@@ -1,0 +1,74 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// TestHZ17_FullDisk is the same with a real file system that is full: a server
+// goes on with what it knows, and the next one, with space again, continues.
+func TestHZ17_FullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("NOT RUN: mounting a small file system needs root")
+	}
+	m := newMachine(t, func(m *machine) {
+		if err := unix.Mount("tmpfs", m.dir, "tmpfs", 0, "size=8m"); err != nil {
+			t.Skipf("NOT RUN: cannot mount a tmpfs: %v", err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(m.dir, 0); err != nil {
+				t.Errorf("unmount: %v", err)
+			}
+		})
+	})
+	m.dirtyClose = true
+	id := m.create(holdfast.CreateSession{})
+	turn := m.send(id, script(bash(gated), say("ok")))
+	m.appears(id, "begun")
+	fill := filepath.Join(m.dir, "fill")
+	f, err := os.Create(fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	// The log is preallocated in part: write until it, too, meets the end.
+	until(t, func() bool {
+		_, err := m.Create(t.Context(), holdfast.CreateSession{Title: string(make([]byte, 0, 500))}, "")
+		return holdfast.IsKind(err, holdfast.KindUnavailable)
+	})
+	_, err = m.Send(t.Context(), id, holdfast.SendMessage{Text: "x"})
+	m.wantKind(err, holdfast.KindUnavailable)
+	if m.store.Healthy() == nil {
+		t.Error("the store says that it is well")
+	}
+	if err := os.Truncate(fill, 0); err != nil {
+		t.Fatal(err)
+	}
+	m.put(id, "go", "")
+	// Space alone does not help: what was refused stays refused in this life.
+	_, err = m.Send(t.Context(), id, holdfast.SendMessage{Text: "x"})
+	m.wantKind(err, holdfast.KindUnavailable)
+	if got, err := m.Turn(t.Context(), id, turn.ID); err != nil || got.Status != holdfast.TurnRunning {
+		t.Errorf("turn = %+v, %v", got, err)
+	}
+	m.restart()
+	if got := m.ended(id, turn.ID); got.Status != holdfast.TurnCompleted || got.Result != "ok" {
+		t.Fatalf("turn = %+v\n%s", got, m.dump(id))
+	}
+	if n := m.lines(id, "lines"); n != 1 {
+		t.Errorf("the command ran %d times", n)
+	}
+	m.sound(id)
+}

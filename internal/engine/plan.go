@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Facts are what a resume is decided on.
+type Facts struct {
+	Session holdfast.Session
+	// BoxLive: the session's box runs and is connected.
+	BoxLive bool
+	// Workspace: the directory of the session's files is there. HadFiles: it was
+	// there once, so that its absence is a loss.
+	Workspace, HadFiles bool
+}
+
+// Plan is how a session will be resumed. It is pure: what `--dry-run` prints is
+// what would be done.
+type Plan struct {
+	Receipt holdfast.Receipt
+	// Walk are the states the session goes through.
+	Walk []holdfast.Status
+	// FilesLost: the workspace will be made anew, empty.
+	FilesLost bool
+}
+
+// PlanResume decides how a session is resumed. Never silently less: when files
+// are gone and nothing holds them, it is conflict unless fresh accepts that.
+func PlanResume(f Facts, fresh bool) (Plan, error) {
+	s := f.Session
+	p := Plan{
+		Walk: []holdfast.Status{holdfast.StatusStarting, holdfast.StatusActive},
+		Receipt: holdfast.Receipt{
+			From: s.Status, Tier: holdfast.TierRebuilt, Path: "cold",
+			Turns: s.CompletedTurns, Events: s.LastSeq, Files: holdfast.FilesKept, Box: "none",
+		},
+	}
+	switch {
+	case s.Status == holdfast.StatusEnded:
+		return p, holdfast.Errorf(holdfast.KindGone, "session.resume", "session %s has ended", s.ID).
+			WithHint("holdfast session create starts a new one")
+	case s.Status == holdfast.StatusStarting:
+		p.Walk = p.Walk[1:]
+	}
+	if s.CompletedTurns == 0 {
+		p.Receipt.Tier = holdfast.TierFresh
+	}
+	switch {
+	case f.Workspace:
+	case !f.HadFiles:
+		p.Receipt.Files = holdfast.FilesEmpty
+	case !fresh:
+		return p, filesGone(s.ID)
+	default:
+		p.FilesLost = true
+		p.Receipt.Files = holdfast.FilesLost
+		p.Receipt.Lost = append(p.Receipt.Lost, "all files of the workspace")
+	}
+	if f.BoxLive && f.Workspace {
+		p.Receipt.Path, p.Receipt.Tier, p.Receipt.Box = "fast", holdfast.TierLive, "kept"
+	}
+	return p, nil
+}
+
+// errFilesGone is in the chain of what a session answers whose files are gone.
+var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
+
+func filesGone(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
+		WithHint("holdfast session resume %s --fresh goes on with an empty workspace", id)
+}

@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Send takes a message: it is durable when Send returns. With no turn running
+// it starts one; otherwise it queues, steers or interrupts as asked. A paused
+// or errored session is resumed first unless the message forbids it.
+func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	mode, err := holdfast.ParseSendMode(msg.Mode)
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if err := checkMessage(msg); err != nil {
+		return holdfast.Sent{}, err
+	}
+	if err := e.draining(); err != nil {
+		return holdfast.Sent{}, err
+	}
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.liveRow(ctx, id)
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if row.Status != holdfast.StatusActive {
+		if msg.Resume != nil && !*msg.Resume {
+			return holdfast.Sent{}, holdfast.Errorf(holdfast.KindConflict, "turn", "session %s is %s", id, holdfast.Quote(string(row.Status))).
+				WithHint("holdfast session resume %s", id)
+		}
+		if _, err := e.resume(ctx, u, row, holdfast.ResumeSession{}); err != nil {
+			return holdfast.Sent{}, err
+		}
+	}
+	// Turns that were waiting when the session paused come first.
+	if err := e.next(ctx, u); err != nil {
+		return holdfast.Sent{}, err
+	}
+	if u.running == nil && u.parked == 0 {
+		return e.sendFirst(ctx, u, msg)
+	}
+	if mode == holdfast.SendSteer && u.running != nil {
+		return e.steer(ctx, u, msg)
+	}
+	sent, err := e.enqueue(ctx, u, msg)
+	if err == nil && mode == holdfast.SendInterrupt && !sent.Duplicate && u.running != nil {
+		u.running.cancel(&interrupted{reason: "a message interrupted the turn"})
+	}
+	return sent, err
+}
+
+func checkMessage(msg holdfast.SendMessage) error {
+	if strings.TrimSpace(msg.Text) == "" {
+		return holdfast.Errorf(holdfast.KindInvalid, "turn", "text %s is empty", holdfast.Quote(msg.Text)).
+			WithHint("holdfast send ID TEXT")
+	}
+	if len(msg.Text) > holdfast.MaxText {
+		return holdfast.Errorf(holdfast.KindTooLarge, "turn", "text of %d bytes is over %d", len(msg.Text), holdfast.MaxText).
+			WithHint("put it in a file: holdfast files put")
+	}
+	return validText("text", msg.Text)
+}
+
+func validText(what, s string) error {
+	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+		return holdfast.Errorf(holdfast.KindInvalid, what, "%s %s is not UTF-8 text without NUL", what, holdfast.Quote(s))
+	}
+	return nil
+}
+
+func (e *Engine) turnKey(id holdfast.SessionID, msg holdfast.SendMessage, ref holdfast.TurnID) *journal.Key {
+	if msg.Key == "" {
+		return nil
+	}
+	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg), Ref: string(ref)}
+}
+
+// sendFirst starts a turn in a session where none runs nor waits.
+func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	uuid, err := e.uuid()
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	t := turn{id: holdfast.TurnID(uuid)}
+	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
+		c.Key = e.turnKey(u.id, msg, t.id)
+		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnRunning, Number: t.number, MessageSeq: t.messageSeq}}
+		c.Events = startEvents(t, msg.Text)
+	})
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if done.Duplicate != "" {
+		return e.duplicate(ctx, u.id, done.Duplicate)
+	}
+	e.launch(u, done.Row, t)
+	at := done.Events[0].Time
+	return holdfast.Sent{Seq: t.messageSeq - 1, Turn: holdfast.Turn{
+		ID: t.id, Session: u.id, Status: holdfast.TurnRunning, Number: t.number, MessageSeq: t.messageSeq, Text: msg.Text,
+		CreatedAt: at, StartedAt: &at,
+	}}, nil
+}
+
+func startEvents(t turn, text string) []journal.Draft {
+	return []journal.Draft{
+		{Type: holdfast.EventMessageUser, Turn: t.id, Data: holdfast.UserMessage{Text: text}},
+		{Type: holdfast.EventTurnStarted, Turn: t.id, Data: holdfast.TurnStartedData{Number: t.number, MessageSeq: t.messageSeq}},
+	}
+}
+
+func (e *Engine) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	uuid, err := e.uuid()
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	t := turn{id: holdfast.TurnID(uuid)}
+	position := u.queued + 1
+	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
+		c.Key = e.turnKey(u.id, msg, t.id)
+		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnQueued, Number: t.number, MessageSeq: t.messageSeq}}
+		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: t.id, Data: holdfast.TurnQueuedData{Number: t.number, Text: msg.Text, Position: position}}}
+	})
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if done.Duplicate != "" {
+		return e.duplicate(ctx, u.id, done.Duplicate)
+	}
+	u.queued++
+	return holdfast.Sent{Seq: t.messageSeq - 1, Turn: holdfast.Turn{
+		ID: t.id, Session: u.id, Status: holdfast.TurnQueued, Number: t.number, MessageSeq: t.messageSeq, Text: msg.Text,
+		QueuePosition: position, CreatedAt: done.Events[0].Time,
+	}}, nil
+}
+
+// steer adds a message to the running turn.
+func (e *Engine) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	r := u.running
+	c := journal.NewChange(u.id)
+	c.Key = e.turnKey(u.id, msg, r.id)
+	c.Events = []journal.Draft{{Type: holdfast.EventMessageUser, Turn: r.id, Data: holdfast.UserMessage{Text: msg.Text, Steer: true}}}
+	done, err := e.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if done.Duplicate != "" {
+		return e.duplicate(ctx, u.id, done.Duplicate)
+	}
+	r.steerSeq = done.Events[0].Seq
+	t, err := e.Turn(ctx, u.id, r.id)
+	return holdfast.Sent{Turn: t, Seq: r.steerSeq - 1}, err
+}
+
+func (e *Engine) duplicate(ctx context.Context, id holdfast.SessionID, ref string) (holdfast.Sent, error) {
+	t, err := e.Turn(ctx, id, holdfast.TurnID(ref))
+	return holdfast.Sent{Turn: t, Seq: t.MessageSeq - 1, Duplicate: true}, err
+}
+
+// commitAt commits a change that depends on where the log ends: build sees the
+// row, and is called again when another writer got in between.
+func (e *Engine) commitAt(ctx context.Context, id holdfast.SessionID, build func(journal.Row, *journal.Change)) (journal.Committed, error) {
+	for attempt := 0; ; attempt++ {
+		row, err := e.cfg.Store.Row(ctx, id)
+		if err != nil {
+			return journal.Committed{}, err
+		}
+		c := journal.NewChange(id)
+		c.LastSeq = row.LastSeq
+		build(row, &c)
+		done, err := e.cfg.Journal.Commit(ctx, c)
+		if !holdfast.IsKind(err, holdfast.KindConflict) || attempt == 20 {
+			return done, err
+		}
+		if now, rerr := e.cfg.Store.Row(ctx, id); rerr == nil && now.LastSeq == row.LastSeq {
+			return done, err
+		}
+	}
+}
+
+// next starts the first waiting turn of an active session where none runs. When
+// that fails it is tried again until it is done, whether or not anybody comes
+// back to the session. The caller holds u.mu.
+func (e *Engine) next(ctx context.Context, u *unit) error {
+	err := e.startNext(ctx, u)
+	if err == nil {
+		return nil
+	}
+	u.ask = true
+	if u.retrying {
+		return err
+	}
+	e.claim(u.id)
+	u.retrying = e.rest.run(func() {
+		defer e.disclaim(u)
+		e.insist(u.id, "waiting turn not started", func() error {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			err := e.startNext(e.base, u)
+			u.retrying = err != nil
+			return err
+		})
+	})
+	if !u.retrying {
+		e.disclaim(u)
+	}
+	return err
+}
+
+func (e *Engine) startNext(ctx context.Context, u *unit) error {
+	if u.running != nil || u.parked > 0 || u.queued == 0 && !u.ask || e.draining() != nil {
+		return nil
+	}
+	open, err := e.cfg.Store.OpenTurns(ctx, u.id)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		// Deleted while this was tried again.
+		open, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(open) > 0 {
+		row, err := e.cfg.Store.Row(ctx, u.id)
+		if err != nil {
+			return err
+		}
+		if row.Status != holdfast.StatusActive {
+			// Whoever makes the session active again asks anew.
+			open = nil
+		}
+	}
+	if u.queued, u.ask = len(open), false; len(open) == 0 {
+		return nil
+	}
+	next := open[0]
+	text, err := e.textAt(ctx, u.id, next.MessageSeq)
+	if err != nil {
+		return err
+	}
+	t := turn{id: next.ID, number: next.Number}
+	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+		t.messageSeq = row.LastSeq + 1
+		c.Turns = []journal.TurnChange{{ID: t.id, From: holdfast.TurnQueued, To: holdfast.TurnRunning, MessageSeq: t.messageSeq}}
+		c.Events = startEvents(t, text)
+	})
+	if err != nil {
+		return err
+	}
+	u.queued--
+	e.launch(u, done.Row, t)
+	return nil
+}

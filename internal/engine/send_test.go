@@ -1,0 +1,211 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+)
+
+// TestSendOfACallerWhoIsGone leaves the whole message or nothing.
+func TestSendOfACallerWhoIsGone(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.Send(gone, id, holdfast.SendMessage{Text: "x"}); err == nil {
+		t.Error("acknowledged to a caller who is gone before it began")
+	}
+	if n := len(w.log(id)); n != 1 {
+		t.Errorf("a message that was not taken left %d events", n-1)
+	}
+	// The caller goes while the answer is on its way: the turn is there, and runs.
+	during, cancel := context.WithCancel(t.Context())
+	w.whenCommitted("turn.started", cancel)
+	_, _ = w.Send(during, id, holdfast.SendMessage{Text: "y", Key: "k"})
+	again, err := w.Send(t.Context(), id, holdfast.SendMessage{Text: "y", Key: "k"})
+	if err != nil || !again.Duplicate {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	if got := w.ended(id, again.Turn.ID); got.Status != holdfast.TurnCompleted {
+		t.Errorf("turn = %+v", got)
+	}
+	w.sound(id)
+}
+
+// TestSteeringReachesTheRunningTurn between two steps, and survives a restart.
+func TestSteeringReachesTheRunningTurn(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+			m := newMachine(t, nil)
+			id := m.create(holdfast.CreateSession{})
+			turn := m.send(id, script(bash(gated), say("the old end")))
+			m.appears(id, "begun")
+			steered := m.sendAs(id, holdfast.SendMessage{Text: script(bash("echo new >> lines"), say("the new end")), Mode: "steer", Key: "k"})
+			if steered.ID != turn.ID || steered.Status != holdfast.TurnRunning {
+				t.Errorf("steered = %+v", steered)
+			}
+			if again, err := m.Send(t.Context(), id, holdfast.SendMessage{Text: script(bash("echo new >> lines"), say("the new end")), Mode: "steer", Key: "k"}); err != nil || !again.Duplicate {
+				t.Errorf("again = %+v, %v", again, err)
+			}
+			if restart {
+				m.restart()
+			}
+			m.put(id, "go", "")
+			if got := m.ended(id, turn.ID); got.Status != holdfast.TurnCompleted || got.Result != "the new end" {
+				t.Errorf("turn = %+v\n%s", got, m.dump(id))
+			}
+			if got := m.file(id, "lines"); got != "line\nnew\n" {
+				t.Errorf("lines = %q", got)
+			}
+			m.sound(id)
+		})
+	}
+}
+
+// TestManySendersAtOnce: every acknowledged message becomes a turn of its own,
+// in the order of the numbers they were given.
+func TestManySendersAtOnce(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	const sessions, senders, each = 3, 8, 6
+	var ids []holdfast.SessionID
+	for range sessions {
+		ids = append(ids, w.create(holdfast.CreateSession{}))
+	}
+	var all sync.WaitGroup
+	for i := range senders {
+		for _, id := range ids {
+			all.Go(func() {
+				for k := range each {
+					mode := []string{"queue", "steer", "interrupt"}[(i+k)%3]
+					if _, err := w.Send(t.Context(), id, holdfast.SendMessage{Text: fmt.Sprintf("%d %d", i, k), Mode: mode}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Go(func() {
+			id := ids[i%sessions]
+			for range each {
+				_, err := w.Interrupt(t.Context(), id)
+				if err != nil && !holdfast.IsKind(err, holdfast.KindConflict) {
+					t.Error(err)
+				}
+				title := fmt.Sprint(i)
+				if _, err := w.Update(t.Context(), id, holdfast.UpdateSession{Title: &title}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		until(t, func() bool {
+			turns, err := w.Turns(t.Context(), id, 0, 500)
+			return err == nil && !slices.ContainsFunc(turns, func(t holdfast.Turn) bool { return !t.Status.Terminal() })
+		})
+		w.sound(id)
+		messages, started := 0, int64(0)
+		for _, ev := range w.log(id) {
+			switch ev.Type {
+			case holdfast.EventMessageUser:
+				messages++
+			case holdfast.EventTurnStarted:
+				var d holdfast.TurnStartedData
+				if err := ev.Decode(&d); err != nil || d.Number <= started {
+					t.Errorf("turn %d starts after %d, %v", d.Number, started, err)
+				}
+				started = d.Number
+			}
+		}
+		if messages != senders*each {
+			t.Errorf("%d messages in the log of %d sent", messages, senders*each)
+		}
+	}
+	if n := w.Health(t.Context()).RunningTurns; n != 0 {
+		t.Errorf("%d turns run", n)
+	}
+}
+
+func TestKeysHoldAcrossARestart(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	req := holdfast.CreateSession{Title: "once"}
+	s, err := w.Create(t.Context(), req, "create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := holdfast.SendMessage{Text: "wait", Key: "send"}
+	first, err := w.Send(t.Context(), s.ID, msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued, err := w.Send(t.Context(), s.ID, holdfast.SendMessage{Text: "two", Key: "queue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.wait(t)
+	for range 2 {
+		w.restart()
+		if again, err := w.Create(t.Context(), req, "create"); err != nil || again.ID != s.ID {
+			t.Errorf("%+v, %v", again, err)
+		}
+		if again, err := w.Send(t.Context(), s.ID, msg); err != nil || !again.Duplicate || again.Turn.ID != first.Turn.ID || again.Seq != first.Seq {
+			t.Errorf("%+v, %v", again, err)
+		}
+		if again, err := w.Send(t.Context(), s.ID, holdfast.SendMessage{Text: "two", Key: "queue"}); err != nil || !again.Duplicate || again.Turn.ID != queued.Turn.ID {
+			t.Errorf("%+v, %v", again, err)
+		}
+	}
+	close(p.release)
+	w.ended(s.ID, first.Turn.ID)
+	w.ended(s.ID, queued.Turn.ID)
+	turns, err := w.Turns(t.Context(), s.ID, 0, 0)
+	if err != nil || len(turns) != 2 {
+		t.Errorf("%+v, %v", turns, err)
+	}
+}
+
+// TestHostAnswers what needs no box, and nothing once its turn has ended.
+func TestHostAnswers(t *testing.T) {
+	p := newPuppet()
+	var host runtime.Host
+	p.box = func(_ context.Context, h runtime.Host) error {
+		host = h
+		if _, lost, err := h.Outcome(t.Context(), holdfast.ToolStarted{ToolUseID: "a", Call: "c"}); err != nil || !lost {
+			t.Errorf("lost %v, %v", lost, err)
+		}
+		if evs, err := h.Record(t.Context()); err != nil || evs != nil {
+			t.Errorf("an empty record gave %v, %v", evs, err)
+		}
+		if a, err := h.NewCall(); err != nil || a == "" {
+			t.Errorf("call %q, %v", a, err)
+		}
+		h.At("nowhere")
+		return nil
+	}
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	w.ended(id, w.send(id, "box").ID)
+	// What is left of the runtime after the turn's end can do nothing.
+	before := len(w.log(id))
+	if _, err := host.Box(t.Context()); err == nil {
+		t.Error("a box for a turn that has ended")
+	}
+	if _, _, err := host.Outcome(t.Context(), holdfast.ToolStarted{Call: "c", Box: "s-x"}); err == nil {
+		t.Error("an outcome for a turn that has ended")
+	}
+	if _, err := host.Record(t.Context(), notice("late")); err == nil {
+		t.Error("a record of a turn that has ended")
+	}
+	host.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: "late"})
+	if n := len(w.log(id)); n != before {
+		t.Errorf("%d events after the end", n-before)
+	}
+}

@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Limits on what a session may carry.
+const (
+	maxTitle = 500
+	maxTags  = 50
+	maxTag   = 100
+	maxEnv   = 200
+	maxValue = 32 << 10
+)
+
+// Create makes an active session in one transaction; no box is started. The
+// same key gives the same session again.
+func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error) {
+	row, err := e.newRow(ctx, req)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	c := journal.NewChange(row.ID)
+	c.Create = &row
+	s := row.Session
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
+		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
+	}}}
+	if key != "" {
+		c.Key = &journal.Key{Scope: "session.create", Value: key, Hash: hashOf(req), Ref: string(row.ID)}
+	}
+	done, err := e.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	if done.Duplicate != "" {
+		return e.Session(ctx, holdfast.SessionID(done.Duplicate))
+	}
+	return done.Row.Session, nil
+}
+
+func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journal.Row, error) {
+	var row journal.Row
+	now := e.cfg.Clock().UTC()
+	row.Session = holdfast.Session{
+		Status: holdfast.StatusActive, Runtime: req.Runtime, Model: req.Model, Title: req.Title,
+		Tags: req.Tags, CreatedAt: now, LastActiveAt: now,
+	}
+	if err := e.fillChoices(&row.Session, req); err != nil {
+		return row, err
+	}
+	name := holdfast.DefaultAgent
+	var err error
+	if req.Agent != "" {
+		if name, err = holdfast.ParseAgentName(req.Agent); err != nil {
+			return row, err
+		}
+	}
+	agent, err := e.cfg.Agents.Get(ctx, name)
+	if err != nil {
+		return row, err
+	}
+	row.Agent, row.AgentVersion = agent.Name, agent.VersionID
+	if req.ID != "" {
+		row.ID, err = holdfast.ParseSessionID(req.ID)
+	} else {
+		var id string
+		id, err = e.uuid()
+		row.ID = holdfast.SessionID(id)
+	}
+	if err != nil {
+		return row, err
+	}
+	return row, e.sealEnv(&row, req.Env)
+}
+
+// fillChoices checks what the request names and fills in the defaults.
+func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) error {
+	var err error
+	if s.Trust = e.cfg.DefaultTrust; req.Trust != "" {
+		if s.Trust, err = holdfast.ParseTrust(req.Trust); err != nil {
+			return err
+		}
+	}
+	if s.Mode = holdfast.DefaultMode(s.Trust); req.Mode != "" {
+		if s.Mode, err = holdfast.ParseMode(req.Mode); err != nil {
+			return err
+		}
+	}
+	if s.Runtime == "" {
+		s.Runtime = "native"
+	}
+	if e.runtimes[s.Runtime] == nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not a runtime of this server", holdfast.Quote(s.Runtime)).
+			WithHint("use native")
+	}
+	if s.Model == "" {
+		s.Model = e.cfg.DefaultModel
+	}
+	if err := e.checkModel(s.Model); err != nil {
+		return err
+	}
+	if s.Tags == nil {
+		s.Tags = []string{}
+	}
+	return checkLabels(s.Title, s.Tags)
+}
+
+func (e *Engine) checkModel(m string) error {
+	if slices.Contains(e.cfg.Models, m) {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(m)).
+		WithHint("use one of: %s", strings.Join(e.cfg.Models, ", "))
+}
+
+func checkLabels(title string, tags []string) error {
+	if len(title) > maxTitle {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "title %s is over %d bytes", holdfast.Quote(title), maxTitle)
+	}
+	if err := validText("title", title); err != nil {
+		return err
+	}
+	if len(tags) > maxTags {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d tags are over %d", len(tags), maxTags)
+	}
+	for _, t := range tags {
+		if t == "" || len(t) > maxTag {
+			return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a tag", holdfast.Quote(t)).
+				WithHint("a tag has 1-%d bytes", maxTag)
+		}
+		if err := validText("tag", t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sealEnv checks and encrypts the session's environment.
+func (e *Engine) sealEnv(row *journal.Row, env map[string]string) error {
+	if len(env) == 0 {
+		return nil
+	}
+	if len(env) > maxEnv {
+		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%d environment values are over %d", len(env), maxEnv)
+	}
+	shown := map[string]string{}
+	for k, v := range env {
+		if !validEnvName(k) {
+			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not an environment name", holdfast.Quote(k)).
+				WithHint("use letters, digits and _, not starting with a digit")
+		}
+		if strings.HasPrefix(k, "HOLDFAST_") {
+			return holdfast.Errorf(holdfast.KindDenied, "session.create", "%s is reserved", holdfast.Quote(k))
+		}
+		if len(v) > maxValue || strings.ContainsRune(v, 0) {
+			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the value of %s is not usable", holdfast.Quote(k)).
+				WithHint("values have at most %d bytes and no NUL", maxValue)
+		}
+		shown[k] = "***"
+	}
+	plain, err := json.Marshal(env)
+	if err != nil {
+		return err
+	}
+	if row.SealedEnv, err = e.cfg.Sealer.Seal("session "+string(row.ID), plain); err != nil {
+		return err
+	}
+	row.Env = shown
+	return nil
+}
+
+func (e *Engine) openEnv(row journal.Row) ([]string, error) {
+	if row.SealedEnv == nil {
+		return nil, nil
+	}
+	plain, err := e.cfg.Sealer.Open("session "+string(row.ID), row.SealedEnv)
+	if err != nil {
+		return nil, err
+	}
+	var env map[string]string
+	if err := json.Unmarshal(plain, &env); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "session.env", "the sealed environment does not decode: %w", err)
+	}
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Session is one session.
+func (e *Engine) Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
+	row, err := e.cfg.Store.Row(ctx, id)
+	return row.Session, err
+}
+
+// List is a page of sessions, newest first.
+func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
+	q := journal.Query{Tag: f.Tag, Text: f.Text, IDPrefix: strings.ToLower(f.IDPrefix), Cursor: f.Cursor, Limit: f.Limit}
+	var err error
+	if f.Status != "" {
+		if q.Status, err = holdfast.ParseStatus(f.Status); err != nil {
+			return holdfast.SessionPage{}, err
+		}
+	}
+	if f.Agent != "" {
+		if q.Agent, err = holdfast.ParseAgentName(f.Agent); err != nil {
+			return holdfast.SessionPage{}, err
+		}
+	}
+	if f.Limit < 0 || f.Limit > 500 {
+		return holdfast.SessionPage{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "limit %d is not within 1-500", f.Limit)
+	}
+	page, err := e.cfg.Store.Rows(ctx, q)
+	if err != nil {
+		return holdfast.SessionPage{}, err
+	}
+	out := holdfast.SessionPage{Sessions: make([]holdfast.Session, len(page.Rows)), Next: page.Next}
+	for i, r := range page.Rows {
+		out.Sessions[i] = r.Session
+	}
+	return out, nil
+}
+
+// Update changes a session's labels and choices. A change of trust during a
+// turn is conflict unless the request interrupts it.
+func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.liveRow(ctx, id)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	patch, event, err := e.planUpdate(row, req)
+	if err != nil || event == (holdfast.SessionUpdated{}) {
+		return row.Session, err
+	}
+	if event.Trust != nil {
+		defer e.park(ctx, u)()
+		if err := e.endRunning(ctx, u, "update", req.Interrupt, "trust changed"); err != nil {
+			return holdfast.Session{}, err
+		}
+		if err := e.stopBox(ctx, row, "trust changed"); err != nil {
+			return holdfast.Session{}, err
+		}
+	}
+	c := journal.NewChange(id)
+	c.Set = &patch
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionUpdated, Data: event}}
+	done, err := e.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	if event.Trust != nil {
+		// An exec that read the old row may have started the old box again.
+		u.moved.Add(1)
+		err = e.stopBox(context.WithoutCancel(ctx), row, "trust changed")
+	}
+	return done.Row.Session, err
+}
+
+func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p journal.RowPatch, ev holdfast.SessionUpdated, err error) {
+	if req.Title != nil && *req.Title != row.Title {
+		p.Title, ev.Title = req.Title, req.Title
+	}
+	if req.Tags != nil && !slices.Equal(*req.Tags, row.Tags) {
+		tags := append([]string{}, *req.Tags...)
+		p.Tags, ev.Tags = &tags, &tags
+	}
+	title, tags := "", []string(nil)
+	if p.Title != nil {
+		title = *p.Title
+	}
+	if p.Tags != nil {
+		tags = *p.Tags
+	}
+	if err := checkLabels(title, tags); err != nil {
+		return p, ev, err
+	}
+	if req.Mode != nil {
+		m, err := holdfast.ParseMode(*req.Mode)
+		if err != nil {
+			return p, ev, err
+		}
+		if m != row.Mode {
+			p.Mode, ev.Mode = &m, &m
+		}
+	}
+	if req.Model != nil && *req.Model != row.Model {
+		if err := e.checkModel(*req.Model); err != nil {
+			return p, ev, err
+		}
+		p.Model, ev.Model = req.Model, req.Model
+	}
+	if req.Trust != nil {
+		t, err := holdfast.ParseTrust(*req.Trust)
+		if err != nil {
+			return p, ev, err
+		}
+		if t != row.Trust {
+			if t == holdfast.Untrusted && row.HadFiles && e.cfg.Box.UIDBase != 0 {
+				return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update",
+					"a session that worked on the host as root cannot move into a box: its files belong to root").
+					WithHint("create a new session with --trust untrusted")
+			}
+			p.Trust, ev.Trust = &t, &t
+		}
+	}
+	return p, ev, nil
+}
+
+// liveRow is the row of a session that has not ended.
+func (e *Engine) liveRow(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	row, err := e.cfg.Store.Row(ctx, id)
+	if err == nil && row.Status == holdfast.StatusEnded {
+		err = holdfast.Errorf(holdfast.KindGone, "session", "session %s has ended", id).
+			WithHint("its log stays readable: holdfast session events %s", id)
+	}
+	return row, err
+}
+
+func hashOf(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+func validEnvName(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 200
+}

@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Store is what the engine reads from the database; it writes through the
+// journal only. Safe for concurrent use. Unknown ids are not_found.
+type Store interface {
+	// Row is one session.
+	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
+	// Rows is a page of sessions.
+	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
+	// Turn is one turn of a session.
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
+	// Turns lists turns by number, those after a number first; limit 0 is 100.
+	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
+	// OpenTurns lists the queued and running turns, of one session or (empty id)
+	// of all, by session and number.
+	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
+	// Events and Head are those of journal.Store.
+	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
+	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
+	// Starting lists the sessions whose resume was cut off by a crash.
+	Starting(ctx context.Context) ([]holdfast.SessionID, error)
+	// Epoch is the fencing token of this server: higher than any before.
+	Epoch() uint64
+	// DeleteSession removes an ended session and its log.
+	DeleteSession(ctx context.Context, id holdfast.SessionID) error
+}

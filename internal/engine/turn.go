@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// interrupted is the cause of a turn that somebody ended.
+type interrupted struct{ reason string }
+
+func (i *interrupted) Error() string { return i.reason }
+
+// errStuck is the cause of a turn that the watchdog ended.
+var errStuck = errors.New("the turn showed no progress")
+
+// errLetGo is what a turn sees when the engine closes around it.
+var errLetGo = errors.New("the server let go of the turn")
+
+// launch runs a turn that the log says is running. The caller holds u.mu.
+func (e *Engine) launch(u *unit, row journal.Row, t turn) {
+	ctx, cancel := context.WithCancelCause(e.base)
+	r := &turnRun{turn: t, ctx: ctx, cancel: cancel, done: make(chan struct{})}
+	r.host = newHost(e, u, r, row)
+	u.running = r
+	u.busy.Store(true)
+	e.claim(u.id)
+	if !e.turns.run(func() {
+		e.drive(u, r, row)
+		cancel(nil)
+		if !e.leftOpen(u, r) {
+			e.disclaim(u)
+		}
+	}) {
+		// The engine has closed: the next start finds the turn running in the log.
+		r.finish()
+		cancel(nil)
+	}
+}
+
+// drive runs the turn's runtime until the turn has a terminal event.
+func (e *Engine) drive(u *unit, r *turnRun, row journal.Row) {
+	defer r.finish()
+	defer r.host.close()
+	again := r.again
+	for {
+		r.returned.Store(false)
+		res, err := e.run(r.ctx, r, row, again)
+		r.returned.Store(true)
+		more := false
+		// While the store takes no writes the turn stays running, here and in the
+		// log; the next start continues it if that does not change.
+		done := e.insist(u.id, "turn not settled", func() (serr error) {
+			more, serr = e.settle(u, r, res, err)
+			return serr
+		})
+		if !done || !more {
+			return
+		}
+		again = true
+	}
+}
+
+func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again bool) (runtime.Result, error) {
+	r.host.torn.Store(false)
+	rt := e.runtimes[row.Runtime]
+	if rt == nil {
+		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, "turn", "runtime %s is not there", holdfast.Quote(row.Runtime))
+	}
+	text, err := e.cfg.Agents.Instructions(ctx, row.AgentVersion)
+	if err != nil {
+		return runtime.Result{}, err
+	}
+	return rt.Run(ctx, runtime.Turn{Session: row.Session, ID: r.id, Instructions: text, Again: again}, r.host)
+}
+
+// maxBegun bounds how often a turn is begun anew after the store refused a record.
+const maxBegun = 5
+
+// settle commits how a run ended. more says that the turn goes on: a steering
+// message came with the end, or the store failed the run and works again.
+func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (more bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.running != r {
+		return false, nil
+	}
+	cancelled := r.ctx.Err() != nil
+	if runErr != nil && cancelled {
+		// However the runtime put it, this is why the turn ended.
+		runErr = context.Cause(r.ctx)
+	}
+	// The commit must not fail because the turn was cancelled.
+	ctx := context.WithoutCancel(r.ctx)
+	if runErr == nil && r.steerSeq > res.Seen && !cancelled {
+		_, err := r.host.record(ctx, res.Final)
+		return err == nil, err
+	}
+	if runErr != nil && !cancelled && r.host.torn.Load() && r.begun < maxBegun {
+		_, err := r.host.record(ctx, []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{
+			Code: noticeStore, Text: "the store refused a record; the turn goes on from what is in the log",
+		}}})
+		if err != nil {
+			return false, err
+		}
+		r.begun++
+		return true, nil
+	}
+	to, typ, end, failed := classify(r, res, runErr)
+	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+		if runErr == nil {
+			c.Events = append(c.Events, res.Final...)
+		}
+		end.Usage, end.Steps = res.Usage, res.Steps
+		c.Events = append(c.Events, journal.Draft{Type: typ, Turn: r.id, Data: end})
+		c.Turns = []journal.TurnChange{{ID: r.id, From: holdfast.TurnRunning, To: to, EndSeq: row.LastSeq + int64(len(c.Events))}}
+		if failed != nil && row.Status == holdfast.StatusActive {
+			c.Status = []holdfast.Status{holdfast.StatusError}
+			c.Set = &journal.RowPatch{Error: &failed.Message}
+			c.Events = append(c.Events, journal.Draft{Type: holdfast.EventSessionError, Data: *failed})
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	r.host.close()
+	u.running = nil
+	u.busy.Store(false)
+	r.finish()
+	if done.Row.Status == holdfast.StatusActive {
+		// What fails is tried again on its own: this turn has ended.
+		_ = e.next(ctx, u)
+	}
+	return false, nil
+}
+
+// noticeStore marks the place in a log where a turn went on after the store
+// refused a record.
+const noticeStore = "store.recovered"
+
+// classify turns how a run ended into its terminal event. failed is set when the
+// session itself is in error: its box could not be had, for another reason than
+// that all places were taken.
+func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus, typ holdfast.EventType, end holdfast.TurnEnded, failed *holdfast.Failure) {
+	end = holdfast.TurnEnded{Number: r.number, MessageSeq: r.messageSeq}
+	var stop *interrupted
+	switch {
+	case err == nil:
+		end.Result, end.StopReason = res.Text, res.StopReason
+		return holdfast.TurnCompleted, holdfast.EventTurnCompleted, end, nil
+	case errors.As(err, &stop):
+		end.Message = stop.reason
+		return holdfast.TurnInterrupted, holdfast.EventTurnInterrupted, end, nil
+	case errors.Is(err, errStuck):
+		end.Kind, end.Message, end.Hint = holdfast.KindUnavailable, errStuck.Error(), "send the message again, or raise turn_silence"
+		return holdfast.TurnFailed, holdfast.EventTurnFailed, end, nil
+	}
+	end.Kind, end.Message, end.Hint = holdfast.KindOf(err), err.Error(), holdfast.HintOf(err)
+	if berr := r.host.boxError(); berr != nil && errors.Is(err, berr) && !errors.Is(err, sandbox.ErrFull) {
+		failed = &holdfast.Failure{Kind: end.Kind, Message: end.Message, Hint: end.Hint}
+	}
+	return holdfast.TurnFailed, holdfast.EventTurnFailed, end, failed
+}
+
+// Interrupt ends the running turn and waits for its terminal event.
+func (e *Engine) Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.liveRow(ctx, id)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	r := u.running
+	if r == nil {
+		return row.Session, holdfast.Errorf(holdfast.KindConflict, "interrupt", "no turn of session %s is running", id).
+			WithHint("holdfast session show %s", id)
+	}
+	if err := e.interrupt(ctx, u, r, "interrupt", "interrupted"); err != nil {
+		return row.Session, err
+	}
+	return e.Session(ctx, id)
+}
+
+// interrupt ends a turn and waits for its end. The caller holds u.mu, which is
+// released meanwhile.
+func (e *Engine) interrupt(ctx context.Context, u *unit, r *turnRun, op, reason string) error {
+	r.cancel(&interrupted{reason: reason})
+	u.mu.Unlock()
+	defer u.mu.Lock()
+	select {
+	case <-r.done:
+		if e.leftOpen(u, r) {
+			return leftToNextStart(op)
+		}
+		return nil
+	case <-ctx.Done():
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "given up waiting for the end of the turn: %w", context.Cause(ctx)).
+			WithHint("it will end: holdfast session events %s --follow", u.id)
+	}
+}
+
+// leftOpen reports that a turn that is done has no terminal event: the server
+// shut down around it. Its unit stays, so that nobody takes the session for one
+// without a running turn.
+func (e *Engine) leftOpen(u *unit, r *turnRun) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.running == r
+}
+
+// park keeps turns from starting until the function it returns is called, which
+// then starts the next one if the session is still there for it. The caller
+// holds u.mu at both ends.
+func (e *Engine) park(ctx context.Context, u *unit) (done func()) {
+	u.parked++
+	return func() {
+		u.parked--
+		// What fails is tried again on its own.
+		_ = e.next(ctx, u)
+	}
+}
+
+// endRunning makes sure that no turn runs: without interrupt a running one is
+// conflict. The caller has parked the session and holds u.mu, which is released
+// while waiting.
+func (e *Engine) endRunning(ctx context.Context, u *unit, op string, interrupt bool, reason string) error {
+	for u.running != nil {
+		r := u.running
+		if !interrupt {
+			return holdfast.Errorf(holdfast.KindConflict, "session."+op, "a turn of session %s is running", u.id).
+				WithHint("repeat with --interrupt, or wait for the turn")
+		}
+		if err := e.interrupt(ctx, u, r, "session."+op, reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}

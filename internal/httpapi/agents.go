@@ -1,0 +1,125 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type agentInput struct {
+	Name string `path:"name" doc:"The agent's name."`
+}
+
+type agentOutput struct {
+	Body struct {
+		Agent holdfast.Agent `json:"agent"`
+	}
+}
+
+type agentsOutput struct {
+	Body struct {
+		Agents []holdfast.Agent `json:"agents"`
+	}
+}
+
+type versionsOutput struct {
+	Body struct {
+		Versions []holdfast.AgentVersion `json:"versions"`
+	}
+}
+
+type deployInput struct {
+	plain
+	Name string `query:"name" required:"true" doc:"The agent's name."`
+}
+
+func (a *API) agentRoutes() {
+	const tag, one = "agents", "/v1/agents/{name}"
+	deploy := route(http.MethodPost, "/v1/agents", "deploy-agent", tag, "Deploy a folder as the agent's next version")
+	deploy.DefaultStatus = http.StatusCreated
+	deploy.RequestBody = &huma.RequestBody{
+		Description: "A tar of the folder, which holds CLAUDE.md or AGENTS.md.",
+		Required:    true, Content: map[string]*huma.MediaType{"application/x-tar": binary()},
+	}
+	huma.Register(a.huma, deploy, a.deployAgent)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/agents", "list-agents", tag, "List the agents"), a.listAgents)
+	huma.Register(a.huma, route(http.MethodGet, one, "get-agent", tag, "Show an agent"), a.getAgent)
+	huma.Register(a.huma, route(http.MethodGet, one+"/versions", "list-agent-versions", tag, "List an agent's versions"), a.agentVersions)
+	huma.Register(a.huma, route(http.MethodDelete, one, "delete-agent", tag, "Delete an agent"), a.deleteAgent)
+}
+
+func (a *API) deployAgent(ctx context.Context, in *deployInput) (*agentOutput, error) {
+	name, err := holdfast.ParseAgentName(in.Name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	body := http.MaxBytesReader(in.w, in.r.Body, a.cfg.MaxAgent)
+	agent, err := a.cfg.Agents.Deploy(ctx, name, body)
+	if err != nil {
+		// The registry sees a read error; what the reader saw says more.
+		if _, rerr := body.Read(make([]byte, 1)); holdfast.IsKind(uploadError(rerr, a.cfg.MaxAgent), holdfast.KindTooLarge) {
+			err = uploadError(rerr, a.cfg.MaxAgent)
+		}
+		return nil, a.fail(err)
+	}
+	return agentOf(agent), nil
+}
+
+func agentOf(agent holdfast.Agent) *agentOutput {
+	out := &agentOutput{}
+	out.Body.Agent = agent
+	return out
+}
+
+func (a *API) listAgents(ctx context.Context, _ *struct{}) (*agentsOutput, error) {
+	list, err := a.cfg.Agents.List(ctx)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &agentsOutput{}
+	out.Body.Agents = list
+	if list == nil {
+		out.Body.Agents = []holdfast.Agent{}
+	}
+	return out, nil
+}
+
+func (a *API) getAgent(ctx context.Context, in *agentInput) (*agentOutput, error) {
+	name, err := holdfast.ParseAgentName(in.Name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	agent, err := a.cfg.Agents.Get(ctx, name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return agentOf(agent), nil
+}
+
+func (a *API) agentVersions(ctx context.Context, in *agentInput) (*versionsOutput, error) {
+	name, err := holdfast.ParseAgentName(in.Name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	versions, err := a.cfg.Agents.Versions(ctx, name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &versionsOutput{}
+	out.Body.Versions = versions
+	return out, nil
+}
+
+func (a *API) deleteAgent(ctx context.Context, in *agentInput) (*struct{}, error) {
+	name, err := holdfast.ParseAgentName(in.Name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if err := a.cfg.Agents.Delete(ctx, name); err != nil {
+		return nil, a.fail(err)
+	}
+	return nil, nil
+}

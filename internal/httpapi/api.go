@@ -1,0 +1,175 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// The default limits.
+const (
+	DefaultPing         = 15 * time.Second
+	DefaultWriteTimeout = 20 * time.Second
+	DefaultReadTimeout  = 30 * time.Second
+	DefaultMaxFile      = 64 << 20
+	DefaultMaxAgent     = 256 << 20
+
+	// maxJSON bounds a JSON body: a message of holdfast.MaxText bytes, escaped.
+	maxJSON = 2*holdfast.MaxText + 1<<20
+	// maxSmall bounds the JSON bodies that hold settings only.
+	maxSmall = 1 << 20
+)
+
+// Config configures an API. The first five are required; app gives the engine
+// for three of them.
+type Config struct {
+	Sessions Sessions
+	Turns    Turns
+	Boxes    Boxes
+	Agents   Agents
+	// Health is the state of the server.
+	Health func(ctx context.Context) holdfast.Health
+	// Token is the owner's bearer token. Empty admits nobody.
+	Token string
+	// Version is shown by the OpenAPI document.
+	Version string
+	// Listen is the address the server listens on, host:port. If it is a loopback
+	// address, only requests that name a loopback host, or one of Hosts, are
+	// answered: a web page cannot reach the server by a DNS name of its own.
+	Listen string
+	// Hosts are further host names, without port, that a request may be for.
+	Hosts []string
+	// Origins are further web origins, as "https://example.com", whose pages may
+	// call the API. The server's own origin always may.
+	Origins []string
+	// Ping is how long a stream is silent before it says it is alive (15 s);
+	// WriteTimeout how long a reader may take to accept data before it is cut
+	// (20 s); ReadTimeout the same for a sender (30 s).
+	Ping, WriteTimeout, ReadTimeout time.Duration
+	// MaxFile and MaxAgent bound uploads, in bytes (64 MiB, 256 MiB).
+	MaxFile, MaxAgent int64
+	// Now is the clock (default time.Now).
+	Now func() time.Time
+	// Log takes internal errors; nil discards them.
+	Log *slog.Logger
+}
+
+// API is the handler of all routes. Safe for concurrent use.
+type API struct {
+	cfg      Config
+	loopback bool
+	token    [sha256.Size]byte
+	mux      *http.ServeMux
+	huma     huma.API
+	spec     []byte
+	docs     []byte
+	live     streams
+	follow   func(ctx context.Context, id holdfast.SessionID, after int64) (source, error)
+}
+
+// New makes the API.
+func New(cfg Config) *API {
+	setDefaults(&cfg)
+	hookHuma()
+	a := &API{cfg: cfg, loopback: isLoopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux()}
+	a.follow = func(ctx context.Context, id holdfast.SessionID, after int64) (source, error) {
+		return cfg.Turns.Follow(ctx, id, after)
+	}
+	conf := huma.DefaultConfig("Holdfast", cfg.Version)
+	conf.OpenAPIPath, conf.DocsPath, conf.SchemasPath = "", "", ""
+	conf.CreateHooks = nil // the default one adds absolute $schema links
+	format := strictJSON()
+	conf.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	conf.RejectUnknownQueryParameters = true
+	describeAPI(conf.OpenAPI)
+	a.huma = humago.New(a.mux, conf)
+	a.routes()
+	a.render()
+	return a
+}
+
+// NewServer is an http.Server for the API. Its Shutdown ends the streams,
+// terminals and execs, which would not end by themselves; other requests run on.
+// It has no timeout on writing and on bodies: they guard themselves.
+func NewServer(cfg Config) *http.Server {
+	a := New(cfg)
+	srv := &http.Server{
+		Handler:           a,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelWarn),
+	}
+	srv.RegisterOnShutdown(a.Stop)
+	return srv
+}
+
+func setDefaults(cfg *Config) {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&cfg.Ping, DefaultPing)
+	def(&cfg.WriteTimeout, DefaultWriteTimeout)
+	def(&cfg.ReadTimeout, DefaultReadTimeout)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.MaxFile <= 0 {
+		cfg.MaxFile = DefaultMaxFile
+	}
+	if cfg.MaxAgent <= 0 {
+		cfg.MaxAgent = DefaultMaxAgent
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (a *API) routes() {
+	a.agentRoutes()
+	a.sessionRoutes()
+	a.turnRoutes()
+	a.eventRoutes()
+	a.fileRoutes()
+	a.execRoutes()
+	a.boxRoutes()
+	a.healthRoutes()
+	a.docRoutes()
+}
+
+// render makes the OpenAPI document and the docs page from the routes.
+func (a *API) render() {
+	tidySpec(a.huma.OpenAPI())
+	spec, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
+	if err != nil {
+		// Only a schema of ours could do this, and the tests read the document.
+		a.cfg.Log.Error("the OpenAPI document does not encode", "error", err.Error())
+	}
+	a.spec = append(spec, '\n')
+	a.docs = docsPage(a.huma.OpenAPI())
+}
+
+// Spec is the OpenAPI 3.1 document.
+func (a *API) Spec() []byte { return a.spec }
+
+// Stop ends the streams, terminals and execs, and refuses new ones. Idempotent.
+func (a *API) Stop() { a.live.stop() }
+
+// fail renders an error for huma and logs what nobody expected: the edge logs.
+func (a *API) fail(err error) error {
+	p := newProblem(err)
+	if p.Kind == holdfast.KindInternal {
+		a.cfg.Log.Error("request failed", "error", err.Error())
+	}
+	return p
+}

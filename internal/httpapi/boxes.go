@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type boxesOutput struct {
+	Body struct {
+		Containers []holdfast.Container `json:"containers"`
+	}
+}
+
+type stopInput struct {
+	Body holdfast.StopContainers
+}
+
+type healthOutput struct {
+	Body holdfast.Health
+}
+
+func (a *API) boxRoutes() {
+	const tag = "containers"
+	huma.Register(a.huma, route(http.MethodGet, "/v1/containers", "list-containers", tag, "List the managed boxes"),
+		func(ctx context.Context, _ *struct{}) (*boxesOutput, error) {
+			return a.boxes(a.cfg.Boxes.Containers(ctx))
+		})
+	huma.Register(a.huma, route(http.MethodPost, "/v1/containers/stop", "stop-containers", tag, "Stop boxes; answers what was stopped"),
+		func(ctx context.Context, in *stopInput) (*boxesOutput, error) {
+			if in.Body.All == (len(in.Body.IDs) > 0) {
+				return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all is needed").
+					WithHint("holdfast containers list shows the ids"))
+			}
+			return a.boxes(a.cfg.Boxes.StopContainers(ctx, in.Body))
+		})
+}
+
+func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) {
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &boxesOutput{}
+	out.Body.Containers = list
+	if list == nil {
+		out.Body.Containers = []holdfast.Container{}
+	}
+	return out, nil
+}
+
+// healthRoutes need no token: probes have none.
+func (a *API) healthRoutes() {
+	const tag = "health"
+	alive := route(http.MethodGet, "/healthz", "healthz", tag, "Whether the server runs")
+	alive.Security = []map[string][]string{}
+	huma.Register(a.huma, alive, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+		return &healthOutput{a.cfg.Health(ctx)}, nil
+	})
+	ready := route(http.MethodGet, "/readyz", "readyz", tag, "Whether the server takes work")
+	ready.Security = []map[string][]string{}
+	huma.Register(a.huma, ready, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+		h := a.cfg.Health(ctx)
+		if err := a.live.open(); err != nil {
+			return nil, newProblem(err)
+		}
+		if h.ReadOnly != "" {
+			return nil, newProblem(holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes: %s", h.ReadOnly).
+				WithHint("free the disk, then start the server again"))
+		}
+		return &healthOutput{h}, nil
+	})
+}

@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// parseCursor accepts a sequence number as it stands in an SSE id: decimal
+// digits without sign, space or leading zero. The empty string is 0, the
+// beginning of the log.
+func parseCursor(where, s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "events", "%s %s is not a sequence number", where, holdfast.Quote(s)).
+			WithHint("pass the id of the last event received, or 0 for the whole log")
+	}
+	return n, nil
+}
+
+// cursor is where a reader wants to go on. A reconnecting browser repeats its
+// first URL, so the header is newer than the query and wins.
+func cursor(lastEventID, after string) (int64, error) {
+	fromQuery, err := parseCursor("after", after)
+	if err != nil {
+		return 0, err
+	}
+	if lastEventID == "" {
+		return fromQuery, nil
+	}
+	return parseCursor("Last-Event-ID", lastEventID)
+}
+
+// eventTypes are the types that a filter may name. A test holds the list against
+// the vocabulary's own.
+func eventTypes() []holdfast.EventType {
+	return []holdfast.EventType{
+		holdfast.EventSessionCreated, holdfast.EventSessionUpdated, holdfast.EventSessionPaused,
+		holdfast.EventSessionResumed, holdfast.EventSessionEnded, holdfast.EventSessionError,
+		holdfast.EventTurnQueued, holdfast.EventTurnStarted, holdfast.EventTurnCompleted,
+		holdfast.EventTurnFailed, holdfast.EventTurnInterrupted,
+		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking,
+		holdfast.EventToolRequested, holdfast.EventToolAllowed, holdfast.EventToolDenied,
+		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown,
+		holdfast.EventBoxQueued, holdfast.EventBoxStarted, holdfast.EventBoxStopped,
+		holdfast.EventBoxFrozen, holdfast.EventBoxOOM, holdfast.EventBoxLost,
+		holdfast.EventNotice,
+		holdfast.DeltaText, holdfast.DeltaThinking, holdfast.DeltaToolOutput,
+	}
+}
+
+// parseTypes reads a comma-separated filter. Empty selects everything; a word
+// that is no event type would select nothing for ever, so it is refused.
+func parseTypes(s string) ([]holdfast.EventType, error) {
+	if s == "" {
+		return nil, nil
+	}
+	var out []holdfast.EventType
+	known := eventTypes()
+	for word := range strings.SplitSeq(s, ",") {
+		t := holdfast.EventType(strings.TrimSpace(word))
+		if !slices.Contains(known, t) {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "%s is not an event type", holdfast.Quote(string(t))).
+				WithHint("use types such as turn.completed or message.assistant, separated by commas")
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}

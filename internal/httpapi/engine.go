@@ -1,0 +1,62 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Sessions is the life of sessions, as the engine implements it. Errors are
+// *holdfast.Error; unknown ids are not_found.
+type Sessions interface {
+	// Create makes a session; key is the Idempotency-Key or empty.
+	Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
+	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+	List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
+	Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error)
+	Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
+	Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error)
+	End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
+	Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error
+	// Interrupt ends the running turn; conflict when none runs.
+	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+}
+
+// Turns is the conversation of a session and its log.
+type Turns interface {
+	Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error)
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error)
+	// Turns lists turns by number, those after a number first.
+	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error)
+	Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error)
+	Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error)
+}
+
+// Boxes is work in a session's box, which is started if needed, and the managed
+// boxes themselves.
+type Boxes interface {
+	// Exec runs a command. Output goes to the writers, which may be called from
+	// two goroutines; nil ones are collected into the result.
+	Exec(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
+	// Terminal runs a login shell until it exits or ctx ends.
+	Terminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
+	ListFiles(ctx context.Context, id holdfast.SessionID, path string) (holdfast.FileList, error)
+	ReadFile(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) error
+	WriteFile(ctx context.Context, id holdfast.SessionID, path string, data []byte, mode uint32) (holdfast.FileInfo, error)
+	RemoveFile(ctx context.Context, id holdfast.SessionID, path string, recursive bool) error
+	Containers(ctx context.Context) ([]holdfast.Container, error)
+	// StopContainers answers what was stopped.
+	StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error)
+}
+
+// Agents is the registry of deployed agents.
+type Agents interface {
+	// Deploy stores a tar of an agent's folder as its next version.
+	Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Agent, error)
+	Get(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
+	List(ctx context.Context) ([]holdfast.Agent, error)
+	Versions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error)
+	Delete(ctx context.Context, name holdfast.AgentName) error
+}

@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type eventsInput struct {
+	SessionInput
+	After  string `query:"after" doc:"The sequence number of the last event already seen; 0 is the beginning."`
+	LastID string `header:"Last-Event-ID" doc:"The same, as a reconnecting browser sends it; it wins over after."`
+	Types  string `query:"type" doc:"Only these types, separated by commas."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"The page size of the JSON answer; 100 when absent."`
+	Accept string `header:"Accept" doc:"text/event-stream for a stream that goes on."`
+}
+
+type eventPage struct {
+	Events []holdfast.Event `json:"events"`
+	// Next is the after of the next page; absent on the last.
+	Next int64 `json:"next,omitempty"`
+}
+
+type transcriptInput struct {
+	SessionInput
+	After string `query:"after" doc:"The sequence number of the last entry already seen."`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" doc:"The page size; 1000 when absent."`
+}
+
+type transcriptOutput struct {
+	Body struct {
+		Entries []holdfast.TranscriptEntry `json:"entries"`
+		// Next is the after of the next page; absent on the last.
+		Next int64 `json:"next,omitempty"`
+	}
+}
+
+func (a *API) eventRoutes() {
+	const tag = "events"
+	events := route(http.MethodGet, "/v1/sessions/{id}/events", "read-events", tag, "Read the log: one page as JSON, or a stream that goes on")
+	events.Responses = map[string]*huma.Response{
+		"200": jsonResponse(a.huma, "A page of the log, or the stream.", eventPage{}),
+	}
+	stream := streamResponse("").Content
+	for ct, media := range stream {
+		events.Responses["200"].Content[ct] = media
+	}
+	huma.Register(a.huma, events, a.readEvents)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions/{id}/transcript", "read-transcript", tag,
+		"Read the conversation: messages, tool calls and their results"), a.readTranscript)
+}
+
+func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	after, err := cursor(in.LastID, in.After)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	types, err := parseTypes(in.Types)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if !accepts(in.Accept, "text/event-stream") {
+		return a.pageOfEvents(ctx, id, holdfast.EventFilter{After: after, Limit: in.Limit, Types: types})
+	}
+	src, err := a.follow(ctx, id, after)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return answer(func(w http.ResponseWriter, r *http.Request) {
+		defer src.Close()
+		if r.Method == http.MethodHead {
+			return
+		}
+		ctx, cancel := a.live.join(r.Context())
+		defer cancel()
+		a.stream(ctx, a.newSSE(w), src, func(e holdfast.Event) choice {
+			return choice{write: len(types) == 0 || slices.Contains(types, e.Type)}
+		})
+	}), nil
+}
+
+func (a *API) pageOfEvents(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) (*raw, error) {
+	if f.Limit == 0 {
+		f.Limit = 100
+	}
+	events, err := a.cfg.Turns.Events(ctx, id, f)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	page := eventPage{Events: events}
+	if events == nil {
+		page.Events = []holdfast.Event{}
+	}
+	if len(events) == f.Limit {
+		page.Next = events[len(events)-1].Seq
+	}
+	return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusOK, page) }), nil
+}
+
+// accepts reports whether an Accept header names the type.
+func accepts(header, want string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		name, _, _ := strings.Cut(part, ";")
+		if strings.EqualFold(strings.TrimSpace(name), want) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *API) readTranscript(ctx context.Context, in *transcriptInput) (*transcriptOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	after, err := parseCursor("after", in.After)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	limit := in.Limit
+	if limit == 0 {
+		limit = 1000
+	}
+	events, err := a.cfg.Turns.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: transcriptTypes()})
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &transcriptOutput{}
+	out.Body.Entries = []holdfast.TranscriptEntry{}
+	for _, e := range events {
+		entry, err := transcriptEntry(e)
+		if err != nil {
+			return nil, a.fail(err)
+		}
+		out.Body.Entries = append(out.Body.Entries, entry)
+	}
+	if len(events) == limit {
+		out.Body.Next = events[len(events)-1].Seq
+	}
+	return out, nil
+}

@@ -1,0 +1,135 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type execInput struct {
+	SessionInput
+	Accept string `header:"Accept" doc:"text/event-stream for output as it comes."`
+	Body   holdfast.ExecRequest
+}
+
+// chunk is the data of a stdout or stderr event.
+type chunk struct {
+	// Data is base64 in JSON: output need not be text.
+	Data []byte `json:"data"`
+}
+
+func (a *API) execRoutes() {
+	const tag = "box"
+	exec := route(http.MethodPost, "/v1/sessions/{id}/exec", "exec", tag, "Run a command in the session's box")
+	exec.MaxBodyBytes = maxJSON
+	exec.Responses = map[string]*huma.Response{"200": jsonResponse(a.huma,
+		"The result. As a stream: events stdout and stderr with base64 data, then one event exit with the result, or error with a problem.", holdfast.ExecResult{})}
+	for ct, media := range streamResponse("").Content {
+		exec.Responses["200"].Content[ct] = media
+	}
+	huma.Register(a.huma, exec, a.exec)
+
+	term := route(http.MethodGet, "/v1/sessions/{id}/terminal", "terminal", tag, "Open a terminal in the session's box (WebSocket)")
+	term.DefaultStatus = http.StatusSwitchingProtocols
+	term.Description = `Binary messages are the terminal's bytes, both ways. Text messages are JSON: {"resize":{"rows":24,"cols":80}} to the server, {"exit":0} or {"error":problem} as the last one from it.`
+	term.Responses = map[string]*huma.Response{"101": {Description: "The connection is a WebSocket now."}}
+	huma.Register(a.huma, term, a.terminal)
+}
+
+func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if accepts(in.Accept, "text/event-stream") {
+		return answer(func(w http.ResponseWriter, r *http.Request) { a.execStream(w, r, id, in.Body) }), nil
+	}
+	ctx, cancel := a.live.join(ctx)
+	defer cancel()
+	res, err := a.cfg.Boxes.Exec(ctx, id, in.Body, nil, nil)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusOK, res) }), nil
+}
+
+// execStream sends output as it comes. The header goes out with the first
+// output or ping, so that an error before is still a problem document.
+func (a *API) execStream(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, req holdfast.ExecRequest) {
+	ctx, cancel := a.live.join(r.Context())
+	defer cancel()
+	out := &execSink{sse: a.newSSE(w)}
+	defer out.sse.end()
+	var wg sync.WaitGroup
+	wg.Go(func() { out.pings(ctx, a.cfg.Ping, cancel) })
+	res, err := a.cfg.Boxes.Exec(ctx, id, req, execStdio{out, "stdout"}, execStdio{out, "stderr"})
+	cancel()
+	wg.Wait()
+	switch {
+	case err == nil:
+		if out.sse.frame("exit", res) == nil {
+			_ = out.sse.flush() // a reader that left gets no result
+		}
+	case out.sse.begun:
+		a.streamError(out.sse, err)
+	default:
+		a.writeProblem(w, err)
+	}
+}
+
+// execSink is the stream that both outputs of a command share.
+type execSink struct {
+	mu  sync.Mutex
+	sse *sse
+}
+
+func (s *execSink) send(name string, v any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.sse.frame(name, v); err != nil {
+		return err
+	}
+	return s.sse.flush()
+}
+
+// pings keeps the connection alive until ctx ends; a dead one stops the command.
+func (s *execSink) pings(ctx context.Context, every time.Duration, dead context.CancelFunc) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		s.mu.Lock()
+		s.sse.ping()
+		err := s.sse.flush()
+		s.mu.Unlock()
+		if err != nil {
+			dead()
+			return
+		}
+	}
+}
+
+// execStdio is one output of a command.
+type execStdio struct {
+	sink *execSink
+	name string
+}
+
+func (o execStdio) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if err := o.sink.send(o.name, chunk{p}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

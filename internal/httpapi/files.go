@@ -1,0 +1,230 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type filesInput struct {
+	SessionInput
+	plain
+}
+
+type writeInput struct {
+	SessionInput
+	plain
+	Mode string `query:"mode" doc:"The permission bits of a new file, octal; 0644 when absent." example:"0755"`
+}
+
+type writeOutput struct {
+	Body struct {
+		File holdfast.FileInfo `json:"file"`
+	}
+}
+
+type removeInput struct {
+	SessionInput
+	plain
+	Recursive bool `query:"recursive" doc:"Remove a directory with all that is in it."`
+}
+
+func (a *API) fileRoutes() {
+	const tag, root, one = "files", "/v1/sessions/{id}/files", "/v1/sessions/{id}/files/{path...}"
+	list := route(http.MethodGet, root, "list-files", tag, "List the workspace's top directory")
+	list.Responses = map[string]*huma.Response{"200": jsonResponse(a.huma, "The directory.", holdfast.FileList{})}
+	huma.Register(a.huma, list, a.readFile)
+
+	read := route(http.MethodGet, one, "read-file", tag, "Read a file's bytes, or list a directory as JSON")
+	read.Parameters = pathParam()
+	read.Responses = map[string]*huma.Response{"200": jsonResponse(a.huma, "The file, or the directory.", holdfast.FileList{})}
+	read.Responses["200"].Content["application/octet-stream"] = binary()
+	huma.Register(a.huma, read, a.readFile)
+
+	write := route(http.MethodPut, one, "write-file", tag, "Create or replace a file")
+	write.Parameters = pathParam()
+	write.RequestBody = &huma.RequestBody{
+		Description: "The file's bytes.", Content: map[string]*huma.MediaType{"application/octet-stream": binary()},
+	}
+	huma.Register(a.huma, write, a.writeFile)
+
+	remove := route(http.MethodDelete, one, "remove-file", tag, "Remove a file or a directory")
+	remove.Parameters = pathParam()
+	huma.Register(a.huma, remove, a.removeFile)
+}
+
+func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	name := in.r.PathValue("path")
+	if dir := strings.TrimRight(name, "/"); dir != name || name == "" {
+		switch {
+		case name == "":
+			dir = "." // the workspace
+		case dir == "":
+			dir = "/"
+		}
+		return a.listFiles(ctx, id, dir)
+	}
+	return answer(func(w http.ResponseWriter, r *http.Request) {
+		out := &download{w: w, rc: http.NewResponseController(w), now: a.cfg.Now, limit: a.cfg.WriteTimeout, name: path.Base(name)}
+		defer out.end()
+		err := a.cfg.Boxes.ReadFile(r.Context(), id, name, out)
+		switch {
+		case err == nil:
+			out.begin() // an empty file has no first write
+		case out.begun:
+			// The status is sent: only a broken connection says that bytes are missing.
+			panic(http.ErrAbortHandler)
+		case holdfast.IsKind(err, holdfast.KindInvalid):
+			// It may be a directory.
+			list, lerr := a.cfg.Boxes.ListFiles(r.Context(), id, name)
+			if lerr != nil {
+				a.writeProblem(w, err)
+				return
+			}
+			a.writeJSON(w, http.StatusOK, notNil(list))
+		default:
+			a.writeProblem(w, err)
+		}
+	}), nil
+}
+
+func (a *API) listFiles(ctx context.Context, id holdfast.SessionID, name string) (*raw, error) {
+	list, err := a.cfg.Boxes.ListFiles(ctx, id, name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusOK, notNil(list)) }), nil
+}
+
+func notNil(l holdfast.FileList) holdfast.FileList {
+	if l.Entries == nil {
+		l.Entries = []holdfast.FileInfo{}
+	}
+	return l
+}
+
+func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	var mode uint64
+	if in.Mode != "" {
+		if mode, err = strconv.ParseUint(in.Mode, 8, 32); err != nil || mode > 0o777 {
+			return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "files", "mode %s is not permission bits", holdfast.Quote(in.Mode)).
+				WithHint("use three octal digits such as 0644 or 0755"))
+		}
+	}
+	name, err := fileName(in.r)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	data, err := readAll(in.w, in.r, a.cfg.MaxFile)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	info, err := a.cfg.Boxes.WriteFile(ctx, id, name, data, uint32(mode))
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &writeOutput{}
+	out.Body.File = info
+	return out, nil
+}
+
+func (a *API) removeFile(ctx context.Context, in *removeInput) (*struct{}, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	name, err := fileName(in.r)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if err := a.cfg.Boxes.RemoveFile(ctx, id, name, in.Recursive); err != nil {
+		return nil, a.fail(err)
+	}
+	return nil, nil
+}
+
+// fileName is the path of a route that changes one file.
+func fileName(r *http.Request) (string, error) {
+	name := r.PathValue("path")
+	if name == "" || name[len(name)-1] == '/' {
+		return "", holdfast.Errorf(holdfast.KindInvalid, "files", "path %s does not name a file", holdfast.Quote(name)).
+			WithHint("put the path behind /files/, relative to the workspace")
+	}
+	return name, nil
+}
+
+// readAll reads an upload whole, up to a limit.
+func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	return data, uploadError(err, limit)
+}
+
+// uploadError says what went wrong with a body.
+func uploadError(err error, limit int64) error {
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return holdfast.Errorf(holdfast.KindTooLarge, "upload", "the body is larger than %d bytes", limit).
+			WithHint("split it, or raise the setting for this limit")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body ended early").WithHint("send it again")
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the body did not arrive: %w", err).WithHint("send it again")
+}
+
+// download writes a file's bytes; the header goes out with the first of them,
+// so that an error before is still a problem document.
+type download struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	now   func() time.Time
+	limit time.Duration
+	name  string
+	begun bool
+}
+
+func (d *download) begin() {
+	if d.begun {
+		return
+	}
+	d.begun = true
+	h := d.w.Header()
+	// What an agent wrote is never rendered by a browser.
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("Cache-Control", "no-store")
+	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": d.name})
+	if disposition == "" {
+		disposition = "attachment"
+	}
+	h.Set("Content-Disposition", disposition)
+	d.w.WriteHeader(http.StatusOK)
+}
+
+func (d *download) Write(p []byte) (int, error) {
+	d.begin()
+	_ = d.rc.SetWriteDeadline(d.now().Add(d.limit))
+	return d.w.Write(p)
+}
+
+func (d *download) end() { _ = d.rc.SetWriteDeadline(time.Time{}) }

@@ -1,0 +1,256 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func TestGuardTokenUnauthenticated(t *testing.T) {
+	_, srv := start(t, nil)
+	for name, auth := range map[string][]string{
+		"none": nil, "wrong": {"Bearer wrong"}, "prefix": {"Bearer " + testToken[:4]}, "longer": {"Bearer " + testToken + "x"},
+		"basic": {"Basic " + testToken}, "bare": {testToken}, "empty": {"Bearer "},
+	} {
+		for _, path := range []string{"/v1/sessions", "/v1/nothing", "/v1"} {
+			h := http.Header{"Authorization": auth}
+			resp, body := do(t, srv, request{"GET", path, "", h})
+			p := wantProblem(t, resp, body, 401, holdfast.KindUnauthenticated)
+			if p.Hint == "" || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer") {
+				t.Errorf("%s: %+v %v", name, p, resp.Header)
+			}
+			if strings.Contains(string(body), testToken) {
+				t.Errorf("%s: the answer holds the token: %s", name, body)
+			}
+		}
+	}
+	resp, body := do(t, srv, request{"GET", "/v1/sessions", "", http.Header{"Authorization": {"bearer " + testToken}}})
+	if resp.StatusCode != 200 {
+		t.Errorf("the right token: %d %s", resp.StatusCode, body)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.json", "/docs"} {
+		resp, body := do(t, srv, request{"GET", path, "", http.Header{"Authorization": nil}})
+		if resp.StatusCode != 200 {
+			t.Errorf("%s without a token: %d %s", path, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestGuardEmptyTokenAdmitsNobody(t *testing.T) {
+	_, srv := start(t, func(c *Config) { c.Token = "" })
+	for _, auth := range []string{"Bearer ", "Bearer", "Bearer x"} {
+		resp, body := do(t, srv, request{"GET", "/v1/sessions", "", http.Header{"Authorization": {auth}}})
+		wantProblem(t, resp, body, 401, holdfast.KindUnauthenticated)
+	}
+}
+
+func TestGuardHostStopsRebinding(t *testing.T) {
+	hosts := map[string]bool{
+		"localhost:4100": true, "LOCALHOST": true, "127.0.0.1:1": true, "127.1.2.3": true, "[::1]:4100": true, "[::1]": true,
+		"listed.example:4100": true,
+		"evil.example":        false, "evil.example:4100": false, "localhost.evil.example": false, "127.0.0.1.evil.example": false,
+		"10.0.0.1": false, "[::2]:4100": false, "0.0.0.0": false,
+	}
+	_, srv := start(t, func(c *Config) { c.Hosts = []string{"listed.example"} })
+	_, open := start(t, func(c *Config) { c.Listen = "0.0.0.0:4100" })
+	for host, ok := range hosts {
+		for _, path := range []string{"/v1/sessions", "/healthz", "/docs"} {
+			resp, body := do(t, srv, request{"GET", path, "", http.Header{"Host": {host}}})
+			if ok && resp.StatusCode != 200 {
+				t.Errorf("%s %s: %d %s", host, path, resp.StatusCode, body)
+			}
+			if !ok {
+				p := wantProblem(t, resp, body, 403, holdfast.KindDenied)
+				if !strings.Contains(p.Detail, holdfast.Quote(host)) || p.Hint == "" {
+					t.Errorf("%s: %+v", host, p)
+				}
+			}
+		}
+		if resp, body := do(t, open, request{"GET", "/healthz", "", http.Header{"Host": {host}}}); resp.StatusCode != 200 {
+			t.Errorf("not on loopback, %s: %d %s", host, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestGuardOriginStopsForeignPages(t *testing.T) {
+	_, srv := start(t, func(c *Config) { c.Origins = []string{"https://listed.example"} })
+	own := srv.URL
+	for origin, ok := range map[string]bool{
+		own: true, strings.ToUpper(own): true, "https://listed.example": true,
+		"https://evil.example": false, "null": false, "http://127.0.0.1:1": false, "file://": false, "https://listed.example.evil": false,
+		own + ".evil.example": false,
+	} {
+		resp, body := do(t, srv, request{"GET", "/v1/sessions", "", http.Header{"Origin": {origin}}})
+		if ok != (resp.StatusCode == 200) {
+			t.Errorf("%s: %d %s", origin, resp.StatusCode, body)
+		}
+		if !ok {
+			wantProblem(t, resp, body, 403, holdfast.KindDenied)
+		}
+	}
+}
+
+func TestEveryRefusalOfTheRouterIsAProblem(t *testing.T) {
+	_, srv := start(t, nil)
+	id := string(createOne(t, srv))
+	for _, c := range []struct {
+		method, path string
+		status       int
+		kind         holdfast.Kind
+		want         string
+	}{
+		{"GET", "/", 404, holdfast.KindNotFound, `"/"`},
+		{"GET", "/v1/nothing", 404, holdfast.KindNotFound, "/v1/nothing"},
+		{"GET", "/v1", 404, holdfast.KindNotFound, `"/v1"`},
+		{"GET", "/v1/sessions/", 404, holdfast.KindNotFound, "/v1/sessions/"},
+		{"GET", "/favicon.ico", 404, holdfast.KindNotFound, "favicon"},
+		{"PUT", "/v1/sessions", 405, holdfast.KindInvalid, `"PUT"`},
+		{"POST", "/v1/sessions/" + id, 405, holdfast.KindInvalid, `"POST"`},
+		{"DELETE", "/healthz", 405, holdfast.KindInvalid, `"DELETE"`},
+		{"BREW", "/v1/agents", 405, holdfast.KindInvalid, `"BREW"`},
+		{"GET", "//v1/sessions", 400, holdfast.KindInvalid, "not clean"},
+		{"GET", "/v1/../v1/sessions", 400, holdfast.KindInvalid, "not clean"},
+		{"GET", "/v1/./sessions", 400, holdfast.KindInvalid, "not clean"},
+		{"GET", "/v1/sessions/" + id + "/files//etc/passwd", 400, holdfast.KindInvalid, "%2F"},
+		{"GET", "/v1/sessions/nope", 400, holdfast.KindInvalid, `"nope"`},
+		{"GET", "/v1/sessions/" + id + "/turns/nope", 400, holdfast.KindInvalid, `"nope"`},
+		{"GET", "/v1/agents/UPPER", 400, holdfast.KindInvalid, `"UPPER"`},
+		{"POST", "/v1/agents", 400, holdfast.KindInvalid, "query.name"},
+		{"PUT", "/v1/sessions/" + id + "/files/", 400, holdfast.KindInvalid, "does not name a file"},
+		{"DELETE", "/v1/sessions/" + id + "/files/a/", 400, holdfast.KindInvalid, `"a/"`},
+		{"PUT", "/v1/sessions/" + id + "/files/a?mode=999", 400, holdfast.KindInvalid, `"999"`},
+		{"PUT", "/v1/sessions/" + id + "/files/a?mode=4755", 400, holdfast.KindInvalid, `"4755"`},
+		{"GET", "/v1/sessions/" + id + "/terminal", 400, holdfast.KindInvalid, "WebSocket"},
+		{"DELETE", "/v1/sessions/" + id + "?interrupt=maybe", 400, holdfast.KindInvalid, `"maybe"`},
+	} {
+		resp, body := do(t, srv, request{c.method, c.path, "", nil})
+		p := wantProblem(t, resp, body, c.status, c.kind)
+		if !strings.Contains(p.Detail+p.Hint, c.want) || p.Hint == "" {
+			t.Errorf("%s %s: %+v does not say %q", c.method, c.path, p, c.want)
+		}
+		if c.status == 405 && resp.Header.Get("Allow") == "" {
+			t.Errorf("%s %s: no Allow", c.method, c.path)
+		}
+	}
+}
+
+func TestBadBodiesAreProblemsThatNameFieldAndValue(t *testing.T) {
+	f, srv := start(t, nil)
+	one := "/v1/sessions/" + string(createOne(t, srv))
+	long := `{"title":"` + strings.Repeat("x", maxSmall) + `"}`
+	for _, c := range []struct {
+		path, body string
+		status     int
+		kind       holdfast.Kind
+		want       []string
+	}{
+		{"/v1/sessions", `{`, 400, holdfast.KindInvalid, []string{"body", "ends early", `"{"`}},
+		{"/v1/sessions", `{"title":"a"} x`, 400, holdfast.KindInvalid, []string{"after the JSON value"}},
+		{"/v1/sessions", `{"title":"a"}{}`, 400, holdfast.KindInvalid, []string{"after the JSON value"}},
+		{"/v1/sessions", `nope`, 400, holdfast.KindInvalid, []string{"body", `"nope"`}},
+		{"/v1/sessions", `[]`, 400, holdfast.KindInvalid, []string{"body", "expected object"}},
+		{"/v1/sessions", `null`, 400, holdfast.KindInvalid, []string{"body"}},
+		{"/v1/sessions", `{"trust":5}`, 400, holdfast.KindInvalid, []string{"body.trust", "expected string", "got 5"}},
+		{"/v1/sessions", `{"tags":["a",{"b":1}]}`, 400, holdfast.KindInvalid, []string{"body.tags[1]", "expected string"}},
+		{"/v1/sessions", `{"env":{"A":1}}`, 400, holdfast.KindInvalid, []string{"body.env.A", "expected string", "got 1"}},
+		{"/v1/sessions", `{"bogus":"v\u001b[31m"}`, 400, holdfast.KindInvalid, []string{"body.bogus", "unexpected property", `got "v\x1b[31m"`}},
+		{"/v1/sessions", `{"Title":"a"}`, 400, holdfast.KindInvalid, []string{"body.Title", "unexpected property"}},
+		{"/v1/sessions", `{"title":"a","title":"b"}`, 400, holdfast.KindInvalid, []string{`key "title" occurs twice`}},
+		{"/v1/sessions", `{"env":{"A":"1","A":"2"}}`, 400, holdfast.KindInvalid, []string{`key "A" occurs twice`}},
+		{"/v1/sessions", "{\"title\":\"\xff\"}", 400, holdfast.KindInvalid, []string{"UTF-8"}},
+		{"/v1/sessions", `{"title":"\ud83d"}`, 400, holdfast.KindInvalid, []string{"surrogate"}},
+		{"/v1/sessions", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40), 400, holdfast.KindInvalid, []string{"nested deeper"}},
+		{"/v1/sessions", long, 413, holdfast.KindTooLarge, []string{"too large"}},
+		{one + "/turns", ``, 400, holdfast.KindInvalid, []string{"body is required"}},
+		{one + "/turns", `{}`, 400, holdfast.KindInvalid, []string{"text"}},
+		{one + "/turns", `{"text":null}`, 400, holdfast.KindInvalid, []string{"body.text"}},
+		{one + "/turns", `{"text":"a","mode":7}`, 400, holdfast.KindInvalid, []string{"body.mode", "got 7"}},
+		{one + "/exec", `{"argv":"ls"}`, 400, holdfast.KindInvalid, []string{"body.argv", "array", `"ls"`}},
+		{one + "/exec", `{"argv":["ls"],"timeout_ms":1.5}`, 400, holdfast.KindInvalid, []string{"body.timeout_ms", "1.5"}},
+		{one + "/exec", `{"argv":["cat"],"stdin":"!"}`, 400, holdfast.KindInvalid, []string{"stdin"}},
+		{one + "/pause", `{"interrupt":"yes"}`, 400, holdfast.KindInvalid, []string{"body.interrupt", `"yes"`}},
+		{"/v1/containers/stop", `{}`, 400, holdfast.KindInvalid, []string{"exactly one"}},
+		{"/v1/containers/stop", `{"all":true,"ids":["a"]}`, 400, holdfast.KindInvalid, []string{"exactly one"}},
+	} {
+		f.mu.Lock()
+		f.last = nil
+		f.mu.Unlock()
+		resp, body := do(t, srv, request{"POST", c.path, c.body, nil})
+		p := wantProblem(t, resp, body, c.status, c.kind)
+		for _, want := range c.want {
+			if !strings.Contains(p.Detail, want) {
+				t.Errorf("POST %s %.60s: %q does not say %q", c.path, c.body, p.Detail, want)
+			}
+		}
+		if len(p.Detail) > 1000 {
+			t.Errorf("POST %s: a detail of %d bytes", c.path, len(p.Detail))
+		}
+		if f.last != nil {
+			t.Errorf("POST %s %.60s reached the engine: %+v", c.path, c.body, f.last)
+		}
+	}
+}
+
+func TestBadHeadersAndQueriesAreProblems(t *testing.T) {
+	_, srv := start(t, nil)
+	one := "/v1/sessions/" + string(createOne(t, srv))
+	for _, c := range []struct {
+		r    request
+		want string
+	}{
+		{request{"POST", "/v1/sessions", `{}`, http.Header{"Content-Type": {"text/plain"}}}, "content type"},
+		{request{"POST", "/v1/sessions", `{}`, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}}, "content type"},
+		{request{"POST", "/v1/sessions", `{}`, http.Header{"Idempotency-Key": {"a b"}}}, `"a b"`},
+		{request{"POST", one + "/turns", `{"text":"a"}`, http.Header{"Idempotency-Key": {strings.Repeat("k", 201)}}}, "kkkk"},
+		{request{"GET", "/v1/sessions?bogus=1", "", nil}, "query.bogus"},
+		{request{"GET", "/v1/sessions?limit=0", "", nil}, "query.limit"},
+		{request{"GET", "/v1/sessions?limit=501", "", nil}, "501"},
+		{request{"GET", "/v1/sessions?limit=x", "", nil}, `"x"`},
+		{request{"GET", one + "/turns?after=-1", "", nil}, "-1"},
+		{request{"GET", one + "/events?after=-1", "", nil}, `after "-1"`},
+		{request{"GET", one + "/events?after=1e3", "", nil}, `"1e3"`},
+		{request{"GET", one + "/events", "", http.Header{"Last-Event-Id": {"x"}}}, `Last-Event-ID "x"`},
+		{request{"GET", one + "/events?type=turn.complete", "", nil}, `"turn.complete"`},
+		{request{"GET", one + "/transcript?after=+1", "", nil}, `" 1"`},
+		{request{"GET", one + "/terminal?rows=0", "", nil}, "query.rows"},
+	} {
+		resp, body := do(t, srv, c.r)
+		p := wantProblem(t, resp, body, 400, holdfast.KindInvalid)
+		if !strings.Contains(p.Detail, c.want) {
+			t.Errorf("%s %s: %q does not say %q", c.r.method, c.r.path, p.Detail, c.want)
+		}
+	}
+}
+
+func TestASH28_UnavailableAndBusySayWhenToTryAgain(t *testing.T) {
+	f, srv := start(t, nil)
+	for kind, after := range map[holdfast.Kind]string{holdfast.KindUnavailable: "5", holdfast.KindBusy: "1", holdfast.KindConflict: ""} {
+		f.mu.Lock()
+		f.fail = holdfast.Errorf(kind, "op", "no")
+		f.mu.Unlock()
+		for _, r := range []request{{"POST", "/v1/sessions", "{}", nil}, {"GET", "/v1/sessions/" + newID() + "/files/x", "", nil}} {
+			resp, body := do(t, srv, r)
+			wantProblem(t, resp, body, kind.HTTPStatus(), kind)
+			if got := resp.Header.Get("Retry-After"); got != after {
+				t.Errorf("%s: Retry-After %q", kind, got)
+			}
+		}
+	}
+}
+
+func TestPanicIsAProblem(t *testing.T) {
+	var log strings.Builder
+	f, srv := start(t, func(c *Config) { c.Log = testLog(&log) })
+	f.term = nil // calling it panics
+	f.exec = nil
+	f.mu.Lock()
+	f.turns = nil
+	f.mu.Unlock()
+	resp, body := do(t, srv, request{"POST", "/v1/sessions/" + string(createOne(t, srv)) + "/turns", `{"text":"x"}`, nil})
+	wantProblem(t, resp, body, 500, holdfast.KindInternal)
+	if strings.Contains(string(body), "nil map") || !strings.Contains(log.String(), "nil map") {
+		t.Errorf("%s; log %s", body, log.String())
+	}
+}

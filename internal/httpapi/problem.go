@@ -1,0 +1,157 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+const problemType = "application/problem+json"
+
+// problem is the error document as huma writes it.
+type problem struct {
+	holdfast.Problem
+}
+
+// newProblem renders an error of any kind. Errors that carry no kind are
+// internal; a request whose client went away is unavailable.
+func newProblem(err error) *problem {
+	kind := holdfast.KindOf(err)
+	if kind == holdfast.KindInternal && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		kind = holdfast.KindUnavailable
+	}
+	status := kind.HTTPStatus()
+	return &problem{holdfast.Problem{
+		Type:   "urn:holdfast:problem:" + string(kind),
+		Title:  http.StatusText(status),
+		Status: status,
+		Detail: err.Error(),
+		Kind:   kind,
+		Hint:   holdfast.HintOf(err),
+	}}
+}
+
+// Error is the detail.
+func (p *problem) Error() string { return p.Detail }
+
+// GetStatus is the HTTP status.
+func (p *problem) GetStatus() int { return p.Status }
+
+// ContentType makes huma write the document as problem+json.
+func (p *problem) ContentType(string) string { return problemType }
+
+// GetHeaders adds what a client needs to try again or to authenticate.
+func (p *problem) GetHeaders() http.Header {
+	h := http.Header{}
+	switch p.Kind {
+	case holdfast.KindUnavailable:
+		h.Set("Retry-After", "5")
+	case holdfast.KindBusy:
+		h.Set("Retry-After", "1")
+	case holdfast.KindUnauthenticated:
+		h.Set("WWW-Authenticate", `Bearer realm="holdfast"`)
+	}
+	return h
+}
+
+// write sends the document outside of huma. The status may differ from the
+// kind's own where HTTP has a finer one (405).
+func (p *problem) write(w http.ResponseWriter) {
+	for k, v := range p.GetHeaders() {
+		w.Header()[k] = v
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Del("Content-Disposition")
+	w.WriteHeader(p.Status)
+	// The client may be gone; there is nobody left to tell.
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+// hookHuma points huma's process-wide settings at our documents: its own error
+// model has no kind, and it would take "Text" for "text".
+//
+//nolint:gochecknoglobals // huma keeps these settings in globals of its own.
+var hookHuma = sync.OnceFunc(func() {
+	huma.ValidateStrictCasing = true
+	huma.NewError = humaProblem
+	huma.NewErrorWithContext = func(_ huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		return humaProblem(status, msg, errs...)
+	}
+})
+
+// humaProblem turns huma's refusals into problems: what does not validate is
+// invalid (400), naming where and what.
+func humaProblem(status int, msg string, errs ...error) huma.StatusError {
+	if status >= 500 && len(errs) > 0 {
+		return newProblem(holdfast.Errorf(holdfast.KindInternal, "request", "%s: %w", msg, errs[0]))
+	}
+	kind := holdfast.KindInvalid
+	switch {
+	case status == http.StatusRequestEntityTooLarge:
+		kind = holdfast.KindTooLarge
+	case status >= 500:
+		kind = holdfast.KindInternal
+	}
+	var parts []string
+	for i, err := range errs {
+		if i == 3 {
+			parts = append(parts, strconv.Itoa(len(errs)-i)+" more")
+			break
+		}
+		parts = append(parts, describe(err))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, msg)
+	}
+	e := holdfast.Errorf(kind, "request", "%s", strings.Join(parts, "; "))
+	switch {
+	case status == http.StatusUnsupportedMediaType:
+		e = e.WithHint("send Content-Type: application/json")
+	case kind == holdfast.KindInvalid:
+		e = e.WithHint("GET /docs describes each route")
+	}
+	return newProblem(e)
+}
+
+// describe renders one validation error as "where: what, got value".
+func describe(err error) string {
+	var d *huma.ErrorDetail
+	if !errors.As(err, &d) {
+		return err.Error()
+	}
+	out := d.Message
+	if d.Location != "" {
+		out = d.Location + ": " + out
+	}
+	value := d.Value
+	if m, ok := value.(map[string]any); ok {
+		// huma reports the whole object; the field's own value says more.
+		name := d.Location[strings.LastIndexByte(d.Location, '.')+1:]
+		if value, ok = m[name]; !ok {
+			return out
+		}
+	}
+	switch v := value.(type) {
+	case nil:
+		return out
+	case string:
+		return out + ", got " + holdfast.Quote(v)
+	}
+	raw, jerr := json.Marshal(value)
+	if jerr != nil {
+		return out
+	}
+	if len(raw) > 80 {
+		raw = append(raw[:80:80], "…"...)
+	}
+	return out + ", got " + strings.ToValidUTF8(string(raw), "")
+}

@@ -1,0 +1,70 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// route describes one operation; the id is its name in the OpenAPI document.
+func route(method, path, id, tag, summary string) huma.Operation {
+	return huma.Operation{
+		OperationID:     id,
+		Method:          method,
+		Path:            path,
+		Summary:         summary,
+		Tags:            []string{tag},
+		Security:        []map[string][]string{{"owner": {}}},
+		MaxBodyBytes:    maxSmall,
+		BodyReadTimeout: -1, // patientBody watches the sender
+	}
+}
+
+// SessionInput is the input of the routes below a session. It is exported because
+// huma does not look into unexported embedded types.
+type SessionInput struct {
+	ID string `path:"id" doc:"The session's id, a UUID." example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+}
+
+func (in SessionInput) session() (holdfast.SessionID, error) { return holdfast.ParseSessionID(in.ID) }
+
+// plain gives a handler the request and the writer, for what huma has no shape:
+// uploads and answers that go on. It is embedded in an input type.
+type plain struct {
+	r *http.Request
+	w http.ResponseWriter
+}
+
+// Resolve is called by huma once the parameters are read.
+func (p *plain) Resolve(ctx huma.Context) []error {
+	p.r, p.w = humago.Unwrap(ctx)
+	return nil
+}
+
+// raw is an answer that a handler writes itself.
+type raw struct {
+	Body func(huma.Context)
+}
+
+func answer(write func(w http.ResponseWriter, r *http.Request)) *raw {
+	return &raw{Body: func(ctx huma.Context) {
+		r, w := humago.Unwrap(ctx)
+		write(w, r)
+	}}
+}
+
+// key checks an Idempotency-Key.
+func key(s string) error {
+	ok := len(s) <= 200
+	for i := 0; ok && i < len(s); i++ {
+		ok = s[i] > ' ' && s[i] < 0x7f
+	}
+	if !ok {
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s is not a key", holdfast.Quote(s)).
+			WithHint("use up to 200 printable characters without spaces, such as a UUID")
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// maxKeys is the largest message of a terminal's client: a paste.
+const maxKeys = 1 << 20
+
+type terminalInput struct {
+	SessionInput
+	plain
+	Rows uint16 `query:"rows" minimum:"1" maximum:"1000" doc:"The height in characters; 24 when absent."`
+	Cols uint16 `query:"cols" minimum:"1" maximum:"1000" doc:"The width in characters; 80 when absent."`
+}
+
+// termMessage is a text message of a terminal, in either direction.
+type termMessage struct {
+	Resize *holdfast.TermSize `json:"resize,omitempty"`
+	Exit   *int               `json:"exit,omitempty"`
+	Error  *holdfast.Problem  `json:"error,omitempty"`
+}
+
+func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if err := checkUpgrade(in.r); err != nil {
+		return nil, a.fail(err)
+	}
+	// After the upgrade an error is no HTTP status any more: ask first.
+	s, err := a.cfg.Sessions.Session(ctx, id)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if s.Status == holdfast.StatusEnded {
+		return nil, a.fail(holdfast.Errorf(holdfast.KindGone, "terminal", "session %s is ended", id).
+			WithHint("holdfast session create makes a new one"))
+	}
+	size := holdfast.TermSize{Rows: in.Rows, Cols: in.Cols}
+	if size.Rows == 0 {
+		size.Rows = 24
+	}
+	if size.Cols == 0 {
+		size.Cols = 80
+	}
+	return answer(func(w http.ResponseWriter, r *http.Request) { a.runTerminal(w, r, id, size) }), nil
+}
+
+// checkUpgrade refuses what is no WebSocket handshake, with a problem document.
+func checkUpgrade(r *http.Request) error {
+	if r.Method == http.MethodGet && accepts(r.Header.Get("Connection"), "upgrade") &&
+		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") &&
+		r.Header.Get("Sec-WebSocket-Version") == "13" && len(r.Header.Get("Sec-WebSocket-Key")) == 24 {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "terminal", "the request is not a WebSocket handshake").
+		WithHint("holdfast terminal ID opens a terminal")
+}
+
+func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, size holdfast.TermSize) {
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.cfg.Origins})
+	if err != nil {
+		return // Accept has answered
+	}
+	defer func() { _ = conn.CloseNow() }() // harmless after a proper close
+	conn.SetReadLimit(maxKeys)
+	ctx, cancel := a.live.join(r.Context())
+	defer cancel()
+
+	keys, keysIn := io.Pipe()
+	resize := make(chan holdfast.TermSize, 1)
+	t := &term{conn: conn, limit: a.cfg.WriteTimeout, ctx: ctx}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := t.receive(keysIn, resize)
+		keysIn.CloseWithError(err)
+		cancel()
+	})
+	wg.Go(func() { t.pings(a.cfg.Ping, cancel) })
+
+	code, err := a.cfg.Boxes.Terminal(ctx, id, size, keys, t, resize)
+	_ = keys.Close() // unblocks the receiver
+	last := termMessage{Exit: &code}
+	if err != nil {
+		p := newProblem(err).Problem
+		last = termMessage{Error: &p}
+	}
+	t.finish(last)
+	cancel()
+	wg.Wait()
+}
+
+// term is one terminal's connection; what it is written goes to the client.
+type term struct {
+	conn  *websocket.Conn
+	limit time.Duration
+	ctx   context.Context
+}
+
+// Write sends output; a client that does not take it in time ends the terminal.
+func (t *term) Write(p []byte) (int, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, t.limit)
+	defer cancel()
+	if err := t.conn.Write(ctx, websocket.MessageBinary, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// receive passes keys and sizes on until the client leaves.
+func (t *term) receive(keys io.Writer, resize chan holdfast.TermSize) error {
+	for {
+		typ, data, err := t.conn.Read(t.ctx)
+		if err != nil {
+			return io.EOF
+		}
+		if typ == websocket.MessageBinary {
+			if _, err := keys.Write(data); err != nil {
+				return err
+			}
+			continue
+		}
+		size, err := parseResize(data)
+		if err != nil {
+			_ = t.conn.Close(websocket.StatusPolicyViolation, "bad control message")
+			return err
+		}
+		select { // only the newest size matters
+		case <-resize:
+		default:
+		}
+		resize <- size
+	}
+}
+
+// parseResize reads a client's text message.
+func parseResize(data []byte) (holdfast.TermSize, error) {
+	var m struct {
+		Resize *holdfast.TermSize `json:"resize"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&m)
+	if err != nil || m.Resize == nil || !sane(m.Resize.Rows) || !sane(m.Resize.Cols) {
+		return holdfast.TermSize{}, holdfast.Errorf(holdfast.KindInvalid, "terminal", "%s is not a control message", holdfast.Quote(string(data))).
+			WithHint(`send {"resize":{"rows":24,"cols":80}}; keys go as binary messages`)
+	}
+	return *m.Resize, nil
+}
+
+func sane(n uint16) bool { return n >= 1 && n <= 1000 }
+
+// pings finds out when a client is gone without a word.
+func (t *term) pings(every time.Duration, dead context.CancelFunc) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(t.ctx, t.limit)
+		err := t.conn.Ping(ctx)
+		cancel()
+		if err != nil {
+			dead()
+			return
+		}
+	}
+}
+
+// finish says how the terminal ended and closes the connection.
+func (t *term) finish(last termMessage) {
+	data, err := json.Marshal(last)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.limit)
+	defer cancel()
+	if t.conn.Write(ctx, websocket.MessageText, data) == nil {
+		_ = t.conn.Close(websocket.StatusNormalClosure, "") // the client may not wait for it
+	}
+}

@@ -1,0 +1,228 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type sendInput struct {
+	SessionInput
+	plain
+	Key    string `header:"Idempotency-Key" doc:"Makes a repeated request answer with the first one's turn."`
+	Prefer string `header:"Prefer" doc:"stream: answer with the turn's event stream, which closes after its last event."`
+	Body   holdfast.SendMessage
+}
+
+type turnInput struct {
+	SessionInput
+	Turn string `path:"turn" doc:"The turn's id, a UUID."`
+}
+
+type turnOutput struct {
+	Body struct {
+		Turn holdfast.Turn `json:"turn"`
+	}
+}
+
+type turnsInput struct {
+	SessionInput
+	After int64 `query:"after" minimum:"0" doc:"The number of the last turn already seen."`
+	Limit int   `query:"limit" minimum:"1" maximum:"500" doc:"The page size; 100 when absent."`
+}
+
+type turnsOutput struct {
+	Body struct {
+		Turns []holdfast.Turn `json:"turns"`
+		// Next is the after of the next page; absent on the last.
+		Next int64 `json:"next,omitempty"`
+	}
+}
+
+type usageOutput struct {
+	Body struct {
+		Usage holdfast.Usage `json:"usage"`
+		// Turns is how many turns it is the sum of: those that have ended.
+		Turns int `json:"turns"`
+	}
+}
+
+func (a *API) turnRoutes() {
+	const tag, base = "turns", "/v1/sessions/{id}/turns"
+	send := route(http.MethodPost, base, "send-message", tag, "Send a message: it becomes a turn, or joins the running one")
+	send.DefaultStatus = http.StatusAccepted
+	send.MaxBodyBytes = maxJSON
+	send.Responses = map[string]*huma.Response{
+		"202": jsonResponse(a.huma, "The message is durable.", holdfast.Sent{}),
+		"200": streamResponse("With Prefer: stream, the events of the turn until its last one; headers Holdfast-Turn and Holdfast-Seq say which turn and from where."),
+	}
+	huma.Register(a.huma, send, a.sendMessage)
+	huma.Register(a.huma, route(http.MethodGet, base, "list-turns", tag, "List turns by number"), a.listTurns)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions/{id}/usage", "get-usage", tag, "Sum up the tokens of all turns"), a.usage)
+	huma.Register(a.huma, route(http.MethodGet, base+"/{turn}", "get-turn", tag, "Show a turn"), a.getTurn)
+}
+
+func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if err := key(in.Key); err != nil {
+		return nil, a.fail(err)
+	}
+	in.Body.Key = in.Key
+	stream := prefers(in.Prefer, "stream")
+	var src source
+	var from int64
+	if stream {
+		// A reader that is there before the message gets the turn from memory.
+		if src, from, err = a.followEnd(ctx, id); err != nil {
+			return nil, a.fail(err)
+		}
+	}
+	sent, err := a.cfg.Turns.Send(ctx, id, in.Body)
+	if err != nil {
+		if src != nil {
+			src.Close()
+		}
+		return nil, a.fail(err)
+	}
+	h := in.w.Header()
+	h.Set("Location", "/v1/sessions/"+string(id)+"/turns/"+string(sent.Turn.ID))
+	if sent.Duplicate {
+		h.Set("Idempotency-Replayed", "true")
+	}
+	if !stream {
+		return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusAccepted, sent) }), nil
+	}
+	if at := replayFrom(sent); at < from {
+		// A repeated request: its turn began before this reader.
+		src.Close()
+		if src, err = a.follow(ctx, id, at); err != nil {
+			return nil, a.fail(err)
+		}
+	}
+	h.Set("Preference-Applied", "stream")
+	h.Set("Holdfast-Turn", string(sent.Turn.ID))
+	h.Set("Holdfast-Seq", strconv.FormatInt(sent.Seq, 10))
+	return answer(func(w http.ResponseWriter, r *http.Request) {
+		defer src.Close()
+		ctx, cancel := a.live.join(r.Context())
+		defer cancel()
+		a.stream(ctx, a.newSSE(w), src, ofTurn(sent.Turn.ID, replayFrom(sent)))
+	}), nil
+}
+
+// replayFrom is the log position from which the whole turn is seen. That of a
+// repeated request may lie behind the turn, so the message's own counts too.
+func replayFrom(s holdfast.Sent) int64 {
+	if s.Duplicate && s.Turn.MessageSeq > 0 && s.Turn.MessageSeq <= s.Seq {
+		return s.Turn.MessageSeq - 1
+	}
+	return s.Seq
+}
+
+// followEnd opens a reader at the present end of a log, and says where that is.
+func (a *API) followEnd(ctx context.Context, id holdfast.SessionID) (source, int64, error) {
+	s, err := a.cfg.Sessions.Session(ctx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	src, err := a.follow(ctx, id, s.LastSeq)
+	return src, s.LastSeq, err
+}
+
+// ofTurn picks a turn's events after a position and the session's own (boxes,
+// notices), leaving out those of other turns.
+func ofTurn(turn holdfast.TurnID, after int64) func(holdfast.Event) choice {
+	return func(e holdfast.Event) choice {
+		if e.Seq > 0 && e.Seq <= after {
+			return choice{}
+		}
+		mine := e.Turn == turn
+		return choice{write: mine || e.Turn == "", last: mine && e.EndsTurn()}
+	}
+}
+
+// prefers reads a Prefer header (RFC 7240).
+func prefers(header, want string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		name, _, _ := strings.Cut(part, ";")
+		if strings.EqualFold(strings.TrimSpace(name), want) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *API) listTurns(ctx context.Context, in *turnsInput) (*turnsOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	limit := in.Limit
+	if limit == 0 {
+		limit = 100
+	}
+	turns, err := a.cfg.Turns.Turns(ctx, id, in.After, limit)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &turnsOutput{}
+	out.Body.Turns = turns
+	if turns == nil {
+		out.Body.Turns = []holdfast.Turn{}
+	}
+	if len(turns) == limit {
+		out.Body.Next = turns[len(turns)-1].Number
+	}
+	return out, nil
+}
+
+func (a *API) usage(ctx context.Context, in *SessionInput) (*usageOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	const page = 500
+	out := &usageOutput{}
+	for after := int64(0); ; {
+		turns, err := a.cfg.Turns.Turns(ctx, id, after, page)
+		if err != nil {
+			return nil, a.fail(err)
+		}
+		for _, t := range turns {
+			if t.Usage != nil {
+				out.Body.Usage = out.Body.Usage.Add(*t.Usage)
+				out.Body.Turns++
+			}
+			after = t.Number
+		}
+		if len(turns) < page {
+			return out, nil
+		}
+	}
+}
+
+func (a *API) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	turn, err := holdfast.ParseTurnID(in.Turn)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	t, err := a.cfg.Turns.Turn(ctx, id, turn)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &turnOutput{}
+	out.Body.Turn = t
+	return out, nil
+}

@@ -1,0 +1,198 @@
+package journal
+
+import (
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// tailBytes bounds the payloads a feed keeps, whatever their number.
+const tailBytes = 256 << 10
+
+// deltaOverhead is what a waiting delta is charged besides its payload.
+const deltaOverhead = 256
+
+// heldMax is how many events wait for an earlier commit before readers are
+// sent to the store for what is missing.
+const heldMax = 64
+
+type limits struct{ tail, deltaBytes int }
+
+// feed is what a session with readers shares among them: the recent events and
+// the recent deltas, each stored and encoded once. Readers are cursors into it.
+type feed struct {
+	id  holdfast.SessionID
+	lim limits
+
+	mu sync.Mutex
+	// refs counts readers; guarded by Journal.mu.
+	refs int
+
+	// known: head was read from the store once.
+	known bool
+	// head is the newest sequence number readers may see. tail holds the events
+	// up to head without a hole, oldest first, as far back as the limits allow.
+	head      int64
+	tail      []*Frame
+	tailBytes int
+
+	// inflight counts commits under way; held are their events that came before
+	// those of an earlier commit.
+	inflight int
+	held     map[int64][]*Frame
+	heldN    int
+
+	// deltas are the recent deltas, the first having the number firstDelta.
+	deltas     []*delta
+	firstDelta int64
+	deltaBytes int
+
+	// dropped: the session is gone, its readers end.
+	dropped bool
+
+	// wake is closed when there is something new; nil while nobody waits.
+	wake chan struct{}
+}
+
+// delta is an unnumbered event and its place in the log: right after event
+// number after.
+type delta struct {
+	frame *Frame
+	after int64
+	value any
+	cost  int
+}
+
+func newFeed(id holdfast.SessionID, lim limits) *feed {
+	return &feed{id: id, lim: lim, held: make(map[int64][]*Frame)}
+}
+
+// begin announces a commit.
+func (f *feed) begin() {
+	f.mu.Lock()
+	f.inflight++
+	f.mu.Unlock()
+}
+
+// end takes the events of an announced commit, none when it failed.
+func (f *feed) end(evs []holdfast.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inflight--
+	if len(evs) > 0 && evs[len(evs)-1].Seq > f.head {
+		frames := make([]*Frame, len(evs))
+		for i, e := range evs {
+			frames[i] = newFrame(e)
+		}
+		f.held[evs[0].Seq] = frames
+		f.heldN += len(frames)
+	}
+	f.release()
+}
+
+// join takes the log's end as the store has it and returns the number of the
+// next delta. Only the first reader's moves head: for later ones the commits
+// that are on their way do, and their events then come from memory.
+func (f *feed) join(head int64) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.known && head > f.head {
+		f.head = head
+		f.tail, f.tailBytes = nil, 0
+	}
+	f.known = true
+	f.release()
+	return f.firstDelta + int64(len(f.deltas))
+}
+
+// release moves held events that continue the log to the tail. When nobody can
+// fill a hole any more it moves on over it: readers fetch it from the store.
+func (f *feed) release() {
+	before := f.head
+	for f.heldN > 0 {
+		first := int64(-1)
+		for seq, frames := range f.held {
+			if frames[len(frames)-1].Seq <= f.head { // overtaken by join
+				f.heldN -= len(frames)
+				delete(f.held, seq)
+				continue
+			}
+			if first < 0 || seq < first {
+				first = seq
+			}
+		}
+		if first < 0 || first > f.head+1 && f.inflight > 0 && f.heldN <= heldMax {
+			break
+		}
+		frames := f.held[first]
+		delete(f.held, first)
+		f.heldN -= len(frames)
+		f.push(first, frames)
+	}
+	if f.head > before {
+		f.signal()
+	}
+}
+
+func (f *feed) push(first int64, frames []*Frame) {
+	if first != f.head+1 {
+		f.tail, f.tailBytes = nil, 0
+	}
+	for _, fr := range frames {
+		f.tail = append(f.tail, fr)
+		f.tailBytes += len(fr.Data)
+	}
+	f.head = frames[len(frames)-1].Seq
+	drop := 0
+	for len(f.tail)-drop > 1 && (len(f.tail)-drop > f.lim.tail || f.tailBytes > tailBytes) {
+		f.tailBytes -= len(f.tail[drop].Data)
+		f.tail[drop] = nil
+		drop++
+	}
+	f.tail = f.tail[drop:]
+}
+
+// publish adds a delta; the oldest go when they are too many.
+func (f *feed) publish(e holdfast.Event, value any) {
+	d := &delta{frame: newFrame(e), value: value, cost: len(e.Data) + deltaOverhead}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d.after = f.head
+	f.deltas = append(f.deltas, d)
+	f.deltaBytes += d.cost
+	drop := 0
+	for f.deltaBytes > f.lim.deltaBytes && drop < len(f.deltas) {
+		f.deltaBytes -= f.deltas[drop].cost
+		f.deltas[drop] = nil
+		drop++
+	}
+	f.deltas = f.deltas[drop:]
+	f.firstDelta += int64(drop)
+	f.signal()
+}
+
+// signal wakes all who wait.
+func (f *feed) signal() {
+	if f.wake != nil {
+		close(f.wake)
+		f.wake = nil
+	}
+}
+
+// waiter is a channel that is closed at the next change. f.mu is held.
+func (f *feed) waiter() <-chan struct{} {
+	if f.wake == nil {
+		f.wake = make(chan struct{})
+	}
+	return f.wake
+}
+
+// event is the event after a position, nil when the tail no longer has it.
+// f.mu is held.
+func (f *feed) event(after int64) *Frame {
+	i := len(f.tail) - int(f.head-after)
+	if after >= f.head || i < 0 {
+		return nil
+	}
+	return f.tail[i]
+}

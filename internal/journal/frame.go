@@ -1,0 +1,98 @@
+package journal
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Frame is an event and its wire form, which all readers of a session share:
+// with 1,000 readers an event is encoded once, not 1,000 times.
+type Frame struct {
+	holdfast.Event
+
+	once sync.Once
+	json []byte
+}
+
+func newFrame(e holdfast.Event) *Frame { return &Frame{Event: e} }
+
+// JSON is the event as JSON in one line, without a line end. Callers must not
+// change it. Safe for concurrent use.
+func (f *Frame) JSON() []byte {
+	f.once.Do(func() {
+		b, err := marshal(f.Event)
+		if err != nil {
+			// Only Data can fail, and the journal marshalled it itself or read it
+			// from a store that accepts valid JSON only: the log is damaged. Keep
+			// the stream going and show where.
+			e := f.Event
+			e.Data = json.RawMessage(`{"damaged":true}`)
+			b, _ = marshal(e)
+		}
+		f.json = b
+	})
+	return f.json
+}
+
+// piece is something for a reader: a frame, or several deltas that it is to get
+// as one because it was slow.
+type piece struct {
+	frame *Frame
+	run   []*delta
+}
+
+// add appends a delta, to the last piece when it continues that.
+func add(out []piece, d *delta) []piece {
+	if n := len(out); n > 0 && len(out[n-1].run) > 0 && continues(out[n-1].run[0], d) {
+		out[n-1].run = append(out[n-1].run, d)
+		return out
+	}
+	return append(out, piece{frame: d.frame, run: []*delta{d}})
+}
+
+// continues reports whether two deltas are parts of the same text.
+func continues(a, b *delta) bool {
+	if a.frame.Type != b.frame.Type || a.frame.Turn != b.frame.Turn {
+		return false
+	}
+	switch x := a.value.(type) {
+	case holdfast.TextDelta:
+		_, ok := b.value.(holdfast.TextDelta)
+		return ok
+	case holdfast.ToolOutput:
+		y, ok := b.value.(holdfast.ToolOutput)
+		return ok && x.ToolUseID == y.ToolUseID && x.Stream == y.Stream
+	}
+	return false
+}
+
+// join is a piece as one frame: texts of a run are concatenated.
+func (p piece) join() *Frame {
+	if len(p.run) < 2 {
+		return p.frame
+	}
+	var text strings.Builder
+	for _, d := range p.run {
+		switch v := d.value.(type) {
+		case holdfast.TextDelta:
+			text.WriteString(v.Text)
+		case holdfast.ToolOutput:
+			text.WriteString(v.Text)
+		}
+	}
+	var value any = holdfast.TextDelta{Text: text.String()}
+	if v, ok := p.run[0].value.(holdfast.ToolOutput); ok {
+		v.Text = text.String()
+		value = v
+	}
+	e := p.run[len(p.run)-1].frame.Event
+	data, err := marshal(value)
+	if err != nil { // cannot be: strings marshal
+		return p.frame
+	}
+	e.Data = data
+	return newFrame(e)
+}

@@ -1,0 +1,212 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"iter"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// page is how many events one read of the store asks for.
+const page = 256
+
+// Journal appends and reads the logs of all sessions. Safe for concurrent use.
+// It starts no goroutine and keeps nothing for a session without readers.
+type Journal struct {
+	store Store
+	clock func() time.Time
+	lim   limits
+
+	mu    sync.RWMutex
+	feeds map[holdfast.SessionID]*feed
+}
+
+// Config configures a Journal. Zero values take the defaults.
+type Config struct {
+	Store Store
+	// Clock stamps deltas (default time.Now); the store stamps events.
+	Clock func() time.Time
+	// Tail is how many recent events of a session with readers are kept in
+	// memory (default 256); DeltaBytes caps the deltas waiting for one reader
+	// (default 64 KiB), older ones being merged, then dropped.
+	Tail, DeltaBytes int
+}
+
+// New makes a journal over a store.
+func New(cfg Config) *Journal {
+	j := &Journal{
+		store: cfg.Store,
+		clock: cfg.Clock,
+		lim:   limits{tail: cfg.Tail, deltaBytes: cfg.DeltaBytes},
+		feeds: make(map[holdfast.SessionID]*feed),
+	}
+	if j.clock == nil {
+		j.clock = time.Now
+	}
+	if j.lim.tail <= 0 {
+		j.lim.tail = 256
+	}
+	if j.lim.deltaBytes <= 0 {
+		j.lim.deltaBytes = 64 << 10
+	}
+	return j
+}
+
+// Commit writes a change and then fans its events out, in log order.
+//
+// Errors are the store's; a payload that is no JSON is internal. An error of
+// kind unavailable leaves open whether the change was written.
+func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
+	enc := Encoded{Change: c, Data: make([][]byte, len(c.Events))}
+	for i, d := range c.Events {
+		data, err := marshal(d.Data)
+		if err != nil {
+			return Committed{}, holdfast.Errorf(holdfast.KindInternal, "journal.commit",
+				"payload of %s does not marshal: %w", holdfast.Quote(string(d.Type)), err)
+		}
+		enc.Data[i] = data
+	}
+	// A feed that exists now learns that this commit is under way, so that a
+	// later one that returns first does not look like a gap in the log.
+	f := j.feed(c.Session)
+	if f != nil {
+		f.begin()
+	}
+	done, err := j.store.Commit(ctx, enc)
+	if f != nil {
+		f.end(done.Events)
+	}
+	// Readers may have come, or gone and come, while the store was writing.
+	if now := j.feed(c.Session); now != nil && now != f && len(done.Events) > 0 {
+		now.begin()
+		now.end(done.Events)
+	}
+	return done, err
+}
+
+// Publish fans out an unnumbered delta to the live readers of a session. It
+// never blocks and costs nothing without readers. A payload that does not
+// marshal is dropped: deltas are a courtesy, the log has the text.
+func (j *Journal) Publish(id holdfast.SessionID, typ holdfast.EventType, turn holdfast.TurnID, data any) {
+	f := j.feed(id)
+	if f == nil {
+		return
+	}
+	raw, err := marshal(data)
+	if err != nil {
+		return
+	}
+	now := j.clock().UTC().Truncate(time.Millisecond)
+	f.publish(holdfast.Event{Session: id, Type: typ, Turn: turn, Data: raw, Time: now}, data)
+}
+
+// Read replays the log after a sequence number, in pages, to its present end.
+// not_found for an unknown session, invalid for a negative after; an after at or
+// beyond the end yields nothing. The sequence stops at the first error.
+func (j *Journal) Read(ctx context.Context, id holdfast.SessionID, after int64) iter.Seq2[holdfast.Event, error] {
+	return func(yield func(holdfast.Event, error) bool) {
+		if after < 0 {
+			yield(holdfast.Event{}, badAfter(after, -1))
+			return
+		}
+		head, err := j.store.Head(ctx, id)
+		if err != nil {
+			yield(holdfast.Event{}, err)
+			return
+		}
+		for after < head {
+			evs, err := j.recent(id, after), error(nil)
+			if len(evs) == 0 {
+				evs, err = readPage(ctx, j.store, id, after, head)
+			}
+			if err != nil {
+				yield(holdfast.Event{}, err)
+				return
+			}
+			for _, e := range evs {
+				after = e.Seq
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// recent is what the session's readers hold in memory of the events after a
+// position: nothing, or all from the next one on.
+func (j *Journal) recent(id holdfast.SessionID, after int64) []holdfast.Event {
+	f := j.feed(id)
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dropped {
+		return nil
+	}
+	var out []holdfast.Event
+	for fr := f.event(after); fr != nil; fr = f.event(after) {
+		out = append(out, fr.Event)
+		after = fr.Seq
+	}
+	return out
+}
+
+// readPage reads some events of (after, upto], at least one, and checks that
+// they are dense: a hole is a damaged log and must not pass as a whole one.
+func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto int64) ([]holdfast.Event, error) {
+	evs, err := s.Events(ctx, id, after, int(min(page, upto-after)))
+	if err != nil {
+		return nil, err
+	}
+	if len(evs) == 0 {
+		if _, err := s.Head(ctx, id); err != nil {
+			return nil, err // the session was deleted meanwhile
+		}
+		return nil, holdfast.Errorf(holdfast.KindInternal, "journal.read",
+			"the log of %s ends at #%d, #%d was expected", id, after, upto)
+	}
+	for i, e := range evs {
+		if e.Seq != after+int64(i)+1 {
+			return nil, holdfast.Errorf(holdfast.KindInternal, "journal.read",
+				"the log of %s has #%d where #%d was expected", id, e.Seq, after+int64(i)+1)
+		}
+	}
+	return evs, nil
+}
+
+func (j *Journal) feed(id holdfast.SessionID) *feed {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.feeds[id]
+}
+
+func badAfter(after, head int64) error {
+	e := holdfast.Errorf(holdfast.KindInvalid, "events", "after %s is not a position in this log",
+		holdfast.Quote(strconv.FormatInt(after, 10)))
+	if head < 0 {
+		return e.WithHint("use 0 or the number of an event")
+	}
+	return e.WithHint("the newest event is #%d", head)
+}
+
+// marshal renders a payload without HTML escaping: model text is full of
+// angle brackets, and each would cost six bytes.
+func marshal(v any) ([]byte, error) {
+	if v == nil {
+		return []byte("{}"), nil
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}

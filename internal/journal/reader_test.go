@@ -1,0 +1,393 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func text(j *Journal, turn holdfast.TurnID, s string) {
+	j.Publish(sid, holdfast.DeltaText, turn, holdfast.TextDelta{Text: s})
+}
+
+func TestDeltasStandWhereTheyWerePublished(t *testing.T) {
+	j := New(Config{Store: newMem(sid)})
+	mustCommit(t, j, 3)
+	text(j, "t", "before the reader came")
+	r := follow(t, j, 1)
+	text(j, "t", "a")
+	mustCommit(t, j, 1)
+	j.Publish(sid, holdfast.DeltaThinking, "t", holdfast.TextDelta{Text: "b"})
+	mustCommit(t, j, 2)
+	text(j, "t", "c")
+	var got []string
+	for _, e := range until(t, r, 5) {
+		got = append(got, fmt.Sprintf("%d%s", e.Seq, e.Type))
+	}
+	for len(got) < 8 {
+		evs, err := r.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range evs {
+			got = append(got, fmt.Sprintf("%d%s", e.Seq, e.Type))
+		}
+	}
+	want := "2notice 3notice 0text.delta 4notice 0thinking.delta 5notice 6notice 0text.delta"
+	if strings.Join(got, " ") != want {
+		t.Fatalf("got  %s\nwant %s", strings.Join(got, " "), want)
+	}
+}
+
+func TestSlowReadersGetDeltasMerged(t *testing.T) {
+	j := New(Config{Store: newMem(sid)})
+	r := follow(t, j, 0)
+	var want strings.Builder
+	for i := range 100 {
+		text(j, "t1", fmt.Sprint(i, "<"))
+		want.WriteString(fmt.Sprint(i, "<"))
+	}
+	text(j, "t2", "other turn")
+	j.Publish(sid, holdfast.DeltaThinking, "t2", holdfast.TextDelta{Text: "other type"})
+	for _, s := range []string{"stdout", "stdout", "stderr", "stdout"} {
+		j.Publish(sid, holdfast.DeltaToolOutput, "t2", holdfast.ToolOutput{ToolUseID: "u1", Stream: s, Text: s[3:]})
+	}
+	j.Publish(sid, holdfast.DeltaToolOutput, "t2", holdfast.ToolOutput{ToolUseID: "u2", Stream: "stdout", Text: "x"})
+	j.Publish(sid, "new.delta", "t2", map[string]int{"a": 1})
+	j.Publish(sid, "new.delta", "t2", map[string]int{"a": 2})
+	evs, err := r.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range evs {
+		got = append(got, string(e.Data))
+	}
+	wantAll := []string{
+		`{"text":"` + want.String() + `"}`, `{"text":"other turn"}`, `{"text":"other type"}`,
+		`{"tool_use_id":"u1","stream":"stdout","text":"outout"}`, `{"tool_use_id":"u1","stream":"stderr","text":"err"}`,
+		`{"tool_use_id":"u1","stream":"stdout","text":"out"}`, `{"tool_use_id":"u2","stream":"stdout","text":"x"}`,
+		`{"a":1}`, `{"a":2}`,
+	}
+	if !slices.Equal(got, wantAll) {
+		t.Fatalf("got  %q\nwant %q", got, wantAll)
+	}
+	idle(t, r)
+}
+
+func TestDeltasOfAReaderAreCapped(t *testing.T) {
+	const limit = 8 << 10
+	j := New(Config{Store: newMem(sid), DeltaBytes: limit})
+	r := follow(t, j, 0)
+	for i := range 10_000 {
+		text(j, "t", fmt.Sprintf("%05d ", i))
+	}
+	r.feed.mu.Lock()
+	if r.feed.deltaBytes > limit || len(r.feed.deltas) > limit/deltaOverhead {
+		t.Errorf("%d deltas, %d bytes are kept", len(r.feed.deltas), r.feed.deltaBytes)
+	}
+	r.feed.mu.Unlock()
+	evs, err := r.Next(t.Context())
+	if err != nil || len(evs) != 1 {
+		t.Fatalf("%d deltas, %v", len(evs), err)
+	}
+	var d holdfast.TextDelta
+	if err := evs[0].Decode(&d); err != nil || !strings.HasSuffix(d.Text, "09998 09999 ") || len(d.Text) > limit {
+		t.Fatalf("the newest text is not there: %d bytes, %v", len(d.Text), err)
+	}
+	// One that is larger than all that may wait is dropped, not kept for ever.
+	text(j, "t", strings.Repeat("x", limit))
+	idle(t, r)
+	mustCommit(t, j, 1)
+	dense(t, until(t, r, 1), 1)
+}
+
+func TestADeltaThatDoesNotMarshalIsDropped(t *testing.T) {
+	j := New(Config{Store: newMem(sid)})
+	r := follow(t, j, 0)
+	j.Publish(sid, holdfast.DeltaText, "t", make(chan int))
+	idle(t, r)
+}
+
+func TestStalledReadersCostTheWriterNothing(t *testing.T) {
+	m := newMem(sid)
+	j := New(Config{Store: m, Tail: 16})
+	stalled := follow(t, j, 0)
+	for range 500 {
+		mustCommit(t, j, 2)
+		text(j, "t", strings.Repeat("x", 1000))
+	}
+	f := stalled.feed
+	f.mu.Lock()
+	if len(f.tail) > 16 || f.deltaBytes > 64<<10 || len(f.held) > 0 || f.heldN != 0 {
+		t.Errorf("kept: %d events, %d bytes of deltas, %d held", len(f.tail), f.deltaBytes, f.heldN)
+	}
+	f.mu.Unlock()
+	dense(t, until(t, stalled, 1000), 1)
+	if m.reads == 0 {
+		t.Error("the stalled reader did not use the store")
+	}
+}
+
+func TestTailIsBoundInBytes(t *testing.T) {
+	j := New(Config{Store: newMem(sid)})
+	r := follow(t, j, 0)
+	for range 10 {
+		c := NewChange(sid)
+		c.Events = []Draft{{Type: holdfast.EventNotice, Data: strings.Repeat("x", 100<<10)}}
+		if _, err := j.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := r.feed.tailBytes; n > tailBytes {
+		t.Fatalf("the tail holds %d bytes", n)
+	}
+	dense(t, until(t, r, 10), 1)
+	c := NewChange(sid)
+	c.Events = []Draft{{Type: holdfast.EventNotice, Data: strings.Repeat("x", 3<<20)}}
+	if _, err := j.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.feed.tail) != 1 {
+		t.Fatalf("the tail holds %d events", len(r.feed.tail))
+	}
+	dense(t, until(t, r, 1), 11)
+}
+
+func TestReadersShareOneEncoding(t *testing.T) {
+	j := New(Config{Store: newMem(sid)})
+	a, b := follow(t, j, 0), follow(t, j, 0)
+	c := NewChange(sid)
+	c.Events = []Draft{{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Text: "<&>\n"}}}
+	done, err := j.Commit(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text(j, "t", "d")
+	var frames [2][]*Frame
+	for i, r := range []*Reader{a, b} {
+		if frames[i], err = r.NextFrames(t.Context()); err != nil || len(frames[i]) != 2 {
+			t.Fatalf("%d frames, %v", len(frames[i]), err)
+		}
+	}
+	for i := range frames[0] {
+		x, y := frames[0][i].JSON(), frames[1][i].JSON()
+		if &x[0] != &y[0] {
+			t.Error("the event was encoded twice")
+		}
+		if bytes.IndexByte(x, '\n') >= 0 {
+			t.Errorf("%q is not one line", x)
+		}
+	}
+	var back holdfast.Event
+	if err := json.Unmarshal(frames[0][0].JSON(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(back), fmt.Sprint(done.Events[0]); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestFrameOfDamagedData(t *testing.T) {
+	f := newFrame(holdfast.Event{Session: sid, Seq: 7, Type: "x", Data: json.RawMessage("{")})
+	var back holdfast.Event
+	if err := json.Unmarshal(f.JSON(), &back); err != nil || back.Seq != 7 || string(back.Data) != `{"damaged":true}` {
+		t.Fatalf("%s: %v", f.JSON(), err)
+	}
+}
+
+// Commits of one session can return in another order than they were written in.
+func TestCommitsThatReturnOutOfOrder(t *testing.T) {
+	m := newMem(sid)
+	j := New(Config{Store: m})
+	r := follow(t, j, 0)
+	release := make([]chan struct{}, 3)
+	wrote := make(chan struct{})
+	m.written = func(c Committed) {
+		wrote <- struct{}{}
+		<-release[(c.Events[0].Seq-1)/2]
+	}
+	var wg [3]sync.WaitGroup
+	for i := range release {
+		release[i] = make(chan struct{})
+		wg[i].Go(func() { mustCommit(t, j, 2) })
+		<-wrote
+	}
+	close(release[2])
+	wg[2].Wait()
+	idle(t, r) // 5 and 6 wait for 1 to 4, which are on their way
+	late := follow(t, j, 6)
+	idle(t, r) // and do so when somebody joins who knows of them
+	idle(t, late)
+	text(j, "t", "d")
+	close(release[0])
+	wg[0].Wait()
+	got := until(t, r, 2)
+	if got[0].Type != holdfast.DeltaText {
+		t.Errorf("the delta came after %v", seqs(got))
+	}
+	dense(t, got, 1)
+	idle(t, r)
+	close(release[1])
+	wg[1].Wait()
+	dense(t, until(t, r, 4), 3)
+	m.written = nil
+	mustCommit(t, j, 1)
+	dense(t, until(t, late, 1), 7)
+	dense(t, until(t, r, 1), 7)
+	if m.reads != 0 {
+		t.Errorf("%d reads of the store for what memory had", m.reads)
+	}
+}
+
+// Too many events that wait for an earlier commit send readers to the store.
+func TestHeldEventsAreBounded(t *testing.T) {
+	m := newMem(sid)
+	j := New(Config{Store: m})
+	r := follow(t, j, 0)
+	block, wrote := make(chan struct{}), make(chan struct{})
+	m.written = func(c Committed) {
+		if c.Events[0].Seq == 1 {
+			close(wrote)
+			<-block
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { mustCommit(t, j, 1) })
+	<-wrote
+	for range heldMax + 1 {
+		idle(t, r)
+		mustCommit(t, j, 1)
+	}
+	dense(t, until(t, r, heldMax+2), 1)
+	close(block)
+	wg.Wait()
+	idle(t, r)
+	mustCommit(t, j, 1)
+	dense(t, until(t, r, 1), heldMax+3)
+	if r.feed.heldN != 0 || r.feed.inflight != 0 {
+		t.Errorf("%d held, %d in flight", r.feed.heldN, r.feed.inflight)
+	}
+}
+
+// A commit that started before the readers were replaced finds the new ones.
+func TestCommitFindsReadersThatCameMeanwhile(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		m := newMem(sid)
+		j := New(Config{Store: m})
+		var old, now *Reader
+		if before {
+			old = follow(t, j, 0)
+		}
+		m.written = func(Committed) {
+			if before {
+				old.Close()
+			}
+			now = follow(t, j, 0)
+			now.feed.mu.Lock()
+			now.feed.head = 0 // as if its look at the store came before the write
+			now.feed.mu.Unlock()
+		}
+		mustCommit(t, j, 1)
+		dense(t, until(t, now, 1), 1)
+		idle(t, now)
+	}
+}
+
+func TestDropEndsReaders(t *testing.T) {
+	m := newMem(sid)
+	j := New(Config{Store: m})
+	j.Drop(sid) // nobody there
+	mustCommit(t, j, 5)
+	waiting, behind := follow(t, j, 5), follow(t, j, 0)
+	errs := make(chan error)
+	go func() { _, err := waiting.Next(t.Context()); errs <- err }()
+	eventually(t, "the reader waits", func() bool {
+		waiting.feed.mu.Lock()
+		defer waiting.feed.mu.Unlock()
+		return waiting.feed.wake != nil
+	})
+	m.set(func() { m.logs[sid] = nil })
+	j.Drop(sid)
+	if err := <-errs; !holdfast.IsKind(err, holdfast.KindGone) || !strings.Contains(err.Error(), string(sid)) {
+		t.Errorf("waiting: %v", err)
+	}
+	if _, err := behind.Next(t.Context()); !holdfast.IsKind(err, holdfast.KindGone) {
+		t.Errorf("behind: %v", err)
+	}
+	// The id is used again: the new log is for new readers only, and the old ones
+	// take nothing with them when they close.
+	now := follow(t, j, 0)
+	mustCommit(t, j, 2)
+	waiting.Close()
+	behind.Close()
+	mustCommit(t, j, 1)
+	dense(t, until(t, now, 3), 1)
+	now.Close()
+	if len(j.feeds) != 0 {
+		t.Errorf("%d feeds are left", len(j.feeds))
+	}
+}
+
+// TestConcurrentReadersAndWriters is for the race detector.
+func TestConcurrentReadersAndWriters(t *testing.T) {
+	m := newMem(sid)
+	m.pageMax = 10
+	j := New(Config{Store: m, Tail: 8, DeltaBytes: 1 << 10})
+	const writers, each, readers = 4, 100, 12
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for range each {
+				mustCommit(t, j, 2)
+				text(j, "t", "x")
+			}
+		})
+	}
+	for i := range readers {
+		rnd := rand.New(rand.NewPCG(1, uint64(i)))
+		wg.Go(func() {
+			for seen := int64(0); seen < 2*writers*each; {
+				r, err := j.Follow(ctx, sid, seen)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for n := rnd.IntN(40) + 1; n > 0 && seen < 2*writers*each; n-- {
+					frames, err := r.NextFrames(ctx)
+					if err != nil {
+						t.Error(err)
+						break
+					}
+					for _, f := range frames {
+						if f.Seq == 0 {
+							continue
+						}
+						if f.Seq != seen+1 {
+							t.Errorf("reader %d: #%d after #%d", i, f.Seq, seen)
+							cancel()
+						}
+						seen = f.Seq
+						f.JSON()
+					}
+				}
+				r.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if len(j.feeds) != 0 {
+		t.Errorf("%d feeds are left", len(j.feeds))
+	}
+}

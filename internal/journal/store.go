@@ -1,0 +1,161 @@
+// Package journal is the log of sessions: it appends events in the transaction
+// of the state change they record, fans them out to live readers, and replays
+// from any sequence number.
+//
+// The engine is its only writer; httpapi reads through the engine. It imports
+// the vocabulary; the store adapters implement its Store. Invariant (I-1, I-2, I-5): nobody sees
+// an event before it is durable, sequence numbers of a session are dense from 1,
+// and a reader that stalls costs the writer neither time nor memory.
+package journal
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Draft is an event before it has a number. Data is marshalled to JSON by the
+// journal; it must be the payload type of Type.
+type Draft struct {
+	Type holdfast.EventType
+	Turn holdfast.TurnID
+	Data any
+}
+
+// Change is one transaction on one session: the state and the events that
+// record it, or nothing.
+type Change struct {
+	Session holdfast.SessionID
+	// Create inserts the session row; its Status and times are taken as given.
+	// A session of that id that exists already is conflict.
+	Create *Row
+	// Revision, when not 0, must equal the row's revision, and LastSeq, when not
+	// -1, the row's newest sequence number; otherwise the change fails with
+	// conflict and nothing is written. Use NewChange to get LastSeq -1.
+	Revision int64
+	LastSeq  int64
+	// Status is the walk of states to make, each step checked against the state
+	// machine; empty leaves it.
+	Status []holdfast.Status
+	// Set changes fields of the row; nil leaves it.
+	Set *RowPatch
+	// Turns are turn rows to insert (From empty) or move.
+	Turns  []TurnChange
+	Events []Draft
+	// Key makes the change happen at most once.
+	Key *Key
+}
+
+// NewChange is a change of a session with no expectation on its log.
+func NewChange(id holdfast.SessionID) Change { return Change{Session: id, LastSeq: -1} }
+
+// Row is a session as it is stored: the wire type and what stays inside.
+type Row struct {
+	holdfast.Session
+	// Number is the store's own small number of the session, from 1, never
+	// reused: uids of the box are derived from it. Assigned at insert.
+	Number int64
+	// LastTurn is the number of the session's newest turn; 0 is none.
+	LastTurn int64
+	// SealedEnv is the session's environment, encrypted; nil when there is none.
+	SealedEnv []byte
+	// FilesSeeded: the private workspace received its copy of the agent's files.
+	FilesSeeded bool
+	// HadFiles: a box ran once, so there may be files to lose.
+	HadFiles bool
+}
+
+// RowPatch is a partial update of a Row; nil fields stay.
+type RowPatch struct {
+	Title       *string
+	Tags        *[]string
+	Mode        *holdfast.Mode
+	Model       *string
+	Trust       *holdfast.Trust
+	Error       *string
+	FilesSeeded *bool
+	HadFiles    *bool
+}
+
+// TurnChange inserts a turn or moves it along its state machine.
+type TurnChange struct {
+	ID holdfast.TurnID
+	// From is the expected status; empty inserts. A mismatch is conflict.
+	From, To holdfast.TurnStatus
+	// Number is for inserts: it must be one more than the session's last turn.
+	Number int64
+	// MessageSeq and EndSeq, when not 0, are stored.
+	MessageSeq, EndSeq int64
+}
+
+// Key is an idempotency key, unique within its scope.
+type Key struct {
+	// Scope is "session.create" or "turn:<session id>".
+	Scope, Value string
+	// Hash is of the request; the same key with another hash is conflict.
+	Hash string
+	// Ref is what the key stands for: a session or turn id.
+	Ref string
+}
+
+// Committed is a change as it was written.
+type Committed struct {
+	Row    Row
+	Events []holdfast.Event
+	// Duplicate is the Ref of the Key's first use; when it is set nothing was written.
+	Duplicate string
+}
+
+// TurnRow is a turn as it is stored; its texts are in the log.
+type TurnRow struct {
+	ID                 holdfast.TurnID
+	Session            holdfast.SessionID
+	Number             int64
+	Status             holdfast.TurnStatus
+	MessageSeq, EndSeq int64
+	CreatedAt          time.Time
+	StartedAt, EndedAt *time.Time
+}
+
+// Query selects sessions, newest first. Zero fields do not filter.
+type Query struct {
+	Status holdfast.Status
+	Agent  holdfast.AgentName
+	Tag    string
+	// Text is matched within the title, without regard to case.
+	Text string
+	// IDPrefix is matched against the id.
+	IDPrefix string
+	// Cursor is the Next of the page before; invalid when it is not one.
+	Cursor string
+	// Limit is the page size, 1-500; 0 is 50.
+	Limit int
+}
+
+// Page is one page of sessions. Next is empty on the last one.
+type Page struct {
+	Rows []Row
+	Next string
+}
+
+// Encoded is a change whose drafts are marshalled, as the store gets it.
+type Encoded struct {
+	Change
+	// Data are the payloads of Change.Events, in order.
+	Data [][]byte
+}
+
+// Store is what the journal needs of a database. Safe for concurrent use.
+type Store interface {
+	// Commit writes one change in one transaction, in order of arrival per
+	// session, durable on return; the server's epoch is checked in the same
+	// transaction (conflict with the hint to look for the other server when it
+	// moved). On a full disk or a failed fsync the store turns read-only: every
+	// later Commit is unavailable with the reason (HZ-17).
+	Commit(ctx context.Context, c Encoded) (Committed, error)
+	// Events returns up to limit events after a sequence number, in order.
+	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
+	// Head is the session's newest sequence number; not_found for an unknown one.
+	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
+}

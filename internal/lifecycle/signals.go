@@ -1,0 +1,34 @@
+// Package lifecycle is how a process begins and ends: the signals that end it,
+// and the owner token on disk that it is reached with.
+//
+// cmd and app import it; it imports the vocabulary. Invariant (I-22): a token file is
+// whole and closed to others, or it is refused.
+package lifecycle
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Signals ends a context at the first SIGINT or SIGTERM, with a cause that names
+// the signal, so that the process can drain. From then on signals have their
+// default effect again: a second one ends a drain that takes too long. Stop
+// frees what it holds.
+func Signals(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		defer signal.Stop(got)
+		select {
+		case s := <-got:
+			cancel(holdfast.Errorf(holdfast.KindUnavailable, "serve", "ended by %s", s))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}

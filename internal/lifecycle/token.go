@@ -1,0 +1,104 @@
+package lifecycle
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// tokenPrefix makes a leaked token recognisable to people and scanners.
+const tokenPrefix = "hf_"
+
+const tokenLen = len(tokenPrefix) + 43 // 256 bits in unpadded base64
+
+// OwnerToken reads the owner token from a file, or makes the file with a new one
+// of 256 bits. The file is complete and durable or not there at all; whoever
+// calls must be the only one who may create it (the server holds the lock of the
+// data directory). A file that others can read is denied, one that holds no
+// token invalid: neither is repaired, since nobody can know who read it.
+func OwnerToken(path string, random io.Reader) (string, error) {
+	token, err := ReadToken(path)
+	if !holdfast.IsKind(err, holdfast.KindNotFound) {
+		return token, err
+	}
+	var secret [32]byte
+	if _, err := io.ReadFull(random, secret[:]); err != nil {
+		return "", holdfast.Errorf(holdfast.KindInternal, "token", "no randomness: %w", err)
+	}
+	var suffix [8]byte
+	if _, err := io.ReadFull(random, suffix[:]); err != nil {
+		return "", holdfast.Errorf(holdfast.KindInternal, "token", "no randomness: %w", err)
+	}
+	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
+	if err := writeDurably(path, hex.EncodeToString(suffix[:]), token+"\n"); err != nil {
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "token", "cannot write the owner token: %w", err).
+			WithHint("make %s writable for the server's user", filepath.Dir(path))
+	}
+	return token, nil
+}
+
+// ReadToken reads the owner token that a server wrote. not_found when there is
+// none; denied when the file is open to others or not the reader's to read.
+func ReadToken(path string) (string, error) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", holdfast.Errorf(holdfast.KindNotFound, "token", "there is no owner token at %s", holdfast.Quote(path)).
+			WithHint("start the server with `holdfast serve`, or set HOLDFAST_TOKEN")
+	case err != nil:
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "cannot look at the owner token: %w", err).
+			WithHint("run as the user who runs the server, or set HOLDFAST_TOKEN")
+	case !info.Mode().IsRegular():
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s is not a regular file", holdfast.Quote(path)).
+			WithHint("remove it; the server makes a new one at its next start")
+	case info.Mode().Perm()&0o077 != 0:
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s has mode %#o: others can read the owner token", holdfast.Quote(path), info.Mode().Perm()).
+			WithHint("remove it and restart the server for a new one, or, if nobody read it: chmod 600 %s", path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "cannot read the owner token: %w", err).
+			WithHint("run as the user who runs the server, or set HOLDFAST_TOKEN")
+	}
+	token := strings.TrimSpace(string(data))
+	secret, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, tokenPrefix))
+	if len(token) != tokenLen || !strings.HasPrefix(token, tokenPrefix) || err != nil || len(secret) != 32 {
+		// The content stays out of the message: it may be half a secret.
+		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "%s holds no owner token", holdfast.Quote(path)).
+			WithHint("remove it; the server makes a new one at its next start")
+	}
+	return token, nil
+}
+
+// writeDurably makes a file that is whole after a crash or absent.
+func writeDurably(path, suffix, text string) (err error) {
+	tmp := path + "." + suffix
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp))
+		}
+	}()
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("cannot make it durable: %w", err)
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,61 @@
+// Package obs is what the server says about itself: the set-up of its log.
+//
+// cmd and app import it; it imports the vocabulary. Invariant (I-22): an attribute that
+// is named like a secret, or holds a Holdfast token, never reaches the output.
+package obs
+
+import (
+	"io"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Redacted stands where a secret would be.
+const Redacted = "***"
+
+// NewLogger makes the server's logger. Format is text or json, level debug,
+// info, warn or error; anything else is invalid.
+func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "log", "%s is not a log level", holdfast.Quote(level)).
+			WithHint("use debug, info, warn or error")
+	}
+	opt := &slog.HandlerOptions{Level: least, ReplaceAttr: redact}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opt)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opt)), nil
+	}
+	return nil, holdfast.Errorf(holdfast.KindInvalid, "log", "%s is not a log format", holdfast.Quote(format)).
+		WithHint("use text or json")
+}
+
+// secretWords are parts of a name; "token" alone would hide token counts.
+var secretWords = []string{"secret", "password", "passwd", "authorization", "cookie", "api_key", "apikey", "credential"}
+
+var tokens = regexp.MustCompile(`hf_[A-Za-z0-9_-]{20,}|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}`)
+
+func redact(_ []string, a slog.Attr) slog.Attr {
+	name := strings.ToLower(strings.ReplaceAll(a.Key, "-", "_"))
+	if name == "token" || strings.HasSuffix(name, "_token") ||
+		slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(name, w) }) {
+		return slog.String(a.Key, Redacted)
+	}
+	switch v := a.Value.Resolve(); v.Kind() {
+	case slog.KindString:
+		if s := v.String(); tokens.MatchString(s) {
+			return slog.String(a.Key, tokens.ReplaceAllString(s, Redacted))
+		}
+	case slog.KindAny:
+		if err, ok := v.Any().(error); ok && tokens.MatchString(err.Error()) {
+			return slog.String(a.Key, tokens.ReplaceAllString(err.Error(), Redacted))
+		}
+	}
+	return a
+}

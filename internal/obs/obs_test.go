@@ -1,0 +1,56 @@
+package obs
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func TestLoggerHidesSecrets(t *testing.T) {
+	const secret = "hf_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log, err := NewLogger(&out, format, "debug")
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info("request "+secret,
+			"token", "hidden-1", "owner_token", "hidden-2", "Authorization", "hidden-3", "db-password", "hidden-4",
+			"url", "http://x/?t="+secret, "err", errors.New("refused Bearer abcdefgh12345678"),
+			slog.Group("request", "cookie", "hidden-5", "path", "/v1"), "anthropic_api_key", 42)
+		log.With("secret", "hidden-6").Debug("kept", "input_tokens", 17, "session", "s1")
+		got := out.String()
+		for _, bad := range []string{"hidden", secret, "abcdefgh12345678", "42"} {
+			if strings.Contains(got, bad) {
+				t.Errorf("%s: the log shows %q:\n%s", format, bad, got)
+			}
+		}
+		for _, good := range []string{"input_tokens", "17", "s1", "/v1", Redacted} {
+			if !strings.Contains(got, good) {
+				t.Errorf("%s: the log lost %q:\n%s", format, good, got)
+			}
+		}
+	}
+}
+
+func TestLoggerLevels(t *testing.T) {
+	var out bytes.Buffer
+	log, err := NewLogger(&out, "text", "warn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("quiet")
+	log.Warn("loud")
+	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, "loud") {
+		t.Errorf("%s", got)
+	}
+	for _, c := range [][2]string{{"xml", "info"}, {"text", "loud"}, {"", "info"}, {"json", ""}} {
+		if _, err := NewLogger(&out, c[0], c[1]); !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) == "" {
+			t.Errorf("format %q, level %q: %v", c[0], c[1], err)
+		}
+	}
+}

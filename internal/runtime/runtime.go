@@ -1,0 +1,88 @@
+// Package runtime is the contract between the engine and the ways an agent can
+// run: one turn goes in, events come out through the Host, a Result ends it.
+//
+// The engine calls it, the packages below it (native, later claude and acp)
+// implement it. It imports the vocabulary, the journal's drafts, policy and
+// sandbox. Invariant: a runtime keeps no truth of its own; whatever it needs to
+// go on after a crash it finds in the session's log.
+package runtime
+
+import (
+	"context"
+	"iter"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Runtime runs turns. Safe for concurrent use by many sessions.
+type Runtime interface {
+	// Name is the runtime's name as in a session: "native".
+	Name() string
+	// Run carries a turn from where its log stands to its result. The same call
+	// starts a turn and continues one after a crash: message.user and
+	// turn.started are in the log, anything may follow. When ctx is cancelled it
+	// ends what it started in the box, answers dangling tool uses in the log, and
+	// returns ctx's cause. An error fails the turn; the session stays usable.
+	Run(ctx context.Context, t Turn, host Host) (Result, error)
+	// Forget drops what is cached for a session.
+	Forget(id holdfast.SessionID)
+}
+
+// Turn is the work of one Run.
+type Turn struct {
+	Session holdfast.Session
+	ID      holdfast.TurnID
+	// Instructions are the agent's CLAUDE.md or AGENTS.md.
+	Instructions string
+	// Again: this turn was cut off before (a crash, or a steering message that
+	// came with the end), so the log may hold part of it.
+	Again bool
+}
+
+// Result is how a turn ended well.
+type Result struct {
+	// Final are events still to be recorded: the engine commits them in one
+	// transaction with turn.completed.
+	Final []journal.Draft
+	// Seen is the newest log entry taken into account; a steering message after
+	// it makes the engine Run the turn again.
+	Seen       int64
+	Text       string
+	StopReason string
+	Usage      holdfast.Usage
+	// Steps counts model calls.
+	Steps int
+}
+
+// Host is the engine as a runtime sees it during one turn. Safe for concurrent use.
+type Host interface {
+	// Log reads the session's events after a sequence number.
+	Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
+	// Record appends events of this turn in one durable transaction and returns
+	// them numbered. After an error nothing more may be done in this turn.
+	Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error)
+	// Delta shows an unnumbered event to live readers.
+	Delta(typ holdfast.EventType, data any)
+	// Steered returns the message.user events that joined this turn after a
+	// sequence number. A runtime asks before each model call.
+	Steered(ctx context.Context, after int64) ([]holdfast.Event, error)
+	// Box is the session's box, connected, started if need be; the same one until
+	// it is lost. Errors are final for the tool call at hand.
+	Box(ctx context.Context) (*sandbox.Box, error)
+	// Outcome asks what became of a call whose intent is in the log: the box to
+	// issue it again to (same id: attaches, fetches, or runs it if it never
+	// arrived), or lost when the life of the box it was meant for is over and
+	// nothing of it was kept. It starts no box without need.
+	Outcome(ctx context.Context, started holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error)
+	// Release tells the box to forget calls whose outcome is recorded.
+	Release(box *sandbox.Box, calls ...holdfast.CallID)
+	// Decide asks whether a tool may run.
+	Decide(ctx context.Context, req policy.Request) (policy.Verdict, error)
+	// NewCall mints a call id.
+	NewCall() (holdfast.CallID, error)
+	// At marks a named kill point for crash tests; a no-op otherwise.
+	At(point string)
+}

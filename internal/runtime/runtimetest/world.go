@@ -1,0 +1,195 @@
+package runtimetest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// World is one session: its log and its box, which outlive every server.
+type World struct {
+	T       *testing.T
+	Session holdfast.Session
+	Driver  *mem.Driver
+	dir     string
+
+	mu     sync.Mutex
+	log    []holdfast.Event
+	token  uint64
+	turns  int64
+	clock  time.Time
+	borned int
+}
+
+// NewWorld makes a session that nothing happened in.
+func NewWorld(t *testing.T) *World {
+	w := &World{
+		T: t, Driver: mem.New(mem.Config{}), dir: t.TempDir(),
+		clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	id, err := holdfast.NewUUID(w.clock, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Session = holdfast.Session{
+		ID: holdfast.SessionID(id), Status: holdfast.StatusActive, Agent: holdfast.DefaultAgent,
+		Trust: holdfast.Untrusted, Runtime: "native", Model: "scripted", Mode: holdfast.ModeBypassPermissions,
+	}
+	t.Cleanup(func() {
+		if err := w.Driver.Remove(context.WithoutCancel(t.Context()), w.box()); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func (w *World) box() holdfast.BoxID { return holdfast.SessionBox(w.Session.ID) }
+
+// Workspace is the workspace's directory on the host.
+func (w *World) Workspace() string { return filepath.Join(w.dir, "workspace") }
+
+func (w *World) uuid() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.borned++
+	return fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", w.borned)
+}
+
+// Append records events as the engine would, and returns them numbered.
+func (w *World) Append(drafts ...journal.Draft) []holdfast.Event {
+	w.T.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]holdfast.Event, len(drafts))
+	for i, d := range drafts {
+		data, err := json.Marshal(d.Data)
+		if err != nil {
+			w.T.Fatalf("%s does not marshal: %v", d.Type, err)
+		}
+		w.clock = w.clock.Add(time.Millisecond)
+		out[i] = holdfast.Event{
+			Session: w.Session.ID, Seq: int64(len(w.log) + i + 1), Type: d.Type, Turn: d.Turn, Data: data, Time: w.clock,
+		}
+	}
+	w.log = append(w.log, out...)
+	return out
+}
+
+// Events is the log after a sequence number.
+func (w *World) Events(after int64) []holdfast.Event {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]holdfast.Event(nil), w.log[min(after, int64(len(w.log))):]...)
+}
+
+// Begin starts a turn in the log.
+func (w *World) Begin(text string) holdfast.TurnID {
+	id := holdfast.TurnID(w.uuid())
+	w.mu.Lock()
+	w.turns++
+	n, seq := w.turns, int64(len(w.log)+1)
+	w.mu.Unlock()
+	w.Append(
+		journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Text: text}},
+		journal.Draft{Type: holdfast.EventTurnStarted, Turn: id, Data: holdfast.TurnStartedData{Number: n, MessageSeq: seq}},
+	)
+	return id
+}
+
+// End records a turn's terminal event after what is still to be recorded.
+func (w *World) End(id holdfast.TurnID, typ holdfast.EventType, final ...journal.Draft) {
+	w.Append(append(final, journal.Draft{Type: typ, Turn: id, Data: holdfast.TurnEnded{}})...)
+}
+
+// Steer records a message that joins the running turn.
+func (w *World) Steer(id holdfast.TurnID, text string) {
+	w.Append(journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Text: text, Steer: true}})
+}
+
+// KillBox ends the box's life as a SIGKILL of boxd does.
+func (w *World) KillBox() { w.Driver.KillBox(w.box()) }
+
+// connect starts the box if need be and dials it with a token.
+func (w *World) connect(ctx context.Context, token uint64, start bool) (*sandbox.Box, error) {
+	if start {
+		if _, err := w.Driver.Ensure(ctx, sandbox.Spec{Box: w.box(), Dir: w.dir}); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := w.Driver.Connect(ctx, w.box())
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.Dial(ctx, w.box(), conn, token, nil)
+}
+
+// Payloads are the log's payloads of one event type.
+func Payloads[T any](w *World, typ holdfast.EventType) []T {
+	w.T.Helper()
+	var out []T
+	for _, e := range w.Events(0) {
+		if e.Type != typ {
+			continue
+		}
+		var v T
+		if err := e.Decode(&v); err != nil {
+			w.T.Fatal(err)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// CheckAnswered holds that the log answers every requested tool use exactly
+// once, and that every call that was finished or unknown had an intent.
+func (w *World) CheckAnswered() {
+	w.T.Helper()
+	answers, intents := map[string]int{}, map[holdfast.CallID]bool{}
+	for _, e := range w.Events(0) {
+		var p struct {
+			Use  string          `json:"tool_use_id"`
+			Call holdfast.CallID `json:"call_id"`
+		}
+		switch e.Type {
+		case holdfast.EventToolRequested, holdfast.EventToolStarted, holdfast.EventToolDenied,
+			holdfast.EventToolFinished, holdfast.EventToolUnknown:
+			if err := e.Decode(&p); err != nil {
+				w.T.Fatal(err)
+			}
+		default:
+			continue
+		}
+		switch e.Type {
+		case holdfast.EventToolRequested:
+			if _, twice := answers[p.Use]; twice {
+				w.T.Errorf("use %s was requested twice", p.Use)
+			}
+			answers[p.Use] = 0
+		case holdfast.EventToolStarted:
+			if intents[p.Call] {
+				w.T.Errorf("call %s was started twice", p.Call)
+			}
+			intents[p.Call] = true
+		default:
+			answers[p.Use]++
+			if p.Call != "" && !intents[p.Call] {
+				w.T.Errorf("call %s has an outcome and no intent", p.Call)
+			}
+		}
+	}
+	for use, n := range answers {
+		if n != 1 {
+			w.T.Errorf("use %s has %d answers", use, n)
+		}
+	}
+}

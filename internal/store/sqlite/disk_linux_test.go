@@ -1,0 +1,142 @@
+package sqlite
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tmpfs mounts a small file system in memory.
+func tmpfs(t *testing.T, size string) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("NOT RUN: mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("NOT RUN: cannot mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { unmount(t, dir) })
+	return dir
+}
+
+// unmount waits: a box that starts elsewhere on the machine has, for a moment, a
+// copy of every mount, and with it whatever they hold.
+func unmount(t *testing.T, dir string) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	var err error
+	for range 1000 {
+		if err = unix.Unmount(dir, 0); err != unix.EBUSY {
+			break
+		}
+		<-tick.C
+	}
+	if err != nil {
+		t.Errorf("unmount %s: %v", dir, err)
+		_ = unix.Unmount(dir, unix.MNT_DETACH)
+	}
+}
+
+// TestHZ17_FullDisk fills a real file system.
+func TestHZ17_FullDisk(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// checkpoint decides whether the log or the database file meets the end.
+		checkpoint int64
+	}{{"log", 1 << 30}, {"checkpoint", 512 << 10}} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := tmpfs(t, "4m")
+			path := filepath.Join(dir, "holdfast.db")
+			s := openAt(t, Config{Path: path, CheckpointBytes: c.checkpoint, Warn: func(error) {}})
+			last := fillUp(t, s, testID(1))
+			if last < 20 {
+				t.Fatalf("full at #%d", last)
+			}
+			refusesWrites(t, s, testID(1))
+			checkLogs(t, s, map[int]int64{1: last})
+			if err := s.Close(); err != nil {
+				t.Logf("close on the full disk: %v", err)
+			}
+			// Space again: here by copying to a larger disk.
+			larger := t.TempDir()
+			for _, f := range []string{"holdfast.db", "holdfast.db-wal"} {
+				copyFile(t, filepath.Join(dir, f), filepath.Join(larger, f))
+			}
+			reopenHealthy(t, filepath.Join(larger, "holdfast.db"), last)
+		})
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	src, err := os.Open(from)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dst, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dst.Close()
+	if _, err := io.Copy(dst, src); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHZ17_FailedFsync has a disk whose writes fail behind the file system's
+// back: an ext4 on a loop device whose own file cannot grow any more. Space is
+// free as far as ext4 knows; the fsync fails.
+func TestHZ17_FailedFsync(t *testing.T) {
+	below := tmpfs(t, "8m")
+	img, dir := filepath.Join(below, "img"), t.TempDir()
+	run := func(name string, args ...string) (string, error) {
+		out, err := exec.Command(name, args...).CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	must := func(out string, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Skipf("NOT RUN: no loop device or ext4 here: %v %s", err, out)
+		}
+		return out
+	}
+	must(run("truncate", "-s", "64M", img))
+	must(run("mkfs.ext4", "-q", "-O", "^has_journal", img))
+	loop := must(run("losetup", "-f", "--show", img))
+	t.Cleanup(func() {
+		if out, err := run("losetup", "-d", loop); err != nil {
+			t.Errorf("losetup -d: %v %s", err, out)
+		}
+	})
+	if err := unix.Mount(loop, dir, "ext4", 0, "errors=continue"); err != nil {
+		t.Skipf("NOT RUN: cannot mount ext4: %v", err)
+	}
+	t.Cleanup(func() { unmount(t, dir) })
+	s := openAt(t, Config{Path: filepath.Join(dir, "holdfast.db"), CheckpointBytes: 1 << 30, Warn: func(error) {}})
+	// The store's log is preallocated nowhere, so its growth meets the end.
+	last := fillUp(t, s, testID(1))
+	if last < 20 {
+		t.Fatalf("failed at #%d", last)
+	}
+	refusesWrites(t, s, testID(1))
+	if err := s.Healthy(); !strings.Contains(err.Error(), "I/O") && !strings.Contains(err.Error(), "disk") {
+		t.Errorf("the reason is not told: %v", err)
+	}
+	t.Logf("after #%d: %v", last, s.Healthy())
+	// What the page cache says now need not be on the disk; the promise is that
+	// nothing later is acknowledged on top of it.
+	_ = s.Close()
+}

@@ -1,0 +1,148 @@
+package sqlite
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+const (
+	pageSize = 4096
+	// walMax is at how many times the checkpoint size the log is folded in
+	// completely, with the writer held for the last piece of it: a writer that
+	// never pauses would otherwise never let it start over.
+	walMax = 4
+	// walTail is how many pages may be left for that last piece.
+	walTail = 512
+	// purgeEvents is how many events of a deleted session go in one transaction.
+	purgeEvents = 2000
+)
+
+// janitor does what must not happen in the path of a commit: checkpoints
+// (HZ-17) and the removal of deleted logs.
+type janitor struct {
+	wake chan struct{} // capacity 1
+	stop chan struct{}
+	// pages estimates the growth of the log since the last checkpoint.
+	pages atomic.Int64
+}
+
+func (j *janitor) nudge() {
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (j *janitor) stopping() bool {
+	select {
+	case <-j.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// wrote counts pages and wakes the janitor when a checkpoint is due.
+func (j *janitor) wrote(pages int, limit int64) {
+	if j.pages.Add(int64(pages)) >= limit/pageSize {
+		j.nudge()
+	}
+}
+
+// clean is the janitor goroutine.
+func (s *Store) clean(ctx context.Context) {
+	for {
+		select {
+		case <-s.janitor.stop:
+			return
+		case <-s.janitor.wake:
+		}
+		if s.Healthy() != nil {
+			continue
+		}
+		if s.janitor.pages.Load() >= s.cfg.CheckpointBytes/pageSize {
+			s.janitor.pages.Store(0)
+			if err := s.checkpoint(ctx); err != nil {
+				if fatal(err) {
+					s.broken.CompareAndSwap(nil, readOnly(err))
+				}
+				s.cfg.Warn(failure("store.checkpoint", err))
+			}
+		}
+		if err := s.purge(ctx); err != nil && s.Healthy() == nil && !s.janitor.stopping() {
+			s.cfg.Warn(err)
+		}
+	}
+}
+
+// checkpoint copies the log into the database file while commits go on.
+func (s *Store) checkpoint(ctx context.Context) error {
+	for range 4 {
+		size, left, err := s.passive(ctx)
+		if err != nil || size < walMax*s.cfg.CheckpointBytes/pageSize {
+			return err
+		}
+		if left <= walTail {
+			break
+		}
+	}
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	_, _, err := s.passive(ctx)
+	return err
+}
+
+// passive is one checkpoint that waits for nobody. It returns the pages in the
+// log and those of them not copied yet.
+func (s *Store) passive(ctx context.Context) (size, left int64, err error) {
+	var busy, done int64
+	row := s.sideDB.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`)
+	if err := row.Scan(&busy, &size, &done); err != nil {
+		return 0, 0, err
+	}
+	return size, size - done, nil
+}
+
+// purge removes the events of deleted sessions, a little per transaction.
+func (s *Store) purge(ctx context.Context) error {
+	for {
+		if s.janitor.stopping() {
+			return nil
+		}
+		var number int64
+		more := false
+		err := s.do(ctx, "store.purge", &op{
+			plan: func(t *tx) error {
+				var err error
+				more, err = found(t.s.w.purgeNext.QueryRowContext(t.ctx).Scan(&number))
+				if err == nil && !more {
+					return errNothing
+				}
+				return err
+			},
+			apply: func(t *tx) error {
+				t.pages += purgeEvents / 8
+				res, err := t.s.w.purgeSome.ExecContext(t.ctx, number<<32, number<<32|maxSeq, purgeEvents)
+				if err != nil {
+					return err
+				}
+				if n, err := res.RowsAffected(); err != nil || n > 0 {
+					return err
+				}
+				_, err = t.s.w.purgeDone.ExecContext(t.ctx, number)
+				return err
+			},
+		})
+		if err != nil || !more {
+			if !more && holdfast.IsKind(err, holdfast.KindNotFound) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// errNothing ends a purge; it never leaves this file.
+var errNothing = holdfast.Errorf(holdfast.KindNotFound, "store.purge", "nothing to remove")

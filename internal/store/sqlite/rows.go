@@ -1,0 +1,91 @@
+package sqlite
+
+import (
+	"database/sql"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// scanner is a row of a result.
+type scanner interface{ Scan(dst ...any) error }
+
+// scanRow reads rowCols and the newest sequence number.
+func scanRow(sc scanner) (journal.Row, error) {
+	var r journal.Row
+	var tags, env string
+	var created, active int64
+	var last sql.NullInt64
+	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
+		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
+		&r.HadFiles, &created, &active, &last)
+	if err != nil {
+		return r, err
+	}
+	r.CreatedAt, r.LastActiveAt, r.LastSeq = fromMS(created), fromMS(active), last.Int64&maxSeq
+	if err := json.Unmarshal([]byte(tags), &r.Tags); err != nil {
+		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of %s: %w", r.ID, err)
+	}
+	var names []string
+	if err := json.Unmarshal([]byte(env), &names); err != nil {
+		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "env of %s: %w", r.ID, err)
+	}
+	if len(names) > 0 {
+		r.Env = make(map[string]string, len(names))
+		for _, n := range names {
+			r.Env[n] = "***"
+		}
+	}
+	return r, nil
+}
+
+// copyRow makes a row the caller may change.
+func copyRow(r *journal.Row) journal.Row {
+	c := *r
+	c.Tags, c.Env, c.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.SealedEnv)
+	return c
+}
+
+func encodeTags(tags []string) (string, error) {
+	if tags == nil {
+		tags = []string{}
+	}
+	b, err := json.Marshal(tags)
+	return string(b), err
+}
+
+// encodeEnv stores the names only: the values are in sealed_env.
+func encodeEnv(env map[string]string) (string, error) {
+	return encodeTags(slices.Sorted(maps.Keys(env)))
+}
+
+// scanTurn reads turnCols; the second column lands in session.
+func scanTurn(sc scanner, session any) (journal.TurnRow, error) {
+	var t journal.TurnRow
+	var created int64
+	var started, ended sql.NullInt64
+	err := sc.Scan(&t.ID, session, &t.Number, &t.Status, &t.MessageSeq, &t.EndSeq, &created, &started, &ended)
+	t.CreatedAt, t.StartedAt, t.EndedAt = fromMS(created), fromNullMS(started), fromNullMS(ended)
+	return t, err
+}
+
+func fromMS(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+
+func fromNullMS(ms sql.NullInt64) *time.Time {
+	if !ms.Valid {
+		return nil
+	}
+	t := fromMS(ms.Int64)
+	return &t
+}
+
+func toNullMS(t *time.Time) sql.NullInt64 {
+	if t == nil {
+		return sql.NullInt64{}
+	}
+	return sql.NullInt64{Int64: t.UnixMilli(), Valid: true}
+}

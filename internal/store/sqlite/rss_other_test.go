@@ -1,0 +1,7 @@
+//go:build !linux
+
+package sqlite
+
+import "context"
+
+func childRSS(context.Context, *Store) { childFails("needs /proc") }

@@ -1,0 +1,163 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+)
+
+// maxSeq is the largest sequence number of a session; see the events table.
+const maxSeq = 1<<32 - 1
+
+const (
+	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
+		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at`
+	// lastSeq is the newest sequence number of a row of sessions.
+	lastSeq   = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
+	turnCols  = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
+	eventCols = `(?,?,?,?,?)`
+)
+
+// eventSlots are the sizes of prepared inserts of events, largest first.
+var eventSlots = [...]int{32, 8, 2, 1}
+
+type writeStmts struct {
+	begin, commit, rollback, epoch, version *sql.Stmt
+
+	row, keyGet                    *sql.Stmt
+	insertRow, touchRow, updateRow *sql.Stmt
+	turnGet, turnPut, turnUpdate   *sql.Stmt
+	keyPut                         *sql.Stmt
+	insertEvents                   [len(eventSlots)]*sql.Stmt
+
+	deleteRow, deleteTurns, deleteKeys, deleteKey *sql.Stmt
+	purgePut, purgeNext, purgeSome, purgeDone     *sql.Stmt
+
+	agents agentStmts
+
+	all []*sql.Stmt
+}
+
+// close finalizes the statements. database/sql does not do so for statements of
+// a single connection, and a connection with open statements stays open.
+func (w *writeStmts) close() error {
+	var errs []error
+	for _, st := range w.all {
+		errs = append(errs, st.Close())
+	}
+	return errors.Join(errs...)
+}
+
+type agentStmts struct {
+	get, put, delete, putVersion, lastVersion *sql.Stmt
+}
+
+func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
+	w := &writeStmts{}
+	p := preparer{ctx: ctx, prepare: conn.PrepareContext}
+	p.add(&w.begin, `BEGIN IMMEDIATE`)
+	p.add(&w.commit, `COMMIT`)
+	p.add(&w.rollback, `ROLLBACK`)
+	p.add(&w.epoch, `SELECT epoch FROM server WHERE id = 1`)
+	p.add(&w.version, `PRAGMA data_version`)
+
+	p.add(&w.row, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
+	p.add(&w.keyGet, `SELECT hash, ref FROM idempotency WHERE scope = ? AND value = ?`)
+	p.add(&w.keyPut, `INSERT INTO idempotency (scope, value, hash, ref, at) VALUES (?,?,?,?,?)`)
+	p.add(&w.insertRow, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
+		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
+		had_files, create_key, created_at, last_active_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+	p.add(&w.touchRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?
+		WHERE number = ?`)
+	p.add(&w.updateRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
+		status = ?, trust = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?, error = ?,
+		files_seeded = ?, had_files = ? WHERE number = ?`)
+	p.add(&w.turnGet, `SELECT `+turnCols+` FROM turns WHERE id = ?`)
+	p.add(&w.turnPut, `INSERT INTO turns (`+turnCols+`) VALUES (?,?,?,?,?,?,?,?,?)`)
+	p.add(&w.turnUpdate, `UPDATE turns SET status = ?, message_seq = ?, end_seq = ?, started_at = ?, ended_at = ?
+		WHERE session = ? AND number = ?`)
+	for i, n := range eventSlots {
+		p.add(&w.insertEvents[i], `INSERT INTO events (id, type, turn, at, data) VALUES `+
+			strings.Repeat(eventCols+`,`, n-1)+eventCols)
+	}
+
+	p.add(&w.deleteRow, `DELETE FROM sessions WHERE number = ? RETURNING create_key`)
+	p.add(&w.deleteTurns, `DELETE FROM turns WHERE session = ?`)
+	p.add(&w.deleteKeys, `DELETE FROM idempotency WHERE scope = ?`)
+	p.add(&w.deleteKey, `DELETE FROM idempotency WHERE scope = 'session.create' AND value = ? AND ref = ?`)
+	p.add(&w.purgePut, `INSERT INTO purge (session) VALUES (?)`)
+	p.add(&w.purgeNext, `SELECT session FROM purge LIMIT 1`)
+	p.add(&w.purgeSome, `DELETE FROM events WHERE id IN
+		(SELECT id FROM events WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?)`)
+	p.add(&w.purgeDone, `DELETE FROM purge WHERE session = ?`)
+
+	p.add(&w.agents.get, `SELECT `+agentCols+`, deleted FROM agents WHERE name = ?`)
+	p.add(&w.agents.put, `INSERT INTO agents (name, version, version_id, runtime, deleted, created_at, updated_at)
+		VALUES (?,?,?,?,0,?,?) ON CONFLICT (name) DO UPDATE SET version = excluded.version,
+		version_id = excluded.version_id, runtime = excluded.runtime, deleted = 0,
+		created_at = excluded.created_at, updated_at = excluded.updated_at`)
+	p.add(&w.agents.delete, `UPDATE agents SET deleted = 1, updated_at = ? WHERE name = ?`)
+	p.add(&w.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, created_at) VALUES (?,?,?,?,?)`)
+	p.add(&w.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
+	w.all = p.done
+	return w, p.err
+}
+
+type readStmts struct {
+	row, number, head, events, countIDs  *sql.Stmt
+	turn, turns, open, openAll, starting *sql.Stmt
+	agent, agents                        *sql.Stmt
+	versionByNumber, versionByID         *sql.Stmt
+	versions                             *sql.Stmt
+}
+
+func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
+	r := &readStmts{}
+	p := preparer{ctx: ctx, prepare: db.PrepareContext}
+	p.add(&r.row, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
+	p.add(&r.number, `SELECT number FROM sessions WHERE id = ?`)
+	p.add(&r.countIDs, `SELECT count(*) FROM (SELECT 1 FROM sessions WHERE id >= ? AND id < ? LIMIT 1000)`)
+	p.add(&r.head, `SELECT `+lastSeq+` FROM sessions WHERE id = ?`)
+	p.add(&r.events, `SELECT id, type, turn, at, data FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?`)
+	p.add(&r.turn, `SELECT `+turnCols+` FROM turns WHERE session = ? AND id = ?`)
+	p.add(&r.turns, `SELECT `+turnCols+` FROM turns WHERE session = ? AND number > ? ORDER BY number LIMIT ?`)
+	p.add(&r.open, `SELECT `+turnCols+` FROM turns WHERE session = ? AND status IN ('queued', 'running')
+		ORDER BY number`)
+	p.add(&r.openAll, `SELECT t.id, s.id, t.number, t.status, t.message_seq, t.end_seq, t.created_at, t.started_at,
+		t.ended_at FROM turns t JOIN sessions s ON s.number = t.session
+		WHERE t.status IN ('queued', 'running') ORDER BY t.session, t.number`)
+	p.add(&r.starting, `SELECT id FROM sessions WHERE status = 'starting' ORDER BY number`)
+	p.add(&r.agent, `SELECT `+agentCols+` FROM agents WHERE name = ? AND deleted = 0`)
+	p.add(&r.agents, `SELECT `+agentCols+` FROM agents WHERE deleted = 0 ORDER BY name`)
+	p.add(&r.versionByNumber, `SELECT `+versionCols+` FROM agent_versions WHERE agent = ? AND number = ?`)
+	p.add(&r.versionByID, `SELECT `+versionCols+` FROM agent_versions WHERE agent = ? AND id = ?
+		ORDER BY number DESC LIMIT 1`)
+	p.add(&r.versions, `SELECT `+versionCols+` FROM agent_versions WHERE agent = ? ORDER BY number DESC`)
+	return r, p.err
+}
+
+// preparer prepares until the first error.
+type preparer struct {
+	ctx     context.Context
+	prepare func(context.Context, string) (*sql.Stmt, error)
+	done    []*sql.Stmt
+	err     error
+}
+
+func (p *preparer) add(dst **sql.Stmt, query string) {
+	if p.err != nil {
+		return
+	}
+	if *dst, p.err = p.prepare(p.ctx, query); p.err == nil {
+		p.done = append(p.done, *dst)
+	}
+}
+
+// found splits the absence of a row from failures.
+func found(err error) (bool, error) {
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}

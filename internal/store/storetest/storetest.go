@@ -1,0 +1,267 @@
+// Package storetest is the contract of a store as a test suite: what journal,
+// engine and the agent library rely on, checked the same way for every database.
+//
+// The tests of the store adapters call Run; nothing else imports it. Invariant:
+// it knows no database, so a case that fails says the adapter breaks a promise.
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Store is all that a database must offer.
+type Store interface {
+	journal.Store
+	engine.Store
+	Agents
+	// Healthy is nil while writes are taken.
+	Healthy() error
+}
+
+// Agents is the store of deployed agents.
+type Agents interface {
+	// PutAgentVersion records a deployment as the agent's newest version.
+	PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (holdfast.Agent, error)
+	// Agent is a deployed agent; not_found for an unknown or deleted one.
+	Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
+	// Agents lists the deployed agents by name.
+	Agents(ctx context.Context) ([]holdfast.Agent, error)
+	// AgentVersion is a version by number or id, of a deleted agent too.
+	AgentVersion(ctx context.Context, name holdfast.AgentName, ref string) (holdfast.AgentVersion, error)
+	// AgentVersions lists the versions, newest first.
+	AgentVersions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error)
+	// DeleteAgent takes an agent out of the list; its versions stay.
+	DeleteAgent(ctx context.Context, name holdfast.AgentName) error
+}
+
+// Backend is a fresh database under test.
+type Backend struct {
+	Store Store
+	// Reopen closes the store and opens the same data again.
+	Reopen func(t *testing.T) Store
+	// Usurp raises the epoch behind the store's back, as a second server does.
+	Usurp func(t *testing.T)
+}
+
+// Run runs the suite; open makes an empty database for each case and cleans up
+// after it.
+func Run(t *testing.T, open func(t *testing.T) Backend) {
+	for _, group := range []struct {
+		name  string
+		cases []testCase
+	}{
+		{"create", createCases},
+		{"commit", commitCases},
+		{"key", keyCases},
+		{"turn", turnCases},
+		{"fence", fenceCases},
+		{"read", readCases},
+		{"list", listCases},
+		{"text", textCases},
+		{"delete", deleteCases},
+		{"agent", agentCases},
+		{"concurrent", concurrentCases},
+		{"model", modelCases},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, c := range group.cases {
+				t.Run(c.name, func(t *testing.T) {
+					b := open(t)
+					c.run(&env{T: t, Backend: b, ctx: t.Context()})
+				})
+			}
+		})
+	}
+}
+
+type testCase struct {
+	name string
+	run  func(*env)
+}
+
+// env is one case's database and its shorthands; each fails the test on error.
+type env struct {
+	*testing.T
+	Backend
+	ctx context.Context
+}
+
+// newID is a fresh UUIDv7, so that ids sort by time as real ones do.
+func (e *env) newID() string {
+	e.Helper()
+	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return id
+}
+
+// row is a plain new session.
+func row() *journal.Row {
+	return &journal.Row{Session: holdfast.Session{
+		Status: holdfast.StatusActive, Agent: holdfast.DefaultAgent,
+		AgentVersion: holdfast.VersionID("sha256:" + strings.Repeat("a", 64)), Trust: holdfast.Untrusted,
+		Runtime: "native", Model: "scripted", Mode: holdfast.ModeBypassPermissions, Title: "a title",
+		Tags:      []string{"one", "two"},
+		CreatedAt: time.UnixMilli(1_700_000_000_123).UTC(), LastActiveAt: time.UnixMilli(1_700_000_000_456).UTC(),
+	}}
+}
+
+// creation is the change that makes a plain session.
+func creation(id holdfast.SessionID) journal.Change {
+	c := journal.NewChange(id)
+	c.Create = row()
+	c.Events = events(1)
+	return c
+}
+
+// events are n drafts that tell each other apart.
+func events(n int) []journal.Draft {
+	out := make([]journal.Draft, n)
+	for i := range out {
+		out[i] = journal.Draft{Type: holdfast.EventNotice, Data: map[string]int{"i": i}}
+	}
+	return out
+}
+
+func encode(t testing.TB, c journal.Change) journal.Encoded {
+	t.Helper()
+	e := journal.Encoded{Change: c}
+	for _, d := range c.Events {
+		if d.Data == nil {
+			d.Data = struct{}{}
+		}
+		b, err := json.Marshal(d.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Data = append(e.Data, b)
+	}
+	return e
+}
+
+func (e *env) try(c journal.Change) (journal.Committed, error) {
+	e.Helper()
+	return e.Store.Commit(e.ctx, encode(e.T, c))
+}
+
+func (e *env) commit(c journal.Change) journal.Committed {
+	e.Helper()
+	done, err := e.try(c)
+	if err != nil {
+		e.Fatalf("commit: %v", err)
+	}
+	return done
+}
+
+// refuse commits a change that must fail with a kind, its message naming want,
+// and must leave the session as it was.
+func (e *env) refuse(c journal.Change, kind holdfast.Kind, want ...string) {
+	e.Helper()
+	before := e.snapshot(c.Session)
+	_, err := e.try(c)
+	e.isKind(err, kind, want...)
+	if after := e.snapshot(c.Session); after != before {
+		e.Fatalf("a refused change left a trace\nbefore %s\nafter  %s", before, after)
+	}
+}
+
+func (e *env) isKind(err error, kind holdfast.Kind, want ...string) {
+	e.Helper()
+	if !holdfast.IsKind(err, kind) {
+		e.Fatalf("got %v (%s), want %s", err, holdfast.KindOf(err), kind)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			e.Fatalf("the message %q does not name %q", err, w)
+		}
+	}
+}
+
+// snapshot is everything a store says about a session, as text.
+func (e *env) snapshot(id holdfast.SessionID) string {
+	e.Helper()
+	r, err := e.Store.Row(e.ctx, id)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return "none"
+	}
+	e.ok(err)
+	turns, err := e.Store.Turns(e.ctx, id, 0, 1000)
+	e.ok(err)
+	b, err := json.Marshal([]any{r, turns, e.log(id)})
+	e.ok(err)
+	return string(b)
+}
+
+func (e *env) ok(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+func (e *env) newSession() holdfast.SessionID {
+	e.Helper()
+	id := holdfast.SessionID(e.newID())
+	e.commit(creation(id))
+	return id
+}
+
+func (e *env) row(id holdfast.SessionID) journal.Row {
+	e.Helper()
+	r, err := e.Store.Row(e.ctx, id)
+	e.ok(err)
+	return r
+}
+
+// log reads a whole log and checks that it is dense from 1 up to the head.
+func (e *env) log(id holdfast.SessionID) []holdfast.Event {
+	e.Helper()
+	var out []holdfast.Event
+	for {
+		evs, err := e.Store.Events(e.ctx, id, int64(len(out)), 7)
+		e.ok(err)
+		if len(evs) == 0 {
+			break
+		}
+		for _, ev := range evs {
+			if ev.Seq != int64(len(out))+1 || ev.Session != id {
+				e.Fatalf("event %d of %s where #%d of %s was expected", ev.Seq, ev.Session, len(out)+1, id)
+			}
+			out = append(out, ev)
+		}
+	}
+	head, err := e.Store.Head(e.ctx, id)
+	e.ok(err)
+	if head != int64(len(out)) {
+		e.Fatalf("head %d, %d events", head, len(out))
+	}
+	return out
+}
+
+// move makes a change of the session's status.
+func (e *env) move(id holdfast.SessionID, walk ...holdfast.Status) {
+	e.Helper()
+	c := journal.NewChange(id)
+	c.Status = walk
+	e.commit(c)
+}
+
+func equal[T comparable](e *env, what string, got, want T) {
+	e.Helper()
+	if got != want {
+		e.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func num(n int) string { return strconv.Itoa(n) }

@@ -1,0 +1,153 @@
+// Package testkit holds what tests of several packages share: the static boxd,
+// users that are not root, directories such users can reach, and polling.
+//
+// Only tests import it. Invariant: whatever it makes it removes when the test or
+// the process ends.
+package testkit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Eventually polls cond until it holds, for at most 30 seconds, and fails the
+// test with what otherwise.
+func Eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	end := time.Now().Add(30 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+		<-tick.C
+	}
+}
+
+// BaseDir makes a directory of mode 0755 whose every parent others may enter: a
+// test's own directory is closed to other users. It is removed with the test.
+func BaseDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "hf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("remove %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+var built struct {
+	mu    sync.Mutex
+	paths map[string]string
+}
+
+// Boxd is the path of a static boxd built from this tree, at most once per
+// process and never with the race detector: that one needs cgo, and a box must
+// hold what users get. $HOLDFAST_TEST_BOXD names one that was built before.
+func Boxd(t testing.TB) string {
+	t.Helper()
+	if p := os.Getenv("HOLDFAST_TEST_BOXD"); p != "" {
+		return p
+	}
+	return Program(t, "./cmd/boxd")
+}
+
+// Program builds a static program for this machine from a package directory of
+// the module, at most once per process. Other users may execute it. The file
+// stays in the temporary directory, so that a killed test leaves no box without
+// its program; the next build of the same package replaces it.
+func Program(t testing.TB, pkg string) string {
+	t.Helper()
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	if p, ok := built.paths[pkg]; ok {
+		return p
+	}
+	path, err := build(pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if built.paths == nil {
+		built.paths = map[string]string{}
+	}
+	built.paths[pkg] = path
+	return path
+}
+
+// Root is the module's directory.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+func build(pkg string) (string, error) {
+	dir := filepath.Join("/tmp", fmt.Sprintf("hf-programs-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	tmp, err := os.CreateTemp(dir, "build-*")
+	if err != nil {
+		return "", err
+	}
+	_ = tmp.Close()
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", tmp.Name(), pkg)
+	cmd.Dir = Root()
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=-buildvcs=false")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		_ = os.Remove(tmp.Name())
+		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out.String())
+	}
+	// Named by its content: another test process may run one of another tree.
+	program, err := os.ReadFile(tmp.Name())
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(program)
+	path := filepath.Join(dir, fmt.Sprintf("%s-%x", filepath.Base(pkg), sum[:6]))
+	if err := os.Rename(tmp.Name(), path); err != nil {
+		return "", err
+	}
+	return path, os.Chmod(path, 0o755)
+}
+
+// NoSignalsHeld fails unless the SigBlk and SigIgn lines of a process's status
+// are both there and empty. Signals 32 and 33 belong to the C library: programs
+// that it starts, make among them, pass them on ignored.
+func NoSignalsHeld(t testing.TB, status string) {
+	t.Helper()
+	seen := 0
+	for line := range strings.Lines(status) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name != "SigBlk" && name != "SigIgn" {
+			continue
+		}
+		seen++
+		bits, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		if err != nil || bits&^(1<<31|1<<32) != 0 {
+			t.Errorf("a child holds signals: %s", strings.TrimSpace(line))
+		}
+	}
+	if seen != 2 {
+		t.Errorf("no signal masks in %q", status)
+	}
+}

@@ -1,0 +1,305 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// ErrLost is what pending calls fail with when the pipe to the box breaks. Its
+// kind is unavailable. What the box did meanwhile is told by the next hello.
+var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the pipe to the box is broken").
+	WithHint("the box and its calls may still run: connect again")
+
+const (
+	// releaseDelay gathers releases into one request.
+	releaseDelay = 5 * time.Millisecond
+	// pipeStall is how long a pipe may take no byte before it counts as broken.
+	pipeStall = 60 * time.Second
+)
+
+// past is a deadline that ended: it unblocks a stream's reader and writer.
+var past = time.Unix(1, 0)
+
+// Box is a live connection to one boxd. It is safe for concurrent use; each
+// operation has a stream of its own. When the pipe breaks every pending call
+// fails with ErrLost's kind (unavailable) and Done is closed; a Box never
+// reconnects: its Pool makes a new one.
+type Box struct {
+	id       holdfast.BoxID
+	welcome  wire.Welcome
+	session  *yamux.Session
+	accepted Handler
+	readers  sync.Pool
+
+	adopting sync.Mutex
+	adopted  bool
+
+	mu       sync.Mutex
+	releases []holdfast.CallID
+	release  chan struct{}
+	wg       sync.WaitGroup
+}
+
+// Handler serves connections that boxd's proxy listeners accepted. It owns conn,
+// which has CloseWrite.
+type Handler func(name string, conn net.Conn)
+
+// Dial says hello over conn with the server's fencing token. It takes ownership
+// of conn. A stale token is conflict; a boxd that does not answer before ctx
+// ends is unavailable.
+func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, accepted Handler) (*Box, error) {
+	welcome, err := hello(ctx, conn, token)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	cfg := yamux.DefaultConfig()
+	cfg.EnableKeepAlive = false // a frozen box is not a dead one (HZ-10)
+	cfg.ConnectionWriteTimeout = pipeStall
+	cfg.StreamOpenTimeout = 0
+	cfg.StreamCloseTimeout = 0
+	cfg.LogOutput = io.Discard
+	session, err := yamux.Client(wire.Coalesce(conn), cfg)
+	if err != nil {
+		_ = conn.Close()
+		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "%w", err)
+	}
+	b := &Box{id: id, welcome: welcome, session: session, accepted: accepted, release: make(chan struct{}, 1)}
+	b.readers.New = func() any { return wire.NewReader(nil) }
+	b.wg.Go(b.accept)
+	b.wg.Go(b.releaseLoop)
+	if welcome.More {
+		if b.welcome.Calls, err = b.Calls(ctx); err != nil {
+			_ = b.Close()
+			return nil, err
+		}
+		b.welcome.More = false
+	}
+	return b, nil
+}
+
+func hello(ctx context.Context, conn net.Conn, token uint64) (wire.Welcome, error) {
+	var w wire.Welcome
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })
+	silent := func(err error) error {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return holdfast.Errorf(holdfast.KindUnavailable, "box hello", "boxd does not answer: %w", err)
+	}
+	if err := wire.WriteJSON(conn, wire.FrameHello, wire.Hello{Version: wire.Version, Token: token}); err != nil {
+		stop()
+		return w, silent(err)
+	}
+	t, payload, err := wire.ReadFrame(conn)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return w, silent(err)
+	}
+	if t != wire.FrameHello || json.Unmarshal(payload, &w) != nil {
+		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "the answer is not a welcome")
+	}
+	if w.Err != nil {
+		return w, w.Err.Err("box hello")
+	}
+	if w.Version != wire.Version {
+		return w, holdfast.Errorf(holdfast.KindUnavailable, "box hello", "protocol version %d is not %d", w.Version, wire.Version).
+			WithHint("stop the box, so that the next start uses this server's boxd")
+	}
+	return w, nil
+}
+
+// ID is the box's id.
+func (b *Box) ID() holdfast.BoxID { return b.id }
+
+// Welcome is what boxd answered to the hello, with all calls it held then.
+func (b *Box) Welcome() wire.Welcome { return b.welcome }
+
+// Adopt gives fn the calls that boxd held when this connection was made, unless
+// there are none or an earlier fn took them without error.
+func (b *Box) Adopt(fn func(held []wire.CallState) error) error {
+	b.adopting.Lock()
+	defer b.adopting.Unlock()
+	if b.adopted {
+		return nil
+	}
+	if len(b.welcome.Calls) > 0 {
+		if err := fn(b.welcome.Calls); err != nil {
+			return err
+		}
+	}
+	b.adopted = true
+	return nil
+}
+
+// Boot is the life of the box this connection speaks to.
+func (b *Box) Boot() string { return b.welcome.Boot }
+
+// Done is closed when the pipe is broken or closed.
+func (b *Box) Done() <-chan struct{} { return b.session.CloseChan() }
+
+// Close closes the pipe; the box and its calls go on. Idempotent. It returns
+// when the Box's own goroutines ended; a Handler may still run.
+func (b *Box) Close() error {
+	err := b.session.Close()
+	b.wg.Wait()
+	return err
+}
+
+// Call identifies a mutating operation. The zero Call is refused.
+type Call struct {
+	ID holdfast.CallID
+}
+
+// conv is one operation's stream.
+type conv struct {
+	b      *Box
+	ctx    context.Context
+	op     wire.Op
+	stream *yamux.Stream
+	r      *wire.Reader
+	stop   func() bool
+}
+
+// open opens a stream and sends the request; data follows it in the same write.
+func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	buf, err := wire.AppendJSON(make([]byte, 0, 512), wire.FrameRequest, req)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := b.session.OpenStream()
+	if err != nil {
+		return nil, b.lost(err)
+	}
+	c := &conv{b: b, ctx: ctx, op: req.Op, stream: stream, r: b.readers.Get().(*wire.Reader)}
+	c.r.Reset(stream)
+	c.stop = context.AfterFunc(ctx, c.interrupt)
+	if _, err := stream.Write(append(buf, data...)); err != nil {
+		err = c.fail(err)
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *conv) interrupt() {
+	_ = c.stream.SetReadDeadline(past)
+	_ = c.stream.SetWriteDeadline(past)
+}
+
+// close ends the stream. Nothing may use the reader's payloads after it.
+func (c *conv) close() {
+	c.stop()
+	_ = c.stream.Close()
+	c.r.Reset(nil)
+	c.b.readers.Put(c.r)
+}
+
+// fail says why the stream failed: the caller's end, boxd's refusal, or the pipe.
+func (c *conv) fail(err error) error {
+	if c.ctx.Err() != nil {
+		return c.ctx.Err()
+	}
+	var refused *holdfast.Error
+	if errors.As(err, &refused) {
+		return err
+	}
+	return c.b.lost(err)
+}
+
+func (b *Box) lost(err error) error {
+	if errors.Is(err, yamux.ErrConnectionWriteTimeout) {
+		go b.session.Close() // part of a frame may be out: the pipe cannot be used on
+	}
+	e := *ErrLost.(*holdfast.Error)
+	e.Msg, e.Err = e.Msg+": "+err.Error(), ErrLost
+	return &e
+}
+
+// answer reads the message that ends the stream into v.
+func (c *conv) answer(v any) error {
+	t, payload, err := c.r.NextLong()
+	if err != nil {
+		return c.fail(err)
+	}
+	return c.decode(t, payload, v)
+}
+
+func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {
+	switch t {
+	case wire.FrameAnswer:
+		if err := json.Unmarshal(payload, v); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "answer: %w", err)
+		}
+		return nil
+	case wire.FrameError:
+		var e wire.Error
+		if err := json.Unmarshal(payload, &e); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "answer: %w", err)
+		}
+		return e.Err("box " + string(c.op))
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "unexpected frame %q", byte(t))
+}
+
+// ask is an operation with one request and one answer.
+func ask[A any](ctx context.Context, b *Box, req wire.Request) (A, error) {
+	var a A
+	c, err := b.open(ctx, req, nil)
+	if err != nil {
+		return a, err
+	}
+	defer c.close()
+	return a, c.answer(&a)
+}
+
+func request(op wire.Op, body any) (wire.Request, error) {
+	raw, err := json.Marshal(body)
+	return wire.Request{Op: op, Body: raw}, err
+}
+
+// query is ask for what carries no call id.
+func query[A any](ctx context.Context, b *Box, op wire.Op, body any) (A, error) {
+	req, err := request(op, body)
+	if err != nil {
+		var a A
+		return a, err
+	}
+	return ask[A](ctx, b, req)
+}
+
+// mutate is ask for what carries a call id and acts once.
+func mutate[A any](ctx context.Context, b *Box, call Call, op wire.Op, body any) (A, error) {
+	var a A
+	if err := call.check(op); err != nil {
+		return a, err
+	}
+	req, err := request(op, body)
+	if err != nil {
+		return a, err
+	}
+	req.Call, req.Hash = call.ID, wire.ArgumentHash(op, req.Body)
+	return ask[A](ctx, b, req)
+}
+
+func (c Call) check(op wire.Op) error {
+	if c.ID == "" {
+		return holdfast.Errorf(holdfast.KindInvalid, "box "+string(op), "a mutating operation needs a call id")
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// ExecOptions are what an exec streams, beside its request.
+type ExecOptions struct {
+	// Stdout and Stderr receive output from the given offsets on; nil discards.
+	// A write error detaches the output, not the call. A writer that is a Gapper
+	// is told of output that the spool dropped.
+	Stdout, Stderr         io.Writer
+	StdoutFrom, StderrFrom int64
+	// Stdin is sent until it ends, well or not; nil is no stdin. A Read under way when Exec
+	// returns is not waited for.
+	Stdin io.Reader
+	// Resize and Signal are forwarded until the channel closes; nil is none.
+	Resize <-chan wire.Size
+	Signal <-chan int
+	// Started is called once, before any output; not when there is no process: it
+	// could not be started, or ended with a former life of the box.
+	Started func(wire.Started)
+	// AttachOnly: an unknown call is not_found instead of started. With an empty
+	// request any arguments match.
+	AttachOnly bool
+}
+
+// hangupMS is the grace of a terminal whose caller went away, in milliseconds.
+const hangupMS = 2000
+
+// Gapper is an output writer that wants to know of dropped output: the bytes
+// from offset from up to offset to are gone.
+type Gapper interface {
+	Gap(from, to int64)
+}
+
+// Exec runs a process, or attaches to the call of the same id, and returns when
+// its leader ended. When ctx ends first Exec returns its error and the call
+// goes on (unless KillOnDetach).
+func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt ExecOptions) (wire.ExecResult, error) {
+	var res wire.ExecResult
+	if err := call.check(wire.OpExec); err != nil {
+		return res, err
+	}
+	if opt.Stdin != nil {
+		req.Stdin = true
+	}
+	raw, err := json.Marshal(req)
+	if err != nil {
+		return res, err
+	}
+	q, err := request(wire.OpExec, wire.ExecBody{
+		Exec: raw, Attach: wire.Attach{StdoutFrom: opt.StdoutFrom, StderrFrom: opt.StderrFrom}, AttachOnly: opt.AttachOnly,
+	})
+	if err != nil {
+		return res, err
+	}
+	q.Call = call.ID
+	if !opt.AttachOnly || len(req.Argv) > 0 || req.Shell != "" {
+		q.Hash = wire.ArgumentHash(wire.OpExec, raw)
+	}
+	c, err := b.open(ctx, q, nil)
+	if err != nil {
+		return res, err
+	}
+	x := &exec{conv: c, opt: opt, done: make(chan struct{})}
+	err = x.run(&res)
+	if ctx.Err() != nil && req.KillOnDetach {
+		// boxd kills on the end of the stream, which waits behind unread stdin.
+		go x.kill(call.ID, req.PTY != nil)
+	}
+	return res, err
+}
+
+type exec struct {
+	*conv
+	opt     ExecOptions
+	done    chan struct{}
+	senders sync.WaitGroup
+}
+
+// kill ends a call that nobody will attach to again, and releases it.
+func (x *exec) kill(id holdfast.CallID, tty bool) {
+	req := wire.KillRequest{Call: id}
+	if tty {
+		req.GraceMS = hangupMS // a shell saves its history
+	}
+	ctx, cancel := context.WithTimeout(boxContext{x.b}, 10*time.Second)
+	defer cancel()
+	_ = x.b.Kill(ctx, req)
+	x.b.Release(id)
+}
+
+func (x *exec) run(res *wire.ExecResult) error {
+	x.send()
+	defer func() {
+		close(x.done)
+		_ = x.stream.SetWriteDeadline(past) // ends senders that wait for room
+		x.senders.Wait()
+		x.close()
+	}()
+	out := output{w: x.opt.Stdout, next: x.opt.StdoutFrom}
+	errs := output{w: x.opt.Stderr, next: x.opt.StderrFrom}
+	for {
+		t, payload, err := x.r.Next()
+		if err != nil {
+			return x.fail(err)
+		}
+		switch t {
+		case wire.FrameStarted:
+			var s wire.Started
+			if err := json.Unmarshal(payload, &s); err != nil {
+				return holdfast.Errorf(holdfast.KindUnavailable, "box exec", "started: %w", err)
+			}
+			if x.opt.Started != nil {
+				x.opt.Started(s)
+				x.opt.Started = nil
+			}
+		case wire.FrameStdout:
+			err = out.take(payload)
+		case wire.FrameStderr:
+			err = errs.take(payload)
+		default:
+			return x.decode(t, payload, res)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// send forwards what the caller sends while the exec runs.
+func (x *exec) send() {
+	if x.opt.Stdin != nil {
+		go x.sendStdin()
+	}
+	if x.opt.Resize != nil {
+		x.senders.Go(func() {
+			forward(x, x.opt.Resize, wire.FrameResize, func(s wire.Size) any { return s })
+		})
+	}
+	if x.opt.Signal != nil {
+		x.senders.Go(func() {
+			forward(x, x.opt.Signal, wire.FrameSignal, func(n int) any { return wire.Signal{Signal: n} })
+		})
+	}
+}
+
+func forward[T any](x *exec, ch <-chan T, t wire.FrameType, msg func(T) any) {
+	for {
+		select {
+		case v, ok := <-ch:
+			if !ok || wire.WriteJSON(x.stream, t, msg(v)) != nil {
+				return
+			}
+		case <-x.done:
+			return
+		}
+	}
+}
+
+func (x *exec) sendStdin() {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := x.opt.Stdin.Read(buf)
+		select {
+		case <-x.done:
+			return
+		default:
+		}
+		if n > 0 && wire.WriteFrame(x.stream, wire.FrameStdin, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			_ = wire.WriteFrame(x.stream, wire.FrameEOF, nil)
+			return
+		}
+	}
+}
+
+// output writes one stream's frames and tells its writer of gaps.
+type output struct {
+	w    io.Writer
+	next int64
+}
+
+func (o *output) take(payload []byte) error {
+	if len(payload) < 8 {
+		return holdfast.Errorf(holdfast.KindUnavailable, "box exec", "output frame of %d bytes has no offset", len(payload))
+	}
+	at := int64(binary.BigEndian.Uint64(payload))
+	data := payload[8:]
+	if o.w != nil {
+		if g, ok := o.w.(Gapper); ok && at > o.next {
+			g.Gap(o.next, at)
+		}
+		if _, err := o.w.Write(data); err != nil {
+			o.w = nil // detached: the call goes on
+		}
+	}
+	o.next = at + int64(len(data))
+	return nil
+}

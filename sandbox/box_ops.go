@@ -1,0 +1,169 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// Calls lists the calls boxd holds.
+func (b *Box) Calls(ctx context.Context) ([]wire.CallState, error) {
+	a, err := query[wire.CallsAnswer](ctx, b, wire.OpCalls, wire.Empty{})
+	return a.Calls, err
+}
+
+// Kill ends a running call and everything it started.
+func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
+	_, err := query[wire.Empty](ctx, b, wire.OpKill, req)
+	return err
+}
+
+// Read copies bytes of a regular file to w.
+func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
+	var a wire.ReadAnswer
+	q, err := request(wire.OpRead, req)
+	if err != nil {
+		return a, err
+	}
+	c, err := b.open(ctx, q, nil)
+	if err != nil {
+		return a, err
+	}
+	defer c.close()
+	for {
+		t, payload, err := c.r.Next()
+		if err != nil {
+			return a, c.fail(err)
+		}
+		if t != wire.FrameData {
+			return a, c.decode(t, payload, &a)
+		}
+		if _, err := w.Write(payload); err != nil {
+			return a, err
+		}
+	}
+}
+
+// Write creates or replaces a file with the bytes of data.
+func (b *Box) Write(ctx context.Context, call Call, req wire.WriteRequest, data []byte) (wire.WriteAnswer, error) {
+	var a wire.WriteAnswer
+	if err := call.check(wire.OpWrite); err != nil {
+		return a, err
+	}
+	q, err := request(wire.OpWrite, req)
+	if err != nil {
+		return a, err
+	}
+	q.Call, q.Hash = call.ID, wire.ArgumentHash(wire.OpWrite, q.Body, data)
+	var first []byte
+	piece := func(buf []byte) []byte {
+		n := min(len(data), wire.MaxFrame)
+		buf, _ = wire.AppendFrame(buf, wire.FrameData, data[:n])
+		if data = data[n:]; len(data) == 0 {
+			buf, _ = wire.AppendFrame(buf, wire.FrameEOF, nil)
+		}
+		return buf
+	}
+	first = piece(first)
+	c, err := b.open(ctx, q, first)
+	if err != nil {
+		return a, err
+	}
+	defer c.close()
+	for len(data) > 0 {
+		first = piece(first[:0])
+		if _, err := c.stream.Write(first); err != nil {
+			return a, c.fail(err)
+		}
+	}
+	return a, c.answer(&a)
+}
+
+// Edit replaces text in a file.
+func (b *Box) Edit(ctx context.Context, call Call, req wire.EditRequest) (wire.EditAnswer, error) {
+	return mutate[wire.EditAnswer](ctx, b, call, wire.OpEdit, req)
+}
+
+// Stat describes a path; not_found when there is none.
+func (b *Box) Stat(ctx context.Context, req wire.PathRequest) (wire.FileInfo, error) {
+	return query[wire.FileInfo](ctx, b, wire.OpStat, req)
+}
+
+// List lists a directory.
+func (b *Box) List(ctx context.Context, req wire.ListRequest) (wire.ListAnswer, error) {
+	return query[wire.ListAnswer](ctx, b, wire.OpList, req)
+}
+
+// Glob finds files by pattern.
+func (b *Box) Glob(ctx context.Context, req wire.GlobRequest) (wire.GlobAnswer, error) {
+	return query[wire.GlobAnswer](ctx, b, wire.OpGlob, req)
+}
+
+// Grep searches file contents.
+func (b *Box) Grep(ctx context.Context, req wire.GrepRequest) (wire.GrepAnswer, error) {
+	return query[wire.GrepAnswer](ctx, b, wire.OpGrep, req)
+}
+
+// Remove removes a file or tree.
+func (b *Box) Remove(ctx context.Context, call Call, req wire.RemoveRequest) error {
+	_, err := mutate[wire.Empty](ctx, b, call, wire.OpRemove, req)
+	return err
+}
+
+// Mkdir makes a directory with its parents.
+func (b *Box) Mkdir(ctx context.Context, call Call, req wire.MkdirRequest) error {
+	_, err := mutate[wire.Empty](ctx, b, call, wire.OpMkdir, req)
+	return err
+}
+
+// Rename renames within the box.
+func (b *Box) Rename(ctx context.Context, call Call, req wire.RenameRequest) error {
+	_, err := mutate[wire.Empty](ctx, b, call, wire.OpRename, req)
+	return err
+}
+
+// Stats reads what the box uses.
+func (b *Box) Stats(ctx context.Context) (wire.Stats, error) {
+	return query[wire.Stats](ctx, b, wire.OpStats, wire.Empty{})
+}
+
+// Processes lists the box's processes.
+func (b *Box) Processes(ctx context.Context) ([]wire.Process, error) {
+	a, err := query[wire.PSAnswer](ctx, b, wire.OpPS, wire.Empty{})
+	return a.Processes, err
+}
+
+// Gate closes or opens the gate on forks.
+func (b *Box) Gate(ctx context.Context, closed bool) error {
+	_, err := query[wire.Empty](ctx, b, wire.OpGate, wire.GateRequest{Closed: closed})
+	return err
+}
+
+// Listen opens a proxy listener inside the box; accepted connections reach the
+// Handler given to Dial. The same request again is fine.
+func (b *Box) Listen(ctx context.Context, req wire.ListenRequest) error {
+	_, err := query[wire.Empty](ctx, b, wire.OpListen, req)
+	return err
+}
+
+// Stop ends everything in the box, flushes outcomes and lets boxd exit.
+func (b *Box) Stop(ctx context.Context, req wire.StopRequest) (wire.StopAnswer, error) {
+	return query[wire.StopAnswer](ctx, b, wire.OpStop, req)
+}
+
+// Release lets boxd forget finished calls. It does not wait for an answer; lost
+// releases are repeated after the next hello.
+func (b *Box) Release(calls ...holdfast.CallID) {
+	if len(calls) == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.releases = append(b.releases, calls...)
+	b.mu.Unlock()
+	select {
+	case b.release <- struct{}{}:
+	default:
+	}
+}

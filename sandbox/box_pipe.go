@@ -1,0 +1,103 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// releaseMost is how many calls one release names.
+const releaseMost = 1000
+
+// releaseLoop sends gathered releases until the pipe ends.
+func (b *Box) releaseLoop() {
+	ctx, cancel := context.WithCancel(boxContext{b})
+	defer cancel()
+	for {
+		select {
+		case <-b.release:
+		case <-b.Done():
+			return
+		}
+		t := time.NewTimer(releaseDelay)
+		select {
+		case <-t.C:
+		case <-b.Done():
+			t.Stop()
+			return
+		}
+		b.mu.Lock()
+		ids := b.releases
+		b.releases = nil
+		b.mu.Unlock()
+		for len(ids) > 0 {
+			n := min(len(ids), releaseMost)
+			if _, err := query[wire.Empty](ctx, b, wire.OpRelease, wire.ReleaseRequest{Calls: ids[:n]}); err != nil {
+				break // a stale or broken pipe: the next hello shows what is held
+			}
+			ids = ids[n:]
+		}
+	}
+}
+
+// boxContext ends with the pipe.
+type boxContext struct{ b *Box }
+
+func (boxContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c boxContext) Done() <-chan struct{}     { return c.b.Done() }
+func (boxContext) Value(any) any               { return nil }
+
+// Err is ErrLost after the pipe ended.
+func (c boxContext) Err() error {
+	select {
+	case <-c.b.Done():
+		return ErrLost
+	default:
+		return nil
+	}
+}
+
+// accept serves the streams that boxd opens: accepted proxy connections.
+func (b *Box) accept() {
+	for {
+		stream, err := b.session.AcceptStream()
+		if err != nil {
+			_ = b.session.Close()
+			return
+		}
+		go b.serveAccepted(stream)
+	}
+}
+
+func (b *Box) serveAccepted(stream *yamux.Stream) {
+	conn := &proxyConn{Stream: stream}
+	t, payload, err := wire.ReadFrame(stream)
+	var req wire.Request
+	var acc wire.AcceptedRequest
+	if err != nil || t != wire.FrameRequest || json.Unmarshal(payload, &req) != nil || req.Op != wire.OpAccepted ||
+		json.Unmarshal(req.Body, &acc) != nil || b.accepted == nil {
+		_ = conn.Close()
+		return
+	}
+	b.accepted(acc.Name, conn)
+}
+
+// proxyConn is a connection accepted inside the box.
+type proxyConn struct{ *yamux.Stream }
+
+var _ net.Conn = (*proxyConn)(nil)
+
+// CloseWrite ends this side's bytes; the other side's still come.
+func (c *proxyConn) CloseWrite() error { return c.Stream.Close() }
+
+// Close ends both sides.
+func (c *proxyConn) Close() error {
+	err := c.Stream.Close()
+	_ = c.SetDeadline(past)
+	return err
+}

@@ -1,0 +1,138 @@
+// Package sandbox is what the server knows of boxes: the Driver that starts
+// one, the Box that speaks to the boxd inside, and the Pool above both.
+//
+// The engine, the tools and the adapters under internal/driver import it; it
+// imports the wire protocol and the vocabulary, never a driver. Invariant (I-14): a
+// box is reached only through a Box whose hello carried the server's fencing
+// token, and limits, retries, idle stop and queueing exist here, once, for
+// every driver.
+package sandbox
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Limits are a box's limits. Zero fields take the defaults of DefaultLimits.
+type Limits struct {
+	MemoryBytes int64   `json:"memory_bytes"`
+	CPUs        float64 `json:"cpus"`
+	Pids        int64   `json:"pids"`
+	NofileSoft  uint64  `json:"nofile_soft"`
+	NofileHard  uint64  `json:"nofile_hard"`
+	TmpBytes    int64   `json:"tmp_bytes"`
+	DiskBytes   int64   `json:"disk_bytes"`
+}
+
+// DefaultLimits are the limits of a box that names none: memory 4 GiB without
+// swap, 2 CPUs, 512 pids, 4096/8192 files, /tmp 512 MiB, disk 10 GiB.
+func DefaultLimits() Limits {
+	return Limits{MemoryBytes: 4 << 30, CPUs: 2, Pids: 512, NofileSoft: 4096, NofileHard: 8192, TmpBytes: 512 << 20, DiskBytes: 10 << 30}
+}
+
+// LimitsMode says what happens when a limit cannot be enforced.
+type LimitsMode string
+
+// Required refuses to start the box; BestEffort starts it and lists what is missing.
+const (
+	LimitsRequired   LimitsMode = "required"
+	LimitsBestEffort LimitsMode = "best-effort"
+)
+
+// Spec is everything a driver needs to start a box. Two Ensure calls of one box
+// with different specs are the caller's mistake; the running box wins.
+type Spec struct {
+	Box holdfast.BoxID
+	// Dir is the session's directory on the host: Ensure creates workspace, home
+	// and state below it, each with the right owner, when they are missing.
+	Dir string
+	// Workspace overrides Dir/workspace; empty is Dir/workspace.
+	Workspace string
+	// BoxdUID and ToolUID are the host uids (and gids) of boxd and of the tools
+	// where a root server maps two; ignored otherwise. Never 0.
+	BoxdUID, ToolUID uint32
+	Env              []string
+	Limits           Limits
+	LimitsMode       LimitsMode
+	// OrphanAfter stops the box when no server connected for that long.
+	OrphanAfter time.Duration
+	// SpoolBytes caps what is kept of one output stream of a call; 0 is boxd's
+	// default, 8 MiB.
+	SpoolBytes int64
+}
+
+// Capability is one measured ability of a driver on this machine.
+type Capability struct {
+	// Name is stable: "user-namespace", "landlock", "seccomp", "cgroup", "memory-limit",
+	// "pids-limit", "cpu-limit", "freeze", …
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Detail is what was found, or the reason and the fix when OK is false.
+	Detail string `json:"detail"`
+	// Required: the driver refuses to start an untrusted box without it.
+	Required bool `json:"required"`
+}
+
+// Probe is what a driver measured: never assumed from versions.
+type Probe struct {
+	Driver       string       `json:"driver"`
+	Usable       bool         `json:"usable"`
+	Isolates     bool         `json:"isolates"`
+	Capabilities []Capability `json:"capabilities"`
+	// Reason and Hint say why the driver is not usable.
+	Reason string `json:"reason,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// Info is a box as a driver sees it.
+type Info struct {
+	Box     holdfast.BoxID `json:"box"`
+	Running bool           `json:"running"`
+	Frozen  bool           `json:"frozen"`
+	PID     int            `json:"pid"`
+	// Boot names this life of the box where the driver knows it; may be empty.
+	Boot      string    `json:"boot"`
+	StartedAt time.Time `json:"started_at"`
+	// Missing lists limits and protections that are not in force, with reasons.
+	Missing []string `json:"missing"`
+}
+
+// Driver starts boxes and hands over a pipe to the boxd inside. All methods are
+// safe for concurrent use; calls for one box are serialised by the driver.
+// Every call ends by ctx. Errors carry a Kind: unavailable when the machine
+// cannot do it, not_found for an unknown box.
+type Driver interface {
+	// Name is the driver's name as in --driver.
+	Name() string
+	// Probe measures what this machine can do. It leaves nothing behind.
+	Probe(ctx context.Context) Probe
+	// Ensure starts the box, or finds it running (after a server restart too).
+	// It is idempotent: concurrent calls start one box. On error nothing is left.
+	Ensure(ctx context.Context, spec Spec) (Info, error)
+	// Connect opens a new pipe to the running box's boxd, before any hello.
+	// A box that does not run is not_found.
+	Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, error)
+	// Stop ends the box and everything in it, and leaves no process, mount,
+	// cgroup or socket. Directories stay. A frozen box is killed, then thawed.
+	// Stopping a stopped or unknown box is no error.
+	Stop(ctx context.Context, box holdfast.BoxID) error
+	// Remove is Stop plus the driver's own records of the box. The directories
+	// of Spec.Dir belong to the caller and stay.
+	Remove(ctx context.Context, box holdfast.BoxID) error
+	// List names the boxes of this data directory, running or not, that the
+	// driver has records of. It proves ownership by owner id and process start
+	// time, so that a reused pid is never taken for a box.
+	List(ctx context.Context) ([]Info, error)
+}
+
+// Freezer is the extra power of drivers that can stop the CPU of a box's work
+// leaf. The caller closes boxd's gate before Freeze and opens it after Thaw.
+type Freezer interface {
+	// Freeze returns when every process of the work leaf stands still.
+	Freeze(ctx context.Context, box holdfast.BoxID) error
+	// Thaw is idempotent.
+	Thaw(ctx context.Context, box holdfast.BoxID) error
+}

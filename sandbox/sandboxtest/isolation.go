@@ -1,0 +1,187 @@
+package sandboxtest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// secretEnv is in the server's environment during the isolation cases.
+const (
+	secretEnv   = "HOLDFAST_SANDBOXTEST_TOKEN"
+	secretValue = "sandboxtest-secret-value"
+)
+
+func isolationCases() []testCase {
+	return []testCase{
+		// Every driver: nothing of the server leaks into what it starts.
+		{name: "Inherit/ServerEnvironmentIsNotVisible", run: inheritEnv},
+		{name: "Inherit/HZ9_NoDescriptorLeaks", needs: needReal, run: inheritFDs},
+		// Drivers that isolate.
+		{name: "Isolation/OtherBoxesFiles", needs: needIsolation, run: isolateOther},
+		{name: "Isolation/HostFiles", needs: needIsolation, run: isolateHost},
+		{name: "Isolation/StateIsInvisible", needs: needIsolation, run: isolateState},
+		{name: "Isolation/OnlyWorkspaceHomeTmpAreWritable", needs: needRealIsolation, run: isolateWrite},
+		{name: "Isolation/NoNetwork", needs: needRealIsolation, run: isolateNetwork},
+		{name: "Isolation/HostProcessesAreInvisible", needs: needRealIsolation, run: isolateProcesses},
+		{name: "Isolation/ToolsAreNotRoot", needs: needIsolation, run: isolateUID},
+		{name: "Isolation/BoxdCannotBeKilled", needs: needRealIsolation, run: isolateBoxd},
+		{name: "Isolation/SymlinksLeadNowhere", needs: needRealIsolation, run: isolateSymlink},
+	}
+}
+
+func inheritEnv(f *fixture) {
+	f.Setenv(secretEnv, secretValue)
+	f.Setenv("AWS_SECRET_ACCESS_KEY", secretValue)
+	f.Setenv("ANTHROPIC_API_KEY", secretValue)
+	b := f.box("a")
+	if out := f.sh(b, "env"); strings.Contains(out, secretValue) {
+		f.Fatalf("the server's environment is visible:\n%s", out)
+	}
+	if f.cfg.RealPrograms && f.cfg.Isolates {
+		out := f.exec(b, wire.ExecRequest{Shell: "cat /proc/*/environ"}).out
+		if strings.Contains(out, secretValue) {
+			f.Fatal("the server's environment is in /proc")
+		}
+	}
+}
+
+func inheritFDs(f *fixture) {
+	b := f.box("a")
+	out := f.sh(b, `for fd in /proc/self/fd/*; do echo "$fd $(readlink $fd)"; done`)
+	for _, line := range strings.Split(out, "\n") {
+		if strings.Contains(line, "socket:") || strings.Contains(line, "anon_inode") || strings.Contains(line, "memfd") {
+			f.Errorf("a descriptor leaked into a tool: %s", line)
+		}
+	}
+}
+
+// denied runs a script that must fail and must not show what it looked for.
+func denied(f *fixture, script, secret string) {
+	f.Helper()
+	o := f.exec(f.box("a"), wire.ExecRequest{Shell: script, TimeoutMS: 20_000})
+	if o.Class == holdfast.ExitOK || secret != "" && strings.Contains(o.out+o.err, secret) {
+		f.Errorf("%q: class %s, output %q", script, o.Class, o.out)
+	}
+}
+
+func isolateOther(f *fixture) {
+	other := f.up("b")
+	f.write(f.dial(other.Box, 1), "secret", secretValue)
+	path := filepath.Join(workspaceOf(other), "secret")
+	denied(f, "cat "+path, secretValue)
+	denied(f, "ls "+other.Dir, "workspace")
+	_, err := f.box("a").Stat(f.ctx, wire.PathRequest{Path: path})
+	if err == nil {
+		f.Error("the file operations see the other box's file")
+	}
+}
+
+func isolateHost(f *fixture) {
+	dir := f.TempDir()
+	f.must(os.Chmod(dir, 0o755))
+	path := filepath.Join(dir, "secret")
+	f.must(os.WriteFile(path, []byte(secretValue), 0o644))
+	denied(f, "cat "+path, secretValue)
+	denied(f, "echo x > "+path, "")
+	denied(f, "cat /etc/shadow", "root:")
+	for _, p := range []string{path, "../../../../../.." + path} {
+		var buf strings.Builder
+		if _, err := f.box("a").Read(f.ctx, wire.ReadRequest{Path: p}, &buf); err == nil {
+			f.Errorf("the file operations read %s", p)
+		}
+	}
+	got, err := os.ReadFile(path)
+	f.must(err)
+	f.equal("the host's file", string(got), secretValue)
+}
+
+func isolateState(f *fixture) {
+	spec := f.up("a")
+	f.dial(spec.Box, 1)
+	denied(f, "ls "+filepath.Join(spec.Dir, "state"), "token")
+	if f.cfg.RealPrograms {
+		o := f.exec(f.box("a"), wire.ExecRequest{Shell: "find / -xdev -name token -path '*state*' 2>/dev/null; true"})
+		f.equal("token files", o.out, "")
+	}
+}
+
+func isolateWrite(f *fixture) {
+	for _, path := range []string{"/x", "/usr/x", "/etc/x", "/bin/x", "/home/x", "/dev/x", "/run/x", "/proc/x", "/var/x", "/root/x"} {
+		denied(f, "echo x > "+path, "")
+	}
+	f.sh(f.box("a"), "echo x > /workspace/x && echo x > /home/agent/x && echo x > /tmp/x")
+}
+
+func isolateNetwork(f *fixture) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	f.must(err)
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	denied(f, fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d", port), "")
+	denied(f, "exec 3<>/dev/tcp/1.1.1.1/53", "")
+	name := fmt.Sprintf("@holdfast-sandboxtest-%d", os.Getpid())
+	al, err := net.Listen("unix", name)
+	f.must(err)
+	defer al.Close()
+	out := f.sh(f.box("a"), "cat /proc/net/unix /proc/net/dev 2>/dev/null; true")
+	if strings.Contains(out, name) {
+		f.Error("the host's abstract sockets are visible")
+	}
+	for _, line := range strings.Split(out, "\n") {
+		dev, _, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if ok && !strings.Contains(dev, " ") && dev != "lo" && !isHex(dev) {
+			f.Errorf("a network device: %q", dev)
+		}
+	}
+}
+
+// isHex: the lines of /proc/net/unix begin with an address.
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" && len(s) >= 8 }
+
+func isolateProcesses(f *fixture) {
+	denied(f, fmt.Sprintf("kill -0 %d", os.Getpid()), "")
+	out := f.sh(f.box("a"), "cat /proc/[0-9]*/comm")
+	if n := strings.Count(out, "\n"); n > 20 {
+		f.Fatalf("%d processes are visible:\n%s", n, out)
+	}
+}
+
+func isolateUID(f *fixture) {
+	f.equal("uid", f.sh(f.box("a"), "id -u"), "1000\n")
+}
+
+func isolateBoxd(f *fixture) {
+	b := f.box("a")
+	for _, sig := range []string{"KILL", "TERM", "SEGV", "STOP", "QUIT"} {
+		f.exec(b, wire.ExecRequest{Shell: "kill -" + sig + " 1"})
+	}
+	f.exec(b, wire.ExecRequest{Shell: "kill -TERM -1; true"})
+	f.sh(b, "true")
+	select {
+	case <-b.Done():
+		f.Fatal("boxd is gone")
+	default:
+	}
+}
+
+func isolateSymlink(f *fixture) {
+	dir := f.TempDir()
+	f.must(os.Chmod(dir, 0o755))
+	path := filepath.Join(dir, "secret")
+	f.must(os.WriteFile(path, []byte(secretValue), 0o644))
+	b := f.box("a")
+	f.sh(b, "ln -s "+path+" link && ln -s "+dir+" dirlink")
+	for _, p := range []string{"link", "dirlink/secret"} {
+		var buf strings.Builder
+		if _, err := b.Read(f.ctx, wire.ReadRequest{Path: p}, &buf); err == nil {
+			f.Errorf("the file operations followed %s out of the box", p)
+		}
+	}
+	denied(f, "cat link", secretValue)
+}

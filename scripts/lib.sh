@@ -1,0 +1,55 @@
+# Shared by the scripts of this folder; sourced, never run.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Builds are the same on every machine, whatever the checkout or the user's
+# settings: no C, no VCS stamp, no go.work, no toolchain download.
+export CGO_ENABLED=0
+export GOWORK=off
+export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+export LC_ALL=C
+
+logs=.cache/logs
+mkdir -p "$logs" .cache/bin
+
+say() { printf '   %s\n' "$*"; }
+
+die() {
+	printf '!! %s\n' "$*" >&2
+	exit 1
+}
+
+command -v go >/dev/null || die "go is missing: install Go 1.26 from https://go.dev/dl/"
+
+# filter shows the closing line of each package and, whole, what failed; the
+# complete output is in the log. Skipped tests are counted by the caller.
+filter() {
+	awk '
+		/^(ok|FAIL|panic:|---? FAIL|\?)/ { if ($0 !~ /no test files/) { sub(/coverage: .*/, ""); print "   " $0 } next }
+		/^(# |.*\.go:[0-9]+:[0-9]+: )/ { print "   " $0; next }
+		/WARNING: DATA RACE/ { print "   " $0 }
+	'
+}
+
+# gotest LOG ARGS…: go test -v into a log, with the closing lines shown.
+gotest() {
+	local log=$logs/$1.log code=0
+	shift
+	go test -v "$@" >"$log" 2>&1 || code=$?
+	filter <"$log"
+	if [ "$code" -ne 0 ]; then
+		printf '!! go test %s failed; the failing tests said:\n' "$*"
+		# The lines of each failing test, from its RUN line to its FAIL line.
+		awk '
+			/^=== (RUN|CONT|NAME|PAUSE)/ { next }
+			/^[ ]*--- (PASS|SKIP)|^(PASS|ok|FAIL)|^coverage: / { n = 0; next }
+			{ held[n++] = $0 }
+			/^[ ]*--- FAIL|^panic: / { for (i = n > 60 ? n-60 : 0; i < n; i++) print "   " held[i]; n = 0 }
+		' "$log" | head -300
+		printf '!! the whole output is in %s\n' "$log"
+	fi
+	return "$code"
+}
+
+# step NAME COMMAND…: run a step of a larger target under scripts/timed.
+step() { scripts/timed "$@"; }
