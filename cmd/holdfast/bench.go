@@ -11,6 +11,7 @@ import (
 type benchCmd struct {
 	Runs int    `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
 	Dir  string `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
+	Only []string `placeholder:"PART,..." enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
 	Raw  string `placeholder:"FILE" help:"Write every sample as JSON."`
 }
 
@@ -26,7 +27,7 @@ func (b *benchCmd) Run(e *env) error {
 		return err
 	}
 	rep, err := bench.Measure(e.ctx, bench.Config{
-		Binary: s.binary, Env: s.env, Dir: s.dir, Runs: b.Runs, Version: programVersion(),
+		Binary: s.binary, Env: s.env, Dir: s.dir, Only: b.Only, Runs: b.Runs, Version: programVersion(),
 		Progress: e.stderr, Clock: time.Now,
 	})
 	s.remove(e, err != nil)

@@ -13,10 +13,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/bench"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 )
 
@@ -97,6 +99,7 @@ func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 			{Key: "work", Title: "Agents and sessions"},
 			{Key: "box", Title: "Boxes"},
 		}),
+		kong.Vars{"bench_parts": strings.Join(bench.Parts(), ",")},
 		kong.Help(help),
 	)
 }

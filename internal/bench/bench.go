@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,9 @@ type Config struct {
 	// Dir is an empty directory on the disk to be measured, passable for the
 	// users of boxes.
 	Dir string
+	// Only names the parts to measure, of Parts; empty is all. The store is always
+	// measured: gates are relative to its commit.
+	Only []string
 	// Runs is how many consecutive passes are made (default 3).
 	Runs    int
 	Version string
@@ -63,15 +67,33 @@ func Measure(ctx context.Context, cfg Config) (Report, error) {
 	return rep, nil
 }
 
-// all measures every figure, the commit first: other gates are relative to it.
+// Parts are what Config.Only may name, in the order they are measured.
+func Parts() []string {
+	out := make([]string, len(parts))
+	for i, part := range parts {
+		out[i] = part.name
+	}
+	return out
+}
+
+var parts = []struct {
+	name    string
+	measure func(*pass, context.Context) error
+}{
+	{"store", (*pass).store}, {"boxes", (*pass).driver}, {"create", (*pass).serverAlone}, {"turns", (*pass).conversations},
+	{"resume", (*pass).resumes}, {"readers", (*pass).readers}, {"many", (*pass).many},
+}
+
+// all measures every figure asked for, the commit first.
 func (p *pass) all(ctx context.Context) error {
-	for _, part := range []func(context.Context) error{
-		p.store, p.driver, p.serverAlone, p.conversations, p.resumes, p.readers, p.many,
-	} {
+	for i, part := range parts {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := part(ctx); err != nil {
+		if i > 0 && len(p.cfg.Only) > 0 && !slices.Contains(p.cfg.Only, part.name) {
+			continue
+		}
+		if err := part.measure(p, ctx); err != nil {
 			return err
 		}
 	}
