@@ -21,8 +21,8 @@ var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the pipe t
 	WithHint("the box and its calls may still run: connect again")
 
 const (
-	// releaseDelay gathers releases into one request.
-	releaseDelay = 5 * time.Millisecond
+	// releaseDelay is how long releases wait for a request to go along with.
+	releaseDelay = 250 * time.Millisecond
 	// pipeStall is how long a pipe may take no byte before it counts as broken.
 	pipeStall = 60 * time.Second
 )
@@ -178,6 +178,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	req.Release = b.unsentReleases()
 	buf, err := wire.AppendJSON(make([]byte, 0, 512), wire.FrameRequest, req)
 	if err != nil {
 		return nil, err

@@ -8,11 +8,12 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// releaseMost is how many calls one release names.
-const releaseMost = 1000
+// releaseMost is how many calls one request releases.
+const releaseMost = 250
 
 // releaseLoop sends gathered releases until the pipe ends.
 func (b *Box) releaseLoop() {
@@ -31,18 +32,28 @@ func (b *Box) releaseLoop() {
 			t.Stop()
 			return
 		}
-		b.mu.Lock()
-		ids := b.releases
-		b.releases = nil
-		b.mu.Unlock()
-		for len(ids) > 0 {
-			n := min(len(ids), releaseMost)
-			if _, err := query[wire.Empty](ctx, b, wire.OpRelease, wire.ReleaseRequest{Calls: ids[:n]}); err != nil {
+		for {
+			ids := b.unsentReleases()
+			if len(ids) == 0 {
+				break
+			}
+			if _, err := query[wire.Empty](ctx, b, wire.OpRelease, wire.ReleaseRequest{Calls: ids}); err != nil {
 				break // a stale or broken pipe: the next hello shows what is held
 			}
-			ids = ids[n:]
 		}
 	}
+}
+
+// unsentReleases takes as many gathered releases as a request may carry.
+func (b *Box) unsentReleases() []holdfast.CallID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.releases), releaseMost)
+	out := b.releases[:n:n]
+	if b.releases = b.releases[n:]; len(b.releases) == 0 {
+		b.releases = nil
+	}
+	return out
 }
 
 // boxContext ends with the pipe.

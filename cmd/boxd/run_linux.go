@@ -36,7 +36,7 @@ func run() error {
 	}
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryGoal)
-	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
+	runtime.GOMAXPROCS(1)
 	holdSignals()
 
 	cfg, forker, inForce, missing, err := begin()

@@ -91,11 +91,11 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	}
 	var err error
 	if req.Shell != "" {
-		spec.Argv = []string{"bash", "-c", req.Shell}
 		if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
-			spec.Argv[0] = "sh"
 			spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
 		}
+		// A shell that is told its path does not search for it again.
+		spec.Argv = []string{spec.Path, "-c", req.Shell}
 	} else {
 		spec.Argv = req.Argv
 		spec.Path, err = lookPath(req.Argv[0], spec.Dir, spec.Env)

@@ -48,6 +48,10 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "the first frame of a stream is not a request"))
 		return
 	}
+	if len(req.Release) > 0 {
+		// A stale connection releases nothing; the operation itself says so.
+		_ = s.led.release(p, req.Release)
+	}
 	switch req.Op {
 	case wire.OpExec:
 		err = s.serveExec(p, stream, r, req)

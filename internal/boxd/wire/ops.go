@@ -48,8 +48,11 @@ type Request struct {
 	Call holdfast.CallID `json:"call,omitempty"`
 	// Hash is ArgumentHash of the operation; the same Call with another Hash is
 	// refused with conflict.
-	Hash string          `json:"hash,omitempty"`
-	Body json.RawMessage `json:"body,omitempty"`
+	Hash string `json:"hash,omitempty"`
+	// Release are calls that boxd may forget, as with OpRelease, before it serves
+	// the operation: they cost no stream of their own.
+	Release []holdfast.CallID `json:"release,omitempty"`
+	Body    json.RawMessage   `json:"body,omitempty"`
 }
 
 // ArgumentHash is the hash that binds a call id to its arguments: hex SHA-256

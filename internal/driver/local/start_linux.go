@@ -353,11 +353,12 @@ func hostname(box holdfast.BoxID) string {
 }
 
 // environment is the base environment of tools; the spec's entries come last and
-// replace the base's of the same name.
+// replace the base's of the same name. LC_CTYPE alone makes text UTF-8: LANG would
+// have every program open a dozen more locale files as it starts.
 func environment(extra []string) []string {
 	base := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + boxHome, "USER=agent", "LOGNAME=agent",
-		"SHELL=/bin/bash", "LANG=C.UTF-8", "TMPDIR=" + boxTmp,
+		"SHELL=/bin/bash", "LC_CTYPE=C.UTF-8", "TMPDIR=" + boxTmp,
 	}
 	at := map[string]int{}
 	var out []string

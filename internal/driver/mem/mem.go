@@ -139,7 +139,7 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 		Config: wire.Config{
 			Box: string(spec.Box), State: state, Workspace: "/workspace", Home: "/home/agent", Tmp: "/tmp",
 			Env: append([]string{
-				"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent", "USER=agent", "LANG=C.UTF-8", "TMPDIR=/tmp",
+				"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent", "USER=agent", "LC_CTYPE=C.UTF-8", "TMPDIR=/tmp",
 			}, spec.Env...),
 			MaxHeld: d.cfg.MaxHeld, OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes,
 		},
