@@ -76,6 +76,9 @@ func (c *Client) Follow(ctx context.Context, id holdfast.SessionID, after int64,
 	}
 }
 
+// endOfStream is how long the end of a stream may take after its last event.
+const endOfStream = 100 * time.Millisecond
+
 // follower is one iteration over a stream.
 type follower struct {
 	c     *Client
@@ -165,7 +168,14 @@ func (f *follower) copy(ctx context.Context, wait *backoff, yield func(holdfast.
 			continue
 		}
 		wait.reset()
-		if !yield(e, nil) || f.turn != "" && e.Turn == f.turn && e.EndsTurn() {
+		last := f.turn != "" && e.Turn == f.turn && e.EndsTurn()
+		if !yield(e, nil) || last {
+			if last {
+				// The server ends the stream here: read to its end, the connection
+				// serves the next request.
+				silent.Reset(endOfStream)
+				_, _ = io.Copy(io.Discard, body)
+			}
 			f.done = true
 			return nil
 		}

@@ -9,10 +9,10 @@ import (
 )
 
 type benchCmd struct {
-	Runs int    `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
-	Dir  string `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
+	Runs int      `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
+	Dir  string   `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
 	Only []string `placeholder:"PART,..." enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
-	Raw  string `placeholder:"FILE" help:"Write every sample as JSON."`
+	Raw  string   `placeholder:"FILE" help:"Write every sample as JSON."`
 }
 
 // Help is shown below the one-line description.

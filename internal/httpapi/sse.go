@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -148,7 +149,14 @@ func (a *API) stream(ctx context.Context, s *sse, src source, pick func(holdfast
 				}
 			}
 		}
-		if len(s.buf) > 0 && s.flush() != nil {
+		if len(s.buf) == 0 {
+			continue
+		}
+		// What is about to be committed goes along: a write wakes the client.
+		if runtime.Gosched(); ready(src) {
+			continue
+		}
+		if s.flush() != nil {
 			return
 		}
 	}

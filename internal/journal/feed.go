@@ -1,13 +1,19 @@
 package journal
 
 import (
+	"container/list"
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
 )
 
-// tailBytes bounds the payloads a feed keeps, whatever their number.
-const tailBytes = 256 << 10
+// tailBytes bounds the payloads a feed keeps, whatever their number, and idleBytes
+// those of a feed that has no reader now.
+const (
+	tailBytes = 256 << 10
+	idleBytes = 32 << 10
+)
 
 // deltaOverhead is what a waiting delta is charged besides its payload.
 const deltaOverhead = 256
@@ -16,17 +22,22 @@ const deltaOverhead = 256
 // sent to the store for what is missing.
 const heldMax = 64
 
-type limits struct{ tail, deltaBytes int }
+type limits struct{ tail, deltaBytes, idle int }
 
-// feed is what a session with readers shares among them: the recent events and
+// feed is what the readers of a session share: the recent events and
 // the recent deltas, each stored and encoded once. Readers are cursors into it.
 type feed struct {
 	id  holdfast.SessionID
 	lim limits
 
+	// refs counts readers, idle is the feed's place among those without any; both
+	// are changed under Journal.mu.
+	refs atomic.Int32
+	idle *list.Element
+
 	mu sync.Mutex
-	// refs counts readers; guarded by Journal.mu.
-	refs int
+	// most bounds tailBytes: less without readers.
+	most int
 
 	// known: head was read from the store once.
 	known bool
@@ -64,7 +75,7 @@ type delta struct {
 }
 
 func newFeed(id holdfast.SessionID, lim limits) *feed {
-	return &feed{id: id, lim: lim, held: make(map[int64][]*Frame)}
+	return &feed{id: id, lim: lim, most: tailBytes, held: make(map[int64][]*Frame)}
 }
 
 // begin announces a commit.
@@ -100,7 +111,7 @@ func (f *feed) join(head int64) int64 {
 		f.head = head
 		f.tail, f.tailBytes = nil, 0
 	}
-	f.known = true
+	f.known, f.most = true, tailBytes
 	f.release()
 	return f.firstDelta + int64(len(f.deltas))
 }
@@ -143,13 +154,28 @@ func (f *feed) push(first int64, frames []*Frame) {
 		f.tailBytes += len(fr.Data)
 	}
 	f.head = frames[len(frames)-1].Seq
+	f.trim()
+}
+
+// trim keeps the tail within its limits.
+func (f *feed) trim() {
 	drop := 0
-	for len(f.tail)-drop > 1 && (len(f.tail)-drop > f.lim.tail || f.tailBytes > tailBytes) {
+	for len(f.tail)-drop > 1 && (len(f.tail)-drop > f.lim.tail || f.tailBytes > f.most) {
 		f.tailBytes -= len(f.tail[drop].Data)
 		f.tail[drop] = nil
 		drop++
 	}
 	f.tail = f.tail[drop:]
+}
+
+// rest makes the feed small: its last reader has left.
+func (f *feed) rest() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.firstDelta += int64(len(f.deltas))
+	f.deltas, f.deltaBytes = nil, 0
+	f.most = idleBytes
+	f.trim()
 }
 
 // publish adds a delta; the oldest go when they are too many.

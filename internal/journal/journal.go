@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"encoding/json"
 	"iter"
@@ -16,7 +17,8 @@ import (
 const page = 256
 
 // Journal appends and reads the logs of all sessions. Safe for concurrent use.
-// It starts no goroutine and keeps nothing for a session without readers.
+// It starts no goroutine, and keeps the newest events of the sessions that have
+// readers or had some lately.
 type Journal struct {
 	store Store
 	clock func() time.Time
@@ -24,6 +26,7 @@ type Journal struct {
 
 	mu    sync.RWMutex
 	feeds map[holdfast.SessionID]*feed
+	idle  *list.List // of *feed without readers, the one left last at the back
 }
 
 // Config configures a Journal. Zero values take the defaults.
@@ -33,8 +36,9 @@ type Config struct {
 	Clock func() time.Time
 	// Tail is how many recent events of a session with readers are kept in
 	// memory (default 256); DeltaBytes caps the deltas waiting for one reader
-	// (default 64 KiB), older ones being merged, then dropped.
-	Tail, DeltaBytes int
+	// (default 64 KiB), older ones being merged, then dropped. Idle is for how many
+	// sessions without readers some are kept (default 64), 32 KiB each.
+	Tail, DeltaBytes, Idle int
 }
 
 // New makes a journal over a store.
@@ -42,8 +46,9 @@ func New(cfg Config) *Journal {
 	j := &Journal{
 		store: cfg.Store,
 		clock: cfg.Clock,
-		lim:   limits{tail: cfg.Tail, deltaBytes: cfg.DeltaBytes},
+		lim:   limits{tail: cfg.Tail, deltaBytes: cfg.DeltaBytes, idle: cfg.Idle},
 		feeds: make(map[holdfast.SessionID]*feed),
+		idle:  list.New(),
 	}
 	if j.clock == nil {
 		j.clock = time.Now
@@ -53,6 +58,9 @@ func New(cfg Config) *Journal {
 	}
 	if j.lim.deltaBytes <= 0 {
 		j.lim.deltaBytes = 64 << 10
+	}
+	if j.lim.idle <= 0 {
+		j.lim.idle = 64
 	}
 	return j
 }
@@ -94,7 +102,7 @@ func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 // marshal is dropped: deltas are a courtesy, the log has the text.
 func (j *Journal) Publish(id holdfast.SessionID, typ holdfast.EventType, turn holdfast.TurnID, data any) {
 	f := j.feed(id)
-	if f == nil {
+	if f == nil || f.refs.Load() == 0 {
 		return
 	}
 	raw, err := marshal(data)

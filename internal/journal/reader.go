@@ -166,15 +166,33 @@ func (j *Journal) join(id holdfast.SessionID) *feed {
 		f = newFeed(id, j.lim)
 		j.feeds[id] = f
 	}
-	f.refs++
+	j.awake(f)
+	f.refs.Add(1)
 	return f
 }
 
+// leave lets a reader go. The feed of the last one stays for a while: the next
+// turn of the session, and its next reader, want the same events.
 func (j *Journal) leave(f *feed) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if f.refs--; f.refs == 0 && j.feeds[f.id] == f {
-		delete(j.feeds, f.id)
+	if f.refs.Add(-1) > 0 || j.feeds[f.id] != f {
+		return
+	}
+	f.rest()
+	f.idle = j.idle.PushBack(f)
+	if j.idle.Len() > j.lim.idle {
+		old := j.idle.Front().Value.(*feed)
+		j.awake(old)
+		delete(j.feeds, old.id)
+	}
+}
+
+// awake takes a feed from those without readers. j.mu is held.
+func (j *Journal) awake(f *feed) {
+	if f.idle != nil {
+		j.idle.Remove(f.idle)
+		f.idle = nil
 	}
 }
 
@@ -184,7 +202,10 @@ func (j *Journal) leave(f *feed) {
 func (j *Journal) Drop(id holdfast.SessionID) {
 	j.mu.Lock()
 	f := j.feeds[id]
-	delete(j.feeds, id)
+	if f != nil {
+		j.awake(f)
+		delete(j.feeds, id)
+	}
 	j.mu.Unlock()
 	if f == nil {
 		return
