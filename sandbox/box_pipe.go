@@ -15,7 +15,7 @@ import (
 // releaseMost is how many calls one request releases.
 const releaseMost = 250
 
-// releaseLoop sends gathered releases until the pipe ends.
+// releaseLoop sends releases that no request took along, until the pipe ends.
 func (b *Box) releaseLoop() {
 	ctx, cancel := context.WithCancel(boxContext{b})
 	defer cancel()
@@ -32,16 +32,18 @@ func (b *Box) releaseLoop() {
 			t.Stop()
 			return
 		}
-		for {
-			ids := b.unsentReleases()
-			if len(ids) == 0 {
-				break
-			}
-			if _, err := query[wire.Empty](ctx, b, wire.OpRelease, wire.ReleaseRequest{Calls: ids}); err != nil {
+		for b.unreleased() {
+			if _, err := query[wire.Empty](ctx, b, wire.OpRelease, wire.Empty{}); err != nil {
 				break // a stale or broken pipe: the next hello shows what is held
 			}
 		}
 	}
+}
+
+func (b *Box) unreleased() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.releases) > 0
 }
 
 // unsentReleases takes as many gathered releases as a request may carry.

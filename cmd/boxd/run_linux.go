@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +40,6 @@ func run() error {
 	// looks for Go code to run costs more than it does.
 	runtime.GOMAXPROCS(1)
 	holdSignals()
-	deafToChildren()
 
 	cfg, forker, inForce, missing, err := begin()
 	if errors.Is(err, io.EOF) && isReady() {
@@ -150,12 +148,4 @@ func holdSignals() {
 		for range ch {
 		}
 	}()
-}
-
-// deafToChildren gives SIGCHLD its default again, which is to be discarded: boxd
-// waits for its children, and the signal would interrupt one thread for each.
-// When it fails the signal is delivered and ignored by the runtime.
-func deafToChildren() {
-	var action [4]uint64 // the kernel's sigaction: handler SIG_DFL, no flags, no mask
-	_, _, _ = unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/internal/bench"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
 )
 
 type benchCmd struct {
 	Runs int      `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
 	Dir  string   `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
-	Only []string `placeholder:"PART,..." enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
+	Only []string `placeholder:"PART" enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
 	Raw  string   `placeholder:"FILE" help:"Write every sample as JSON."`
 }
 
@@ -22,6 +23,7 @@ func (*benchCmd) Help() string {
 
 // Run measures and reports.
 func (b *benchCmd) Run(e *env) error {
+	lifecycle.CalmMonitor()
 	s, err := newSubject(b.Dir)
 	if err != nil {
 		return err

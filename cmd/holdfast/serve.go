@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/torture"
 )
@@ -34,6 +35,7 @@ Examples:
 
 // Run serves until it is told to stop.
 func (s *serveCmd) Run(e *env) error {
+	lifecycle.CalmMonitor()
 	flags, err := s.flags()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/signal"
 	"sync"
 	"syscall"
 	"time"
@@ -48,8 +49,8 @@ type OSHands struct {
 	forking  bool
 	// early are children that ended before their fork was registered.
 	early map[int]ExitStatus
-	// child is signalled when there may be children again.
-	child chan struct{}
+	// child is signalled when a child may have ended.
+	child chan os.Signal
 }
 
 // leader is a started process until it was reaped.
@@ -65,7 +66,7 @@ type leader struct {
 func NewOSHands(forker Forker) (*OSHands, error) {
 	h := &OSHands{
 		forker: forker, self: os.Getpid(), leaders: map[int]*leader{}, sessions: map[uint64]int{},
-		early: map[int]ExitStatus{}, child: make(chan struct{}, 1),
+		early: map[int]ExitStatus{}, child: make(chan os.Signal, 1),
 	}
 	h.session, _ = unix.Getsid(0)
 	h.orphans = openOrphanage(h.self)
@@ -78,6 +79,8 @@ func NewOSHands(forker Forker) (*OSHands, error) {
 	if err := unix.Getrlimit(rlimitRTTime, &lim); err != nil || lim.Max != unix.RLIM_INFINITY {
 		h.noMark = true
 	}
+	signal.Notify(h.child, unix.SIGCHLD)
+	h.child <- unix.SIGCHLD // for those that ended before
 	go h.reap()
 	return h, nil
 }
@@ -119,10 +122,6 @@ func (h *OSHands) Start(spec StartSpec) (Process, error) {
 		h.leaders[pid] = l
 	}
 	h.sessions[spec.Mark] = pid
-	select {
-	case h.child <- struct{}{}:
-	default:
-	}
 	return l, nil
 }
 
@@ -165,20 +164,15 @@ func (h *OSHands) Signal(p Process, signal int) error {
 }
 
 // reap waits for every child. It only looks before it takes the lock, so that a
-// pid that Signal sees cannot be another process yet.
+// pid that Signal sees cannot be another process yet. A thread that blocks in
+// waitid would do as well, and cost more: the runtime has to notice that it blocks.
 func (h *OSHands) reap() {
-	for {
-		pid, err := waitAny()
-		if err == unix.EINTR {
-			continue
+	for range h.child {
+		for pid := endedChild(); pid > 0; pid = endedChild() {
+			h.mu.Lock()
+			h.collect(pid)
+			h.mu.Unlock()
 		}
-		if err != nil { // no children
-			<-h.child
-			continue
-		}
-		h.mu.Lock()
-		h.collect(pid)
-		h.mu.Unlock()
 	}
 }
 

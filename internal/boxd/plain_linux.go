@@ -1,8 +1,11 @@
 package boxd
 
 import (
+	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // PlainForker starts processes without isolation: the host driver's forker.
@@ -20,6 +23,10 @@ func NewPlainForker() *PlainForker { return &PlainForker{} }
 func (f *PlainForker) Fork(spec StartSpec) (int, error) {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	UsualTimers()
+	defer lateTimers()
 	return syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env,
 		Files: []uintptr{spec.Stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
@@ -47,3 +54,13 @@ func (f *PlainForker) Gate(closed bool) {
 
 // Counter knows no counters: a host process has no box.
 func (f *PlainForker) Counter(string) (string, bool) { return "", false }
+
+// usualSlack is how late the kernel wakes a process that says nothing of it.
+const usualSlack = 50_000 // ns
+
+// UsualTimers gives the calling thread, and so what it forks, the timers of an
+// ordinary process: a driver may have started boxd with late ones. It cannot fail.
+func UsualTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0) }
+
+// lateTimers takes UsualTimers back.
+func lateTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }

@@ -163,13 +163,18 @@ func parseMark(limits []byte) uint64 {
 	return v - markBase
 }
 
-// waitAny waits until some child ended, without reaping it.
-func waitAny() (pid int, err error) {
+// endedChild is a child that has ended, which is not reaped by that; 0 for none.
+func endedChild() (pid int) {
 	// siginfo_t: signo, errno, code, padding, then the pid at 16.
 	var info [128]byte
-	_, _, e := unix.Syscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT|unix.WALL, 0, 0)
-	if e != 0 {
-		return 0, e
+	for {
+		_, _, e := unix.Syscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT|unix.WNOHANG|unix.WALL, 0, 0)
+		if e == unix.EINTR {
+			continue
+		}
+		if e != 0 {
+			return 0
+		}
+		return int(*(*int32)(unsafe.Pointer(&info[16])))
 	}
-	return int(*(*int32)(unsafe.Pointer(&info[16]))), nil
 }

@@ -122,11 +122,7 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	case wire.OpCalls:
 		return wire.CallsAnswer{Boot: s.boot, Calls: s.led.states()}, nil
 	case wire.OpRelease:
-		b, err := body[wire.ReleaseRequest](req)
-		if err != nil {
-			return nil, err
-		}
-		return wire.Empty{}, s.led.release(p, b.Calls)
+		return wire.Empty{}, nil
 	case wire.OpKill:
 		b, err := body[wire.KillRequest](req)
 		if err != nil {

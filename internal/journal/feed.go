@@ -168,14 +168,16 @@ func (f *feed) trim() {
 	f.tail = f.tail[drop:]
 }
 
-// rest makes the feed small: its last reader has left.
-func (f *feed) rest() {
+// rest makes the feed small: its last reader has left. It is worth keeping when
+// that reader ever knew the log.
+func (f *feed) rest() (keep bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.firstDelta += int64(len(f.deltas))
 	f.deltas, f.deltaBytes = nil, 0
 	f.most = idleBytes
 	f.trim()
+	return f.known
 }
 
 // publish adds a delta; the oldest go when they are too many.

@@ -224,9 +224,7 @@ func TestFollowRefuses(t *testing.T) {
 			t.Errorf("after %d: no hint", c.after)
 		}
 	}
-	if len(j.feeds) != 0 {
-		t.Errorf("%d feeds are left", len(j.feeds))
-	}
+	unread(t, j)
 }
 
 func TestFollowGoesFromReplayToLive(t *testing.T) {
@@ -333,9 +331,7 @@ func TestNothingIsKeptForSessionsWithoutReaders(t *testing.T) {
 	mustCommit(t, j, 1)
 	dense(t, until(t, b, 51), 51)
 	b.Close()
-	if len(j.feeds) != 0 {
-		t.Fatalf("%d feeds are left", len(j.feeds))
-	}
+	unread(t, j)
 	mustCommit(t, j, 1)
 	dense(t, until(t, follow(t, j, 0), 102), 1)
 }

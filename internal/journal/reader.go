@@ -179,7 +179,10 @@ func (j *Journal) leave(f *feed) {
 	if f.refs.Add(-1) > 0 || j.feeds[f.id] != f {
 		return
 	}
-	f.rest()
+	if !f.rest() {
+		delete(j.feeds, f.id)
+		return
+	}
 	f.idle = j.idle.PushBack(f)
 	if j.idle.Len() > j.lim.idle {
 		old := j.idle.Front().Value.(*feed)

@@ -333,9 +333,7 @@ func TestDropEndsReaders(t *testing.T) {
 	mustCommit(t, j, 1)
 	dense(t, until(t, now, 3), 1)
 	now.Close()
-	if len(j.feeds) != 0 {
-		t.Errorf("%d feeds are left", len(j.feeds))
-	}
+	unread(t, j)
 }
 
 // TestConcurrentReadersAndWriters is for the race detector.
@@ -387,7 +385,5 @@ func TestConcurrentReadersAndWriters(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(j.feeds) != 0 {
-		t.Errorf("%d feeds are left", len(j.feeds))
-	}
+	unread(t, j)
 }

@@ -52,6 +52,7 @@ func (f *forker) start() error {
 	go func() {
 		// Never unlocked: the thread is confined for good and its end is the process' end.
 		runtime.LockOSThread()
+		boxd.UsualTimers()
 		for fn := range f.work {
 			fn()
 		}

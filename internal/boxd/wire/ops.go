@@ -16,7 +16,7 @@ type Op string
 const (
 	OpExec    Op = "exec"    // mutates; ExecRequest -> Started, output, ExecResult
 	OpCalls   Op = "calls"   // -> CallsAnswer
-	OpRelease Op = "release" // ReleaseRequest -> Empty; unknown ids are fine
+	OpRelease Op = "release" // -> Empty: there is nothing to do but what Request.Release says
 	OpKill    Op = "kill"    // KillRequest -> Empty
 	OpRead    Op = "read"    // ReadRequest -> data frames, ReadAnswer
 	OpWrite   Op = "write"   // mutates; WriteRequest, data frames, EOF -> WriteAnswer
@@ -49,8 +49,8 @@ type Request struct {
 	// Hash is ArgumentHash of the operation; the same Call with another Hash is
 	// refused with conflict.
 	Hash string `json:"hash,omitempty"`
-	// Release are calls that boxd may forget, as with OpRelease, before it serves
-	// the operation: they cost no stream of their own.
+	// Release are finished calls whose outcome is committed: boxd forgets them
+	// before it serves the operation. Unknown ids are fine.
 	Release []holdfast.CallID `json:"release,omitempty"`
 	Body    json.RawMessage   `json:"body,omitempty"`
 }
@@ -171,11 +171,6 @@ type CallState struct {
 type CallsAnswer struct {
 	Boot  string      `json:"boot"`
 	Calls []CallState `json:"calls"`
-}
-
-// ReleaseRequest lets boxd forget finished calls whose outcome is committed.
-type ReleaseRequest struct {
-	Calls []holdfast.CallID `json:"calls"`
 }
 
 // KillRequest ends a running call and everything it started: SIGTERM, then

@@ -44,7 +44,7 @@ func Spawn(ctx context.Context, l Launch, log *os.File) (*Ready, error) {
 	defer theirs.Close()
 	// It has no listener yet: the log stands in for it.
 	cmd := l.command(log, theirs, log)
-	if err := cmd.Start(); err != nil {
+	if err := startPatient(cmd); err != nil {
 		_ = ours.Close()
 		return fail(err)
 	}

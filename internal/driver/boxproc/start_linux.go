@@ -6,9 +6,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
@@ -88,7 +91,7 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Proc, Record, err
 	}
 	defer log.Close()
 	cmd := l.command(log, cr, lf)
-	if err := cmd.Start(); err != nil {
+	if err := startPatient(cmd); err != nil {
 		return fail(err)
 	}
 	// From here on the process is ours to reap; cmd.Wait is never called.
@@ -174,4 +177,20 @@ func tail(log *os.File) string {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// timerSlack is how late the kernel may wake boxd, so that it wakes it seldom. The
+// Go runtime looks after its threads every 20 µs while something runs; with thirty
+// boxes at work that was a third of all context switches.
+const timerSlack = 2 * time.Millisecond
+
+// startPatient starts boxd with timerSlack, which a process takes over from the
+// thread that makes it. boxd gives its own children the usual slack again.
+func startPatient(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// Without it boxd works as well, and costs more.
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
+	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
+	return cmd.Start()
 }

@@ -360,3 +360,12 @@ func TestStoppedBoxLeavesNoSocket(t *testing.T) {
 		}
 	}
 }
+
+// TestToolsHaveUsualTimers: boxd's own are late.
+func TestToolsHaveUsualTimers(t *testing.T) {
+	dir := dataDir(t)
+	d := open(t, dir)
+	if got := sh(t, box(t, d, spec(dir, "timers")), "cat /proc/self/timerslack_ns"); got != "50000" {
+		t.Errorf("a tool's timer slack is %q ns", got)
+	}
+}

@@ -305,3 +305,25 @@ func TestAnyBoxdThatCannotServeSaysWhy(t *testing.T) {
 		t.Errorf("%+v %v", infos, lerr)
 	}
 }
+
+// TestTimersAreLateForBoxdOnly: boxd is woken late, its tools like any program.
+func TestTimersAreLateForBoxdOnly(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir)
+	s := spec(dir, "timers")
+	b := box(t, d, s)
+	if got := sh(t, b, "cat /proc/self/timerslack_ns"); got != "50000" {
+		t.Errorf("a tool's timer slack is %q ns", got)
+	}
+	if os.Getuid() != 0 {
+		return // that of another process is not ours to read
+	}
+	info, err := d.Ensure(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("/proc/" + strconv.Itoa(info.PID) + "/timerslack_ns")
+	if err != nil || string(got) != "2000000\n" {
+		t.Errorf("boxd's timer slack is %q ns, %v", got, err)
+	}
+}

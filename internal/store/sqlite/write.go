@@ -60,9 +60,7 @@ func (q *queue) put(o *op) bool {
 // take waits for work and returns a batch; nil after close, when all is done.
 func (q *queue) take() []*op {
 	for {
-		// Who is about to write comes first: it then shares the transaction and its
-		// fsync, and on an idle machine this costs nothing.
-		runtime.Gosched()
+		q.gather()
 		q.mu.Lock()
 		var out []*op
 		n, bytes := 0, 0
@@ -87,6 +85,21 @@ func (q *queue) take() []*op {
 			return nil
 		}
 		<-q.wake
+	}
+}
+
+// gather lets those write first who are about to: they share the transaction and
+// its fsync. It goes on while more come, and costs nothing on an idle machine.
+func (q *queue) gather() {
+	for before := -1; ; {
+		runtime.Gosched()
+		q.mu.Lock()
+		n := len(q.ops)
+		q.mu.Unlock()
+		if n <= before || n >= batchOps {
+			return
+		}
+		before = n
 	}
 }
 
