@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"runtime"
 	"strings"
 
@@ -34,14 +37,11 @@ func stand() (cfg *wire.Config, forker boxd.Forker, inForce, missing []string, e
 		return nil, nil, nil, nil, err
 	}
 	p, err := jail.Prepare(&first)
-	// What would otherwise be done once the claim is here: the collector's work, its
-	// threads, and what JSON has to know of the types.
 	if first.Jail != nil {
 		first.Jail.Mounts = nil
 	}
 	var claim wire.Claim
-	_ = json.Unmarshal([]byte(`{}`), &claim)
-	runtime.GC()
+	warm(&claim)
 	st := wire.JailStatus{}
 	if err != nil {
 		st.Err = wire.AsError(err)
@@ -60,6 +60,22 @@ func stand() (cfg *wire.Config, forker boxd.Forker, inForce, missing []string, e
 	}
 	forker, inForce, missing, err = p.Enter(cfg)
 	return cfg, forker, inForce, missing, err
+}
+
+// warm does what would otherwise be done once the claim is here: what JSON has to
+// know of the types, what a signal and the first connection need of the runtime,
+// and the collector's work.
+func warm(claim *wire.Claim) {
+	_ = json.Unmarshal([]byte(`{}`), claim)
+	_ = json.Unmarshal([]byte(`{}`), new(wire.Hello))
+	_, _ = json.Marshal(wire.Welcome{})
+	_, _ = json.Marshal(wire.JailStatus{})
+	// It keeps one signal and drops the rest: the hands listen on a channel of their own.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGCHLD)
+	if r, w, err := os.Pipe(); err == nil {
+		_ = errors.Join(r.Close(), w.Close())
+	}
+	runtime.GC()
 }
 
 // claimed puts descriptors for their indexes.

@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +25,10 @@ import (
 )
 
 const (
-	configFD  = 3
+	configFD = 3
+	// standing is when a box that was started has all that comes with the start
+	// behind it.
+	standing  = 250 * time.Millisecond
 	maxConfig = 1 << 20
 	// memoryGoal is what the heap is kept below where that is possible.
 	memoryGoal = 24 << 20
@@ -36,9 +41,7 @@ func run() error {
 	}
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryGoal)
-	// A box has work for the processes in it, not for boxd: a second thread that
-	// looks for Go code to run costs more than it does.
-	runtime.GOMAXPROCS(1)
+	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
 	holdSignals()
 
 	cfg, forker, inForce, missing, err := begin()
@@ -53,6 +56,9 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	// Once it stands, the box' processes have work, not boxd: a second thread that
+	// looks for Go code to run costs more than it does.
+	time.AfterFunc(standing, func() { runtime.GOMAXPROCS(1) })
 	return srv.Serve(context.Background(), l)
 }
 
@@ -129,17 +135,27 @@ func readConfig() (*wire.Config, error) {
 }
 
 // holdSignals keeps every signal that can be held from ending boxd: a process of
-// the box must not end the box. They are handled, not ignored, because children
-// inherit what is ignored.
+// the box must not end the box. They are not ignored, because children inherit
+// what is ignored.
+//
+// The first process of a pid namespace is spared by the kernel what would end it by
+// default, so there the default is put back. Anywhere else, and for what the
+// runtime itself raises, a signal is handled, which costs two switches of threads
+// each: for all of them a third of a box's start.
 func holdSignals() {
+	first := os.Getpid() == 1
 	var held []os.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
 		case unix.SIGKILL, unix.SIGSTOP, // cannot be held
 			unix.SIGURG, unix.SIGCHLD, unix.SIGPROF, unix.SIGCONT, // harmless, and used by the runtime
 			32, 33, 34: // left to C libraries by the runtime; PID 1 never gets them from inside
-		default:
+		case unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGSYS:
 			held = append(held, n)
+		default:
+			if !first || !byDefault(n) {
+				held = append(held, n)
+			}
 		}
 	}
 	ch := make(chan os.Signal, 16)
@@ -148,4 +164,11 @@ func holdSignals() {
 		for range ch {
 		}
 	}()
+}
+
+// byDefault puts a signal's default back.
+func byDefault(n syscall.Signal) bool {
+	var action [4]uint64 // the kernel's sigaction: handler SIG_DFL, no flags, no mask
+	_, _, errno := unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	return errno == 0
 }

@@ -12,13 +12,14 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
 // Names in the state directory. Names that begin with tempPrefix are leftovers
 // of a boxd that was killed and are removed at start; anything else that is not
 // understood is refused, never guessed at.
 const (
-	tokenFile    = "token"
+	tokenFile    = wire.TokenFile
 	outcomesFile = "outcomes"
 	tempPrefix   = ".tmp-"
 )
@@ -76,20 +77,24 @@ func (d *stateDir) loadToken() (uint64, error) {
 
 // saveToken returns when the next boxd on this directory will see the token. It
 // is not flushed to the disk: it fences servers of this machine, and what takes
-// the page cache away has ended them, and the box, as well. Two flushes would be
-// half of the time in which a ready box answers.
+// the page cache away has ended them, and the box, as well. One write in place,
+// never shorter than the last, is whole or not there when boxd is killed; two
+// flushes and a rename would be half of the time in which a ready box answers.
 func (d *stateDir) saveToken(token uint64) error {
-	return d.put(tokenFile, false, func(w io.Writer) error {
-		return json.NewEncoder(w).Encode(tokenState{Token: token})
-	})
+	b, err := json.Marshal(tokenState{Token: token})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(d.path, tokenFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
 }
 
 // replace writes a file by temp name, fsync, rename and fsync of the directory.
-func (d *stateDir) replace(name string, write func(io.Writer) error) error {
-	return d.put(name, true, write)
-}
-
-func (d *stateDir) put(name string, durable bool, write func(io.Writer) error) (err error) {
+func (d *stateDir) replace(name string, write func(io.Writer) error) (err error) {
 	f, err := d.temp()
 	if err != nil {
 		return err
@@ -103,15 +108,13 @@ func (d *stateDir) put(name string, durable bool, write func(io.Writer) error) (
 	if err := write(f); err != nil {
 		return err
 	}
-	if durable {
-		if err := f.Sync(); err != nil {
-			return err
-		}
+	if err := f.Sync(); err != nil {
+		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), filepath.Join(d.path, name)); err != nil || !durable {
+	if err := os.Rename(f.Name(), filepath.Join(d.path, name)); err != nil {
 		return err
 	}
 	return d.sync()

@@ -58,18 +58,23 @@ func dropAmbient() error {
 	return nil
 }
 
+// unbound empties the calling, locked thread's bounding set: no exec gives what is
+// not in it.
+func unbound() error {
+	for c := uintptr(0); ; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
+			return nil // one past the last capability this kernel knows
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
 // renounce takes everything from the calling, locked thread but the given
 // capabilities, and makes it final.
 func renounce(keep ...int) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
-	}
-	for c := uintptr(0); ; c++ {
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
-			break // one past the last capability this kernel knows
-		} else if err != nil {
-			return err
-		}
 	}
 	if err := unix.Prctl(unix.PR_SET_SECUREBITS, secureBits, 0, 0, 0); err != nil {
 		return err

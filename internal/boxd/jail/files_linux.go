@@ -22,15 +22,16 @@ type pool struct {
 
 // newPool starts one thread, so that a box that cannot confine it never starts.
 // The thread has its filter when newPool returns, and the rest after confine.
-func newPool(uid int) (*pool, error) {
-	p := &pool{uid: uid, rules: -1, work: make(chan func()), slots: make(chan struct{}, maxFileThreads)}
+func newPool() (*pool, error) {
+	p := &pool{uid: -1, rules: -1, work: make(chan func()), slots: make(chan struct{}, maxFileThreads)}
 	p.slots <- struct{}{}
 	return p, p.spawn(p.filter)
 }
 
-// confine completes the first thread. The rule set is duplicated: the caller
-// closes its own.
-func (p *pool) confine(rules int) error {
+// confine completes the first thread, and says who the threads are. The rule set
+// is duplicated: the caller closes its own.
+func (p *pool) confine(uid, rules int) error {
+	p.uid = uid
 	if rules >= 0 {
 		fd, err := unix.FcntlInt(uintptr(rules), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
@@ -61,16 +62,14 @@ func (p *pool) spawn(begin func() error) error {
 }
 
 // filter and close confine the calling, locked thread.
-func (p *pool) filter() error {
+func (p *pool) filter() error { return filterThread(false) }
+
+func (p *pool) close() error {
 	if p.uid >= 0 {
 		if err := fileIdentity(p.uid); err != nil {
 			return err
 		}
 	}
-	return filterThread(false)
-}
-
-func (p *pool) close() error {
 	if err := renounce(); err != nil {
 		return err
 	}

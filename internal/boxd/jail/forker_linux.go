@@ -71,36 +71,34 @@ func (f *forker) on(fn func() error) error {
 }
 
 // filter gives the forking thread and the first of those for files their filters,
-// both at the same time: compiling one takes longer than all the rest. The process
-// has its ids by now.
+// both at the same time: compiling one takes longer than all the rest. What the
+// threads have yet to do, the filters let pass.
 func (f *forker) filter() error {
-	uid := f.jail.ToolUID
-	if f.jail.SameUID {
-		uid = -1
-	}
 	files := make(chan error, 1)
 	go func() {
 		var err error
-		f.file, err = newPool(uid)
+		f.file, err = newPool()
 		files <- err
 	}()
 	err := f.on(func() error { return filterThread(f.jail.WorkCgroup > 0) })
 	return errors.Join(err, <-files)
 }
 
-// confine does the rest to the two threads.
+// confine does the rest to the two threads. The process has its ids by now.
 func (f *forker) confine(rules *rulesets) error {
-	keep := []int{unix.CAP_SETUID, unix.CAP_SETGID}
+	keep, uid := []int{unix.CAP_SETUID, unix.CAP_SETGID}, f.jail.ToolUID
 	if f.jail.SameUID {
-		keep = nil
+		keep, uid = nil, -1
 	}
+	files := make(chan error, 1)
+	go func() { files <- f.file.confine(uid, rules.files) }()
 	err := f.on(func() error {
 		if err := renounce(keep...); err != nil {
 			return err
 		}
 		return restrict(rules.tools)
 	})
-	return errors.Join(err, f.file.confine(rules.files))
+	return errors.Join(err, <-files)
 }
 
 // Fork implements boxd.Forker.

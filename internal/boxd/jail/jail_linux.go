@@ -95,13 +95,21 @@ func prepare(cfg *wire.Config) (*entry, error) {
 	e.oom = openOOM()
 	e.root = newRoot(e.jail)
 	e.forker = newForker(e.jail, e.oom)
+	filtered := make(chan error, 1)
+	filter := func() error {
+		// Meanwhile this thread mounts.
+		go func() { filtered <- e.forker.filter() }()
+		return nil
+	}
 	return e, steps([]step{
 		{"PR_SET_DUMPABLE", undumpable},
+		{"forker", e.forker.start},
+		{"filters", filter},
 		{"mounts", e.root.build},
 		{"loopback", loopback},
-		{"forker", e.forker.start},
 		{"move to the leaf", e.moveSelf},
 		{"ambient capabilities", dropAmbient},
+		{"seccomp", func() error { return <-filtered }},
 	})
 }
 
@@ -117,25 +125,13 @@ func (e *entry) finish() error {
 		}
 	}
 	var rules *rulesets
-	filtered := make(chan error, 1)
-	become := func() error {
-		err := e.become()
-		if err != nil {
-			filtered <- nil
-			return err
-		}
-		// Meanwhile this thread mounts.
-		go func() { filtered <- e.forker.filter() }()
-		return nil
-	}
 	err := steps([]step{
-		{"mounts", func() error { return e.root.complete(late, become) }},
+		{"mounts", func() error { return e.root.complete(late, e.become) }},
 		{"root", e.root.enter},
 		{"read-only root", e.root.seal},
 		{"hostname", func() error { return unix.Sethostname([]byte(e.jail.Hostname)) }},
 		{"limits", e.rlimits},
 		{"namespace limits", e.noNestedNamespaces},
-		{"seccomp", func() error { return <-filtered }},
 		{"capabilities of boxd", e.dropOwn},
 		{"landlock", func() (err error) { rules, err = e.landlock(); return err }},
 		{"confinement", func() error { return e.forker.confine(rules) }},

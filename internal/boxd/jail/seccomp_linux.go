@@ -17,6 +17,9 @@ func filterThread(clone3 bool) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
+	if err := unbound(); err != nil {
+		return err
+	}
 	return loadFilters(unix.Gettid(), clone3)
 }
 

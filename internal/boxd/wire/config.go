@@ -8,8 +8,8 @@ type Config struct {
 	Box string `json:"box"`
 	// ListenFD is the inherited listening socket.
 	ListenFD int `json:"listen_fd"`
-	// State is the directory for the token, spools and flushed outcomes; on
-	// disk, owned by boxd, invisible to tools.
+	// State is the directory for the token (TokenFile), spools and flushed outcomes;
+	// on disk, owned by boxd, invisible to tools.
 	State     string `json:"state"`
 	Workspace string `json:"workspace"`
 	Home      string `json:"home"`
@@ -25,6 +25,10 @@ type Config struct {
 	// Jail is nil for the host driver: no isolation.
 	Jail *Jail `json:"jail,omitempty"`
 }
+
+// TokenFile is the fencing token in the state directory. A driver may make it
+// ahead, empty and writable for boxd: on some disks making a file takes long.
+const TokenFile = "token"
 
 // Jail is the box around boxd: what it mounts, whom it runs tools as, which
 // leaves and protections it must use. Descriptors are inherited.

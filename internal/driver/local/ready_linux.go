@@ -207,6 +207,11 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 		}
 	}
+	// Whose it will be is not known yet; only boxd reaches it through the directory.
+	token := filepath.Join(b.directory(), "state", wire.TokenFile)
+	if err := errors.Join(os.WriteFile(token, nil, 0o600), os.Chmod(token, 0o666)); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
 	if err := b.cg.make(h); err != nil {
 		return err
 	}

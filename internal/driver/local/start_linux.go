@@ -85,17 +85,26 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 	if err := l.cg.make(h); err != nil {
 		return r, err
 	}
-	if !l.cg.V2 {
-		if err := l.limit(h); err != nil {
-			return r, err
+	// On v2 the files are there only once boxd sits in its leaf.
+	limited := make(chan error, 1)
+	go func() {
+		if l.cg.V2 {
+			limited <- nil
+			return
 		}
+		limited <- l.limit(h)
+	}()
+	status, cfg, attr, err := l.prepare(workspace)
+	if lerr := <-limited; lerr != nil || err != nil {
+		if err == nil {
+			_ = status.Close()
+		}
+		return r, errors.Join(lerr, err)
 	}
 	l.missing = append(l.missing, "disk-limit: checked, not enforced")
 	r.Missing = unique(l.missing)
-	status, cfg, attr, err := l.prepare(workspace)
-	if err != nil {
-		return r, err
-	}
+	cfg.Jail.InForce = append(append([]string{}, namespaceNames...), l.inForce...)
+	cfg.Jail.Missing = l.missing
 	defer status.Close()
 	program, err := l.d.programFile()
 	if err != nil {
@@ -210,8 +219,6 @@ func (l *launch) prepare(workspace string) (status *os.File, cfg wire.Config, at
 	if err := l.cgroupFiles(cfg.Jail, attr); err != nil {
 		return nil, cfg, nil, err
 	}
-	cfg.Jail.InForce = append(append([]string{}, namespaceNames...), l.inForce...)
-	cfg.Jail.Missing = l.missing
 	status, w, err := os.Pipe()
 	if err != nil {
 		return nil, cfg, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
