@@ -80,8 +80,13 @@ var parts = []struct {
 	name    string
 	measure func(*pass, context.Context) error
 }{
-	{"store", (*pass).store}, {"boxes", (*pass).driver}, {"create", (*pass).serverAlone}, {"turns", (*pass).conversations},
-	{"resume", (*pass).resumes}, {"readers", (*pass).readers}, {"many", (*pass).many},
+	{"store", (*pass).store},
+	{"boxes", (*pass).driver},
+	{"create", (*pass).serverAlone},
+	{"turns", (*pass).conversations},
+	{"resume", (*pass).resumes},
+	{"readers", (*pass).readers},
+	{"many", (*pass).many},
 }
 
 // all measures every figure asked for, the commit first.

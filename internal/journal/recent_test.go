@@ -13,7 +13,8 @@ import (
 func unread(t interface {
 	Helper()
 	Errorf(string, ...any)
-}, j *Journal) {
+}, j *Journal,
+) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -65,10 +65,15 @@ func (e *entry) landlock() (*rulesets, error) {
 		e.lack("signal-scope", "needs landlock")
 		return r, nil
 	}
-	if r.tools, err = e.ruleset(abi, true); err != nil {
-		return nil, err
+	handled := handledFS(abi)
+	if r.tools, err = newRuleset(abi, handled); err == nil {
+		r.files, err = newRuleset(abi, handled)
 	}
-	if r.files, err = e.ruleset(abi, false); err != nil {
+	if err == nil {
+		err = e.rules(r, handled)
+	}
+	if err != nil {
+		r.close()
 		return nil, err
 	}
 	e.force(fmt.Sprintf("landlock (abi %d)", abi))
@@ -80,9 +85,8 @@ func (e *entry) landlock() (*rulesets, error) {
 	return r, nil
 }
 
-// ruleset builds one rule set from what is at the root of the box.
-func (e *entry) ruleset(abi int, tools bool) (int, error) {
-	handled := handledFS(abi)
+// newRuleset is an empty rule set: it grants nothing.
+func newRuleset(abi int, handled uint64) (int, error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
 	size := uintptr(8)
 	if abi >= 6 {
@@ -93,20 +97,18 @@ func (e *entry) ruleset(abi int, tools bool) (int, error) {
 	if errno != 0 {
 		return -1, fmt.Errorf("create_ruleset: %w", errno)
 	}
-	rs := int(fd)
-	if err := e.rules(rs, handled, tools); err != nil {
-		unix.Close(rs)
-		return -1, err
-	}
-	return rs, nil
+	return int(fd), nil
 }
 
-func (e *entry) rules(rs int, handled uint64, tools bool) error {
+// rules grants from what is at the root of the box: to both sets, or to the tools
+// alone.
+func (e *entry) rules(r *rulesets, handled uint64) error {
 	type rule struct {
 		path   string
 		access uint64
+		tools  bool
 	}
-	list := []rule{{"/", unix.LANDLOCK_ACCESS_FS_READ_DIR}}
+	list := []rule{{"/", unix.LANDLOCK_ACCESS_FS_READ_DIR, false}}
 	entries, err := os.ReadDir("/")
 	if err != nil {
 		return err
@@ -115,34 +117,34 @@ func (e *entry) rules(rs int, handled uint64, tools bool) error {
 		switch p := "/" + d.Name(); p {
 		case "/run", e.cfg.Tmp, e.cfg.Workspace, "/home":
 		case "/proc", "/dev":
-			if tools {
-				list = append(list, rule{p, llRead})
-			}
+			list = append(list, rule{p, llRead, true})
 		default:
 			if d.IsDir() {
-				list = append(list, rule{p, llRead})
+				list = append(list, rule{p, llRead, false})
 			}
 		}
 	}
 	for _, p := range []string{e.cfg.Workspace, e.cfg.Home, e.cfg.Tmp, "/dev/shm"} {
-		list = append(list, rule{p, handled &^ uint64(llDevs)})
+		list = append(list, rule{p, handled &^ uint64(llDevs), false})
 	}
-	if tools {
-		for _, p := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"} {
-			list = append(list, rule{p, uint64(llFile | unix.LANDLOCK_ACCESS_FS_READ_DIR)})
+	for _, p := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts"} {
+		list = append(list, rule{p, uint64(llFile | unix.LANDLOCK_ACCESS_FS_READ_DIR), true})
+	}
+	list = append(list, rule{"/run/holdfast", unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR, true})
+	for _, x := range list {
+		sets := []int{r.tools, r.files}
+		if x.tools {
+			sets = sets[:1]
 		}
-		list = append(list, rule{"/run/holdfast", unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR})
-	}
-	for _, r := range list {
-		if err := addRule(rs, r.path, r.access&handled); err != nil {
-			return fmt.Errorf("rule for %s: %w", r.path, err)
+		if err := addRule(x.path, x.access&handled, sets...); err != nil {
+			return fmt.Errorf("rule for %s: %w", x.path, err)
 		}
 	}
 	return nil
 }
 
 // addRule grants access below a path; a path that is not there needs no rule.
-func addRule(rs int, path string, access uint64) error {
+func addRule(path string, access uint64, sets ...int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -159,9 +161,11 @@ func addRule(rs int, path string, access uint64) error {
 		access &= llFile
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
-	_, _, errno := syscall.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rs), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
-	if errno != 0 {
-		return errno
+	for _, set := range sets {
+		_, _, errno := syscall.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(set), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&attr)), 0, 0, 0)
+		if errno != 0 {
+			return errno
+		}
 	}
 	return nil
 }

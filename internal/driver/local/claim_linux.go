@@ -51,7 +51,7 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 		return r, err
 	}
 	limited := l.limitWith(b)
-	l.bring(b)
+	moved := l.bring(b)
 	workspace, err := l.directories()
 	var claim wire.Claim
 	if err == nil {
@@ -86,13 +86,15 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 	l.close()
 	l.files = nil
 	b.letGo()
-	unused := make(chan struct{})
-	go func() {
-		// It is there still when the session had a directory. What is left is swept.
-		_ = os.RemoveAll(b.directory())
-		close(unused)
-	}()
-	defer func() { <-unused }()
+	if !moved {
+		unused := make(chan struct{})
+		go func() {
+			// The session had a directory. What is left of this one is swept.
+			_ = os.RemoveAll(b.directory())
+			close(unused)
+		}()
+		defer func() { <-unused }()
+	}
 	st, err := l.await(ctx, b.proc.Control)
 	if err = errors.Join(err, after()); err != nil {
 		return r, err
@@ -111,16 +113,18 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 // bring gives a new session the directory made ahead. On some disks making one
 // takes a millisecond, and moving it none. Whatever is in the way, directories
 // does what is left to do.
-func (l *launch) bring(b *readyBoot) {
+func (l *launch) bring(b *readyBoot) (moved bool) {
 	if l.spec.Workspace != "" && l.spec.Workspace != filepath.Join(l.spec.Dir, "workspace") {
 		_ = unix.Rmdir(filepath.Join(b.directory(), "workspace"))
 	}
 	move := func() error {
 		return unix.Renameat2(unix.AT_FDCWD, b.directory(), unix.AT_FDCWD, l.spec.Dir, unix.RENAME_NOREPLACE)
 	}
-	if move() == unix.ENOENT && os.MkdirAll(filepath.Dir(l.spec.Dir), 0o700) == nil {
-		_ = move()
+	err := move()
+	if err == unix.ENOENT && os.MkdirAll(filepath.Dir(l.spec.Dir), 0o700) == nil {
+		err = move()
 	}
+	return err == nil
 }
 
 // limitWith begins to limit the box. What it returns waits for what has to be
