@@ -157,10 +157,14 @@ func (f *feed) push(first int64, frames []*Frame) {
 	f.trim()
 }
 
-// trim keeps the tail within its limits.
+// trim keeps the tail within its limits; with readers the newest event stays,
+// whatever its size.
 func (f *feed) trim() {
-	drop := 0
-	for len(f.tail)-drop > 1 && (len(f.tail)-drop > f.lim.tail || f.tailBytes > f.most) {
+	drop, keep := 0, 1
+	if f.most == idleBytes {
+		keep = 0
+	}
+	for len(f.tail)-drop > keep && (len(f.tail)-drop > f.lim.tail || f.tailBytes > f.most) {
 		f.tailBytes -= len(f.tail[drop].Data)
 		f.tail[drop] = nil
 		drop++

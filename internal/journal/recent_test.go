@@ -74,6 +74,10 @@ func TestFeedsRest(t *testing.T) {
 	if f := j.feed(sid); f.tailBytes > idleBytes || len(f.tail) == 0 {
 		t.Errorf("a resting feed holds %d bytes in %d events", f.tailBytes, len(f.tail))
 	}
+	commit(strings.Repeat("x", 2*idleBytes))
+	if f := j.feed(sid); f.tailBytes != 0 || len(f.tail) != 0 {
+		t.Errorf("a resting feed holds an event of %d bytes", f.tailBytes)
+	}
 	for i := range 3 {
 		id := holdfast.SessionID(fmt.Sprintf("%s%d", sid[:len(sid)-1], i+1))
 		m.logs[id] = nil
