@@ -50,6 +50,17 @@ func (b *readyBoot) socketFile() string { return b.file + ".socket" }
 // directory becomes that of a session that has none yet.
 func (b *readyBoot) directory() string { return b.file + ".dir" }
 
+func (b *readyBoot) makeDirectory() error {
+	for _, dir := range []string{"", "workspace", "home", "state"} {
+		if err := os.Mkdir(filepath.Join(b.directory(), dir), 0o700); err != nil {
+			return err
+		}
+	}
+	// Whose it will be is not known yet; only boxd reaches it through the directory.
+	token := filepath.Join(b.directory(), "state", wire.TokenFile)
+	return errors.Join(os.WriteFile(token, nil, 0o600), os.Chmod(token, 0o666))
+}
+
 // readyBoots are those of one driver.
 type readyBoots struct {
 	// filling is held by Prewarm. ctx is that of the last one, for those that are
@@ -202,14 +213,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
 	if b.listener, err = boxproc.ListenAt(b.socketFile()); err != nil {
 		return err
 	}
-	for _, dir := range []string{"", "workspace", "home", "state"} {
-		if err := os.Mkdir(filepath.Join(b.directory(), dir), 0o700); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
-		}
-	}
-	// Whose it will be is not known yet; only boxd reaches it through the directory.
-	token := filepath.Join(b.directory(), "state", wire.TokenFile)
-	if err := errors.Join(os.WriteFile(token, nil, 0o600), os.Chmod(token, 0o666)); err != nil {
+	if err := b.makeDirectory(); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
 	if err := b.cg.make(h); err != nil {
