@@ -98,6 +98,10 @@ func TestHZ1_ChildrenAreConfinedAndBoxdIsNot(t *testing.T) {
 		st := fields(t, file)
 		if st["Seccomp"] != "0" {
 			confined++
+			// At most the change of user that a fork takes.
+			if prm := st["CapPrm"]; prm != "0000000000000000" && prm != "00000000000000c0" || st["CapBnd"] != "0000000000000000" || st["NoNewPrivs"] != "1" {
+				t.Errorf("a confined thread holds capabilities %s of %s, no_new_privs %s", prm, st["CapBnd"], st["NoNewPrivs"])
+			}
 		} else if st["CapEff"] == "" || strings.HasPrefix(st["CapEff"], "000001ff") {
 			t.Errorf("a thread of boxd kept its capabilities: %s", st["CapEff"])
 		}
