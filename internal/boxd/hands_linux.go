@@ -80,7 +80,6 @@ func NewOSHands(forker Forker) (*OSHands, error) {
 		h.noMark = true
 	}
 	signal.Notify(h.child, unix.SIGCHLD)
-	h.child <- unix.SIGCHLD // for those that ended before
 	go h.reap()
 	return h, nil
 }
@@ -167,12 +166,13 @@ func (h *OSHands) Signal(p Process, signal int) error {
 // pid that Signal sees cannot be another process yet. A thread that blocks in
 // waitid would do as well, and cost more: the runtime has to notice that it blocks.
 func (h *OSHands) reap() {
-	for range h.child {
+	for {
 		for pid := endedChild(); pid > 0; pid = endedChild() {
 			h.mu.Lock()
 			h.collect(pid)
 			h.mu.Unlock()
 		}
+		<-h.child
 	}
 }
 
