@@ -69,7 +69,6 @@ func warm(claim *wire.Claim) {
 	_ = json.Unmarshal([]byte(`{}`), claim)
 	_ = json.Unmarshal([]byte(`{}`), new(wire.Hello))
 	_, _ = json.Marshal(wire.Welcome{})
-	_, _ = json.Marshal(wire.JailStatus{})
 	// It keeps one signal and drops the rest: the hands listen on a channel of their own.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGCHLD)
 	if r, w, err := os.Pipe(); err == nil {
