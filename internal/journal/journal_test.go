@@ -224,7 +224,9 @@ func TestFollowRefuses(t *testing.T) {
 			t.Errorf("after %d: no hint", c.after)
 		}
 	}
-	unread(t, j)
+	if len(j.feeds) != 0 {
+		t.Errorf("%d feeds are left", len(j.feeds))
+	}
 }
 
 func TestFollowGoesFromReplayToLive(t *testing.T) {
@@ -315,7 +317,7 @@ func TestNextKeepsItsPlaceWhenTheStoreFails(t *testing.T) {
 	dense(t, until(t, r, 7), 4)
 }
 
-func TestNothingIsKeptForSessionsWithoutReaders(t *testing.T) {
+func TestLittleIsKeptForSessionsWithoutReaders(t *testing.T) {
 	j := New(Config{Store: newMem(sid)})
 	mustCommit(t, j, 100)
 	var count marshalCount
@@ -332,6 +334,9 @@ func TestNothingIsKeptForSessionsWithoutReaders(t *testing.T) {
 	dense(t, until(t, b, 51), 51)
 	b.Close()
 	unread(t, j)
+	if j.Publish(sid, holdfast.DeltaText, "t", &count); count != 0 {
+		t.Errorf("%d payloads marshalled for nobody", count)
+	}
 	mustCommit(t, j, 1)
 	dense(t, until(t, follow(t, j, 0), 102), 1)
 }
