@@ -27,7 +27,7 @@ demo: build ## a session that survives, in one minute, offline
 test: ## everything a change must pass (about 10 minutes)
 	@$(RUN) test scripts/test
 
-test-long: build ## full counts of the kill loop, fuzzing and mutants
+test-long: build ## full counts of the kill loop, fuzzing and mutants, and the soak
 	@$(RUN) test-long scripts/test-long
 
 bench: build ## measure the gates

@@ -50,6 +50,7 @@ type cli struct {
 	Doctor  doctorCmd  `cmd:"" group:"try" help:"Say what works on this machine and what is missing."`
 	Bench   benchCmd   `cmd:"" group:"try" help:"Measure against the promised limits."`
 	Torture tortureCmd `cmd:"" group:"try" help:"Kill servers and boxes under load and check that nothing is lost."`
+	Soak    soakCmd    `cmd:"" group:"try" help:"Work for long and check that the server does not grow."`
 
 	Version versionCmd `cmd:"" group:"server" help:"Print the version."`
 }

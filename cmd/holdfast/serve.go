@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/obs"
+	"github.com/holdfast-run/holdfast/internal/soak"
 	"github.com/holdfast-run/holdfast/internal/torture"
 )
 
@@ -22,6 +23,7 @@ type serveCmd struct {
 	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as limits.memory=2GiB; repeatable."`
 
 	KillPoints string `hidden:"" placeholder:"SOCKET"`
+	SoakProbe  string `hidden:"" placeholder:"SOCKET"`
 }
 
 // Help is shown below the one-line description.
@@ -54,6 +56,11 @@ func (s *serveCmd) Run(e *env) error {
 	}}
 	if s.KillPoints != "" {
 		opt.At = torture.Report(s.KillPoints)
+	}
+	if s.SoakProbe != "" {
+		if err := soak.Probe(s.SoakProbe); err != nil {
+			return err
+		}
 	}
 	return app.Run(e.ctx, cfg, opt)
 }
