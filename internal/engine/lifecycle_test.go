@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,30 @@ func TestCreateWithOwnIDAndKey(t *testing.T) {
 	w.wantKind(err, holdfast.KindConflict)
 	_, err = w.Create(t.Context(), holdfast.CreateSession{Title: "x"}, "key")
 	w.wantKind(err, holdfast.KindConflict)
+	// What the request named is gone: the answer is still the first one's.
+	named := holdfast.CreateSession{Agent: "default"}
+	s, err = w.Create(t.Context(), named, "named")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tune = func(c *engine.Config) { c.Agents = noAgent{} }
+	w.stop(true)
+	w.start()
+	again, err = w.Create(t.Context(), named, "named")
+	if err != nil || again.ID != s.ID {
+		t.Errorf("%+v, %v", again, err)
+	}
+	_, err = w.Create(t.Context(), holdfast.CreateSession{Agent: "default", Title: "x"}, "named")
+	w.wantKind(err, holdfast.KindConflict)
+	_, err = w.Create(t.Context(), named, "new")
+	w.wantKind(err, holdfast.KindNotFound)
+}
+
+// noAgent is a registry whose agents were all deleted.
+type noAgent struct{ engine.Agents }
+
+func (noAgent) Get(context.Context, holdfast.AgentName) (holdfast.Agent, error) {
+	return holdfast.Agent{}, holdfast.Errorf(holdfast.KindNotFound, "agent", "there is none")
 }
 
 func TestCreateRefusesWhatItDoesNotKnow(t *testing.T) {

@@ -158,7 +158,7 @@ func (m *model) send() {
 
 // sendAgain repeats a message with its key.
 func (m *model) sendAgain() {
-	if len(m.turns) == 0 || m.status == holdfast.StatusEnded {
+	if len(m.turns) == 0 {
 		return
 	}
 	i := rapid.IntRange(0, len(m.turns)-1).Draw(m.t, "which")
@@ -170,11 +170,9 @@ func (m *model) sendAgain() {
 	if !sent.Duplicate || sent.Turn.ID != old.id {
 		m.t.Fatalf("repeated message got %+v, first was turn %s", sent, old.id)
 	}
-	m.wake()
 	m.settle()
 	m.compare("send again")
 	_, err = m.w.Send(m.w.t.Context(), m.id, holdfast.SendMessage{Text: text + "!", Mode: old.key[len(key):], Key: key})
-	m.wake()
 	m.want("another message with the key", err, holdfast.KindConflict)
 	m.settle()
 }

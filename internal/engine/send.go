@@ -20,23 +20,25 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if err := checkMessage(msg); err != nil {
 		return holdfast.Sent{}, err
 	}
-	if err := e.draining(); err != nil {
-		return holdfast.Sent{}, err
-	}
 	u := e.lock(id)
 	defer e.unlock(u)
-	row, err := e.liveRow(ctx, id)
+	row, err := e.cfg.Store.Row(ctx, id)
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
-	if row.Status != holdfast.StatusActive {
-		if msg.Resume != nil && !*msg.Resume {
-			return holdfast.Sent{}, holdfast.Errorf(holdfast.KindConflict, "turn", "session %s is %s", id, holdfast.Quote(string(row.Status))).
-				WithHint("holdfast session resume %s", id)
+	refusal := e.draining()
+	if refusal != nil || row.Status != holdfast.StatusActive {
+		// A repeated message changes nothing, and its first answer stays true: it
+		// neither resumes the session nor is it refused.
+		if sent, err := e.sentBefore(ctx, id, msg); err != nil || sent.Duplicate {
+			return sent, err
 		}
-		if _, err := e.resume(ctx, u, row, holdfast.ResumeSession{}); err != nil {
-			return holdfast.Sent{}, err
-		}
+	}
+	if refusal != nil {
+		return holdfast.Sent{}, refusal
+	}
+	if err := e.wake(ctx, u, row, msg); err != nil {
+		return holdfast.Sent{}, err
 	}
 	// Turns that were waiting when the session paused come first.
 	if err := e.next(ctx, u); err != nil {
@@ -53,6 +55,35 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		u.running.cancel(&interrupted{reason: "a message interrupted the turn"})
 	}
 	return sent, err
+}
+
+// sentBefore is the answer to a message whose key has been used; not a duplicate
+// when it is new.
+func (e *Engine) sentBefore(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	k := e.turnKey(id, msg, "")
+	if k == nil {
+		return holdfast.Sent{}, nil
+	}
+	ref, err := e.cfg.Store.KeyRef(ctx, *k)
+	if err != nil || ref == "" {
+		return holdfast.Sent{}, err
+	}
+	return e.duplicate(ctx, id, ref)
+}
+
+// wake makes a session active for a message. The caller holds u.mu.
+func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfast.SendMessage) error {
+	switch {
+	case row.Status == holdfast.StatusActive:
+		return nil
+	case row.Status == holdfast.StatusEnded:
+		return ended(u.id)
+	case msg.Resume != nil && !*msg.Resume:
+		return holdfast.Errorf(holdfast.KindConflict, "turn", "session %s is %s", u.id, holdfast.Quote(string(row.Status))).
+			WithHint("holdfast session resume %s", u.id)
+	}
+	_, err := e.resume(ctx, u, row, holdfast.ResumeSession{})
+	return err
 }
 
 func checkMessage(msg holdfast.SendMessage) error {

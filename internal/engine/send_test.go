@@ -209,3 +209,48 @@ func TestHostAnswers(t *testing.T) {
 		t.Errorf("%d events after the end", n-before)
 	}
 }
+
+// TestRepeatedMessageIsOnlyAnswered: whatever became of the session since, the
+// same key with the same message gets its first turn and moves nothing; with
+// another message it is a conflict and moves nothing either.
+func TestRepeatedMessageIsOnlyAnswered(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	id := w.create(holdfast.CreateSession{})
+	msg := holdfast.SendMessage{Text: "once", Key: "k"}
+	first, err := w.Send(t.Context(), id, msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ended(id, first.Turn.ID)
+	again := func(state string) {
+		t.Helper()
+		before := w.dump(id)
+		sent, err := w.Send(t.Context(), id, msg)
+		if err != nil || !sent.Duplicate || sent.Turn.ID != first.Turn.ID || sent.Seq != first.Seq {
+			t.Errorf("%s: %+v, %v", state, sent, err)
+		}
+		_, err = w.Send(t.Context(), id, holdfast.SendMessage{Text: "twice", Key: "k"})
+		w.wantKind(err, holdfast.KindConflict)
+		if after := w.dump(id); after != before {
+			t.Errorf("%s: the repeated message left a trace\n%s", state, after)
+		}
+	}
+	again("active")
+	if _, err := w.Pause(t.Context(), id, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	again("paused")
+	w.stop(true)
+	w.start()
+	again("paused, after a restart")
+	if _, err := w.End(t.Context(), id, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	again("ended")
+	_, err = w.Send(t.Context(), id, holdfast.SendMessage{Text: "new", Key: "new"})
+	w.wantKind(err, holdfast.KindGone)
+	if err := w.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again("draining")
+}

@@ -24,9 +24,13 @@ const (
 // Create makes an active session in one transaction; no box is started. The
 // same key gives the same session again.
 func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error) {
+	var k *journal.Key
+	if key != "" {
+		k = &journal.Key{Scope: "session.create", Value: key, Hash: hashOf(req)}
+	}
 	row, err := e.newRow(ctx, req)
 	if err != nil {
-		return holdfast.Session{}, err
+		return e.createdBefore(ctx, k, err)
 	}
 	c := journal.NewChange(row.ID)
 	c.Create = &row
@@ -34,8 +38,8 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
 		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
 	}}}
-	if key != "" {
-		c.Key = &journal.Key{Scope: "session.create", Value: key, Hash: hashOf(req), Ref: string(row.ID)}
+	if c.Key = k; k != nil {
+		k.Ref = string(row.ID)
 	}
 	done, err := e.cfg.Journal.Commit(ctx, c)
 	if err != nil {
@@ -45,6 +49,22 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 		return e.Session(ctx, holdfast.SessionID(done.Duplicate))
 	}
 	return done.Row.Session, nil
+}
+
+// createdBefore is the session that an earlier request with the key made, when
+// the same one could not be made any more: its agent may be deleted since.
+func (e *Engine) createdBefore(ctx context.Context, k *journal.Key, refusal error) (holdfast.Session, error) {
+	if k == nil {
+		return holdfast.Session{}, refusal
+	}
+	ref, err := e.cfg.Store.KeyRef(ctx, *k)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	if ref == "" {
+		return holdfast.Session{}, refusal
+	}
+	return e.Session(ctx, holdfast.SessionID(ref))
 }
 
 func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journal.Row, error) {
@@ -323,10 +343,14 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 func (e *Engine) liveRow(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
 	row, err := e.cfg.Store.Row(ctx, id)
 	if err == nil && row.Status == holdfast.StatusEnded {
-		err = holdfast.Errorf(holdfast.KindGone, "session", "session %s has ended", id).
-			WithHint("its log stays readable: holdfast session events %s", id)
+		err = ended(id)
 	}
 	return row, err
+}
+
+func ended(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindGone, "session", "session %s has ended", id).
+		WithHint("its log stays readable: holdfast session events %s", id)
 }
 
 func hashOf(v any) string {

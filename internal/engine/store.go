@@ -21,13 +21,21 @@ type Store interface {
 	// OpenTurns lists the queued and running turns, of one session or (empty id)
 	// of all, by session and number.
 	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
-	// Events and Head are those of journal.Store.
-	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
-	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
+	Log
+	// KeyRef is what an idempotency key stands for: empty for a new one, conflict
+	// for one that was used for another request.
+	KeyRef(ctx context.Context, k journal.Key) (string, error)
 	// Starting lists the sessions whose resume was cut off by a crash.
 	Starting(ctx context.Context) ([]holdfast.SessionID, error)
 	// Epoch is the fencing token of this server: higher than any before.
 	Epoch() uint64
 	// DeleteSession removes an ended session and its log.
 	DeleteSession(ctx context.Context, id holdfast.SessionID) error
+}
+
+// Log is what the engine reads of sessions' logs.
+type Log interface {
+	// Events and Head are those of journal.Store.
+	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
+	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
 }

@@ -211,6 +211,15 @@ func decodeCursor(c string) (int64, error) {
 		WithHint("use the next value of the page before")
 }
 
+// KeyRef implements engine.Store.
+func (s *Store) KeyRef(ctx context.Context, k journal.Key) (string, error) {
+	ref, err := keyRef(&k, s.r.key.QueryRowContext(ctx, k.Scope, k.Value))
+	if err != nil {
+		return "", failure("store.key", err)
+	}
+	return ref, nil
+}
+
 // Turn implements engine.Store.
 func (s *Store) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error) {
 	n, err := s.number(ctx, id)

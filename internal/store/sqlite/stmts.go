@@ -17,6 +17,7 @@ const (
 	lastSeq   = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 	turnCols  = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
 	eventCols = `(?,?,?,?,?)`
+	keyQuery  = `SELECT hash, ref FROM idempotency WHERE scope = ? AND value = ?`
 )
 
 // eventSlots are the sizes of prepared inserts of events, largest first.
@@ -63,7 +64,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.version, `PRAGMA data_version`)
 
 	p.add(&w.row, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
-	p.add(&w.keyGet, `SELECT hash, ref FROM idempotency WHERE scope = ? AND value = ?`)
+	p.add(&w.keyGet, keyQuery)
 	p.add(&w.keyPut, `INSERT INTO idempotency (scope, value, hash, ref, at) VALUES (?,?,?,?,?)`)
 	p.add(&w.insertRow, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
 		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
@@ -106,6 +107,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 
 type readStmts struct {
 	row, number, head, events, countIDs  *sql.Stmt
+	key                                  *sql.Stmt
 	turn, turns, open, openAll, starting *sql.Stmt
 	agent, agents                        *sql.Stmt
 	versionByNumber, versionByID         *sql.Stmt
@@ -120,6 +122,7 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.countIDs, `SELECT count(*) FROM (SELECT 1 FROM sessions WHERE id >= ? AND id < ? LIMIT 1000)`)
 	p.add(&r.head, `SELECT `+lastSeq+` FROM sessions WHERE id = ?`)
 	p.add(&r.events, `SELECT id, type, turn, at, data FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?`)
+	p.add(&r.key, keyQuery)
 	p.add(&r.turn, `SELECT `+turnCols+` FROM turns WHERE session = ? AND id = ?`)
 	p.add(&r.turns, `SELECT `+turnCols+` FROM turns WHERE session = ? AND number > ? ORDER BY number LIMIT ?`)
 	p.add(&r.open, `SELECT `+turnCols+` FROM turns WHERE session = ? AND status IN ('queued', 'running')

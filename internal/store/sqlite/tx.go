@@ -48,8 +48,13 @@ func (t *tx) turn(number int64, id holdfast.TurnID) (*journal.TurnRow, error) {
 
 // keyUsed is what an idempotency key stands for; empty for a new key.
 func (t *tx) keyUsed(k *journal.Key) (string, error) {
+	return keyRef(k, t.s.w.keyGet.QueryRowContext(t.ctx, k.Scope, k.Value))
+}
+
+// keyRef reads hash and ref of a key.
+func keyRef(k *journal.Key, row scanner) (string, error) {
 	var hash, ref string
-	ok, err := found(t.s.w.keyGet.QueryRowContext(t.ctx, k.Scope, k.Value).Scan(&hash, &ref))
+	ok, err := found(row.Scan(&hash, &ref))
 	if err != nil || !ok {
 		return "", err
 	}

@@ -322,6 +322,26 @@ var keyCases = []testCase{
 		equal(e, "events", len(done.Events), 0)
 		equal(e, "session", e.snapshot(id), before)
 	}},
+	{"is known before it is used again, also after a restart", func(e *env) {
+		id := e.newSession()
+		c := journal.NewChange(id)
+		c.Key = &journal.Key{Scope: "turn:" + string(id), Value: "k1", Hash: "h1", Ref: "t1"}
+		ref, err := e.Store.KeyRef(e.ctx, *c.Key)
+		e.ok(err)
+		equal(e, "a new key", ref, "")
+		e.commit(c)
+		e.Store = e.Reopen(e.T)
+		ref, err = e.Store.KeyRef(e.ctx, journal.Key{Scope: c.Key.Scope, Value: "k1", Hash: "h1"})
+		e.ok(err)
+		equal(e, "a used key", ref, "t1")
+		_, err = e.Store.KeyRef(e.ctx, journal.Key{Scope: c.Key.Scope, Value: "k1", Hash: "h2"})
+		e.isKind(err, holdfast.KindConflict, `"k1"`)
+		e.move(id, holdfast.StatusEnded)
+		e.ok(e.Store.DeleteSession(e.ctx, id))
+		ref, err = e.Store.KeyRef(e.ctx, *c.Key)
+		e.ok(err)
+		equal(e, "the key of a deleted session", ref, "")
+	}},
 	{"is conflict for another request, quoting the key", func(e *env) {
 		id := e.newSession()
 		c := journal.NewChange(id)
