@@ -43,6 +43,9 @@ const (
 	EventBoxOOM     EventType = "box.oom"
 	EventBoxLost    EventType = "box.lost"
 
+	EventModelRequest EventType = "model.request"
+	EventUsage        EventType = "usage"
+
 	EventNotice EventType = "notice"
 )
 
@@ -90,6 +93,8 @@ type SessionCreated struct {
 	Model        string    `json:"model"`
 	Mode         Mode      `json:"mode"`
 	Title        string    `json:"title,omitempty"`
+	Budget       *Budget   `json:"budget,omitempty"`
+	TurnBudget   *Budget   `json:"turn_budget,omitempty"`
 }
 
 // SessionUpdated is the payload of session.updated: the fields that changed.
@@ -99,6 +104,9 @@ type SessionUpdated struct {
 	Mode  *Mode     `json:"mode,omitempty"`
 	Model *string   `json:"model,omitempty"`
 	Trust *Trust    `json:"trust,omitempty"`
+	// Budget and TurnBudget hold every bound, not only those that changed.
+	Budget     *Budget `json:"budget,omitempty"`
+	TurnBudget *Budget `json:"turn_budget,omitempty"`
 }
 
 // Reason is the payload of session.paused, session.ended, turn.interrupted and
@@ -272,6 +280,38 @@ type Notice struct {
 	// Code is stable: "model.retry", "deltas.void", "agent_files.failed", …
 	Code string `json:"code"`
 	Text string `json:"text"`
+	// Until is when what the notice tells of is over: the wake time of a parked turn.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// ModelRequest is the payload of model.request: a request that left the server
+// for a model's provider, and how it ended. The scripted model sends none.
+type ModelRequest struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	// Status is ok, or the class of the failure that Message describes.
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+	// Attempt counts the tries of one call from 1.
+	Attempt int `json:"attempt"`
+	// RequestID is the provider's own name for it.
+	RequestID string `json:"request_id,omitempty"`
+	// Messages and Bytes say how large the conversation was.
+	Messages int   `json:"messages"`
+	Bytes    int64 `json:"bytes"`
+	// Usage of an ok request stands in message.assistant as well; that of a failed
+	// one only here.
+	Usage      Usage   `json:"usage"`
+	FirstMS    float64 `json:"first_ms,omitempty"`
+	DurationMS float64 `json:"duration_ms"`
+}
+
+// UsageData is the payload of usage: what the session used up, recorded with the
+// end of a turn that a provider was asked in or that a budget bounds.
+type UsageData struct {
+	Turn    Spent   `json:"turn"`
+	Session Spent   `json:"session"`
+	Budget  *Budget `json:"budget,omitempty"`
 }
 
 // TextDelta is the payload of text.delta and thinking.delta.

@@ -68,6 +68,18 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventBoxOOM:     holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "memory limit"},
 	holdfast.EventBoxLost:    holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "its process is gone"},
 
+	holdfast.EventModelRequest: holdfast.ModelRequest{
+		Provider: "anthropic", Model: "anthropic/m", Status: "overloaded", Message: "busy", Attempt: 2, RequestID: "req_1",
+		Messages: 3, Bytes: 4096, Usage: holdfast.Usage{
+			InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, CostMicroUSD: 5, UnpricedCalls: 1,
+		}, FirstMS: 120.5, DurationMS: 900.25,
+	},
+	holdfast.EventUsage: holdfast.UsageData{
+		Turn:    holdfast.Spent{Usage: holdfast.Usage{InputTokens: 1, OutputTokens: 2}, Calls: 1, Turns: 1, DurationMS: 7},
+		Session: holdfast.Spent{Usage: holdfast.Usage{InputTokens: 3, OutputTokens: 4, CostMicroUSD: 5}, Calls: 2, Turns: 2, DurationMS: 9},
+		Budget:  &holdfast.Budget{Turns: 10, Tokens: 1000, USD: 0.5, Seconds: 60},
+	},
+
 	holdfast.EventNotice: holdfast.Notice{Code: "model.retry", Text: "asked the model again"},
 
 	holdfast.DeltaText:       holdfast.TextDelta{Text: "he"},

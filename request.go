@@ -15,6 +15,10 @@ type CreateSession struct {
 	Title   string            `json:"title,omitempty"`
 	Tags    []string          `json:"tags,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
+	// Budget bounds the whole session, TurnBudget each turn; absent takes the
+	// server's defaults.
+	Budget     *Budget `json:"budget,omitempty"`
+	TurnBudget *Budget `json:"turn_budget,omitempty"`
 }
 
 // UpdateSession is the body of PATCH /v1/sessions/{id}; absent fields stay.
@@ -24,6 +28,9 @@ type UpdateSession struct {
 	Mode  *string   `json:"mode,omitempty"`
 	Model *string   `json:"model,omitempty"`
 	Trust *string   `json:"trust,omitempty"`
+	// Budget and TurnBudget replace the whole budget.
+	Budget     *Budget `json:"budget,omitempty"`
+	TurnBudget *Budget `json:"turn_budget,omitempty"`
 	// Interrupt ends a running turn first where the change needs that.
 	Interrupt bool `json:"interrupt,omitempty"`
 }

@@ -69,9 +69,17 @@ type Session struct {
 	// LastSeq is the sequence number of the newest event.
 	LastSeq int64 `json:"last_seq"`
 	// CompletedTurns counts the turns that reached turn.completed.
-	CompletedTurns int64     `json:"completed_turns"`
-	CreatedAt      time.Time `json:"created_at"`
-	LastActiveAt   time.Time `json:"last_active_at"`
+	CompletedTurns int64 `json:"completed_turns"`
+	// Budget bounds the whole session, TurnBudget each of its turns; nil is no bound.
+	Budget     *Budget `json:"budget,omitempty"`
+	TurnBudget *Budget `json:"turn_budget,omitempty"`
+	// Spent is what the ended turns used up.
+	Spent Spent `json:"spent"`
+	// ParkedUntil is when the running turn asks its model again, while it waits for
+	// a limit of the provider to pass.
+	ParkedUntil  *time.Time `json:"parked_until,omitempty"`
+	CreatedAt    time.Time  `json:"created_at"`
+	LastActiveAt time.Time  `json:"last_active_at"`
 }
 
 // Tier is the rung of the resume ladder that was taken.

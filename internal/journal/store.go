@@ -40,6 +40,8 @@ type Change struct {
 	Status []holdfast.Status
 	// Set changes fields of the row; nil leaves it.
 	Set *RowPatch
+	// Spent is added to what the session's ended turns used up.
+	Spent holdfast.Spent
 	// Turns are turn rows to insert (From empty) or move.
 	Turns  []TurnChange
 	Events []Draft
@@ -76,6 +78,9 @@ type RowPatch struct {
 	Error       *string
 	FilesSeeded *bool
 	HadFiles    *bool
+	// Budget and TurnBudget replace the bounds; one without any is none.
+	Budget     *holdfast.Budget
+	TurnBudget *holdfast.Budget
 }
 
 // TurnChange inserts a turn or moves it along its state machine.

@@ -94,11 +94,12 @@ func (c *change) plan(t *tx) error {
 	if c.Set != nil {
 		patch(&row, c.Set)
 	}
+	row.Spent = row.Spent.Add(c.Spent)
 	if err := c.planTurns(t, &row); err != nil {
 		return err
 	}
 	c.fields = len(c.Status) > 0 || c.Set != nil
-	c.record = c.fields || len(c.turns) > 0
+	c.record = c.fields || len(c.turns) > 0 || c.Spent != (holdfast.Spent{})
 	if c.record && c.Create == nil {
 		row.Revision++
 	}
@@ -110,6 +111,7 @@ func (c *change) plan(t *tx) error {
 func (c *change) created(now time.Time) journal.Row {
 	row := copyRow(c.Create)
 	row.ID, row.Number, row.LastSeq, row.LastTurn, row.CompletedTurns, row.Revision = c.Session, 0, 0, 0, 0, 1
+	row.Spent = holdfast.Spent{}
 	if row.Tags == nil {
 		row.Tags = []string{}
 	}
@@ -135,6 +137,12 @@ func patch(row *journal.Row, p *journal.RowPatch) {
 	set(&row.Trust, p.Trust)
 	set(&row.FilesSeeded, p.FilesSeeded)
 	set(&row.HadFiles, p.HadFiles)
+	if p.Budget != nil {
+		row.Budget = bounds(p.Budget)
+	}
+	if p.TurnBudget != nil {
+		row.TurnBudget = bounds(p.TurnBudget)
+	}
 	if p.Error != nil {
 		row.Error = cleanText(*p.Error)
 	}
@@ -280,9 +288,13 @@ func (c *change) applyRow(t *tx) error {
 		return nil
 	}
 	t.pages += 2
+	spent, budget, err := encodeSpent(r)
+	if err != nil {
+		return err
+	}
 	if c.Create == nil && !c.fields {
 		_, err := t.s.w.touchRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
-			r.LastActiveAt.UnixMilli(), r.Number)
+			r.LastActiveAt.UnixMilli(), spent, r.Number)
 		return err
 	}
 	tags, err := encodeTags(r.Tags)
@@ -291,7 +303,7 @@ func (c *change) applyRow(t *tx) error {
 	}
 	if c.Create == nil {
 		_, err := t.s.w.updateRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
-			r.LastActiveAt.UnixMilli(), r.Status, r.Trust, r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags,
+			r.LastActiveAt.UnixMilli(), spent, budget, r.Status, r.Trust, r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags,
 			r.Error, r.FilesSeeded, r.HadFiles, r.Number)
 		return err
 	}
@@ -307,7 +319,7 @@ func (c *change) applyRow(t *tx) error {
 	res, err := t.s.w.insertRow.ExecContext(t.ctx, r.ID, r.Status, r.Agent, r.AgentVersion, r.Trust, r.Runtime,
 		r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags, env, r.SealedEnv, r.Error, r.Revision,
 		r.CompletedTurns, r.LastTurn, r.FilesSeeded, r.HadFiles, key, r.CreatedAt.UnixMilli(),
-		r.LastActiveAt.UnixMilli())
+		r.LastActiveAt.UnixMilli(), spent, budget)
 	if err != nil {
 		return err
 	}

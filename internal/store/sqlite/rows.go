@@ -17,12 +17,12 @@ type scanner interface{ Scan(dst ...any) error }
 // scanRow reads rowCols and the newest sequence number.
 func scanRow(sc scanner) (journal.Row, error) {
 	var r journal.Row
-	var tags, env string
+	var tags, env, spent, budget string
 	var created, active int64
 	var last sql.NullInt64
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
 		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
-		&r.HadFiles, &created, &active, &last)
+		&r.HadFiles, &created, &active, &spent, &budget, &last)
 	if err != nil {
 		return r, err
 	}
@@ -33,6 +33,9 @@ func scanRow(sc scanner) (journal.Row, error) {
 	var names []string
 	if err := json.Unmarshal([]byte(env), &names); err != nil {
 		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "env of %s: %w", r.ID, err)
+	}
+	if err := decodeSpent(&r, spent, budget); err != nil {
+		return r, err
 	}
 	if len(names) > 0 {
 		r.Env = make(map[string]string, len(names))
@@ -46,8 +49,58 @@ func scanRow(sc scanner) (journal.Row, error) {
 // copyRow makes a row the caller may change.
 func copyRow(r *journal.Row) journal.Row {
 	c := *r
+	c.Budget, c.TurnBudget = bounds(r.Budget), bounds(r.TurnBudget)
 	c.Tags, c.Env, c.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.SealedEnv)
 	return c
+}
+
+// budgets are the bounds as they are stored.
+type budgets struct {
+	Session *holdfast.Budget `json:"session,omitempty"`
+	Turn    *holdfast.Budget `json:"turn,omitempty"`
+}
+
+func encodeSpent(r *journal.Row) (spent, budget string, err error) {
+	if r.Spent != (holdfast.Spent{}) {
+		b, err := json.Marshal(r.Spent)
+		if err != nil {
+			return "", "", err
+		}
+		spent = string(b)
+	}
+	if r.Budget != nil || r.TurnBudget != nil {
+		b, err := json.Marshal(budgets{r.Budget, r.TurnBudget})
+		if err != nil {
+			return "", "", err
+		}
+		budget = string(b)
+	}
+	return spent, budget, nil
+}
+
+func decodeSpent(r *journal.Row, spent, budget string) error {
+	if spent != "" {
+		if err := json.Unmarshal([]byte(spent), &r.Spent); err != nil {
+			return holdfast.Errorf(holdfast.KindInternal, "store.row", "spent of %s: %w", r.ID, err)
+		}
+	}
+	if budget != "" {
+		var b budgets
+		if err := json.Unmarshal([]byte(budget), &b); err != nil {
+			return holdfast.Errorf(holdfast.KindInternal, "store.row", "budget of %s: %w", r.ID, err)
+		}
+		r.Budget, r.TurnBudget = b.Session, b.Turn
+	}
+	return nil
+}
+
+// bounds is a budget to keep: nil for one that bounds nothing.
+func bounds(b *holdfast.Budget) *holdfast.Budget {
+	if b == nil || *b == (holdfast.Budget{}) {
+		return nil
+	}
+	c := *b
+	return &c
 }
 
 func encodeTags(tags []string) (string, error) {

@@ -12,7 +12,8 @@ const maxSeq = 1<<32 - 1
 
 const (
 	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
-		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at`
+		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,
+		spent, budget`
 	// lastSeq is the newest sequence number of a row of sessions.
 	lastSeq   = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 	turnCols  = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
@@ -68,11 +69,12 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.keyPut, `INSERT INTO idempotency (scope, value, hash, ref, at) VALUES (?,?,?,?,?)`)
 	p.add(&w.insertRow, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
 		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
-		had_files, create_key, created_at, last_active_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
-	p.add(&w.touchRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?
-		WHERE number = ?`)
+		had_files, create_key, created_at, last_active_at, spent, budget)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+	p.add(&w.touchRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
+		spent = ? WHERE number = ?`)
 	p.add(&w.updateRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
-		status = ?, trust = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?, error = ?,
+		spent = ?, budget = ?, status = ?, trust = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?, error = ?,
 		files_seeded = ?, had_files = ? WHERE number = ?`)
 	p.add(&w.turnGet, `SELECT `+turnCols+` FROM turns WHERE id = ?`)
 	p.add(&w.turnPut, `INSERT INTO turns (`+turnCols+`) VALUES (?,?,?,?,?,?,?,?,?)`)

@@ -64,6 +64,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"commit", commitCases},
 		{"key", keyCases},
 		{"turn", turnCases},
+		{"usage", usageCases},
 		{"fence", fenceCases},
 		{"read", readCases},
 		{"list", listCases},

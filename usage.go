@@ -1,0 +1,106 @@
+package holdfast
+
+import (
+	"math"
+	"time"
+)
+
+// Usage counts what model calls used up.
+type Usage struct {
+	// InputTokens are those that no cache served or took in.
+	InputTokens      int64 `json:"input_tokens"`
+	OutputTokens     int64 `json:"output_tokens"`
+	CacheReadTokens  int64 `json:"cache_read_tokens,omitempty"`
+	CacheWriteTokens int64 `json:"cache_write_tokens,omitempty"`
+	// CostMicroUSD is the price in millionths of a dollar, without the calls that
+	// UnpricedCalls counts: the price table does not know their model.
+	CostMicroUSD  int64 `json:"cost_micro_usd,omitempty"`
+	UnpricedCalls int64 `json:"unpriced_calls,omitempty"`
+}
+
+// Add returns the sum of two counts.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{
+		InputTokens: u.InputTokens + v.InputTokens, OutputTokens: u.OutputTokens + v.OutputTokens,
+		CacheReadTokens: u.CacheReadTokens + v.CacheReadTokens, CacheWriteTokens: u.CacheWriteTokens + v.CacheWriteTokens,
+		CostMicroUSD: u.CostMicroUSD + v.CostMicroUSD, UnpricedCalls: u.UnpricedCalls + v.UnpricedCalls,
+	}
+}
+
+// Tokens is how many tokens a budget counts: all of them.
+func (u Usage) Tokens() int64 {
+	return u.InputTokens + u.OutputTokens + u.CacheReadTokens + u.CacheWriteTokens
+}
+
+// Spent is what a session's ended turns used up.
+type Spent struct {
+	Usage
+	// Calls are the model's answers, Turns the turns that ended.
+	Calls int64 `json:"calls"`
+	Turns int64 `json:"turns"`
+	// DurationMS is how long the turns ran, from start to end.
+	DurationMS int64 `json:"duration_ms"`
+}
+
+// Add returns the sum of two.
+func (s Spent) Add(t Spent) Spent {
+	return Spent{
+		Usage: s.Usage.Add(t.Usage), Calls: s.Calls + t.Calls, Turns: s.Turns + t.Turns, DurationMS: s.DurationMS + t.DurationMS,
+	}
+}
+
+// Budget bounds what may be used up; 0 is no bound. In a turn's budget, turns
+// counts model calls.
+type Budget struct {
+	Turns   int64   `json:"turns,omitempty" minimum:"0"`
+	Tokens  int64   `json:"tokens,omitempty" minimum:"0"`
+	USD     float64 `json:"usd,omitempty" minimum:"0"`
+	Seconds float64 `json:"seconds,omitempty" minimum:"0"`
+}
+
+// The largest budgets, above which a number is taken for a mistake.
+const (
+	maxBudgetCount = 1 << 50
+	maxBudgetUSD   = 1e9
+	maxBudgetTime  = 10 * 365 * 24 * time.Hour
+)
+
+// Check refuses a budget that is not one.
+func (b Budget) Check(name string) error {
+	bad := func(field string, value any) error {
+		return Errorf(KindInvalid, "budget", "%s.%s %v is not within what a budget can be", name, field, value).
+			WithHint("use 0 for no bound, or a positive number")
+	}
+	switch {
+	case b.Turns < 0 || b.Turns > maxBudgetCount:
+		return bad("turns", b.Turns)
+	case b.Tokens < 0 || b.Tokens > maxBudgetCount:
+		return bad("tokens", b.Tokens)
+	case !(b.USD >= 0 && b.USD <= maxBudgetUSD):
+		return bad("usd", b.USD)
+	case !(b.Seconds >= 0 && b.Seconds <= maxBudgetTime.Seconds()):
+		return bad("seconds", b.Seconds)
+	}
+	return nil
+}
+
+// MicroUSD is the bound on money in millionths of a dollar.
+func (b Budget) MicroUSD() int64 { return int64(math.Round(b.USD * 1e6)) }
+
+// Duration is the bound on time.
+func (b Budget) Duration() time.Duration { return time.Duration(b.Seconds * float64(time.Second)) }
+
+// SessionUsage is the answer of GET /v1/sessions/{id}/usage.
+type SessionUsage struct {
+	Session SessionID `json:"session_id"`
+	// Total counts the ended turns and the one that runs.
+	Total Spent `json:"total"`
+	// Running is what the running turn used up so far; nil when none runs.
+	Running *Spent `json:"running,omitempty"`
+	// Reserved is set aside for model calls under way.
+	Reserved Usage `json:"reserved"`
+	// CostUSD is the total in dollars; nil when the price of a call is not known.
+	CostUSD    *float64 `json:"cost_usd"`
+	Budget     *Budget  `json:"budget,omitempty"`
+	TurnBudget *Budget  `json:"turn_budget,omitempty"`
+}
