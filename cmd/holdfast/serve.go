@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -15,12 +16,14 @@ import (
 )
 
 type serveCmd struct {
-	Listen string   `placeholder:"ADDR" help:"Address of the API; port 0 picks a free port."`
-	Data   string   `placeholder:"DIR" help:"Data directory; HOLDFAST_HOME, else ~/.holdfast."`
-	Config string   `placeholder:"FILE" help:"Settings as YAML; docs/config.md lists them."`
-	Driver string   `placeholder:"NAME" help:"What boxes are made of: local, host or mem."`
-	Store  string   `placeholder:"NAME" help:"Where state lives: sqlite."`
-	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as limits.memory=2GiB; repeatable."`
+	Listen    string   `placeholder:"ADDR" help:"Address of the API; port 0 picks a free port."`
+	Data      string   `placeholder:"DIR" help:"Data directory; HOLDFAST_HOME, else ~/.holdfast."`
+	Config    string   `placeholder:"FILE" help:"Settings as YAML; docs/config.md lists them."`
+	Driver    string   `placeholder:"NAME" help:"What boxes are made of: local, host or mem."`
+	Store     string   `placeholder:"NAME" help:"Where state lives: sqlite."`
+	LogFormat string   `placeholder:"FORMAT" help:"Format of the log on stderr: text, json, or journal for systemd."`
+	LogLevel  string   `placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error."`
+	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as limits.memory=2GiB; repeatable."`
 
 	KillPoints string `hidden:"" placeholder:"SOCKET"`
 	SoakProbe  string `hidden:"" placeholder:"SOCKET"`
@@ -28,7 +31,7 @@ type serveCmd struct {
 
 // Help is shown below the one-line description.
 func (*serveCmd) Help() string {
-	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish; a second one ends at once. Killed, it loses nothing: the next start takes up where it was.
+	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish, for drain_timeout at most; what still runs then goes on at the next start. A second one ends at once. Killed, it loses nothing: the next start takes up where it was.
 
 Examples:
   holdfast serve
@@ -50,10 +53,18 @@ func (s *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	tell := func(state string) {
+		if err := lifecycle.Notify(e.getenv("NOTIFY_SOCKET"), state); err != nil {
+			log.Warn("systemd is not told", "err", err)
+		}
+	}
 	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Log: log, Ready: func(url string) {
 		// If nobody reads stdout there is nobody to tell; the server runs.
 		_ = e.say(map[string]string{"url": url}, "holdfast is ready at %s", url)
+		tell("READY=1")
 	}}
+	unhook := context.AfterFunc(e.ctx, func() { tell("STOPPING=1") })
+	defer unhook()
 	if s.KillPoints != "" {
 		opt.At = torture.Report(s.KillPoints)
 	}
@@ -79,12 +90,12 @@ func (s *serveCmd) flags() (map[string]string, error) {
 		}
 		out[k] = v
 	}
-	for k, v := range map[string]string{"listen": s.Listen, "data": s.Data, "driver": s.Driver, "store": s.Store} {
+	for k, v := range map[string]string{"listen": s.Listen, "data": s.Data, "driver": s.Driver, "store": s.Store, "log_format": s.LogFormat, "log_level": s.LogLevel} {
 		if v == "" {
 			continue
 		}
 		if _, twice := out[k]; twice {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s is given by --%s and by --set", holdfast.Quote(k), k)
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s is given by --%s and by --set", holdfast.Quote(k), strings.ReplaceAll(k, "_", "-"))
 		}
 		out[k] = v
 	}

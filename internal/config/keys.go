@@ -129,7 +129,8 @@ func lifeKeys() []key {
 
 func logKeys() []key {
 	return []key{
-		oneOf("log_format", "Format of the server's log on stderr.", func(c *Config) *string { return &c.LogFormat }, "text", "json"),
+		oneOf("log_format", "Format of the server's log on stderr; journal is text as systemd takes it: the level as a prefix, no time.",
+			func(c *Config) *string { return &c.LogFormat }, "text", "json", "journal"),
 		oneOf("log_level", "Least level that is logged.", func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error"),
 	}
 }

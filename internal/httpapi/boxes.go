@@ -66,6 +66,10 @@ func (a *API) healthRoutes() {
 		if err := a.live.open(); err != nil {
 			return nil, newProblem(err)
 		}
+		if h.Status == "draining" {
+			return nil, newProblem(holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining: %d running turns may finish", h.RunningTurns).
+				WithHint("try again in a moment"))
+		}
 		if h.ReadOnly != "" {
 			return nil, newProblem(holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes: %s", h.ReadOnly).
 				WithHint("free the disk, then start the server again"))

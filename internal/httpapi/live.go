@@ -51,7 +51,7 @@ func (s *streams) stop() {
 	}
 }
 
-// open refuses what would be cut at once.
+// open refuses what would be cut at once; a stream that was cut says the same.
 func (s *streams) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

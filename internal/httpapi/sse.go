@@ -128,6 +128,9 @@ func (a *API) stream(ctx context.Context, s *sse, src source, pick func(holdfast
 		switch {
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
+			if stopping := a.live.open(); stopping != nil {
+				a.streamError(s, stopping) // the reader comes back with its last id
+			}
 			return
 		case errors.Is(err, context.DeadlineExceeded):
 			if s.ping(); s.flush() != nil {

@@ -17,7 +17,7 @@ import (
 // Redacted stands where a secret would be.
 const Redacted = "***"
 
-// NewLogger makes the server's logger. Format is text or json, level debug,
+// NewLogger makes the server's logger. Format is text, json or journal, level debug,
 // info, warn or error; anything else is invalid.
 func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	var least slog.Level
@@ -31,9 +31,11 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 		return slog.New(slog.NewTextHandler(w, opt)), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opt)), nil
+	case "journal":
+		return slog.New(newJournal(w, opt)), nil
 	}
 	return nil, holdfast.Errorf(holdfast.KindInvalid, "log", "%s is not a log format", holdfast.Quote(format)).
-		WithHint("use text or json")
+		WithHint("use text, json or journal")
 }
 
 // secretWords are parts of a name; "token" alone would hide token counts.

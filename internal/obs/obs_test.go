@@ -12,7 +12,7 @@ import (
 
 func TestLoggerHidesSecrets(t *testing.T) {
 	const secret = "hf_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
-	for _, format := range []string{"text", "json"} {
+	for _, format := range []string{"text", "json", "journal"} {
 		var out bytes.Buffer
 		log, err := NewLogger(&out, format, "debug")
 		if err != nil {
@@ -52,5 +52,24 @@ func TestLoggerLevels(t *testing.T) {
 		if _, err := NewLogger(&out, c[0], c[1]); !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) == "" {
 			t.Errorf("format %q, level %q: %v", c[0], c[1], err)
 		}
+	}
+}
+
+// TestJournalLines: journald reads the level from a prefix of each line, and
+// gives the time itself.
+func TestJournalLines(t *testing.T) {
+	var out bytes.Buffer
+	log, err := NewLogger(&out, "journal", "debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log = log.With("request", "r1").WithGroup("turn")
+	log.Debug("d", "time", "mine")
+	log.Info("i")
+	log.Warn("w")
+	log.Error("two\nlines")
+	want := "<7>msg=d request=r1 turn.time=mine\n<6>msg=i request=r1\n<4>msg=w request=r1\n<3>msg=\"two\\nlines\" request=r1\n"
+	if out.String() != want {
+		t.Errorf("%s", out.String())
 	}
 }

@@ -1,0 +1,24 @@
+package lifecycle
+
+import (
+	"errors"
+	"net"
+	"strings"
+)
+
+// Notify tells systemd a state such as READY=1, through the socket that it names
+// in NOTIFY_SOCKET; without one there is nobody to tell.
+func Notify(socket, state string) error {
+	if socket == "" {
+		return nil
+	}
+	if name, ok := strings.CutPrefix(socket, "@"); ok {
+		socket = "\x00" + name // an abstract socket
+	}
+	conn, err := net.Dial("unixgram", socket)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte(state))
+	return errors.Join(err, conn.Close())
+}
