@@ -52,6 +52,8 @@ type cli struct {
 	Torture tortureCmd `cmd:"" group:"try" help:"Kill servers and boxes under load and check that nothing is lost."`
 	Soak    soakCmd    `cmd:"" group:"try" help:"Work for long and check that the server does not grow."`
 
+	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
+
 	Version versionCmd `cmd:"" group:"server" help:"Print the version."`
 }
 

@@ -44,10 +44,12 @@ type Step struct {
 	Delay, Stall time.Duration
 	Usage        *holdfast.Usage
 	StopReason   string
-	// Error is the class of a failure, Cut ends the stream in the middle. Both,
+	// Error is the class of a failure, before anything is said or, when Late, after
+	// half of the text; Cut ends the stream in the middle. Both,
 	// and a stall that nothing else stands beside, happen Times times (default 1);
 	// after that the step answers.
 	Error      string
+	Late       bool
 	Cut        bool
 	Times      int
 	RetryAfter float64
@@ -129,7 +131,7 @@ func parseStep(i int, data json.RawMessage, s *Step) error {
 		if !s.set(key, val, fields) {
 			if _, known := stepKeys[key]; !known {
 				return refuse("step %d: unknown key %s", i, holdfast.Quote(key)).
-					WithHint("use say, tool, input, tools, think, chunks, delay_ms, usage, error, times, retry_after, stop_reason, stall_ms or cut")
+					WithHint("use say, tool, input, tools, think, chunks, delay_ms, usage, error, times, retry_after, late, stop_reason, stall_ms or cut")
 			}
 			return refuse("step %d: %s cannot be %s", i, key, holdfast.Quote(string(val))).WithHint("%s", stepKeys[key])
 		}
@@ -154,6 +156,7 @@ var stepKeys = map[string]string{
 	"stop_reason": "stop_reason is a string",
 	"error":       "error is overloaded, rate_limit, api, invalid or authentication",
 	"cut":         "cut is true or false",
+	"late":        "late is true or false and stands beside error and say",
 	"times":       "times is 0 to 1000000 and stands beside error, cut or stall_ms",
 	"retry_after": "retry_after is seconds, 0 to 3600, and stands beside error",
 }
@@ -205,7 +208,10 @@ func (s *Step) setFault(key string, val json.RawMessage, all map[string]json.Raw
 		_, known := errorClasses[string(bytes.Trim(val, `"`))]
 		return known && str(val, &s.Error)
 	case "cut":
-		return json.Unmarshal(val, &s.Cut) == nil && string(val) != "null"
+		return boolean(val, &s.Cut)
+	case "late":
+		_, says := all["say"]
+		return boolean(val, &s.Late) && isError && says
 	case "times":
 		n, ok := integer(val, 0, MaxTimes)
 		s.Times = int(n)
@@ -286,6 +292,10 @@ func object(data json.RawMessage) (map[string]json.RawMessage, error) {
 
 func str(data json.RawMessage, to *string) bool {
 	return len(data) > 0 && data[0] == '"' && json.Unmarshal(data, to) == nil
+}
+
+func boolean(data json.RawMessage, to *bool) bool {
+	return string(data) != "null" && json.Unmarshal(data, to) == nil
 }
 
 func integer(data json.RawMessage, least, most int64) (int64, bool) {

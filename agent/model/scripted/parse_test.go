@@ -173,3 +173,15 @@ func FuzzScript(f *testing.F) {
 		}
 	})
 }
+
+func TestParseLate(t *testing.T) {
+	steps, err := scripted.Parse([]byte(`[{"error": "api", "late": true, "say": "half"}]`))
+	if err != nil || !steps[0].Late {
+		t.Fatal(steps, err)
+	}
+	for _, in := range []string{`[{"error": "api", "late": true}]`, `[{"late": true, "say": "x"}]`, `[{"error": "api", "say": "x", "late": 1}]`} {
+		if _, err := scripted.Parse([]byte(in)); !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%s: %v, want invalid", in, err)
+		}
+	}
+}

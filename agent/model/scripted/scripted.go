@@ -146,7 +146,7 @@ func (a *answer) step(s *Step) {
 			done.StopReason = "tool_use"
 		}
 	}
-	done.Usage = holdfast.Usage{InputTokens: int64(size(a.req) / 4), OutputTokens: int64(a.out / 4)}
+	done.Usage = holdfast.Usage{InputTokens: Tokens(a.req), OutputTokens: int64(a.out / 4)}
 	if s.Usage != nil {
 		done.Usage = *s.Usage
 	}
@@ -160,18 +160,15 @@ func (a *answer) fail(s *Step) {
 	}
 	switch {
 	case s.Error != "":
+		if s.Late && !a.half(s) {
+			return
+		}
 		a.yield(model.Chunk{}, &model.Failure{
 			Class: s.Error, Retryable: errorClasses[s.Error], RetryAfterSeconds: s.RetryAfter,
 			Message: "the script asked for this failure",
 		})
 	case s.Cut:
-		if s.Say != nil {
-			parts := split(*s.Say, max(s.Chunks, 2))
-			if !a.deltas(parts[:(len(parts)+1)/2]) {
-				return
-			}
-		}
-		if !a.wait(s.Stall) {
+		if !a.half(s) || !a.wait(s.Stall) {
 			return
 		}
 		a.yield(model.Chunk{}, &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the answer did"})
@@ -183,6 +180,15 @@ func (a *answer) fail(s *Step) {
 			})
 		}
 	}
+}
+
+// half says the first half of a step's text, if it has one.
+func (a *answer) half(s *Step) bool {
+	if s.Say == nil {
+		return true
+	}
+	parts := split(*s.Say, max(s.Chunks, 2))
+	return a.deltas(parts[:(len(parts)+1)/2])
 }
 
 func (a *answer) think(text string) bool {
@@ -278,8 +284,8 @@ func split(text string, n int) []string {
 	return append(out, text[start:])
 }
 
-// size is the length of a request in bytes, for the token count.
-func size(req *model.Request) int {
+// Tokens is how many tokens a request counts: a quarter of its bytes.
+func Tokens(req *model.Request) int64 {
 	n := len(req.System)
 	for i := range req.Tools {
 		n += len(req.Tools[i].Name) + len(req.Tools[i].Description) + len(req.Tools[i].Schema)
@@ -290,7 +296,7 @@ func size(req *model.Request) int {
 			n += len(b.Text) + len(b.Name) + len(b.Input)
 		}
 	}
-	return n
+	return int64(n / 4)
 }
 
 func explain(err error) string {

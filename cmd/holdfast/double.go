@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/double"
+)
+
+type doubleCmd struct {
+	MessagesAPI messagesAPICmd `cmd:"" name:"messages-api" help:"Answer as the Messages API does, with what a script says."`
+}
+
+type messagesAPICmd struct {
+	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"host:port, or unix:/path (${default})."`
+	Record string `placeholder:"FILE" help:"Append each request as a line of JSON; keys are not recorded."`
+}
+
+// Help is shown below the one-line description.
+func (*messagesAPICmd) Help() string {
+	return `A prompt that holds <script>[…]</script> is obeyed, one step per request; any other is answered with a sentence that proves what the request remembers. Prints one line with the URL when it is ready and runs until it is told to stop.
+
+Example:
+  holdfast double messages-api --listen 127.0.0.1:4199 --record requests.jsonl
+  ANTHROPIC_BASE_URL=http://127.0.0.1:4199 ANTHROPIC_API_KEY=dummy claude -p 'say hi'`
+}
+
+// Run answers until it is told to stop.
+func (m *messagesAPICmd) Run(e *env) error {
+	record := io.Writer(io.Discard)
+	if m.Record != "" {
+		f, err := os.OpenFile(m.Record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindInvalid, "double", "cannot record to %s: %w", holdfast.Quote(m.Record), err)
+		}
+		defer f.Close()
+		record = f
+	}
+	l, err := double.Listen(m.Listen)
+	if err != nil {
+		return err
+	}
+	s := double.Serve(l, double.Config{Record: double.Recorder(record)})
+	stop := context.AfterFunc(e.ctx, func() { _ = s.Close() })
+	defer stop()
+	// If nobody reads stdout there is nobody to tell; the double runs.
+	_ = e.say(map[string]string{"url": s.URL()}, "the messages-api double is ready at %s", s.URL())
+	<-e.ctx.Done()
+	return s.Close()
+}

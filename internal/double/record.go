@@ -1,0 +1,196 @@
+package double
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Request is one request as it was recorded.
+type Request struct {
+	Time   time.Time `json:"time"`
+	Method string    `json:"method"`
+	Path   string    `json:"path"`
+	Query  string    `json:"query,omitempty"`
+	// Header are the headers of interest, by lower-case name; a key shows only
+	// that there was one.
+	Header map[string]string `json:"header"`
+	// Roles are the roles of the messages in order.
+	Roles []string `json:"roles,omitempty"`
+	// CacheControl names the places that carry a marker, as "system.1" or
+	// "messages.4.content.0".
+	CacheControl []string `json:"cache_control,omitempty"`
+	// Prefix are running hashes without the markers: of the tools, then of these
+	// and the system text, then with one message more each.
+	Prefix []string `json:"prefix,omitempty"`
+	// Body is the body as it came; a body that is no JSON is a JSON string.
+	Body json.RawMessage `json:"body,omitempty"`
+}
+
+// Extends reports whether r begins with all of an earlier request: the same
+// tools, system text and messages, byte for byte, and maybe more messages.
+func (r *Request) Extends(earlier *Request) bool {
+	n := len(earlier.Prefix)
+	return n > 0 && len(r.Prefix) >= n && r.Prefix[n-1] == earlier.Prefix[n-1]
+}
+
+// Recorder writes each request as a line of JSON, in one write.
+func Recorder(w io.Writer) func(Request) error {
+	return func(r Request) error {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(line, '\n'))
+		return err
+	}
+}
+
+// headers are recorded, secret ones by their presence.
+var headers = []string{
+	"anthropic-beta", "anthropic-version", "authorization", "content-type", "idempotency-key", "user-agent", "x-api-key",
+	"x-app", "x-claude-code-session-id", "x-stainless-retry-count",
+}
+
+func (s *Server) describe(r *http.Request, raw []byte) Request {
+	out := Request{
+		Time: s.cfg.Now().UTC(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: map[string]string{},
+		Body: raw,
+	}
+	for _, name := range headers {
+		v := r.Header.Get(name)
+		if v != "" && (name == "x-api-key" || name == "authorization") {
+			v = "***"
+		}
+		if v != "" {
+			out.Header[name] = v
+		}
+	}
+	switch {
+	case len(raw) == 0:
+		out.Body = nil
+		return out
+	case !json.Valid(raw):
+		out.Body, _ = json.Marshal(string(raw)) // a string always has a form
+		return out
+	}
+	var parts struct {
+		Tools    json.RawMessage   `json:"tools"`
+		System   json.RawMessage   `json:"system"`
+		Messages []json.RawMessage `json:"messages"`
+	}
+	if json.Unmarshal(raw, &parts) != nil {
+		return out
+	}
+	for _, m := range parts.Messages {
+		var role struct {
+			Role string `json:"role"`
+		}
+		_ = json.Unmarshal(m, &role) // no role is recorded as one
+		out.Roles = append(out.Roles, role.Role)
+	}
+	out.CacheControl = markers(raw)
+	out.Prefix = prefixes(append([]json.RawMessage{parts.Tools, parts.System}, parts.Messages...))
+	return out
+}
+
+// prefixes hashes parts with all that come before each.
+func prefixes(parts []json.RawMessage) []string {
+	h := sha256.New()
+	out := make([]string, len(parts))
+	for i, p := range parts {
+		b := unmarked(p)
+		fmt.Fprintf(h, "%d:", len(b))
+		h.Write(b)
+		out[i] = hex.EncodeToString(h.Sum(nil)[:8])
+	}
+	return out
+}
+
+// marker is a cache_control member in compact JSON. Within a string its quotes
+// would be escaped.
+var marker = regexp.MustCompile(`,"cache_control":\{[^{}]*\}|"cache_control":\{[^{}]*\},?`)
+
+// unmarked is JSON without spaces and without cache markers. A message of one
+// text reads the same as that text alone: clients switch between these forms as
+// they move a marker.
+func unmarked(raw json.RawMessage) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return raw
+	}
+	out := marker.ReplaceAll(b.Bytes(), nil)
+	var m struct {
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(out, &m) != nil || len(m.Content) == 0 || m.Content[0] != '"' {
+		return out
+	}
+	const key = `"content":`
+	blocks := slices.Concat([]byte(key+`[{"type":"text","text":`), m.Content, []byte(`}]`))
+	return bytes.Replace(out, append([]byte(key), m.Content...), blocks, 1)
+}
+
+func at(list string, i int) string { return fmt.Sprintf("%s.%d", list, i) }
+
+// markers finds the places that carry cache_control, in the order of the request
+// as the provider renders it: tools, system, messages.
+func markers(raw []byte) []string {
+	var v map[string]any
+	if json.Unmarshal(raw, &v) != nil {
+		return nil
+	}
+	var out []string
+	for _, part := range []string{"tools", "system", "messages"} {
+		out = append(out, marked(part, v[part])...)
+	}
+	return out
+}
+
+func marked(where string, v any) []string {
+	var out []string
+	switch v := v.(type) {
+	case []any:
+		for i, e := range v {
+			out = append(out, marked(at(where, i), e)...)
+		}
+	case map[string]any:
+		if v["cache_control"] != nil {
+			out = append(out, where)
+		}
+		if v["content"] != nil {
+			out = append(out, marked(where+".content", v["content"])...)
+		}
+	}
+	return out
+}
+
+// ReadRecords reads what a Recorder wrote. A last line that was cut is left out.
+func ReadRecords(r io.Reader) ([]Request, error) {
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	var out []Request
+	for line := range strings.Lines(string(raw)) {
+		if !strings.HasSuffix(line, "\n") {
+			break
+		}
+		var one Request
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "double", "record %s: %w", holdfast.Quote(line), err)
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}

@@ -1,0 +1,74 @@
+package double
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/holdfast-run/holdfast/agent/model"
+)
+
+// refusal is an error of the API, before or within a stream.
+type refusal struct {
+	status     int
+	typ        string
+	message    string
+	retryAfter float64
+}
+
+func invalid(format string, args ...any) *refusal {
+	return &refusal{http.StatusBadRequest, "invalid_request_error", fmt.Sprintf(format, args...), 0}
+}
+
+type envelope struct {
+	Type  string `json:"type"`
+	Error struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	} `json:"error"`
+	RequestID string `json:"request_id,omitempty"`
+}
+
+func (r *refusal) envelope(id string) envelope {
+	e := envelope{Type: "error", RequestID: id}
+	e.Error.Type, e.Error.Message = r.typ, r.message
+	return e
+}
+
+func refuse(w http.ResponseWriter, r *refusal) {
+	if r.retryAfter > 0 {
+		w.Header().Set("retry-after", strconv.FormatFloat(r.retryAfter, 'f', -1, 64))
+	}
+	writeJSON(w, r.status, r.envelope(w.Header().Get("request-id")))
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("content-type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // a client that went away is normal
+}
+
+// classes meets the failures of a script with the API's errors. A class that
+// is not here ends the connection: cut and stall.
+var classes = map[string]refusal{
+	"overloaded":     {status: 529, typ: "overloaded_error"},
+	"rate_limit":     {status: http.StatusTooManyRequests, typ: "rate_limit_error"},
+	"api":            {status: http.StatusInternalServerError, typ: "api_error"},
+	"invalid":        {status: http.StatusBadRequest, typ: "invalid_request_error"},
+	"authentication": {status: http.StatusUnauthorized, typ: "authentication_error"},
+}
+
+// refusalOf is the API's form of a failure; nil when the connection just ends.
+func refusalOf(err error) *refusal {
+	f, ok := err.(*model.Failure)
+	if !ok {
+		return nil
+	}
+	r, ok := classes[f.Class]
+	if !ok {
+		return nil
+	}
+	r.message, r.retryAfter = f.Message, f.RetryAfterSeconds
+	return &r
+}
