@@ -97,13 +97,21 @@ type SessionCreated struct {
 	TurnBudget   *Budget   `json:"turn_budget,omitempty"`
 }
 
-// SessionUpdated is the payload of session.updated: the fields that changed.
+// SessionUpdated is the payload of session.updated: the fields that changed, and
+// what they were before.
 type SessionUpdated struct {
-	Title *string   `json:"title,omitempty"`
-	Tags  *[]string `json:"tags,omitempty"`
-	Mode  *Mode     `json:"mode,omitempty"`
-	Model *string   `json:"model,omitempty"`
-	Trust *Trust    `json:"trust,omitempty"`
+	SessionChange
+	From SessionChange `json:"from,omitzero"`
+}
+
+// SessionChange holds those fields of a session that an update changed.
+type SessionChange struct {
+	Title   *string   `json:"title,omitempty"`
+	Tags    *[]string `json:"tags,omitempty"`
+	Mode    *Mode     `json:"mode,omitempty"`
+	Model   *string   `json:"model,omitempty"`
+	Trust   *Trust    `json:"trust,omitempty"`
+	Runtime *string   `json:"runtime,omitempty"`
 	// Budget and TurnBudget hold every bound, not only those that changed.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`

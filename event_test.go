@@ -29,7 +29,12 @@ var payloads = map[holdfast.EventType]any{
 		Model: "scripted", Mode: holdfast.ModeBypassPermissions, Title: "a title",
 	},
 	holdfast.EventSessionUpdated: holdfast.SessionUpdated{
-		Title: ptr("new"), Tags: ptr([]string{"a", "b"}), Mode: ptr(holdfast.ModePlan), Model: ptr("m"), Trust: ptr(holdfast.Trusted),
+		SessionChange: holdfast.SessionChange{
+			Title: ptr("new"), Tags: ptr([]string{"a", "b"}), Mode: ptr(holdfast.ModePlan), Model: ptr("m"), Trust: ptr(holdfast.Trusted), Runtime: ptr("r"),
+		},
+		From: holdfast.SessionChange{
+			Title: ptr("old"), Tags: ptr([]string{}), Mode: ptr(holdfast.ModeDefault), Model: ptr("l"), Trust: ptr(holdfast.Untrusted), Runtime: ptr("q"),
+		},
 	},
 	holdfast.EventSessionPaused: holdfast.Reason{Reason: "asked"},
 	holdfast.EventSessionResumed: holdfast.Receipt{

@@ -23,14 +23,21 @@ type CreateSession struct {
 
 // UpdateSession is the body of PATCH /v1/sessions/{id}; absent fields stay.
 type UpdateSession struct {
-	Title *string   `json:"title,omitempty"`
-	Tags  *[]string `json:"tags,omitempty"`
-	Mode  *string   `json:"mode,omitempty"`
-	Model *string   `json:"model,omitempty"`
-	Trust *string   `json:"trust,omitempty"`
+	Title *string `json:"title,omitempty"`
+	// Tags are all tags from now on; AddTags and RemoveTags change those that
+	// are there.
+	Tags       *[]string `json:"tags,omitempty"`
+	AddTags    []string  `json:"add_tags,omitempty"`
+	RemoveTags []string  `json:"remove_tags,omitempty"`
+	Mode       *string   `json:"mode,omitempty"`
+	Model      *string   `json:"model,omitempty"`
+	Runtime    *string   `json:"runtime,omitempty"`
+	Trust      *string   `json:"trust,omitempty"`
 	// Budget and TurnBudget replace the whole budget.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
+	// Revision, when not 0, must be the session's; otherwise it is conflict.
+	Revision int64 `json:"revision,omitempty"`
 	// Interrupt ends a running turn first where the change needs that.
 	Interrupt bool `json:"interrupt,omitempty"`
 }

@@ -14,14 +14,14 @@ type sessionCmd struct {
 	Create     sessionCreateCmd     `cmd:"" aliases:"new" help:"Create a session; prints its id."`
 	List       sessionListCmd       `cmd:"" aliases:"ls" help:"List sessions, newest first."`
 	Show       sessionShowCmd       `cmd:"" help:"Show a session."`
-	Update     sessionUpdateCmd     `cmd:"" help:"Change trust, mode or model."`
+	Update     sessionUpdateCmd     `cmd:"" help:"Change trust, mode, model or runtime."`
 	Pause      sessionPauseCmd      `cmd:"" help:"Pause a session; a message resumes it."`
 	Resume     sessionResumeCmd     `cmd:"" help:"Resume a session; says what was kept and what was lost."`
 	Interrupt  sessionInterruptCmd  `cmd:"" help:"End the running turn; the session stays usable."`
 	End        sessionEndCmd        `cmd:"" help:"End a session for good; its files stay."`
 	Delete     sessionDeleteCmd     `cmd:"" aliases:"rm" help:"End a session and remove it."`
 	Rename     sessionRenameCmd     `cmd:"" help:"Change the title."`
-	Tag        sessionTagCmd        `cmd:"" help:"Set the tags; none clears them."`
+	Tag        sessionTagCmd        `cmd:"" help:"Add and remove tags, or set them all; none clears them."`
 	Transcript sessionTranscriptCmd `cmd:"" help:"Print the conversation."`
 	Events     sessionEventsCmd     `cmd:"" help:"Print the log; one JSON object a line with --json."`
 }

@@ -13,16 +13,24 @@ type sessionUpdateCmd struct {
 	Trust     *string `placeholder:"TRUST" help:"untrusted or trusted."`
 	Mode      *string `placeholder:"MODE" help:"Permission mode."`
 	Model     *string `placeholder:"NAME" help:"The model."`
+	Runtime   *string `placeholder:"NAME" help:"How the agent runs."`
 	Interrupt bool    `help:"End a running turn first where the change needs that."`
+}
+
+// Help is shown below the one-line description.
+func (*sessionUpdateCmd) Help() string {
+	return "A running turn keeps what it began with; the next one takes the change.\n\nExample:\n  holdfast session update $id --mode plan"
 }
 
 // Run changes a session.
 func (s *sessionUpdateCmd) Run(e *env) error {
-	if s.Trust == nil && s.Mode == nil && s.Model == nil {
+	if s.Trust == nil && s.Mode == nil && s.Model == nil && s.Runtime == nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "session update", "nothing to change is given").
 			WithHint("holdfast session update %s --mode plan", s.ID)
 	}
-	return e.update(s.ID, holdfast.UpdateSession{Trust: s.Trust, Mode: s.Mode, Model: s.Model, Interrupt: s.Interrupt})
+	return e.update(s.ID, holdfast.UpdateSession{
+		Trust: s.Trust, Mode: s.Mode, Model: s.Model, Runtime: s.Runtime, Interrupt: s.Interrupt,
+	})
 }
 
 func (e *env) update(id string, req holdfast.UpdateSession) error {
@@ -51,17 +59,29 @@ func (s *sessionRenameCmd) Run(e *env) error {
 }
 
 type sessionTagCmd struct {
-	ID   string   `arg:"" help:"The session, or the beginning of its id."`
-	Tags []string `arg:"" optional:"" help:"All its tags from now on."`
+	ID     string   `arg:"" help:"The session, or the beginning of its id."`
+	Tags   []string `arg:"" optional:"" help:"All its tags from now on."`
+	Add    []string `short:"a" placeholder:"TAG" sep:"none" help:"Add this one; repeatable."`
+	Remove []string `short:"r" placeholder:"TAG" sep:"none" help:"Remove this one; repeatable."`
 }
 
-// Run sets the tags.
+// Help is shown below the one-line description.
+func (*sessionTagCmd) Help() string {
+	return "Examples:\n  holdfast session tag $id --add urgent --remove later\n  holdfast session tag $id one two   # these and no others"
+}
+
+// Run changes the tags.
 func (s *sessionTagCmd) Run(e *env) error {
-	tags := s.Tags
-	if tags == nil {
-		tags = []string{}
+	req := holdfast.UpdateSession{AddTags: s.Add, RemoveTags: s.Remove}
+	switch {
+	case len(s.Add)+len(s.Remove) == 0:
+		tags := append([]string{}, s.Tags...)
+		req.Tags = &tags
+	case len(s.Tags) > 0:
+		return holdfast.Errorf(holdfast.KindInvalid, "session tag", "tags %s are given with --add or --remove",
+			holdfast.Quote(strings.Join(s.Tags, " "))).WithHint("either name all tags, or say which to add and remove")
 	}
-	return e.update(s.ID, holdfast.UpdateSession{Tags: &tags})
+	return e.update(s.ID, req)
 }
 
 // ending is what pause and end have in common.

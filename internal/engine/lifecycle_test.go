@@ -360,3 +360,65 @@ func TestPlanResume(t *testing.T) {
 		}
 	}
 }
+
+// TestUpdateSaysWhatChanged, from what and to what, in the transaction that
+// changes it: another writer in between makes it decide anew.
+func TestUpdateSaysWhatChanged(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	id := w.create(holdfast.CreateSession{Title: "one", Tags: []string{"a", "b"}})
+	var between sync.Once
+	refuse := func(c journal.Encoded) error {
+		if has(c, holdfast.EventSessionUpdated) {
+			between.Do(func() {
+				other := journal.NewChange(id)
+				title := "two"
+				other.Set = &journal.RowPatch{Title: &title}
+				if _, err := w.store.Commit(t.Context(), journal.Encoded{Change: other}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return nil
+	}
+	w.refuse.Store(&refuse)
+	title, plan := "three", "plan"
+	s, err := w.Update(t.Context(), id, holdfast.UpdateSession{
+		Title: &title, Mode: &plan, AddTags: []string{"c", "a"}, RemoveTags: []string{"b", "zz"},
+	})
+	if err != nil || s.Title != "three" || !cmp.Equal(s.Tags, []string{"a", "c"}) || s.Revision != 3 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	was, is := "two", "three"
+	bypass, planned := holdfast.ModeBypassPermissions, holdfast.ModePlan
+	want := holdfast.SessionUpdated{
+		SessionChange: holdfast.SessionChange{Title: &is, Mode: &planned, Tags: &[]string{"a", "c"}},
+		From:          holdfast.SessionChange{Title: &was, Mode: &bypass, Tags: &[]string{"a", "b"}},
+	}
+	if d := cmp.Diff([]holdfast.SessionUpdated{want}, datas[holdfast.SessionUpdated](w, id, holdfast.EventSessionUpdated)); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestUpdateAtARevision changes only what the caller has seen.
+func TestUpdateAtARevision(t *testing.T) {
+	w := newWorld(t, newPuppet(), nil)
+	id := w.create(holdfast.CreateSession{})
+	one, two, empty, gone := "one", "two", "", "abacus"
+	if s, err := w.Update(t.Context(), id, holdfast.UpdateSession{Title: &one, Revision: 1}); err != nil || s.Revision != 2 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	_, err := w.Update(t.Context(), id, holdfast.UpdateSession{Title: &two, Revision: 1})
+	w.wantKind(err, holdfast.KindConflict)
+	for _, req := range []holdfast.UpdateSession{{Trust: &empty}, {Runtime: &gone}, {AddTags: []string{""}}} {
+		_, err := w.Update(t.Context(), id, req)
+		w.wantKind(err, holdfast.KindInvalid)
+	}
+	if _, err := w.End(t.Context(), id, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Update(t.Context(), id, holdfast.UpdateSession{Title: &two})
+	w.wantKind(err, holdfast.KindGone)
+	if s, _ := w.Session(t.Context(), id); s.Title != one {
+		t.Errorf("title %q", s.Title)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -105,10 +106,12 @@ func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journa
 // fillChoices checks what the request names and fills in the defaults.
 func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) error {
 	var err error
-	if s.Trust = e.cfg.DefaultTrust; req.Trust != "" {
-		if s.Trust, err = holdfast.ParseTrust(req.Trust); err != nil {
-			return err
-		}
+	asked := &req.Trust
+	if req.Trust == "" {
+		asked = nil
+	}
+	if s.Trust, err = decideTrust(asked, e.cfg.DefaultTrust); err != nil {
+		return err
 	}
 	if s.Mode = holdfast.DefaultMode(s.Trust); req.Mode != "" {
 		if s.Mode, err = holdfast.ParseMode(req.Mode); err != nil {
@@ -118,9 +121,8 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) er
 	if s.Runtime == "" {
 		s.Runtime = "native"
 	}
-	if e.runtimes[s.Runtime] == nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not a runtime of this server", holdfast.Quote(s.Runtime)).
-			WithHint("use native")
+	if err := e.checkRuntime(s.Runtime); err != nil {
+		return err
 	}
 	if s.Model == "" {
 		s.Model = e.cfg.DefaultModel
@@ -132,6 +134,23 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) er
 		s.Tags = []string{}
 	}
 	return checkLabels(s.Title, s.Tags)
+}
+
+// decideTrust is where a session's trust is decided: what was asked for, else
+// what it inherits. Nothing else turns a request into a trust level.
+func decideTrust(asked *string, inherited holdfast.Trust) (holdfast.Trust, error) {
+	if asked == nil {
+		return inherited, nil
+	}
+	return holdfast.ParseTrust(*asked)
+}
+
+func (e *Engine) checkRuntime(name string) error {
+	if e.runtimes[name] != nil {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a runtime of this server", holdfast.Quote(name)).
+		WithHint("use one of: %s", strings.Join(slices.Sorted(maps.Keys(e.runtimes)), ", "))
 }
 
 func (e *Engine) checkModel(m string) error {
@@ -250,93 +269,6 @@ func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.S
 		out.Sessions[i] = r.Session
 	}
 	return out, nil
-}
-
-// Update changes a session's labels and choices. A change of trust during a
-// turn is conflict unless the request interrupts it.
-func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
-	u := e.lock(id)
-	defer e.unlock(u)
-	row, err := e.liveRow(ctx, id)
-	if err != nil {
-		return holdfast.Session{}, err
-	}
-	patch, event, err := e.planUpdate(row, req)
-	if err != nil || event == (holdfast.SessionUpdated{}) {
-		return row.Session, err
-	}
-	if event.Trust != nil {
-		defer e.park(ctx, u)()
-		if err := e.endRunning(ctx, u, "update", req.Interrupt, "trust changed"); err != nil {
-			return holdfast.Session{}, err
-		}
-		if err := e.stopBox(ctx, row, "trust changed"); err != nil {
-			return holdfast.Session{}, err
-		}
-	}
-	c := journal.NewChange(id)
-	c.Set = &patch
-	c.Events = []journal.Draft{{Type: holdfast.EventSessionUpdated, Data: event}}
-	done, err := e.cfg.Journal.Commit(ctx, c)
-	if err != nil {
-		return holdfast.Session{}, err
-	}
-	if event.Trust != nil {
-		// An exec that read the old row may have started the old box again.
-		u.moved.Add(1)
-		err = e.stopBox(context.WithoutCancel(ctx), row, "trust changed")
-	}
-	return done.Row.Session, err
-}
-
-func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p journal.RowPatch, ev holdfast.SessionUpdated, err error) {
-	if req.Title != nil && *req.Title != row.Title {
-		p.Title, ev.Title = req.Title, req.Title
-	}
-	if req.Tags != nil && !slices.Equal(*req.Tags, row.Tags) {
-		tags := append([]string{}, *req.Tags...)
-		p.Tags, ev.Tags = &tags, &tags
-	}
-	title, tags := "", []string(nil)
-	if p.Title != nil {
-		title = *p.Title
-	}
-	if p.Tags != nil {
-		tags = *p.Tags
-	}
-	if err := checkLabels(title, tags); err != nil {
-		return p, ev, err
-	}
-	if req.Mode != nil {
-		m, err := holdfast.ParseMode(*req.Mode)
-		if err != nil {
-			return p, ev, err
-		}
-		if m != row.Mode {
-			p.Mode, ev.Mode = &m, &m
-		}
-	}
-	if req.Model != nil && *req.Model != row.Model {
-		if err := e.checkModel(*req.Model); err != nil {
-			return p, ev, err
-		}
-		p.Model, ev.Model = req.Model, req.Model
-	}
-	if req.Trust != nil {
-		t, err := holdfast.ParseTrust(*req.Trust)
-		if err != nil {
-			return p, ev, err
-		}
-		if t != row.Trust {
-			if t == holdfast.Untrusted && row.HadFiles && e.cfg.Box.UIDBase != 0 {
-				return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update",
-					"a session that worked on the host as root cannot move into a box: its files belong to root").
-					WithHint("create a new session with --trust untrusted")
-			}
-			p.Trust, ev.Trust = &t, &t
-		}
-	}
-	return p, ev, nil
 }
 
 // liveRow is the row of a session that has not ended.

@@ -70,7 +70,7 @@ func (a *API) sessionRoutes() {
 	huma.Register(a.huma, create, a.createSession)
 	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions", "list-sessions", tag, "List sessions, newest first"), a.listSessions)
 	huma.Register(a.huma, route(http.MethodGet, one, "get-session", tag, "Show a session"), a.getSession)
-	huma.Register(a.huma, route(http.MethodPatch, one, "update-session", tag, "Change title, tags, mode, model or trust"), a.updateSession)
+	huma.Register(a.huma, route(http.MethodPatch, one, "update-session", tag, "Change title, tags, mode, model, runtime or trust"), a.updateSession)
 	huma.Register(a.huma, route(http.MethodDelete, one, "delete-session", tag, "End a session and remove it"), a.deleteSession)
 	huma.Register(a.huma, route(http.MethodPost, one+"/pause", "pause-session", tag, "Pause a session"), a.pauseSession)
 	huma.Register(a.huma, route(http.MethodPost, one+"/resume", "resume-session", tag, "Resume a session; the receipt says what was lost"), a.resumeSession)

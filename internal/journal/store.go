@@ -75,6 +75,7 @@ type RowPatch struct {
 	Mode        *holdfast.Mode
 	Model       *string
 	Trust       *holdfast.Trust
+	Runtime     *string
 	Error       *string
 	FilesSeeded *bool
 	HadFiles    *bool

@@ -135,6 +135,7 @@ func patch(row *journal.Row, p *journal.RowPatch) {
 	set(&row.Mode, p.Mode)
 	set(&row.Model, p.Model)
 	set(&row.Trust, p.Trust)
+	set(&row.Runtime, p.Runtime)
 	set(&row.FilesSeeded, p.FilesSeeded)
 	set(&row.HadFiles, p.HadFiles)
 	if p.Budget != nil {
@@ -303,7 +304,7 @@ func (c *change) applyRow(t *tx) error {
 	}
 	if c.Create == nil {
 		_, err := t.s.w.updateRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
-			r.LastActiveAt.UnixMilli(), spent, budget, r.Status, r.Trust, r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags,
+			r.LastActiveAt.UnixMilli(), spent, budget, r.Status, r.Trust, r.Runtime, r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags,
 			r.Error, r.FilesSeeded, r.HadFiles, r.Number)
 		return err
 	}

@@ -74,7 +74,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.touchRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ? WHERE number = ?`)
 	p.add(&w.updateRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
-		spent = ?, budget = ?, status = ?, trust = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?, error = ?,
+		spent = ?, budget = ?, status = ?, trust = ?, runtime = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?, error = ?,
 		files_seeded = ?, had_files = ? WHERE number = ?`)
 	p.add(&w.turnGet, `SELECT `+turnCols+` FROM turns WHERE id = ?`)
 	p.add(&w.turnPut, `INSERT INTO turns (`+turnCols+`) VALUES (?,?,?,?,?,?,?,?,?)`)

@@ -152,7 +152,7 @@ func checkParts(c *journal.Encoded) error {
 		if err := checkText("title", deref(p.Title)); err != nil {
 			return err
 		}
-		if err := checkText("session", deref(p.Model), string(deref(p.Mode)), string(deref(p.Trust))); err != nil {
+		if err := checkText("session", deref(p.Runtime), deref(p.Model), string(deref(p.Mode)), string(deref(p.Trust))); err != nil {
 			return err
 		}
 		if err := checkText("tag", deref(p.Tags)...); err != nil {

@@ -172,6 +172,7 @@ var commitCases = []testCase{
 			{journal.RowPatch{Mode: &mode}, func() { want.Mode = mode }},
 			{journal.RowPatch{Model: &model}, func() { want.Model = model }},
 			{journal.RowPatch{Trust: &trust}, func() { want.Trust = trust }},
+			{journal.RowPatch{Runtime: &model}, func() { want.Runtime = model }},
 			{journal.RowPatch{Error: &errText}, func() { want.Error = errText }},
 			{journal.RowPatch{FilesSeeded: &yes}, func() { want.FilesSeeded = yes }},
 			{journal.RowPatch{HadFiles: &yes}, func() { want.HadFiles = yes }},

@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Update changes a session's labels and choices; the running turn keeps those it
+// began with. A change of trust or runtime would take its ground away: during a
+// turn it is conflict unless the request interrupts it.
+func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.liveRow(ctx, id)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	_, event, err := e.planUpdate(row, req)
+	if err != nil || event == (holdfast.SessionUpdated{}) {
+		return row.Session, err
+	}
+	if event.Trust != nil || event.Runtime != nil {
+		defer e.park(ctx, u)()
+		if err := e.endRunning(ctx, u, "update", req.Interrupt, "trust or runtime changed"); err != nil {
+			return holdfast.Session{}, err
+		}
+	}
+	if event.Trust != nil {
+		if err := e.stopBox(ctx, row, "trust changed"); err != nil {
+			return holdfast.Session{}, err
+		}
+	}
+	done, err := e.commitUpdate(ctx, id, req)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	if rt := e.runtimes[row.Runtime]; rt != nil && event.Runtime != nil {
+		rt.Forget(id)
+	}
+	if event.Trust != nil {
+		// An exec that read the old row may have started the old box again.
+		u.moved.Add(1)
+		err = e.stopBox(context.WithoutCancel(ctx), row, "trust changed")
+	}
+	return done, err
+}
+
+// commitUpdate writes an update on top of the record it was decided on, so that
+// what the event says changed from is what was there; it decides anew when the
+// record moved in between: a turn ended, or another update came first.
+func (e *Engine) commitUpdate(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
+	for attempt := 0; ; attempt++ {
+		row, err := e.liveRow(ctx, id)
+		if err != nil {
+			return holdfast.Session{}, err
+		}
+		patch, event, err := e.planUpdate(row, req)
+		if err != nil || event == (holdfast.SessionUpdated{}) {
+			return row.Session, err
+		}
+		c := journal.NewChange(id)
+		c.Revision = row.Revision
+		c.Set = &patch
+		c.Events = []journal.Draft{{Type: holdfast.EventSessionUpdated, Data: event}}
+		done, err := e.cfg.Journal.Commit(ctx, c)
+		if !holdfast.IsKind(err, holdfast.KindConflict) || attempt == 20 {
+			return done.Row.Session, err
+		}
+		if now, rerr := e.cfg.Store.Row(ctx, id); rerr == nil && now.Revision == row.Revision {
+			return holdfast.Session{}, err
+		}
+	}
+}
+
+// planUpdate checks an update and says what it changes, from what; an empty
+// event is no change.
+func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p journal.RowPatch, ev holdfast.SessionUpdated, err error) {
+	if req.Revision != 0 && req.Revision != row.Revision {
+		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update", "session %s is at revision %d, not %d",
+			row.ID, row.Revision, req.Revision).WithHint("read it again: holdfast session show %s", row.ID)
+	}
+	if err := planLabels(row, req, &p, &ev); err != nil {
+		return p, ev, err
+	}
+	if req.Mode != nil {
+		m, err := holdfast.ParseMode(*req.Mode)
+		if err != nil {
+			return p, ev, err
+		}
+		change(row.Mode, m, &p.Mode, &ev.From.Mode, &ev.Mode)
+	}
+	if req.Model != nil && *req.Model != row.Model {
+		if err := e.checkModel(*req.Model); err != nil {
+			return p, ev, err
+		}
+		change(row.Model, *req.Model, &p.Model, &ev.From.Model, &ev.Model)
+	}
+	if req.Runtime != nil && *req.Runtime != row.Runtime {
+		if err := e.checkRuntime(*req.Runtime); err != nil {
+			return p, ev, err
+		}
+		change(row.Runtime, *req.Runtime, &p.Runtime, &ev.From.Runtime, &ev.Runtime)
+	}
+	t, err := decideTrust(req.Trust, row.Trust)
+	if err != nil {
+		return p, ev, err
+	}
+	if t == holdfast.Untrusted && row.Trust != t && row.HadFiles && e.cfg.Box.UIDBase != 0 {
+		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update",
+			"a session that worked on the host as root cannot move into a box: its files belong to root").
+			WithHint("create a new session with --trust untrusted")
+	}
+	change(row.Trust, t, &p.Trust, &ev.From.Trust, &ev.Trust)
+	return p, ev, nil
+}
+
+// planLabels plans title and tags.
+func planLabels(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
+	title, tags := row.Title, row.Tags
+	if req.Title != nil {
+		title = *req.Title
+	}
+	if req.Tags != nil {
+		tags = *req.Tags
+	}
+	tags = slices.DeleteFunc(append([]string{}, tags...), func(t string) bool { return slices.Contains(req.RemoveTags, t) })
+	for _, t := range req.AddTags {
+		if !slices.Contains(tags, t) {
+			tags = append(tags, t)
+		}
+	}
+	if title == row.Title && slices.Equal(tags, row.Tags) {
+		return nil
+	}
+	if err := checkLabels(title, tags); err != nil {
+		return err
+	}
+	change(row.Title, title, &p.Title, &ev.From.Title, &ev.Title)
+	if !slices.Equal(tags, row.Tags) {
+		before := append([]string{}, row.Tags...)
+		p.Tags, ev.From.Tags, ev.Tags = &tags, &before, &tags
+	}
+	return nil
+}
+
+// change notes a new value where it differs.
+func change[T comparable](from, to T, patch, was, is **T) {
+	if from != to {
+		*patch, *was, *is = &to, &from, &to
+	}
+}
