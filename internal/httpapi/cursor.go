@@ -49,7 +49,7 @@ func eventTypes() []holdfast.EventType {
 		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown,
 		holdfast.EventBoxQueued, holdfast.EventBoxStarted, holdfast.EventBoxStopped,
 		holdfast.EventBoxFrozen, holdfast.EventBoxOOM, holdfast.EventBoxLost,
-		holdfast.EventNotice,
+		holdfast.EventModelRequest, holdfast.EventUsage, holdfast.EventNotice,
 		holdfast.DeltaText, holdfast.DeltaThinking, holdfast.DeltaToolOutput,
 	}
 }
