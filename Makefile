@@ -48,7 +48,10 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (default 30)
 mutants: boxd ## break the code on purpose; each break must turn its test red
 	@$(RUN) mutants scripts/mutants
 
+escapes: boxd ## write docs/security/escapes.md from a run of the escape suite
+	@$(RUN) escapes scripts/escapes
+
 clean: ## remove what the other targets built here
 	rm -rf bin dist .cache internal/boxd/image/dist/*.gz
 
-.PHONY: help boxd boxd-all build release demo test test-long bench lint race cover fuzz mutants clean
+.PHONY: help boxd boxd-all build release demo test test-long bench lint race cover fuzz mutants escapes clean

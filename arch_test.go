@@ -58,6 +58,9 @@ var layers = map[string]layer{
 	"internal/app":            {use: "*", third: "golang.org/x/sync/... golang.org/x/sys/unix"},
 	"internal/driver/boxproc": {use: ". sandbox internal/boxd/wire internal/boxd/image", third: "golang.org/x/sys/unix"},
 
+	// The escape suite.
+	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
+
 	// Adapters: leaves that only app knows.
 	"internal/store/sqlite":        {use: ". internal/journal internal/agents", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
 	"internal/store/storetest":     {use: ". internal/journal internal/engine", third: "pgregory.net/rapid"},

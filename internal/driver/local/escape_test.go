@@ -1,0 +1,80 @@
+//go:build linux
+
+package local_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/sandboxtest/escape"
+)
+
+var update = flag.Bool("update", false, "write docs/security/escapes.md from this run")
+
+// rowsEnv is where a run as the ordinary user leaves its rows.
+const rowsEnv = "LOCAL_TEST_ESCAPE_ROWS"
+
+func escapes(t *testing.T) []escape.Row {
+	dir := home(t)
+	return escape.Run(t, escape.Config{
+		New:   func(t *testing.T) (sandbox.Driver, string) { return open(t, dir), dir },
+		Spec:  func(_ *testing.T, _ sandbox.Driver, name string) sandbox.Spec { return spec(dir, name) },
+		Probe: probe(t), Outside: outside(t),
+	})
+}
+
+// TestI16_Escapes: no attempt of the escape suite succeeds, as root and as an
+// ordinary user, and docs/security/escapes.md says what this run saw.
+func TestI16_Escapes(t *testing.T) {
+	if path := os.Getenv(rowsEnv); path != "" {
+		b, err := json.Marshal(escapes(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	table := filepath.Join(testkit.Root(), "docs", "security", "escapes.md")
+	if os.Geteuid() != 0 {
+		escape.Check(t, table, "local, ordinary user", escapes(t), *update)
+		return
+	}
+	escape.Check(t, table, "local, root", escapes(t), *update)
+	var rows []escape.Row
+	t.Run("ordinary user", func(t *testing.T) {
+		var path string
+		testkit.AsUser(t, "^TestI16_Escapes$", withProbe(t), func(c *exec.Cmd) {
+			path = filepath.Join(c.Dir, "rows.json")
+			c.Env = append(c.Env, rowsEnv+"="+path)
+		})
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &rows); err != nil {
+			t.Fatal(err)
+		}
+	})
+	escape.Check(t, table, "local, ordinary user", rows, *update)
+}
+
+// outside is a directory of the host that is no box' business.
+func outside(t *testing.T) string {
+	t.Helper()
+	if _, ok := testkit.IsUser(); !ok {
+		return testkit.BaseDir(t)
+	}
+	dir := home(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

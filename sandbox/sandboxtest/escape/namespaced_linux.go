@@ -1,0 +1,16 @@
+package escape
+
+import (
+	"os"
+	"syscall"
+)
+
+// namespaced makes a process root of its own namespaces and of nothing else.
+func namespaced() *syscall.SysProcAttr {
+	id := func(n int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{HostID: n, Size: 1}} }
+	return &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET |
+			syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
+		UidMappings: id(os.Geteuid()), GidMappings: id(os.Getegid()),
+	}
+}

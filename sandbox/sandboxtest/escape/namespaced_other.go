@@ -1,0 +1,7 @@
+//go:build !linux
+
+package escape
+
+import "syscall"
+
+func namespaced() *syscall.SysProcAttr { return nil }

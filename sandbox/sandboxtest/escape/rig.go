@@ -1,0 +1,321 @@
+package escape
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// rig is a driver with the attacker's box, another session's box, and what lies
+// around them: files with canaries, listeners, processes.
+type rig struct {
+	*testing.T
+	cfg    Config
+	driver sandbox.Driver
+	data   string
+	spec   sandbox.Spec
+	info   sandbox.Info
+	box    *sandbox.Box
+	// names are what stands for {name} in an attempt.
+	names map[string]string
+	// knocks counts connections to the listeners of the host.
+	knocks *atomic.Int64
+}
+
+func newRig(t *testing.T, cfg Config) *rig {
+	t.Helper()
+	r := &rig{T: t, cfg: cfg, names: map[string]string{}, knocks: &atomic.Int64{}}
+	t.Setenv("HOLDFAST_ESCAPE_TOKEN", canary+"environment")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", canary+"environment")
+	t.Setenv("ESCAPE_API_KEY", canary+"environment")
+	r.driver, r.data = cfg.New(t)
+	r.spec, r.info, r.box = r.up("attacker")
+	r.install(r.box)
+	r.others()
+	r.hostFiles()
+	r.listeners()
+	return r
+}
+
+var tokens atomic.Uint64
+
+// up starts a box of that name and connects to it.
+func (r *rig) up(name string, change ...func(*sandbox.Spec)) (sandbox.Spec, sandbox.Info, *sandbox.Box) {
+	r.Helper()
+	spec := r.cfg.Spec(r.T, r.driver, name)
+	for _, c := range change {
+		c(&spec)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	r.Cleanup(func() {
+		defer cancel()
+		if err := r.driver.Remove(ctx, spec.Box); err != nil {
+			r.Error(err)
+		}
+	})
+	info, err := r.driver.Ensure(ctx, spec)
+	if err != nil {
+		r.Fatalf("%v (hint: %s)", err, holdfast.HintOf(err))
+	}
+	return spec, info, r.dial(spec.Box)
+}
+
+func (r *rig) dial(box holdfast.BoxID) *sandbox.Box {
+	r.Helper()
+	conn, err := r.driver.Connect(r.Context(), box)
+	if err != nil {
+		r.Fatal(err)
+	}
+	b, err := sandbox.Dial(r.Context(), box, conn, tokens.Add(1), nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func (r *rig) file(path, content string) string {
+	r.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		r.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		r.Fatal(err)
+	}
+	return path
+}
+
+// others is another session with a file, and a process that holds its content in
+// memory, environment, open files and working directory.
+func (r *rig) others() {
+	r.Helper()
+	spec, _, b := r.up("other")
+	call := r.call()
+	if _, err := b.Write(r.Context(), call, wire.WriteRequest{Path: "secret"}, []byte(canary+"other")); err != nil {
+		r.Fatal(err)
+	}
+	b.Release(call.ID)
+	r.install(b)
+	started, done := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(r.Context())
+	go func() {
+		defer close(done)
+		_, _ = b.Exec(ctx, r.call(), wire.ExecRequest{
+			Argv: []string{"/workspace/probe", "victim", "/workspace/secret"}, Env: []string{"ESCAPE_SECRET=" + canary + "other"},
+		}, sandbox.ExecOptions{Started: func(wire.Started) { close(started) }})
+	}()
+	r.Cleanup(func() { cancel(); <-done })
+	select {
+	case <-started:
+	case <-done:
+		r.Fatal("the other session's process did not start")
+	}
+	r.names["other"] = filepath.Join(workspace(spec), "secret")
+	r.names["other-dir"] = spec.Dir
+}
+
+// hostFiles are what a server's machine has lying about.
+func (r *rig) hostFiles() {
+	r.Helper()
+	r.names["host"] = r.file(filepath.Join(r.cfg.Outside, "secret"), canary+"host")
+	r.names["key"] = r.file(filepath.Join(r.cfg.Outside, ".ssh", "id_ed25519"), canary+"key")
+	r.names["token"] = r.file(filepath.Join(r.data, "token"), canary+"token")
+	r.names["db"] = r.file(filepath.Join(r.data, "holdfast.db"), canary+"database")
+	r.names["data"], r.names["outside"] = r.data, r.cfg.Outside
+	r.names["pid"] = strconv.Itoa(os.Getpid())
+	r.names["boxd"] = strconv.Itoa(r.info.PID)
+}
+
+// listeners are services of the host. What they answer is a canary, and they
+// count who comes.
+func (r *rig) listeners() {
+	r.Helper()
+	abstract := fmt.Sprintf("@escape-%d", os.Getpid())
+	path := filepath.Join(r.cfg.Outside, "sock")
+	for name, at := range map[string][2]string{
+		"tcp": {"tcp4", "127.0.0.1:0"}, "tcp6": {"tcp6", "[::1]:0"}, "abstract": {"unix", abstract}, "unix": {"unix", path},
+	} {
+		l, err := net.Listen(at[0], at[1])
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.Cleanup(func() { _ = l.Close() })
+		r.names[name] = l.Addr().String()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				r.knocks.Add(1)
+				_, _ = c.Write([]byte(canary + "network"))
+				_ = c.Close()
+			}
+		}()
+	}
+	if err := os.Chmod(path, 0o777); err != nil {
+		r.Fatal(err)
+	}
+	u, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = u.Close() })
+	r.names["udp"] = u.LocalAddr().String()
+	go func() {
+		buf := make([]byte, 512)
+		for {
+			_, from, err := u.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			r.knocks.Add(1)
+			_, _ = u.WriteTo([]byte(canary+"network"), from)
+		}
+	}()
+}
+
+func (r *rig) fill(s string) string {
+	for name, v := range r.names {
+		s = strings.ReplaceAll(s, "{"+name+"}", v)
+	}
+	return s
+}
+
+func (r *rig) fillAll(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = r.fill(s)
+	}
+	return out
+}
+
+// without runs the attempt where the wall is not, and says what it saw there.
+func (r *rig) without(a attempt) string {
+	r.Helper()
+	switch {
+	case a.control == nowhere:
+		return "no control: " + a.why
+	case a.control == asRoot && os.Geteuid() != 0:
+		return "takes the host's root: see the rows of root"
+	}
+	args, sh := a.args, a.sh
+	if a.free != nil {
+		args = a.free
+		if sh != "" {
+			sh, args = a.free[0], nil
+		}
+	}
+	knocks := r.knocks.Load()
+	if knocks > 0 && a.control == onHost && strings.HasPrefix(a.id, "net-") {
+		r.Errorf("the box reached a listener of the host: %d connections", knocks)
+	}
+	defer func() { r.knocks.Store(0) }()
+	if strings.Contains(strings.Join(args, " "), "{victim}") {
+		defer r.victim()()
+	}
+	args = r.fillAll(args)
+	saw := r.host(a.control == inNamespaces, args, r.fill(sh))
+	sees := a.sees
+	if sees == "" {
+		sees = "ok.*"
+		if sh != "" {
+			sees = "exit 0.*"
+		}
+	}
+	if !matches(r.fill(sees), saw) {
+		r.Errorf("the control fails, so the attempt proves nothing: saw %q, want %q", saw, sees)
+	}
+	return r.short(saw)
+}
+
+// host runs the probe or a script as the server's user.
+func (r *rig) host(namespaces bool, args []string, sh string) string {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, r.cfg.Probe, args...)
+	if sh != "" {
+		cmd = exec.CommandContext(ctx, "/bin/bash", "-c", sh)
+	}
+	cmd.Dir = r.cfg.Outside
+	if namespaces {
+		cmd.SysProcAttr = namespaced()
+	}
+	cmd.WaitDelay = 5 * time.Second
+	out := &lastLine{}
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
+	if sh != "" {
+		return strings.TrimSpace(fmt.Sprintf("exit %d %s", cmd.ProcessState.ExitCode(), out))
+	}
+	if err != nil {
+		return strings.TrimSpace(fmt.Sprintf("%v %s", err, out))
+	}
+	return out.String()
+}
+
+// victim starts a process of the host that holds a secret, for controls to
+// attack. What it returns ends it.
+func (r *rig) victim() func() {
+	r.Helper()
+	cmd := exec.Command(r.cfg.Probe, "victim", r.names["host"])
+	cmd.Env = []string{"ESCAPE_SECRET=" + canary + "other", "HOLDFAST_ESCAPE_TOKEN=" + canary + "environment"}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		r.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	var pid int
+	var at uint64
+	if _, err := fmt.Fscanf(out, "ready %d %d\n", &pid, &at); err != nil {
+		r.Fatal(err)
+	}
+	r.names["victim"], r.names["at"] = strconv.Itoa(pid), strconv.FormatUint(at, 10)
+	return func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+// brief takes from an outcome what differs from run to run and from machine to
+// machine.
+func (r *rig) brief(saw string) string {
+	for _, dir := range []string{r.data, r.cfg.Outside} {
+		saw = strings.ReplaceAll(saw, dir, "…")
+	}
+	if len(saw) > 160 {
+		saw = strings.ToValidUTF8(saw[:160], "") + "…"
+	}
+	return saw
+}
+
+// short is an outcome without the names that only this machine has: a secret that
+// was found, or how the line begins.
+func (r *rig) short(saw string) string {
+	saw = r.brief(saw)
+	if at := strings.Index(saw, canary); at >= 0 {
+		found, _, _ := strings.Cut(saw[at:], " ")
+		first, _, _ := strings.Cut(saw, " ")
+		return first + " " + strings.TrimRight(found, "…")
+	}
+	if len(saw) > 40 {
+		first, _, _ := strings.Cut(saw, " ")
+		return first + " …"
+	}
+	return saw
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func cstr(s string) uintptr {
+	b := append([]byte(s), 0)
+	return uintptr(unsafe.Pointer(&b[0]))
+}
+
+// kernelVerbs are calls that the box refuses whatever their arguments are. What
+// comes back from behind the wall counts as success, see reached.
+func kernelVerbs() map[string]verb {
+	return map[string]verb{
+		"mount": simple(func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") }),
+		"umount": func(a []string) (string, error) {
+			return "", covered(func() error { return unix.Unmount(a[0], unix.MNT_DETACH) })
+		},
+		"remount": func(a []string) (string, error) {
+			return "", covered(func() error { return unix.Mount("", a[0], "", unix.MS_REMOUNT|unix.MS_BIND, "") })
+		},
+		"fsopen": simple(func() error { return closingFD(unix.Fsopen("tmpfs", 0)) }),
+		"open-tree": simple(func() error {
+			return closingFD(unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.AT_RECURSIVE))
+		}),
+		"mount-setattr": simple(func() error { return unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}) }),
+		"chroot":        simple(func() error { return unix.Chroot("/tmp") }),
+		"pivot-root":    simple(pivot),
+		"unshare":       func(a []string) (string, error) { return "", unix.Unshare(atoi(a[0])) },
+		"setns":         simple(setns),
+		"clone":         func(a []string) (string, error) { return "", clone(uintptr(atoi(a[0]))) },
+		"clone3":        simple(clone3),
+		"bpf":           simple(bpf),
+		"keyctl":        simple(keys),
+		"userfaultfd":   simple(func() error { return closingNR(unix.SYS_USERFAULTFD, 1) }),
+		"io-uring":      simple(uring),
+		"perf":          simple(perf),
+		"openat2":       simple(openat2),
+		"reboot":        simple(func() error { return reached(sys(unix.SYS_REBOOT, 0xfee1dead, 672274793, 0x12345, 0), syscall.EINVAL) }),
+		"module":        simple(func() error { return reached(sys(unix.SYS_INIT_MODULE, cstr("x"), 1, cstr("")), syscall.ENOEXEC) }),
+		"kexec":         simple(func() error { return sys(unix.SYS_KEXEC_LOAD, 0, 0, 0, 0) }),
+		"swapon":        simple(func() error { return reached(sys(unix.SYS_SWAPON, cstr("/nothing"), 0), syscall.ENOENT) }),
+		"acct":          simple(func() error { return reached(sys(unix.SYS_ACCT, cstr("/nothing")), syscall.ENOENT) }),
+		"syslog":        simple(func() error { return sys(unix.SYS_SYSLOG, 10, 0, 0) }),
+		"clock":         simple(func() error { return reached(sys(unix.SYS_CLOCK_SETTIME, 1, timespec()), syscall.EINVAL) }),
+		"hostname":      simple(func() error { return unix.Sethostname([]byte("escaped")) }),
+		"fanotify":      simple(func() error { return closingNR(unix.SYS_FANOTIFY_INIT, 0x200, 0) }),
+		"quotactl": simple(func() error {
+			return reached(sys(unix.SYS_QUOTACTL, 0x800001<<8, 0, 0, 0), syscall.ESRCH, syscall.EINVAL)
+		}),
+		"seccomp-off":   simple(func() error { return sys(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, 0) }),
+		"new-privs-off": simple(func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0) }),
+		"capset":        simple(capset),
+		"tiocsti":       simple(tiocsti),
+		"x32":           simple(x32),
+		"int80":         simple(int80),
+		"setuid":        simple(func() error { return sys(unix.SYS_SETUID, 0) }),
+		"setgroups":     simple(func() error { return sys(unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&[1]uint32{0}))) }),
+		"score":         simple(score),
+	}
+}
+
+func timespec() uintptr { return uintptr(unsafe.Pointer(&[2]int64{1, 1})) }
+
+// closingNR makes a call that gives a descriptor.
+func closingNR(nr uintptr, args ...uintptr) error {
+	fd, err := sysr(nr, args...)
+	return closingFD(int(fd), err)
+}
+
+// covered does something to a mount. One of its own lies over /tmp where that is
+// possible: the others of a new namespace are locked.
+func covered(do func() error) error {
+	_ = unix.Mount("tmpfs", "/tmp", "tmpfs", unix.MS_RDONLY, "")
+	return do()
+}
+
+// pivot makes another directory the root.
+func pivot() error {
+	for _, err := range []error{
+		reached(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), syscall.EPERM),
+		reached(unix.Mount("tmpfs", "/tmp", "tmpfs", 0, ""), syscall.EPERM),
+		os.MkdirAll("/tmp/old", 0o700),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return unix.PivotRoot("/tmp", "/tmp/old")
+}
+
+// setns enters a namespace, one's own: being let into any is the point.
+func setns() error {
+	fd, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Setns(fd, unix.CLONE_NEWNET)
+}
+
+// clone makes a process with flags and lets it end at once.
+func clone(flags uintptr) error {
+	pid, err := sysr(unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0, 0, 0, 0)
+	if err != nil {
+		return err
+	}
+	if pid == 0 {
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	_, err = unix.Wait4(int(pid), nil, 0, nil)
+	return err
+}
+
+func clone3() error {
+	args := [11]uint64{0: unix.CLONE_NEWUSER, 4: uint64(unix.SIGCHLD)}
+	pid, err := sysr(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args))
+	if err != nil {
+		return err
+	}
+	if pid == 0 {
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	_, err = unix.Wait4(int(pid), nil, 0, nil)
+	return err
+}
+
+// bpf makes a map of one entry.
+func bpf() error {
+	attr := [18]uint32{2, 4, 4, 1}
+	return closingNR(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+}
+
+// keys adds a key to the process' own ring and reads it back.
+func keys() error {
+	id, err := unix.AddKey("user", "escape", []byte("secret"), unix.KEY_SPEC_PROCESS_KEYRING)
+	if err != nil {
+		return err
+	}
+	_, err = unix.KeyctlBuffer(unix.KEYCTL_READ, id, make([]byte, 16), 0)
+	return err
+}
+
+func uring() error {
+	params := [30]uint32{}
+	return closingNR(unix.SYS_IO_URING_SETUP, 4, uintptr(unsafe.Pointer(&params)))
+}
+
+func perf() error {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Bits: unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv}
+	attr.Size = uint32(unsafe.Sizeof(attr))
+	return closingFD(unix.PerfEventOpen(&attr, 0, -1, -1, 0))
+}
+
+// openat2 makes a setuid file in a way that no filter can look into.
+func openat2() error {
+	how := unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o4755}
+	return closingFD(unix.Openat2(unix.AT_FDCWD, "openat2-suid", &how))
+}
+
+// score makes this process a better victim of the kernel's memory killer, and
+// then what it was before.
+func score() error {
+	const file = "/proc/self/oom_score_adj"
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	was := atoi(strings.TrimSpace(string(b)))
+	_ = os.WriteFile(file, []byte(strconv.Itoa(min(was+100, 1000))), 0)
+	return os.WriteFile(file, []byte(strconv.Itoa(was)), 0)
+}
+
+// capset asks for every capability.
+func capset() error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{{Effective: 1 << unix.CAP_SYS_ADMIN, Permitted: 1 << unix.CAP_SYS_ADMIN}}
+	return unix.Capset(&hdr, &data[0])
+}
+
+// tiocsti types into a terminal of its own making.
+func tiocsti() error {
+	signal.Ignore(syscall.SIGHUP) // the end of the terminal is not ours
+	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := unix.IoctlSetPointerInt(int(m.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		return err
+	}
+	n, err := unix.IoctlGetInt(int(m.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		return err
+	}
+	if _, err := unix.Setsid(); err != nil && !errors.Is(err, syscall.EPERM) {
+		return err
+	}
+	s, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return sys(unix.SYS_IOCTL, s.Fd(), unix.TIOCSTI, cstr("x"))
+}
+
+// x32 calls getpid by its number in the third ABI of this processor.
+func x32() error { return sys(0x40000000 | unix.SYS_GETPID) }
