@@ -54,7 +54,10 @@ type cli struct {
 
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
-	Version versionCmd `cmd:"" group:"server" help:"Print the version."`
+	Version    versionCmd    `cmd:"" group:"server" help:"Print the version."`
+	Completion completionCmd `cmd:"" group:"server" help:"Print the script that completes command lines."`
+	Man        manCmd        `cmd:"" group:"server" help:"Print the manual page, or write all of them."`
+	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
 }
 
 // exited carries the exit code out of kong, which wants to end the process.
@@ -122,11 +125,14 @@ Examples:
   holdfast send $id "write hello.txt"
   holdfast exec $id -- cat hello.txt
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
-5 denied or unauthenticated, 6 unavailable.
+Exit codes: `+exitCodes+`
 `)
 	return err
 }
+
+// exitCodes is the contract of holdfast.Kind.ExitCode, in words.
+const exitCodes = `0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
+5 denied or unauthenticated, 6 unavailable.`
 
 // usage reports a command line that does not parse.
 func usage(stderr io.Writer, err error) int {

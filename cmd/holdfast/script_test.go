@@ -118,13 +118,8 @@ func runCLI(t *testing.T, vars map[string]string, stdin string, args ...string) 
 // rewrites them.
 func TestHelpIsGolden(t *testing.T) {
 	var all strings.Builder
-	for _, cmd := range []string{
-		"", "serve", "version", "agent", "agent deploy", "agent list", "agent show", "agent delete",
-		"session", "session create", "session list", "session show", "session update", "session pause", "session resume",
-		"session interrupt", "session end", "session delete", "session rename", "session tag", "session transcript", "session events",
-		"send", "exec", "files", "files ls", "files cat", "files put", "files rm", "terminal", "containers",
-		"containers list", "containers stop", "demo", "doctor", "bench", "torture",
-	} {
+	for _, node := range commands(model(t)) {
+		cmd := commandOf(node)
 		code, out, errs := runCLI(t, nil, "", append(strings.Fields(cmd), "--help")...)
 		if code != 0 || errs != "" {
 			t.Errorf("%q: code %d, %s", cmd, code, errs)

@@ -1,25 +1,17 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/boxd/image"
-	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
-	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // openPTY makes a pseudo-terminal: what is written to ours is typed at theirs.
@@ -51,55 +43,13 @@ func resizeTo(t *testing.T, pty *os.File, rows, cols uint16) {
 	}
 }
 
-// screen collects what is shown.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
-// serveHost runs a server whose trusted sessions work on this host, until the
-// test ends, and gives the variables that lead to it.
+// serveHost runs a server whose trusted sessions work on this host.
 func serveHost(t *testing.T) map[string]string {
 	t.Helper()
 	if _, err := image.Binary(); err != nil {
 		t.Fatalf("the program of the box is not built: %v (make boxd)", err)
 	}
-	cfg := config.Defaults()
-	cfg.Data, cfg.Listen, cfg.Driver = testkit.BaseDir(t), "127.0.0.1:0", "host"
-	cfg.Limits.Mode = sandbox.LimitsBestEffort
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- app.Run(ctx, cfg, app.Options{
-			Version: "test", Environ: os.Environ(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Ready: func(url string) { ready <- url },
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the server ended with %v", err)
-		}
-	})
-	select {
-	case url := <-ready:
-		return map[string]string{"HOLDFAST_URL": url, "HOLDFAST_HOME": cfg.Data}
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	}
-	return nil
+	return serveWith(t, "host")
 }
 
 // TestTerminalPassesKeysSizesAndExitCode runs the command on a terminal, with a

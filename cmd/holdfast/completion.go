@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// The scripts are thin: on each key they ask the program itself, which knows its
+// commands.
+//
+//go:embed completion/holdfast.bash
+var bashScript string
+
+//go:embed completion/holdfast.zsh
+var zshScript string
+
+//go:embed completion/holdfast.fish
+var fishScript string
+
+type completionCmd struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+// Help is shown below the one-line description.
+func (*completionCmd) Help() string {
+	return `Completes commands, flags and their values, and, while the server answers, session ids and agent names.
+
+Examples:
+  source <(holdfast completion bash)               # in ~/.bashrc
+  holdfast completion zsh > ~/.zfunc/_holdfast     # a directory of $fpath
+  holdfast completion fish > ~/.config/fish/completions/holdfast.fish`
+}
+
+// Run prints the script.
+func (c *completionCmd) Run(e *env) error {
+	script := map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[c.Shell]
+	_, err := io.WriteString(e.stdout, script)
+	return err
+}
+
+// completeTimeout is how long a key press may wait for the server.
+const completeTimeout = 700 * time.Millisecond
+
+// filesHere tells the shell to complete names of files, which it does best.
+const filesHere = ":files"
+
+type completeCmd struct {
+	Words []string `arg:"" optional:"" passthrough:""`
+}
+
+// Run prints what could stand for the last word, one candidate a line, with its
+// description after a tab. It never fails: there is nobody to read why.
+func (c *completeCmd) Run(e *env) error {
+	words := c.Words
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	parser, err := newParser(&cli{}, io.Discard, io.Discard)
+	if err != nil {
+		return err
+	}
+	for _, found := range complete(e, parser.Model.Node, words) {
+		fmt.Fprintln(e.stdout, strings.TrimRight(found.value+"\t"+line(found.help), "\t"))
+	}
+	return nil
+}
+
+type candidate struct{ value, help string }
+
+// complete walks the words before the last one through the model, and offers
+// what can follow and begins like the last one.
+func complete(e *env, node *kong.Node, words []string) []candidate {
+	// bash cuts --flag=value into three words.
+	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "=" })
+	if len(words) == 0 {
+		words = []string{""}
+	}
+	last := words[len(words)-1]
+	var wants *kong.Flag // takes the next word
+	args, literal := 0, false
+	for _, w := range words[:len(words)-1] {
+		name, value, whole := strings.Cut(w, "=")
+		switch {
+		case wants != nil:
+			e.learn(wants, w)
+			wants = nil
+		case w == "--":
+			literal = true
+		case !literal && len(w) > 1 && w[0] == '-':
+			if f := flagOf(node, name); f != nil && whole {
+				e.learn(f, value)
+			} else if f != nil && !f.IsBool() {
+				wants = f
+			}
+		default:
+			if child := childOf(node, w); child != nil && args == 0 {
+				node = child
+			} else {
+				args++
+			}
+		}
+	}
+	var found []candidate
+	name, _, whole := strings.Cut(last, "=")
+	switch {
+	case wants != nil:
+		found = e.values(node, wants.Value, last)
+	case !literal && whole && strings.HasPrefix(last, "-"):
+		if f := flagOf(node, name); f != nil {
+			for _, one := range e.values(node, f.Value, last[len(name)+1:]) {
+				found = append(found, candidate{name + "=" + one.value, one.help})
+			}
+		}
+	case !literal && strings.HasPrefix(last, "-"):
+		found = flagsOf(node)
+	default:
+		found = e.words(node, args, last)
+	}
+	return slices.DeleteFunc(found, func(c candidate) bool {
+		return c.value != filesHere && !strings.HasPrefix(c.value, last)
+	})
+}
+
+// learn takes the server from the line that is being typed.
+func (e *env) learn(f *kong.Flag, value string) {
+	if f.Name == "url" {
+		e.url = value
+	}
+}
+
+// words are the commands below a node, else the values of its next argument.
+func (e *env) words(node *kong.Node, args int, last string) (found []candidate) {
+	for _, child := range node.Children {
+		if !child.Hidden && args == 0 {
+			found = append(found, candidate{child.Name, child.Help})
+		}
+	}
+	if n := len(node.Positional); n > 0 {
+		arg := node.Positional[min(args, n-1)]
+		if args < n || arg.IsCumulative() {
+			found = append(found, e.values(node, arg, last)...)
+		}
+	}
+	return found
+}
+
+func flagsOf(node *kong.Node) (found []candidate) {
+	for _, group := range node.AllFlags(true) {
+		for _, f := range group {
+			found = append(found, candidate{"--" + f.Name, f.Help})
+		}
+	}
+	return found
+}
+
+func flagOf(node *kong.Node, name string) *kong.Flag {
+	for _, group := range node.AllFlags(false) {
+		for _, f := range group {
+			if name == "--"+f.Name || f.Short != 0 && name == "-"+string(f.Short) {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+func childOf(node *kong.Node, name string) *kong.Node {
+	for _, child := range node.Children {
+		if child.Name == name || slices.Contains(child.Aliases, name) {
+			return child
+		}
+	}
+	return nil
+}
+
+// sources say where the values of flags and arguments come from, by the name
+// they have everywhere or, first, by command and name.
+func sources() map[string]func(e *env, last string) []candidate {
+	return map[string]func(*env, string) []candidate{
+		"<id>":                    (*env).sessionCandidates,
+		"containers stop <names>": (*env).sessionCandidates,
+		"agent show <name>":       (*env).agentCandidates,
+		"agent delete <name>":     (*env).agentCandidates,
+		"--agent":                 (*env).agentCandidates,
+		"--trust":                 words(holdfast.Untrusted, holdfast.Trusted),
+		"--mode":                  words(holdfast.ModeDefault, holdfast.ModeAcceptEdits, holdfast.ModeBypassPermissions, holdfast.ModePlan, holdfast.ModeDontAsk, holdfast.ModeAuto),
+		"files put --mode":        words("0644", "0755"),
+		"--status":                words(holdfast.Statuses()...),
+		"--driver":                words("local", "host", "mem"),
+		"--log-format":            words("text", "json", "journal"),
+		"--log-level":             words("debug", "info", "warn", "error"),
+		"--config":                fileNames,
+		"--data":                  fileNames,
+		"--dir":                   fileNames,
+		"--raw":                   fileNames,
+		"agent deploy <dir>":      fileNames,
+		"files put <from>":        fileNames,
+		"man <dir>":               fileNames,
+	}
+}
+
+func words[T ~string](values ...T) func(*env, string) []candidate {
+	return func(*env, string) (found []candidate) {
+		for _, v := range values {
+			found = append(found, candidate{value: string(v)})
+		}
+		return found
+	}
+}
+
+func fileNames(*env, string) []candidate { return []candidate{{value: filesHere}} }
+
+// values are what a flag or an argument may be.
+func (e *env) values(node *kong.Node, v *kong.Value, last string) []candidate {
+	if v.Enum != "" {
+		return words(v.EnumSlice()...)(e, last)
+	}
+	name := "<" + v.Name + ">"
+	if v.Flag != nil {
+		name = "--" + v.Name
+	}
+	all := sources()
+	source := all[commandOf(node)+" "+name]
+	if source == nil {
+		source = all[name]
+	}
+	if source == nil {
+		return nil
+	}
+	return source(e, last)
+}
+
+// commandOf is a command as it is typed, without the program.
+func commandOf(node *kong.Node) string {
+	if node.Parent == nil {
+		return ""
+	}
+	return strings.TrimSpace(commandOf(node.Parent) + " " + node.Name)
+}
+
+func (e *env) sessionCandidates(last string) (found []candidate) {
+	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
+	defer cancel()
+	c, err := e.client()
+	if err != nil || strings.Trim(last, "0123456789abcdef-") != "" {
+		return nil
+	}
+	page, err := c.Sessions(ctx, holdfast.SessionFilter{IDPrefix: last, Limit: 100})
+	if err != nil {
+		return nil
+	}
+	for _, s := range page.Sessions {
+		found = append(found, candidate{string(s.ID), cut(line(string(s.Status)+" "+s.Title), 60)})
+	}
+	return found
+}
+
+func (e *env) agentCandidates(string) (found []candidate) {
+	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
+	defer cancel()
+	c, err := e.client()
+	if err != nil {
+		return nil
+	}
+	list, err := c.Agents(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, a := range list {
+		found = append(found, candidate{string(a.Name), "version " + fmt.Sprint(a.Version)})
+	}
+	return found
+}

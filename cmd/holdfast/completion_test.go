@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// model is the command line as kong sees it.
+func model(t *testing.T) *kong.Node {
+	t.Helper()
+	parser, err := newParser(&cli{}, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parser.Model.Node
+}
+
+func TestCompletion(t *testing.T) {
+	vars := serveWith(t, "mem")
+	code, id, errs := runCLI(t, vars, "", "session", "create", "--title", "a \x1b[31mtitle\t2")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	id = strings.TrimSpace(id)
+	for _, c := range []struct {
+		words []string
+		want  string // the candidates, separated by spaces
+		help  string
+	}{
+		{[]string{"ses"}, "session", "Create, list, pause"},
+		{[]string{"session", "re"}, "resume rename", ""},
+		{[]string{"session", "new", "--tr"}, "--trust", ""},
+		{[]string{"session", "create", "--trust", ""}, "untrusted trusted", ""},
+		{[]string{"session", "create", "--trust=t"}, "--trust=trusted", ""},
+		{[]string{"session", "create", "--trust", "=", "u"}, "untrusted", ""},
+		{[]string{"--json", "session", "list", "-n", "3", "--status", "pa"}, "paused", ""},
+		{[]string{"completion", ""}, "bash zsh fish", ""},
+		{[]string{"session", "show", id[:5]}, id, "active a title"},
+		{[]string{"session", "show", id, ""}, "", ""},
+		{[]string{"box", "stop", "x", id[:5]}, id, ""},
+		{[]string{"session", "create", "--agent", "d"}, "default", "version"},
+		{[]string{"--url", "http://127.0.0.1:1", "session", "show", ""}, "", ""},
+		{[]string{"session", "show", "x_"}, "", ""},
+		{[]string{"agent", "deploy", ""}, ":files", ""},
+		{[]string{"files", "put", "--mode", "06"}, "0644", ""},
+		{[]string{"session", "update", "--mode", "pl"}, "plan", ""},
+		{[]string{"send", "--", "--"}, "", ""},
+		{[]string{"no", "such", "command", ""}, "", ""},
+		{[]string{"__"}, "", ""},
+	} {
+		code, out, errs := runCLI(t, vars, "", append([]string{"__complete", "--"}, c.words...)...)
+		var got []string
+		for l := range strings.Lines(out) {
+			value, _, _ := strings.Cut(strings.TrimSuffix(l, "\n"), "\t")
+			got = append(got, value)
+		}
+		if code != 0 || errs != "" || strings.Join(got, " ") != c.want || !strings.Contains(out, c.help) || strings.Contains(out, "\x1b") {
+			t.Errorf("%q: %d %q %q", c.words, code, out, errs)
+		}
+	}
+	if _, out, _ := runCLI(t, vars, "", "__complete"); !strings.Contains(out, "serve\t") || strings.Contains(out, "__complete") {
+		t.Errorf("nothing typed: %q", out)
+	}
+}
+
+// TestCompletionKnowsItsCommands: what values are offered for exists.
+func TestCompletionKnowsItsCommands(t *testing.T) {
+	known := map[string]bool{}
+	for _, node := range commands(model(t)) {
+		for _, f := range node.Flags {
+			known["--"+f.Name] = true
+			known[commandOf(node)+" --"+f.Name] = true
+		}
+		for _, a := range node.Positional {
+			known["<"+a.Name+">"] = true
+			known[commandOf(node)+" <"+a.Name+">"] = true
+		}
+	}
+	for name := range sources() {
+		if !known[name] {
+			t.Errorf("%s has values and is no flag or argument", name)
+		}
+	}
+}
+
+// TestCompletionInShells sources the scripts in the shells that are here.
+func TestCompletionInShells(t *testing.T) {
+	for shell, script := range map[string]string{
+		"bash": `source <(holdfast completion bash)
+			COMP_WORDS=(holdfast session create --trust = t); COMP_CWORD=5; _holdfast; printf '%s\n' "${COMPREPLY[@]}"
+			COMP_WORDS=(holdfast agent de); COMP_CWORD=2; _holdfast; printf '%s\n' "${COMPREPLY[@]}"
+			complete -p holdfast`,
+		"zsh": `compdef() { print compdef $* }; _describe() { print -l -- ${(P)3} }; _files() { print files }
+			source <(holdfast completion zsh)
+			words=(holdfast session create --trust=t); CURRENT=4; _holdfast
+			words=(holdfast agent de); CURRENT=3; _holdfast
+			words=(holdfast agent deploy ''); CURRENT=4; _holdfast`,
+		"fish": `holdfast completion fish | source
+			complete -C 'holdfast session create --trust=t'
+			complete -C 'holdfast agent de'
+			complete -C 'holdfast completion '`,
+	} {
+		t.Run(shell, func(t *testing.T) {
+			path, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skipf("%s is not installed", shell)
+			}
+			args := map[string][]string{"bash": {"--norc", "-c"}, "zsh": {"-f", "-c"}, "fish": {"--no-config", "-c"}}[shell]
+			cmd := exec.Command(path, append(slices.Clone(args), script)...)
+			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "HOLDFAST_URL=http://127.0.0.1:1")
+			out, err := cmd.CombinedOutput()
+			want := map[string]string{
+				"bash": "trusted\ndeploy\ndelete\ncomplete -F _holdfast holdfast\n",
+				"zsh":  "compdef _holdfast holdfast\n--trust=trusted\ndeploy:Deploy a folder as the agent's next version.\ndelete:Delete an agent; sessions keep the version they have.\nfiles\n",
+				"fish": "--trust=trusted\ndeploy\tDeploy a folder as the agent's next version.\ndelete\tDelete an agent; sessions keep the version they have.\nbash\nzsh\nfish\n",
+			}[shell]
+			if err != nil || string(out) != want {
+				t.Errorf("%v: %s\nwant %s", err, fmt.Sprintf("%q", out), fmt.Sprintf("%q", want))
+			}
+		})
+	}
+}

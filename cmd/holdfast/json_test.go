@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// withoutJSON are the commands whose --json is not tried here, with the reason.
+var withoutJSON = map[string]string{
+	"serve":               "runs on; testdata/scripts/serve.txtar reads its line",
+	"demo":                "starts servers of its own for a minute",
+	"bench":               "starts servers of its own for minutes",
+	"torture":             "starts servers of its own for minutes",
+	"soak":                "starts a server of its own for minutes",
+	"double messages-api": "runs on until it is told to end",
+	"terminal":            "a terminal has no JSON form and says so",
+	"completion":          "its result is a script",
+}
+
+// TestEveryCommandSpeaksJSON: with --json, stdout of every command is JSON and
+// nothing else.
+func TestEveryCommandSpeaksJSON(t *testing.T) {
+	vars := serveWith(t, "mem")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "CLAUDE.md"), []byte("Be brief."), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := runCLI(t, vars, "", "session", "create")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	id := strings.TrimSpace(out)
+	if code, _, errs = runCLI(t, vars, "", "agent", "deploy", dir, "--name", "a"); code != 0 {
+		t.Fatal(errs)
+	}
+	// In this order: later ones use what earlier ones made.
+	lines := []string{
+		"version", "man", "doctor --driver mem", "agent deploy DIR --name b", "agent list", "agent show a", "agent delete b",
+		"session create", "session list", "session show ID", "session update ID --mode plan", "session rename ID new",
+		"session tag ID x y", "send ID hello", "send ID hello --no-wait", "session events ID", "session transcript ID",
+		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files rm ID a.txt",
+		"containers list", "containers stop --all", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
+		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
+	}
+	tried := map[string]bool{}
+	for _, l := range lines {
+		args := strings.Fields(strings.NewReplacer("ID", id, "DIR", dir).Replace(l))
+		code, out, errs := runCLI(t, vars, "", append(args, "--json")...)
+		if args[0] == "exec" {
+			code, out, errs = runCLI(t, vars, "", append([]string{"--json"}, args...)...)
+		}
+		n := 0
+		dec := json.NewDecoder(strings.NewReader(out))
+		for {
+			var v any
+			err := dec.Decode(&v)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Errorf("%s: %q is not JSON: %v", l, out, err)
+				break
+			}
+			n++
+		}
+		if code != 0 || n == 0 {
+			t.Errorf("%s: code %d, %d documents, %q", l, code, n, errs)
+		}
+		for _, node := range commands(model(t)) {
+			if cmd := commandOf(node); len(node.Children) == 0 && strings.HasPrefix(l+" ", cmd+" ") {
+				tried[cmd] = true
+			}
+		}
+	}
+	for _, node := range commands(model(t)) {
+		if cmd := commandOf(node); len(node.Children) == 0 && !tried[cmd] && withoutJSON[cmd] == "" {
+			t.Errorf("%s is not tried with --json: give it a line above, or a reason in withoutJSON", cmd)
+		}
+	}
+	for cmd := range withoutJSON {
+		if tried[cmd] {
+			t.Errorf("%s is tried and need not be", cmd)
+		}
+	}
+}
