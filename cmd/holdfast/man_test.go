@@ -48,7 +48,7 @@ func TestManPages(t *testing.T) {
 	if code, out, _ := runCLI(t, nil, "", "man"); code != 0 || !strings.HasPrefix(out, ".TH HOLDFAST 1 ") || !strings.Contains(out, `holdfast\-session (1)`) {
 		t.Errorf("%d %q", code, out)
 	}
-	if got := roff(".x\n'y\n\\a-b"); got != "\\&.x\n\\&'y\n\\ea\\-b" {
+	if got := roff(".x\n'y\n\\a-b…"); got != "\\&.x\n\\&'y\n\\ea\\-b\\[u2026]" {
 		t.Errorf("%q", got)
 	}
 }
