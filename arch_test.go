@@ -48,6 +48,7 @@ var layers = map[string]layer{
 	"internal/agents":         {use: ". internal/rooted", third: "golang.org/x/sys/unix"},
 	"internal/engine":         {use: ". internal/journal internal/runtime internal/rooted policy sandbox internal/boxd/wire", third: "golang.org/x/sync/..."},
 	"internal/seal":           {use: "."},
+	"internal/keys":           {use: "."},
 	"internal/testkit":        {use: "."},
 	"internal/child":          {use: ". client"},
 	"internal/demo":           {use: ". client internal/child"},
@@ -55,21 +56,21 @@ var layers = map[string]layer{
 	"internal/torture":        {use: ". client internal/child"},
 	"internal/soak":           {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
 	"internal/bench":          {use: ". client internal/child internal/journal internal/store/sqlite internal/driver/local internal/boxd/image internal/boxd/wire sandbox"},
-	"internal/app":            {use: "*", third: "golang.org/x/sync/... golang.org/x/sys/unix"},
+	"internal/app":            {use: "*", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
 	"internal/driver/boxproc": {use: ". sandbox internal/boxd/wire internal/boxd/image", third: "golang.org/x/sys/unix"},
 
 	// The escape suite.
 	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":        {use: ". internal/journal internal/agents", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
-	"internal/store/storetest":     {use: ". internal/journal internal/engine", third: "pgregory.net/rapid"},
+	"internal/store/sqlite":        {use: ". internal/journal internal/agents internal/keys", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/storetest":     {use: ". internal/journal internal/engine internal/keys", third: "pgregory.net/rapid"},
 	"internal/driver/local":        {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":         {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/mem":          {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
 	"internal/runtime/native":      {use: ". internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
 	"internal/runtime/runtimetest": {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
-	"internal/httpapi":             {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket"},
+	"internal/httpapi":             {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/time/rate"},
 }
 
 // adapters know nothing of each other nor of the engine.

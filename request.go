@@ -19,6 +19,9 @@ type CreateSession struct {
 	// server's defaults.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
+	// MaxTrust is the highest trust of who asks; empty for the owner. More is
+	// denied where it is asked for and lowered where it is the server's default.
+	MaxTrust Trust `json:"-"`
 }
 
 // UpdateSession is the body of PATCH /v1/sessions/{id}; absent fields stay.
@@ -40,6 +43,8 @@ type UpdateSession struct {
 	Revision int64 `json:"revision,omitempty"`
 	// Interrupt ends a running turn first where the change needs that.
 	Interrupt bool `json:"interrupt,omitempty"`
+	// MaxTrust is the highest trust of who asks; empty for the owner.
+	MaxTrust Trust `json:"-"`
 }
 
 // SessionFilter selects sessions of GET /v1/sessions.
@@ -88,6 +93,8 @@ type SendMessage struct {
 	Resume *bool `json:"resume,omitempty"`
 	// Key is the Idempotency-Key header.
 	Key string `json:"-"`
+	// MaxTrust is the highest trust of who asks; empty for the owner.
+	MaxTrust Trust `json:"-"`
 }
 
 // MaxText is the largest message, in bytes.

@@ -22,6 +22,10 @@ func ParseTrust(s string) (Trust, error) {
 		WithHint("use trusted or untrusted")
 }
 
+// Exceeds reports whether t is more than max allows. An empty max allows
+// everything: it is the owner's.
+func (t Trust) Exceeds(max Trust) bool { return t != Untrusted && max != "" && max != Trusted }
+
 // Mode is a permission mode: what happens to a tool call that no rule decided.
 type Mode string
 

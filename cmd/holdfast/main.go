@@ -54,6 +54,7 @@ type cli struct {
 
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
+	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
 	Version    versionCmd    `cmd:"" group:"server" help:"Print the version."`
 	Completion completionCmd `cmd:"" group:"server" help:"Print the script that completes command lines."`
 	Man        manCmd        `cmd:"" group:"server" help:"Print the manual page, or write all of them."`

@@ -19,6 +19,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
@@ -27,6 +29,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
@@ -53,14 +56,18 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err := makeDirs(cfg.Data); err != nil {
 		return err
 	}
-	store, err := sqlite.Open(ctx, sqlite.Config{
-		Path: filepath.Join(cfg.Data, "holdfast.db"), Clock: time.Now,
-		Warn: func(err error) { opt.Log.Warn("store", "err", err) },
-	})
+	store, err := openStore(ctx, cfg.Data, opt.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	registry, err := openKeys(ctx, store, opt.Log)
+	if err != nil {
+		return err
+	}
+	if err := checkListen(cfg.Listen, registry); err != nil {
+		return err
+	}
 	token, err := lifecycle.OwnerToken(filepath.Join(cfg.Data, "token"), rand.Reader)
 	if err != nil {
 		return err
@@ -70,7 +77,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
-	s := &server{cfg: cfg, opt: opt, store: store}
+	s := &server{cfg: cfg, opt: opt, store: store, keys: registry}
 	if err := s.build(ctx, drivers); err != nil {
 		return err
 	}
@@ -92,6 +99,7 @@ type server struct {
 	cfg    config.Config
 	opt    Options
 	store  *sqlite.Store
+	keys   *keys.Registry
 	agents *agents.Registry
 	engine *engine.Engine
 }
@@ -152,6 +160,14 @@ func never(d time.Duration) time.Duration {
 	return d
 }
 
+// unlimited maps the configuration's 0 to the API's negative.
+func unlimited(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
 func (s *server) serve(ctx context.Context, token string) error {
 	ln, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
@@ -163,12 +179,12 @@ func (s *server) serve(ctx context.Context, token string) error {
 		return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
 	}
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Agents: s.agents,
+		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Agents: s.agents, Keys: s.keys,
 		Health: s.health, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
-		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins,
+		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
 	})
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() { served <- srv.Serve(netutil.LimitListener(ln, s.cfg.MaxConnections)) }()
 	if s.opt.Ready != nil {
 		s.opt.Ready("http://" + ln.Addr().String())
 	}

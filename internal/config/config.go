@@ -23,6 +23,10 @@ type Config struct {
 	// Hosts and Origins are further host names and web origins that the API
 	// answers to when it listens on loopback; nil is loopback's own.
 	Hosts, Origins []string
+	// RateLimit is how many requests a key may send per second, AuthFailures how
+	// many an address may fail to authenticate per minute, MaxConnections how many
+	// clients may be connected; 0 of the first two is no limit.
+	RateLimit, AuthFailures, MaxConnections int
 	// Data is the data directory, absolute and clean.
 	Data string
 	// Driver starts the boxes of untrusted sessions: local, host or mem.
@@ -110,6 +114,9 @@ func Defaults() Config {
 	box := sandbox.DefaultLimits()
 	return Config{
 		Listen:         "127.0.0.1:4100",
+		RateLimit:      10_000,
+		AuthFailures:   30,
+		MaxConnections: 8192,
 		Driver:         "local",
 		Store:          "sqlite",
 		DefaultTrust:   holdfast.Untrusted,

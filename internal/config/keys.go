@@ -45,12 +45,18 @@ func keys() []key {
 
 func serverKeys() []key {
 	return []key{
-		text("listen", "Address of the HTTP API. Port 0 picks a free port. Every request needs the owner token, whatever the address.",
+		text("listen", "Address of the HTTP API. Port 0 picks a free port. Every request needs an API key or the owner token, whatever the address; beyond loopback there must be a key.",
 			"host:port", func(c *Config) *string { return &c.Listen }, listenAddress),
 		list("hosts", "Further host names that requests may use while the API listens on loopback; others are refused, since a web page could have chosen them.",
 			"names", func(c *Config) *[]string { return &c.Hosts }, hostName),
 		list("origins", "Web origins besides the API's own whose pages may call it.",
 			"origins", func(c *Config) *[]string { return &c.Origins }, webOrigin),
+		count("rate_limit", "Requests that one API key may send per second; 0 is no limit.",
+			func(c *Config) *int { return &c.RateLimit }, 0, 1_000_000_000),
+		count("auth_failures", "Requests without a valid token that one address may send per minute; more are answered 429. 0 is no limit.",
+			func(c *Config) *int { return &c.AuthFailures }, 0, 1_000_000_000),
+		count("max_connections", "Clients that may be connected at once; more wait until one leaves.",
+			func(c *Config) *int { return &c.MaxConnections }, 16, 10_000_000),
 		text("data", "Data directory: database, agents, sessions, sockets, the owner token. Also set by HOLDFAST_HOME.",
 			"directory", func(c *Config) *string { return &c.Data }, nil),
 		oneOf("driver", "Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only; mem is for tests.",

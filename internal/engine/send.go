@@ -26,6 +26,9 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
+	if err := withinTrust("turn", row.Trust, msg.MaxTrust); err != nil {
+		return holdfast.Sent{}, err
+	}
 	refusal := e.draining()
 	if refusal != nil || row.Status != holdfast.StatusActive {
 		// A repeated message changes nothing, and its first answer stays true: it

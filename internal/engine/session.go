@@ -39,6 +39,9 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
 		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
 	}}}
+	if lowered := e.lowered(req); lowered != nil {
+		c.Events = append(c.Events, *lowered)
+	}
 	if c.Key = k; k != nil {
 		k.Ref = string(row.ID)
 	}
@@ -110,7 +113,7 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) er
 	if req.Trust == "" {
 		asked = nil
 	}
-	if s.Trust, err = decideTrust(asked, e.cfg.DefaultTrust); err != nil {
+	if s.Trust, err = decideTrust("session.create", asked, e.cfg.DefaultTrust, req.MaxTrust); err != nil {
 		return err
 	}
 	if s.Mode = holdfast.DefaultMode(s.Trust); req.Mode != "" {
@@ -134,15 +137,6 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) er
 		s.Tags = []string{}
 	}
 	return checkLabels(s.Title, s.Tags)
-}
-
-// decideTrust is where a session's trust is decided: what was asked for, else
-// what it inherits. Nothing else turns a request into a trust level.
-func decideTrust(asked *string, inherited holdfast.Trust) (holdfast.Trust, error) {
-	if asked == nil {
-		return inherited, nil
-	}
-	return holdfast.ParseTrust(*asked)
 }
 
 func (e *Engine) checkRuntime(name string) error {

@@ -104,9 +104,17 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 		}
 		change(row.Runtime, *req.Runtime, &p.Runtime, &ev.From.Runtime, &ev.Runtime)
 	}
-	t, err := decideTrust(req.Trust, row.Trust)
-	if err != nil {
-		return p, ev, err
+	t := row.Trust
+	if req.Trust != nil {
+		if t, err = decideTrust("session.update", req.Trust, row.Trust, req.MaxTrust); err != nil {
+			return p, ev, err
+		}
+	}
+	if t == row.Trust && !labelsOnly(req) {
+		// The rest says what the session's tools may do.
+		if err := withinTrust("session.update", t, req.MaxTrust); err != nil {
+			return p, ev, err
+		}
 	}
 	if t == holdfast.Untrusted && row.Trust != t && row.HadFiles && e.cfg.Box.UIDBase != 0 {
 		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update",
@@ -115,6 +123,11 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 	}
 	change(row.Trust, t, &p.Trust, &ev.From.Trust, &ev.Trust)
 	return p, ev, nil
+}
+
+// labelsOnly reports whether an update changes title and tags alone.
+func labelsOnly(req holdfast.UpdateSession) bool {
+	return req.Mode == nil && req.Model == nil && req.Runtime == nil && req.Trust == nil && req.Budget == nil && req.TurnBudget == nil
 }
 
 // planLabels plans title and tags.

@@ -21,6 +21,8 @@ const (
 	DefaultReadTimeout  = 30 * time.Second
 	DefaultMaxFile      = 64 << 20
 	DefaultMaxAgent     = 256 << 20
+	DefaultRateLimit    = 10_000
+	DefaultAuthFailures = 30
 
 	// maxJSON bounds a JSON body: a message of holdfast.MaxText bytes, escaped.
 	maxJSON = 2*holdfast.MaxText + 1<<20
@@ -28,13 +30,14 @@ const (
 	maxSmall = 1 << 20
 )
 
-// Config configures an API. The first five are required; app gives the engine
+// Config configures an API. The first six are required; app gives the engine
 // for three of them.
 type Config struct {
 	Sessions Sessions
 	Turns    Turns
 	Boxes    Boxes
 	Agents   Agents
+	Keys     Keys
 	// Health is the state of the server.
 	Health func(ctx context.Context) holdfast.Health
 	// Token is the owner's bearer token. Empty admits nobody.
@@ -54,6 +57,9 @@ type Config struct {
 	// WriteTimeout how long a reader may take to accept data before it is cut
 	// (20 s); ReadTimeout the same for a sender (30 s).
 	Ping, WriteTimeout, ReadTimeout time.Duration
+	// RateLimit is how many requests a key may send per second, AuthFailures how
+	// many of an address may fail to authenticate per minute; negative is no limit.
+	RateLimit, AuthFailures int
 	// MaxFile and MaxAgent bound uploads, in bytes (64 MiB, 256 MiB).
 	MaxFile, MaxAgent int64
 	// Now is the clock (default time.Now).
@@ -72,6 +78,8 @@ type API struct {
 	spec     []byte
 	docs     []byte
 	live     streams
+	rates    *limits
+	failures *limits
 	follow   func(ctx context.Context, id holdfast.SessionID, after int64) (source, error)
 }
 
@@ -79,7 +87,9 @@ type API struct {
 func New(cfg Config) *API {
 	setDefaults(&cfg)
 	hookHuma()
-	a := &API{cfg: cfg, loopback: isLoopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux()}
+	a := &API{cfg: cfg, loopback: Loopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux()}
+	a.rates, a.failures = newLimits(cfg.RateLimit, time.Second), newLimits(cfg.AuthFailures, time.Minute)
+	a.live.revoked = cfg.Keys.Revoked
 	a.follow = func(ctx context.Context, id holdfast.SessionID, after int64) (source, error) {
 		return cfg.Turns.Follow(ctx, id, after)
 	}
@@ -98,7 +108,7 @@ func New(cfg Config) *API {
 
 // NewServer is an http.Server for the API. Its Shutdown ends the streams,
 // terminals and execs, which would not end by themselves; other requests run on.
-// It has no timeout on writing and on bodies: they guard themselves.
+// It has no timeout on writing and on bodies: ServeHTTP guards both.
 func NewServer(cfg Config) *http.Server {
 	a := New(cfg)
 	srv := &http.Server{
@@ -106,7 +116,9 @@ func NewServer(cfg Config) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelWarn),
+		// net/http would answer OPTIONS * itself, to anybody.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelWarn),
 	}
 	srv.RegisterOnShutdown(a.Stop)
 	return srv
@@ -123,6 +135,12 @@ func setDefaults(cfg *Config) {
 	def(&cfg.ReadTimeout, DefaultReadTimeout)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.RateLimit == 0 {
+		cfg.RateLimit = DefaultRateLimit
+	}
+	if cfg.AuthFailures == 0 {
+		cfg.AuthFailures = DefaultAuthFailures
 	}
 	if cfg.MaxFile <= 0 {
 		cfg.MaxFile = DefaultMaxFile
@@ -143,6 +161,7 @@ func (a *API) routes() {
 	a.fileRoutes()
 	a.execRoutes()
 	a.boxRoutes()
+	a.keyRoutes()
 	a.healthRoutes()
 	a.docRoutes()
 }

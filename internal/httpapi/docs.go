@@ -17,7 +17,7 @@ import (
 func describeAPI(doc *huma.OpenAPI) {
 	doc.Info.Description = "Holdfast keeps AI-agent sessions alive. Errors are problem documents (RFC 9457) with a kind and a hint."
 	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"owner": {Type: "http", Scheme: "bearer", Description: "The token that serve writes to its data directory."},
+		"owner": {Type: "http", Scheme: "bearer", Description: "An API key, or the token that serve writes to its data directory."},
 	}
 	for _, t := range [][2]string{
 		{"sessions", "Durable conversations: create, pause, resume, end."},
@@ -27,6 +27,7 @@ func describeAPI(doc *huma.OpenAPI) {
 		{"box", "Commands and terminals in a session's box."},
 		{"agents", "Deployed folders and their immutable versions."},
 		{"containers", "The managed boxes."},
+		{"keys", "API keys: what they may do, and how far they are trusted."},
 		{"health", "Probes; they need no token."},
 	} {
 		doc.Tags = append(doc.Tags, &huma.Tag{Name: t[0], Description: t[1]})

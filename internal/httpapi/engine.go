@@ -51,6 +51,19 @@ type Boxes interface {
 	StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error)
 }
 
+// Keys is the registry of API keys.
+type Keys interface {
+	// Create makes a key; the second value is its secret.
+	Create(ctx context.Context, req holdfast.CreateKey) (holdfast.Key, string, error)
+	List(ctx context.Context) ([]holdfast.Key, error)
+	// Revoke ends a key; after it returned Check refuses it and Revoked says so.
+	Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error)
+	Revoked(id holdfast.KeyID) bool
+	// Check finds the key of a secret; unauthenticated for one that opens nothing.
+	// It takes the same time for every secret.
+	Check(ctx context.Context, secret string) (holdfast.Key, error)
+}
+
 // Agents is the registry of deployed agents.
 type Agents interface {
 	// Deploy stores a tar of an agent's folder as its next version.

@@ -82,7 +82,7 @@ func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
 		}
 		ctx, cancel := a.live.join(r.Context())
 		defer cancel()
-		a.stream(ctx, a.newSSE(w), src, func(e holdfast.Event) choice {
+		a.stream(ctx, newSSE(w), src, func(e holdfast.Event) choice {
 			return choice{write: len(types) == 0 || slices.Contains(types, e.Type)}
 		})
 	}), nil

@@ -42,7 +42,7 @@ func (a *API) execRoutes() {
 }
 
 func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
-	id, err := in.session()
+	id, err := a.boxOf(ctx, in.SessionInput)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -63,8 +63,7 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 func (a *API) execStream(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, req holdfast.ExecRequest) {
 	ctx, cancel := a.live.join(r.Context())
 	defer cancel()
-	out := &execSink{sse: a.newSSE(w)}
-	defer out.sse.end()
+	out := &execSink{sse: newSSE(w)}
 	var wg sync.WaitGroup
 	wg.Go(func() { out.pings(ctx, a.cfg.Ping, cancel) })
 	res, err := a.cfg.Boxes.Exec(ctx, id, req, execStdio{out, "stdout"}, execStdio{out, "stderr"})

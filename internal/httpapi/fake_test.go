@@ -91,7 +91,8 @@ type fakeEngine struct {
 	boxes  []holdfast.Container
 	term   func(ctx context.Context, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
 	exec   func(ctx context.Context, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
-	last   any // the newest request
+	last   any            // the newest request
+	max    holdfast.Trust // of the newest request that tells it
 }
 
 func newFake() *fakeEngine {
@@ -115,6 +116,17 @@ func newID() string {
 func (f *fakeEngine) see(req any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	switch r := req.(type) {
+	case holdfast.CreateSession:
+		f.max, r.MaxTrust = r.MaxTrust, ""
+		req = r
+	case holdfast.UpdateSession:
+		f.max, r.MaxTrust = r.MaxTrust, ""
+		req = r
+	case holdfast.SendMessage:
+		f.max, r.MaxTrust = r.MaxTrust, ""
+		req = r
+	}
 	f.last = req
 	return f.fail
 }
@@ -459,7 +471,7 @@ func start(t testing.TB, edit func(*Config)) (*fakeEngine, *httptest.Server) {
 
 func (f *fakeEngine) config() Config {
 	return Config{
-		Sessions: f, Turns: f, Boxes: f, Agents: fakeAgents{f},
+		Sessions: f, Turns: f, Boxes: f, Agents: fakeAgents{f}, Keys: f.apiKeys(),
 		Health: func(context.Context) holdfast.Health { return f.health },
 		Token:  testToken, Version: "test", Listen: "127.0.0.1:0",
 	}

@@ -9,7 +9,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -64,7 +63,7 @@ func (a *API) fileRoutes() {
 }
 
 func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
-	id, err := in.session()
+	id, err := a.boxOf(ctx, in.SessionInput)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -79,8 +78,7 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 		return a.listFiles(ctx, id, dir)
 	}
 	return answer(func(w http.ResponseWriter, r *http.Request) {
-		out := &download{w: w, rc: http.NewResponseController(w), now: a.cfg.Now, limit: a.cfg.WriteTimeout, name: path.Base(name)}
-		defer out.end()
+		out := &download{w: w, name: path.Base(name)}
 		err := a.cfg.Boxes.ReadFile(r.Context(), id, name, out)
 		switch {
 		case err == nil:
@@ -118,7 +116,7 @@ func notNil(l holdfast.FileList) holdfast.FileList {
 }
 
 func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, error) {
-	id, err := in.session()
+	id, err := a.boxOf(ctx, in.SessionInput)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -147,7 +145,7 @@ func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, erro
 }
 
 func (a *API) removeFile(ctx context.Context, in *removeInput) (*struct{}, error) {
-	id, err := in.session()
+	id, err := a.boxOf(ctx, in.SessionInput)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -196,9 +194,6 @@ func uploadError(err error, limit int64) error {
 // so that an error before is still a problem document.
 type download struct {
 	w     http.ResponseWriter
-	rc    *http.ResponseController
-	now   func() time.Time
-	limit time.Duration
 	name  string
 	begun bool
 }
@@ -223,8 +218,5 @@ func (d *download) begin() {
 
 func (d *download) Write(p []byte) (int, error) {
 	d.begin()
-	_ = d.rc.SetWriteDeadline(d.now().Add(d.limit))
 	return d.w.Write(p)
 }
-
-func (d *download) end() { _ = d.rc.SetWriteDeadline(time.Time{}) }

@@ -1,10 +1,7 @@
 package httpapi
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
-	"errors"
-	"io"
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -26,14 +23,24 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		newProblem(err).write(w)
 		return
 	}
-	if _, pattern := a.mux.Handler(r); pattern == "" {
+	_, pattern := a.mux.Handler(r)
+	who, err := a.pass(r, pattern)
+	if err != nil {
+		newProblem(err).write(w)
+		return
+	}
+	if pattern == "" {
 		a.unknown(w, r)
 		return
 	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
-		r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w), now: a.cfg.Now, limit: a.cfg.ReadTimeout}
+		r.Body = &patientBody{ReadCloser: r.Body, rc: rc, now: a.cfg.Now, limit: a.cfg.ReadTimeout}
 	}
-	a.mux.ServeHTTP(w, r)
+	// A deadline of the connection's last answer would cut this one.
+	_ = rc.SetWriteDeadline(time.Time{})
+	a.mux.ServeHTTP(&patientWriter{ResponseWriter: w, rc: rc, now: a.cfg.Now, limit: a.cfg.WriteTimeout}, r)
 }
 
 func (a *API) admit(r *http.Request) error {
@@ -47,10 +54,39 @@ func (a *API) admit(r *http.Request) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "request", "path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
 			WithHint("leave out //, /./ and /../; an absolute path of a file starts with %%2F")
 	}
-	if r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/") {
-		return a.authenticate(r)
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "content encoding %s is not taken", holdfast.Quote(enc)).
+			WithHint("send the body as it is")
 	}
 	return nil
+}
+
+// pass lets a caller through to a route of the router. What the table of scopes
+// does not name as public needs a token, also what no route takes.
+func (a *API) pass(r *http.Request, pattern string) (caller, error) {
+	need, known := routeScopes[pattern]
+	if need == public || pattern == "" && !strings.HasPrefix(r.URL.Path, "/v1/") && r.URL.Path != "/v1" {
+		return caller{}, nil
+	}
+	who, err := a.authenticate(r)
+	if err != nil {
+		// Only failures count: who has a token is not locked out by a neighbour who
+		// has none. The secrets are too long to be guessed at any rate.
+		if wait := a.failures.take(address(r), a.cfg.Now()); wait > 0 {
+			err = tooMany("requests without a valid token from this address", wait)
+		}
+		return who, err
+	}
+	if wait := a.rates.take(string(who.key.ID), a.cfg.Now()); wait > 0 {
+		return who, tooMany("requests with this key", wait)
+	}
+	if pattern != "" && !known {
+		return who, holdfast.Errorf(holdfast.KindInternal, "request", "the route %s has no scope", holdfast.Quote(pattern))
+	}
+	if pattern == "" {
+		return who, nil
+	}
+	return who, authorize(who, need, r)
 }
 
 // checkHost refuses names that a foreign web page could have chosen (DNS
@@ -89,21 +125,6 @@ func (a *API) checkOrigin(r *http.Request) error {
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "request", "origin %s may not call this server", holdfast.Quote(origin)).
 		WithHint("list it in the setting origins")
-}
-
-func (a *API) authenticate(r *http.Request) error {
-	const hint = "set HOLDFAST_TOKEN, or send Authorization: Bearer with the token that serve wrote to its data directory"
-	auth := r.Header.Get("Authorization")
-	if auth == "" {
-		return holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries no token").WithHint(hint)
-	}
-	scheme, token, _ := strings.Cut(auth, " ")
-	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	// Hashing first makes the comparison take the same time for every length.
-	if a.cfg.Token == "" || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(sum[:], a.token[:]) != 1 {
-		return holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here").WithHint(hint)
-	}
-	return nil
 }
 
 // unknown answers what no route takes, with the status the router would give.
@@ -149,26 +170,6 @@ func cleanPath(p string) bool {
 		}
 	}
 	return true
-}
-
-// patientBody cuts a sender that sends nothing for the limit, however long the
-// whole body takes.
-type patientBody struct {
-	io.ReadCloser
-	rc    *http.ResponseController
-	now   func() time.Time
-	limit time.Duration
-}
-
-func (b *patientBody) Read(p []byte) (int, error) {
-	// A connection without deadlines (a test recorder) only loses the limit.
-	_ = b.rc.SetReadDeadline(b.now().Add(b.limit))
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		// After any other error the deadline stays: closing the body reads on.
-		_ = b.rc.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 // statusProbe learns what the router would answer.

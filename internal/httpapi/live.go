@@ -15,30 +15,51 @@ type streams struct {
 	mu      sync.Mutex
 	stopped bool
 	last    int
-	cancels map[int]context.CancelFunc
+	running map[int]opened
+	// revoked reports whether a key opens nothing any more.
+	revoked func(holdfast.KeyID) bool
 }
 
-// join makes the context of an answer that goes on: it ends with the request or
-// with the API. The function returned must be called.
+// opened is an answer that goes on, and whose it is; empty for the owner's.
+type opened struct {
+	cancel context.CancelFunc
+	key    holdfast.KeyID
+}
+
+// join makes the context of an answer that goes on: it ends with the request,
+// with the API, or with the caller's key. The function returned must be called.
 func (s *streams) join(ctx context.Context) (context.Context, context.CancelFunc) {
+	key := callerOf(ctx).key.ID
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
+	// Whoever revokes marks the key first and looks here afterwards.
+	if s.stopped || key != "" && s.revoked(key) {
 		cancel()
 		return ctx, cancel
 	}
-	if s.cancels == nil {
-		s.cancels = map[int]context.CancelFunc{}
+	if s.running == nil {
+		s.running = map[int]opened{}
 	}
 	s.last++
 	n := s.last
-	s.cancels[n] = cancel
+	s.running[n] = opened{cancel, key}
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
-		delete(s.cancels, n)
+		delete(s.running, n)
 		s.mu.Unlock()
+	}
+}
+
+// end ends the answers of a key that was revoked.
+func (s *streams) end(key holdfast.KeyID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.running {
+		if o.key == key {
+			o.cancel()
+		}
 	}
 }
 
@@ -46,8 +67,8 @@ func (s *streams) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
-	for _, cancel := range s.cancels {
-		cancel()
+	for _, o := range s.running {
+		o.cancel()
 	}
 }
 
@@ -61,9 +82,9 @@ func (s *streams) open() error {
 	return nil
 }
 
-// isLoopback reports whether a listening address is reachable from this machine
+// Loopback reports whether a listening address is reachable from this machine
 // only.
-func isLoopback(listen string) bool {
+func Loopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
 		host = listen

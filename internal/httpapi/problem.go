@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -19,6 +21,8 @@ const problemType = "application/problem+json"
 // problem is the error document as huma writes it.
 type problem struct {
 	holdfast.Problem
+	// retry is when to try again; 0 is the kind's usual.
+	retry time.Duration
 }
 
 // newProblem renders an error of any kind. Errors that carry no kind are
@@ -29,7 +33,7 @@ func newProblem(err error) *problem {
 		kind = holdfast.KindUnavailable
 	}
 	status := kind.HTTPStatus()
-	return &problem{holdfast.Problem{
+	p := &problem{Problem: holdfast.Problem{
 		Type:   "urn:holdfast:problem:" + string(kind),
 		Title:  http.StatusText(status),
 		Status: status,
@@ -37,6 +41,11 @@ func newProblem(err error) *problem {
 		Kind:   kind,
 		Hint:   holdfast.HintOf(err),
 	}}
+	var w *waiting
+	if errors.As(err, &w) {
+		p.retry = w.wait
+	}
+	return p
 }
 
 // Error is the detail.
@@ -55,7 +64,8 @@ func (p *problem) GetHeaders() http.Header {
 	case holdfast.KindUnavailable:
 		h.Set("Retry-After", "5")
 	case holdfast.KindBusy:
-		h.Set("Retry-After", "1")
+		seconds := max(1, int(math.Ceil(p.retry.Seconds())))
+		h.Set("Retry-After", strconv.Itoa(seconds))
 	case holdfast.KindUnauthenticated:
 		h.Set("WWW-Authenticate", `Bearer realm="holdfast"`)
 	}

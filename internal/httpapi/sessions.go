@@ -82,6 +82,7 @@ func (a *API) createSession(ctx context.Context, in *createInput) (*sessionOutpu
 	if err := key(in.Key); err != nil {
 		return nil, a.fail(err)
 	}
+	in.Body.MaxTrust = callerOf(ctx).maxTrust()
 	s, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
 	if err != nil {
 		return nil, a.fail(err)
@@ -122,6 +123,7 @@ func (a *API) getSession(ctx context.Context, in *SessionInput) (*sessionOutput,
 }
 
 func (a *API) updateSession(ctx context.Context, in *updateInput) (*sessionOutput, error) {
+	in.Body.MaxTrust = callerOf(ctx).maxTrust()
 	return a.onSession(in.SessionInput, func(id holdfast.SessionID) (holdfast.Session, error) {
 		return a.cfg.Sessions.Update(ctx, id, in.Body)
 	})

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -25,20 +24,16 @@ type source interface {
 	Close()
 }
 
-// sse writes one event stream. Each write has a deadline: a reader that takes
-// longer is cut, and comes back with the last id it saw.
+// sse writes one event stream. Each write has a deadline (patientWriter): a
+// reader that takes longer is cut, and comes back with the last id it saw.
 type sse struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	now   func() time.Time
-	limit time.Duration
 	buf   []byte
 	begun bool
 }
 
-func (a *API) newSSE(w http.ResponseWriter) *sse {
-	return &sse{w: w, rc: http.NewResponseController(w), now: a.cfg.Now, limit: a.cfg.WriteTimeout}
-}
+func newSSE(w http.ResponseWriter) *sse { return &sse{w: w, rc: http.NewResponseController(w)} }
 
 // begin sends the header. Errors after it can only be told as an event.
 func (s *sse) begin() {
@@ -86,9 +81,6 @@ func (s *sse) ping() { s.buf = append(s.buf, ": ping\n\n"...) }
 // flush sends what was added.
 func (s *sse) flush() error {
 	s.begin()
-	if err := s.rc.SetWriteDeadline(s.now().Add(s.limit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
 	if len(s.buf) > 0 {
 		if _, err := s.w.Write(s.buf); err != nil {
 			return err
@@ -100,9 +92,6 @@ func (s *sse) flush() error {
 	s.buf = s.buf[:0]
 	return s.rc.Flush()
 }
-
-// end lifts the deadline from a connection that may serve further requests.
-func (s *sse) end() { _ = s.rc.SetWriteDeadline(time.Time{}) }
 
 // choice says what to do with an event of a stream.
 type choice struct{ write, last bool }
@@ -117,7 +106,6 @@ func ready(src source) bool {
 // stream copies a source to the reader until pick says last, the source or ctx
 // ends, or the reader stalls.
 func (a *API) stream(ctx context.Context, s *sse, src source, pick func(holdfast.Event) choice) {
-	defer s.end()
 	for {
 		if !s.begun && !ready(src) && s.flush() != nil {
 			return

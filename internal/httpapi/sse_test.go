@@ -188,7 +188,7 @@ func TestSSEPingsEvery15Seconds(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			a.stream(ctx, a.newSSE(w), &quiet{}, func(holdfast.Event) choice { return choice{write: true} })
+			a.stream(ctx, newSSE(w), &quiet{}, func(holdfast.Event) choice { return choice{write: true} })
 		}()
 		wait := time.NewTimer(46 * time.Second)
 		<-wait.C
@@ -204,12 +204,12 @@ func TestSSEPingsEvery15Seconds(t *testing.T) {
 func TestSSETellsAnErrorOfTheSource(t *testing.T) {
 	a := New(newFake().config())
 	w := &recorder{head: http.Header{}}
-	a.stream(t.Context(), a.newSSE(w), &quiet{err: holdfast.Errorf(holdfast.KindUnavailable, "store", "the disk is gone").WithHint("h")}, nil)
+	a.stream(t.Context(), newSSE(w), &quiet{err: holdfast.Errorf(holdfast.KindUnavailable, "store", "the disk is gone").WithHint("h")}, nil)
 	if got := w.String(); !strings.HasPrefix(got, "event: error\ndata: {") || !strings.Contains(got, `"kind":"unavailable"`) || !strings.HasSuffix(got, "\n\n") {
 		t.Errorf("%q", got)
 	}
 	w = &recorder{head: http.Header{}}
-	a.stream(t.Context(), a.newSSE(w), &quiet{err: io.EOF}, nil)
+	a.stream(t.Context(), newSSE(w), &quiet{err: io.EOF}, nil)
 	if got := w.String(); got != "" {
 		t.Errorf("a closed source: %q", got)
 	}

@@ -33,7 +33,7 @@ type termMessage struct {
 }
 
 func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
-	id, err := in.session()
+	id, err := a.boxOf(ctx, in.SessionInput)
 	if err != nil {
 		return nil, a.fail(err)
 	}

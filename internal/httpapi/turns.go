@@ -75,7 +75,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	if err := key(in.Key); err != nil {
 		return nil, a.fail(err)
 	}
-	in.Body.Key = in.Key
+	in.Body.Key, in.Body.MaxTrust = in.Key, callerOf(ctx).maxTrust()
 	stream := prefers(in.Prefer, "stream")
 	var src source
 	var from int64
@@ -114,7 +114,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 		defer src.Close()
 		ctx, cancel := a.live.join(r.Context())
 		defer cancel()
-		a.stream(ctx, a.newSSE(w), src, ofTurn(sent.Turn.ID, replayFrom(sent)))
+		a.stream(ctx, newSSE(w), src, ofTurn(sent.Turn.ID, replayFrom(sent)))
 	}), nil
 }
 

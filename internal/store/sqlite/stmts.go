@@ -36,7 +36,8 @@ type writeStmts struct {
 	deleteRow, deleteTurns, deleteKeys, deleteKey *sql.Stmt
 	purgePut, purgeNext, purgeSome, purgeDone     *sql.Stmt
 
-	agents agentStmts
+	agents  agentStmts
+	apiKeys apiKeyStmts
 
 	all []*sql.Stmt
 }
@@ -103,6 +104,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.agents.delete, `UPDATE agents SET deleted = 1, updated_at = ? WHERE name = ?`)
 	p.add(&w.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, created_at) VALUES (?,?,?,?,?)`)
 	p.add(&w.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
+	w.prepareKeys(&p)
 	w.all = p.done
 	return w, p.err
 }
@@ -113,7 +115,7 @@ type readStmts struct {
 	turn, turns, open, openAll, starting *sql.Stmt
 	agent, agents                        *sql.Stmt
 	versionByNumber, versionByID         *sql.Stmt
-	versions                             *sql.Stmt
+	versions, apiKeys                    *sql.Stmt
 }
 
 func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
@@ -139,6 +141,7 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.versionByID, `SELECT `+versionCols+` FROM agent_versions WHERE agent = ? AND id = ?
 		ORDER BY number DESC LIMIT 1`)
 	p.add(&r.versions, `SELECT `+versionCols+` FROM agent_versions WHERE agent = ? ORDER BY number DESC`)
+	p.add(&r.apiKeys, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
 	return r, p.err
 }
 

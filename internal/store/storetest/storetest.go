@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/keys"
 )
 
 // Store is all that a database must offer.
@@ -24,6 +25,7 @@ type Store interface {
 	journal.Store
 	engine.Store
 	Agents
+	keys.Store
 	// Healthy is nil while writes are taken.
 	Healthy() error
 }
@@ -71,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"text", textCases},
 		{"delete", deleteCases},
 		{"agent", agentCases},
+		{"api key", apiKeyCases},
 		{"concurrent", concurrentCases},
 		{"model", modelCases},
 	} {

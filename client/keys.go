@@ -1,0 +1,38 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// CreateKey makes an API key. The second value is its secret, which nobody can
+// ask for again.
+func (c *Client) CreateKey(ctx context.Context, req holdfast.CreateKey) (holdfast.Key, string, error) {
+	var out struct {
+		Key    holdfast.Key `json:"key"`
+		Secret string       `json:"secret"`
+	}
+	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/keys", body: req}, &out)
+	return out.Key, out.Secret, err
+}
+
+// Keys lists the API keys, oldest first, revoked ones too.
+func (c *Client) Keys(ctx context.Context) ([]holdfast.Key, error) {
+	var out struct {
+		Keys []holdfast.Key `json:"keys"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/keys"}, &out)
+	return out.Keys, err
+}
+
+// RevokeKey ends an API key, at once and for good.
+func (c *Client) RevokeKey(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error) {
+	var out struct {
+		Key holdfast.Key `json:"key"`
+	}
+	err := c.do(ctx, call{method: http.MethodDelete, path: "/v1/keys/" + url.PathEscape(string(id))}, &out)
+	return out.Key, err
+}

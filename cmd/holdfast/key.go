@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/config"
+)
+
+type keyCmd struct {
+	Create keyCreateCmd `cmd:"" help:"Make an API key; its secret is shown once."`
+	List   keyListCmd   `cmd:"" aliases:"ls" help:"List the API keys."`
+	Revoke keyRevokeCmd `cmd:"" help:"Revoke API keys, at once and for good."`
+}
+
+type keyCreateCmd struct {
+	Name     string   `placeholder:"TEXT" help:"What it is for."`
+	Scope    []string `placeholder:"SCOPE" help:"What it may do: read, write (the default) or admin; each holds those before it."`
+	MaxTrust string   `placeholder:"TRUST" help:"The highest trust that sessions get through it: untrusted (the default) or trusted."`
+	Offline  bool     `help:"Make it without a server, in the data directory, while none runs there."`
+}
+
+// Help is shown below the one-line description.
+func (*keyCreateCmd) Help() string {
+	return `Prints the secret alone on stdout. Use it as HOLDFAST_TOKEN; the server keeps only its hash.
+
+Examples:
+  holdfast key create --name ci
+  holdfast key create --name dashboard --scope read
+  holdfast key create --offline     # before the first start beyond loopback`
+}
+
+// Run makes a key.
+func (k *keyCreateCmd) Run(e *env) error {
+	req := holdfast.CreateKey{Name: k.Name, Scopes: k.Scope, MaxTrust: k.MaxTrust}
+	made, secret, err := k.create(e, req)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"key": made, "secret": secret})
+	}
+	if made.MaxTrust == holdfast.Trusted {
+		e.note("sessions made with this key may be trusted: their tools can do everything the server's user can do")
+	}
+	e.note("key %s; this is the only time its secret is shown", made.ID)
+	return e.say(nil, "%s", secret)
+}
+
+func (k *keyCreateCmd) create(e *env, req holdfast.CreateKey) (holdfast.Key, string, error) {
+	if k.Offline {
+		dir, err := config.DataDir(e.getenv)
+		if err != nil {
+			return holdfast.Key{}, "", err
+		}
+		return app.CreateKey(e.ctx, dir, req)
+	}
+	c, err := e.client()
+	if err != nil {
+		return holdfast.Key{}, "", err
+	}
+	return c.CreateKey(e.ctx, req)
+}
+
+type keyListCmd struct{}
+
+// Run lists the keys.
+func (*keyListCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	list, err := c.Keys(e.ctx)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"keys": list})
+	}
+	var rows [][]string
+	for _, k := range list {
+		used, state := "never", "active"
+		if k.LastUsedAt != nil {
+			used = when(*k.LastUsedAt)
+		}
+		if k.RevokedAt != nil {
+			state = "revoked " + when(*k.RevokedAt)
+		}
+		rows = append(rows, []string{string(k.ID), k.Name, scopesOf(k), string(k.MaxTrust), when(k.CreatedAt), used, state})
+	}
+	return e.table([]string{"ID", "NAME", "SCOPES", "MAX TRUST", "CREATED", "LAST USED", "STATE"}, rows)
+}
+
+func scopesOf(k holdfast.Key) string {
+	var out []string
+	for _, s := range k.Scopes {
+		out = append(out, string(s))
+	}
+	return strings.Join(out, ",")
+}
+
+type keyRevokeCmd struct {
+	IDs []string `arg:"" name:"id" help:"Ids of keys, or unique beginnings of them."`
+}
+
+// Run revokes the keys, one after the other.
+func (k *keyRevokeCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	ids, err := e.keyIDs(c, k.IDs)
+	if err != nil {
+		return err
+	}
+	var revoked []holdfast.Key
+	for _, id := range ids {
+		key, err := c.RevokeKey(e.ctx, id)
+		if err != nil {
+			return err
+		}
+		revoked = append(revoked, key)
+		if !e.json {
+			fmt.Fprintf(e.stdout, "revoked %s\n", id)
+		}
+	}
+	if e.json {
+		return e.print(map[string]any{"keys": revoked})
+	}
+	return nil
+}
+
+// keyIDs turns ids and unique beginnings of them into ids, all or none.
+func (e *env) keyIDs(c *client.Client, names []string) ([]holdfast.KeyID, error) {
+	list, err := c.Keys(e.ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []holdfast.KeyID
+	for _, name := range names {
+		var found []holdfast.KeyID
+		for _, k := range list {
+			if name != "" && strings.HasPrefix(string(k.ID), name) {
+				found = append(found, k.ID)
+			}
+		}
+		switch len(found) {
+		case 1:
+			out = append(out, found[0])
+		case 0:
+			return nil, holdfast.Errorf(holdfast.KindNotFound, "key", "no key's id begins with %s", holdfast.Quote(name)).
+				WithHint("holdfast key list shows the ids")
+		default:
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "%s is the beginning of several ids", holdfast.Quote(name)).
+				WithHint("give more of the id")
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/keys"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+)
+
+// CreateKey makes a key in a data directory while no server runs on it.
+func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k holdfast.Key, secret string, err error) {
+	if err := makeDirs(data); err != nil {
+		return k, "", err
+	}
+	store, err := openStore(ctx, data, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return k, "", err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	registry, err := openKeys(ctx, store, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return k, "", err
+	}
+	return registry.Create(ctx, req)
+}
+
+func openStore(ctx context.Context, data string, log *slog.Logger) (*sqlite.Store, error) {
+	return sqlite.Open(ctx, sqlite.Config{
+		Path: filepath.Join(data, "holdfast.db"), Clock: time.Now,
+		Warn: func(err error) { log.Warn("store", "err", err) },
+	})
+}
+
+func openKeys(ctx context.Context, store keys.Store, log *slog.Logger) (*keys.Registry, error) {
+	return keys.Open(ctx, keys.Config{Store: store, Now: time.Now, Rand: rand.Reader, Log: log})
+}
+
+// checkListen refuses to be reachable from other machines with nothing but the
+// owner token: it may do everything, cannot be taken back from one of those who
+// have it, and belongs to this machine.
+func checkListen(listen string, k *keys.Registry) error {
+	if httpapi.Loopback(listen) || k.Active() > 0 {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "serve", "listening on %s lets other machines in, and there is no API key for them", holdfast.Quote(listen)).
+		WithHint("holdfast key create --offline makes one; or listen on 127.0.0.1")
+}

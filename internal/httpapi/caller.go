@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// caller is who sent a request.
+type caller struct {
+	// owner holds the owner token and may do everything.
+	owner bool
+	key   holdfast.Key
+}
+
+type callerKey struct{}
+
+// callerOf is who sent the request of ctx; nobody, who may do nothing, where the
+// guard has not looked.
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c
+}
+
+func (c caller) covers(need holdfast.Scope) bool { return c.owner || c.key.Covers(need) }
+
+// maxTrust is the highest trust that the caller may have; empty for the owner.
+func (c caller) maxTrust() holdfast.Trust {
+	switch {
+	case c.owner:
+		return ""
+	case c.key.MaxTrust == holdfast.Trusted:
+		return holdfast.Trusted
+	}
+	return holdfast.Untrusted
+}
+
+// authenticate finds out who sent a request.
+func (a *API) authenticate(r *http.Request) (caller, error) {
+	const hint = "set HOLDFAST_TOKEN to a key (holdfast key create), or to the token that serve wrote to its data directory"
+	auth := r.Header.Values("Authorization")
+	switch {
+	case len(auth) == 0 || auth[0] == "":
+		return caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries no token").WithHint(hint)
+	case len(auth) > 1:
+		return caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries %d tokens", len(auth)).WithHint(hint)
+	}
+	scheme, token, _ := strings.Cut(auth[0], " ")
+	token = strings.TrimSpace(token)
+	sum := sha256.Sum256([]byte(token))
+	// Hashing first makes the comparison take the same time for every length.
+	if a.cfg.Token != "" && strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1 {
+		return caller{owner: true}, nil
+	}
+	if strings.EqualFold(scheme, "Bearer") {
+		if k, err := a.cfg.Keys.Check(r.Context(), token); err == nil {
+			return caller{key: k}, nil
+		}
+	}
+	return caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here").WithHint(hint)
+}
+
+// authorize refuses what a caller's scopes do not cover.
+func authorize(c caller, need holdfast.Scope, r *http.Request) error {
+	if c.covers(need) {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "request", "%s %s needs the scope %s, which key %s lacks",
+		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint("holdfast key create --scope %s makes one that has it", need)
+}
+
+// boxOf is the session in whose box a caller wants to work, if it may.
+func (a *API) boxOf(ctx context.Context, in SessionInput) (holdfast.SessionID, error) {
+	id, err := in.session()
+	if err != nil {
+		return "", err
+	}
+	return id, a.within(ctx, id)
+}
+
+// within refuses work in the box of a session whose trust is above the caller's.
+func (a *API) within(ctx context.Context, id holdfast.SessionID) error {
+	most := callerOf(ctx).maxTrust()
+	if most == "" || most == holdfast.Trusted {
+		return nil
+	}
+	s, err := a.cfg.Sessions.Session(ctx, id)
+	if err != nil {
+		return err
+	}
+	if s.Trust.Exceeds(most) {
+		return holdfast.Errorf(holdfast.KindDenied, "box", "session %s is %s, above this key's maximum, which is %s", id, s.Trust, most).
+			WithHint("holdfast key create --max-trust %s makes a key for it", s.Trust)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type keyInput struct {
+	ID string `path:"id" doc:"The key's id, as in the list." example:"5f1c0a9e7b3d2468"`
+}
+
+type createKeyInput struct {
+	Body holdfast.CreateKey
+}
+
+type createdKeyOutput struct {
+	Body struct {
+		Key holdfast.Key `json:"key"`
+		// Secret is the bearer token. It is told this once.
+		Secret string `json:"secret"`
+	}
+}
+
+type keyOutput struct {
+	Body struct {
+		Key holdfast.Key `json:"key"`
+	}
+}
+
+type keysOutput struct {
+	Body struct {
+		Keys []holdfast.Key `json:"keys"`
+	}
+}
+
+func (a *API) keyRoutes() {
+	const tag = "keys"
+	create := route(http.MethodPost, "/v1/keys", "create-key", tag, "Make an API key; its secret is told this once")
+	create.DefaultStatus = http.StatusCreated
+	huma.Register(a.huma, create, a.createKey)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/keys", "list-keys", tag, "List the API keys, oldest first"), a.listKeys)
+	huma.Register(a.huma, route(http.MethodDelete, "/v1/keys/{id}", "revoke-key", tag, "Revoke an API key, at once and for good"), a.revokeKey)
+}
+
+func (a *API) createKey(ctx context.Context, in *createKeyInput) (*createdKeyOutput, error) {
+	most := callerOf(ctx).maxTrust()
+	if t, err := holdfast.ParseTrust(in.Body.MaxTrust); err == nil && t.Exceeds(most) {
+		return nil, a.fail(holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above that of the key that asks, which is %s",
+			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key or the owner token that may have it"))
+	}
+	k, secret, err := a.cfg.Keys.Create(ctx, in.Body)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &createdKeyOutput{}
+	out.Body.Key, out.Body.Secret = k, secret
+	return out, nil
+}
+
+func (a *API) listKeys(ctx context.Context, _ *struct{}) (*keysOutput, error) {
+	list, err := a.cfg.Keys.List(ctx)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &keysOutput{}
+	out.Body.Keys = list
+	if list == nil {
+		out.Body.Keys = []holdfast.Key{}
+	}
+	return out, nil
+}
+
+// revokeKey also ends what the key holds open: streams, terminals, commands.
+func (a *API) revokeKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
+	id, err := holdfast.ParseKeyID(in.ID)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	k, err := a.cfg.Keys.Revoke(ctx, id)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	a.live.end(id)
+	out := &keyOutput{}
+	out.Body.Key = k
+	return out, nil
+}

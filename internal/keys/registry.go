@@ -1,0 +1,255 @@
+package keys
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Prefix makes a leaked key recognisable to people and scanners. A secret is the
+// prefix, the key's id, an underscore and 256 random bits in base64.
+const Prefix = "hfk_"
+
+const (
+	idBytes  = 8
+	keyBytes = 32
+	maxName  = 100
+	// coarse is how far the recorded last use may lag: a write each request would
+	// make every read a commit.
+	coarse = 5 * time.Minute
+)
+
+// Config configures a Registry; all fields are required.
+type Config struct {
+	Store Store
+	Now   func() time.Time
+	Rand  io.Reader
+	// Log hears of uses that could not be recorded.
+	Log *slog.Logger
+}
+
+// Registry is the keys of one server. It answers from memory: the server owns
+// its store alone. Safe for concurrent use.
+type Registry struct {
+	cfg Config
+	// change is held while a key is made or revoked.
+	change sync.Mutex
+	mu     sync.RWMutex
+	byID   map[holdfast.KeyID]*entry
+}
+
+// entry is a key in memory. The key is never changed in place.
+type entry struct {
+	key     atomic.Pointer[holdfast.Key]
+	hash    [sha256.Size]byte
+	used    atomic.Int64 // the newest use, in milliseconds
+	written atomic.Int64 // the newest use that was recorded
+}
+
+// Open reads the keys that there are.
+func Open(ctx context.Context, cfg Config) (*Registry, error) {
+	records, err := cfg.Store.Keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Registry{cfg: cfg, byID: map[holdfast.KeyID]*entry{}}
+	for _, rec := range records {
+		if len(rec.Hash) != sha256.Size {
+			return nil, holdfast.Errorf(holdfast.KindInternal, "keys", "the stored key %s is damaged", rec.ID).
+				WithHint("restore holdfast.db from a backup")
+		}
+		r.byID[rec.ID] = newEntry(rec)
+	}
+	return r, nil
+}
+
+func newEntry(rec Record) *entry {
+	e := &entry{hash: [sha256.Size]byte(rec.Hash)}
+	e.key.Store(&rec.Key)
+	if rec.LastUsedAt != nil {
+		e.used.Store(rec.LastUsedAt.UnixMilli())
+		e.written.Store(rec.LastUsedAt.UnixMilli())
+	}
+	return e
+}
+
+// Create makes a key and returns its secret, which nobody can ask for again.
+func (r *Registry) Create(ctx context.Context, req holdfast.CreateKey) (holdfast.Key, string, error) {
+	k := holdfast.Key{Name: req.Name, MaxTrust: holdfast.Untrusted, CreatedAt: r.cfg.Now().UTC().Truncate(time.Millisecond)}
+	if err := fill(&k, req); err != nil {
+		return holdfast.Key{}, "", err
+	}
+	var random [idBytes + keyBytes]byte
+	if _, err := io.ReadFull(r.cfg.Rand, random[:]); err != nil {
+		return holdfast.Key{}, "", holdfast.Errorf(holdfast.KindInternal, "key.create", "no randomness: %w", err)
+	}
+	k.ID = holdfast.KeyID(hex.EncodeToString(random[:idBytes]))
+	secret := Prefix + string(k.ID) + "_" + base64.RawURLEncoding.EncodeToString(random[idBytes:])
+	hash := sha256.Sum256([]byte(secret))
+	rec := Record{Key: k, Hash: hash[:]}
+
+	r.change.Lock()
+	defer r.change.Unlock()
+	if err := r.cfg.Store.PutKey(ctx, rec); err != nil {
+		return holdfast.Key{}, "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byID[k.ID] = newEntry(rec)
+	return k, secret, nil
+}
+
+// fill checks what the request asks and takes the defaults for the rest.
+func fill(k *holdfast.Key, req holdfast.CreateKey) error {
+	if len(req.Name) > maxName || !utf8.ValidString(req.Name) || strings.ContainsRune(req.Name, 0) {
+		return holdfast.Errorf(holdfast.KindInvalid, "key.create", "%s is not a name of a key", holdfast.Quote(req.Name)).
+			WithHint("use up to %d bytes of text", maxName)
+	}
+	names := req.Scopes
+	if len(names) == 0 {
+		names = []string{string(holdfast.ScopeWrite)}
+	}
+	for _, n := range names {
+		s, err := holdfast.ParseScope(n)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(k.Scopes, s) {
+			k.Scopes = append(k.Scopes, s)
+		}
+	}
+	if req.MaxTrust != "" {
+		t, err := holdfast.ParseTrust(req.MaxTrust)
+		if err != nil {
+			return err
+		}
+		k.MaxTrust = t
+	}
+	return nil
+}
+
+// Check finds the key of a secret and notes the use; unauthenticated for a
+// secret that opens nothing. The comparison takes the same time for every
+// secret, and an id that is unknown takes as long as one that is known.
+func (r *Registry) Check(ctx context.Context, secret string) (holdfast.Key, error) {
+	hash := sha256.Sum256([]byte(secret))
+	e := r.find(idOf(secret))
+	var nobody [sha256.Size]byte
+	want := &nobody
+	if e != nil {
+		want = &e.hash
+	}
+	same := subtle.ConstantTimeCompare(hash[:], want[:]) == 1
+	if e == nil || !same || e.key.Load().RevokedAt != nil {
+		return holdfast.Key{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here")
+	}
+	r.touch(ctx, e)
+	return *e.key.Load(), nil
+}
+
+// idOf is the id that a secret names, or nothing.
+func idOf(secret string) holdfast.KeyID {
+	rest, ok := strings.CutPrefix(secret, Prefix)
+	id, _, found := strings.Cut(rest, "_")
+	if !ok || !found || len(id) != 2*idBytes {
+		return ""
+	}
+	return holdfast.KeyID(id)
+}
+
+func (r *Registry) find(id holdfast.KeyID) *entry {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byID[id]
+}
+
+// touch notes a use, and records it when the record is old.
+func (r *Registry) touch(ctx context.Context, e *entry) {
+	now := r.cfg.Now()
+	e.used.Store(now.UnixMilli())
+	last := e.written.Load()
+	if now.Sub(time.UnixMilli(last)) < coarse || !e.written.CompareAndSwap(last, now.UnixMilli()) {
+		return
+	}
+	// The key is good whether or not its use can be recorded.
+	if err := r.cfg.Store.TouchKey(ctx, e.key.Load().ID, now); err != nil {
+		r.cfg.Log.Warn("use of a key not recorded", "key", e.key.Load().ID, "err", err)
+	}
+}
+
+// Revoked reports whether a key opens nothing (any more).
+func (r *Registry) Revoked(id holdfast.KeyID) bool {
+	e := r.find(id)
+	return e == nil || e.key.Load().RevokedAt != nil
+}
+
+// Revoke ends a key for good. Revoking it again changes nothing.
+func (r *Registry) Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error) {
+	r.change.Lock()
+	defer r.change.Unlock()
+	e := r.find(id)
+	if e == nil {
+		return holdfast.Key{}, holdfast.Errorf(holdfast.KindNotFound, "key.revoke", "there is no key %s", holdfast.Quote(string(id))).
+			WithHint("holdfast key list shows them")
+	}
+	if e.key.Load().RevokedAt == nil {
+		now := r.cfg.Now().UTC().Truncate(time.Millisecond)
+		if err := r.cfg.Store.RevokeKey(ctx, id, now); err != nil {
+			return holdfast.Key{}, err
+		}
+		k := *e.key.Load()
+		k.RevokedAt = &now
+		e.key.Store(&k)
+	}
+	return e.shown(), nil
+}
+
+// shown is the key with its newest use.
+func (e *entry) shown() holdfast.Key {
+	k := *e.key.Load()
+	if ms := e.used.Load(); ms != 0 {
+		t := time.UnixMilli(ms).UTC()
+		k.LastUsedAt = &t
+	}
+	return k
+}
+
+// List is every key, oldest first, revoked ones too.
+func (r *Registry) List(context.Context) ([]holdfast.Key, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]holdfast.Key, 0, len(r.byID))
+	for _, e := range r.byID {
+		out = append(out, e.shown())
+	}
+	slices.SortFunc(out, func(a, b holdfast.Key) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return out, nil
+}
+
+// Active counts the keys that open something.
+func (r *Registry) Active() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	n := 0
+	for _, e := range r.byID {
+		if e.key.Load().RevokedAt == nil {
+			n++
+		}
+	}
+	return n
+}
