@@ -60,7 +60,7 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 	var a holdfast.Agent
 	plan := func(t *tx) error {
 		var deleted bool
-		old, err := scanAgent(t.s.w.agents.get.QueryRowContext(t.ctx, v.Agent), &deleted)
+		old, err := scanAgent(t.s.w.admin.agents.get.QueryRowContext(t.ctx, v.Agent), &deleted)
 		ok, err := found(err)
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 		if ok && !deleted {
 			a.CreatedAt = old.CreatedAt
 		}
-		if err := t.s.w.agents.lastVersion.QueryRowContext(t.ctx, v.Agent).Scan(&a.Version); err != nil {
+		if err := t.s.w.admin.agents.lastVersion.QueryRowContext(t.ctx, v.Agent).Scan(&a.Version); err != nil {
 			return err
 		}
 		a.Version++
@@ -77,10 +77,10 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 	}
 	apply := func(t *tx) error {
 		t.pages += 4 + len(files)/pageSize
-		if _, err := t.s.w.agents.putVersion.ExecContext(t.ctx, v.Agent, a.Version, v.ID, string(files), t.nowMS); err != nil {
+		if _, err := t.s.w.admin.agents.putVersion.ExecContext(t.ctx, v.Agent, a.Version, v.ID, string(files), t.nowMS); err != nil {
 			return err
 		}
-		_, err := t.s.w.agents.put.ExecContext(t.ctx, a.Name, a.Version, a.VersionID, a.Runtime,
+		_, err := t.s.w.admin.agents.put.ExecContext(t.ctx, a.Name, a.Version, a.VersionID, a.Runtime,
 			a.CreatedAt.UnixMilli(), t.nowMS)
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *Store) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]h
 func (s *Store) DeleteAgent(ctx context.Context, name holdfast.AgentName) error {
 	plan := func(t *tx) error {
 		var deleted bool
-		_, err := scanAgent(t.s.w.agents.get.QueryRowContext(t.ctx, name), &deleted)
+		_, err := scanAgent(t.s.w.admin.agents.get.QueryRowContext(t.ctx, name), &deleted)
 		ok, err := found(err)
 		if err == nil && (!ok || deleted) {
 			return noAgent(name)
@@ -182,7 +182,7 @@ func (s *Store) DeleteAgent(ctx context.Context, name holdfast.AgentName) error 
 		return err
 	}
 	apply := func(t *tx) error {
-		_, err := t.s.w.agents.delete.ExecContext(t.ctx, t.nowMS, name)
+		_, err := t.s.w.admin.agents.delete.ExecContext(t.ctx, t.nowMS, name)
 		return err
 	}
 	return s.do(ctx, "store.agent", &op{plan: plan, apply: apply})

@@ -17,10 +17,10 @@ type apiKeyStmts struct {
 }
 
 func (w *writeStmts) prepareKeys(p *preparer) {
-	p.add(&w.apiKeys.get, `SELECT 1 FROM keys WHERE id = ?`)
-	p.add(&w.apiKeys.put, `INSERT INTO keys (`+apiKeyCols+`) VALUES (?,?,?,?,?,?,?,?)`)
-	p.add(&w.apiKeys.revoke, `UPDATE keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?`)
-	p.add(&w.apiKeys.touch, `UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?`)
+	p.add(&w.admin.keys.get, `SELECT 1 FROM keys WHERE id = ?`)
+	p.add(&w.admin.keys.put, `INSERT INTO keys (`+apiKeyCols+`) VALUES (?,?,?,?,?,?,?,?)`)
+	p.add(&w.admin.keys.revoke, `UPDATE keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?`)
+	p.add(&w.admin.keys.touch, `UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?`)
 }
 
 func scanKey(sc scanner) (keys.Record, error) {
@@ -58,7 +58,7 @@ func (s *Store) PutKey(ctx context.Context, r keys.Record) error {
 		return err
 	}
 	apply := func(t *tx) error {
-		_, err := t.s.w.apiKeys.put.ExecContext(t.ctx, r.ID, r.Hash, r.Name, string(scopes), r.MaxTrust,
+		_, err := t.s.w.admin.keys.put.ExecContext(t.ctx, r.ID, r.Hash, r.Name, string(scopes), r.MaxTrust,
 			r.CreatedAt.UnixMilli(), toNullMS(r.LastUsedAt), toNullMS(r.RevokedAt))
 		return err
 	}
@@ -88,12 +88,12 @@ func (s *Store) Keys(ctx context.Context) ([]keys.Record, error) {
 
 // RevokeKey implements keys.Store.
 func (s *Store) RevokeKey(ctx context.Context, id holdfast.KeyID, at time.Time) error {
-	return s.changeKey(ctx, id, at, func(w *writeStmts) *sql.Stmt { return w.apiKeys.revoke })
+	return s.changeKey(ctx, id, at, func(w *writeStmts) *sql.Stmt { return w.admin.keys.revoke })
 }
 
 // TouchKey implements keys.Store.
 func (s *Store) TouchKey(ctx context.Context, id holdfast.KeyID, at time.Time) error {
-	return s.changeKey(ctx, id, at, func(w *writeStmts) *sql.Stmt { return w.apiKeys.touch })
+	return s.changeKey(ctx, id, at, func(w *writeStmts) *sql.Stmt { return w.admin.keys.touch })
 }
 
 func (s *Store) changeKey(ctx context.Context, id holdfast.KeyID, at time.Time, stmt func(*writeStmts) *sql.Stmt) error {
@@ -114,5 +114,5 @@ func (s *Store) changeKey(ctx context.Context, id holdfast.KeyID, at time.Time, 
 
 func (t *tx) hasKey(id holdfast.KeyID) (bool, error) {
 	var one int
-	return found(t.s.w.apiKeys.get.QueryRowContext(t.ctx, id).Scan(&one))
+	return found(t.s.w.admin.keys.get.QueryRowContext(t.ctx, id).Scan(&one))
 }

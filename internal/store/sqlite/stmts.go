@@ -36,8 +36,10 @@ type writeStmts struct {
 	deleteRow, deleteTurns, deleteKeys, deleteKey *sql.Stmt
 	purgePut, purgeNext, purgeSome, purgeDone     *sql.Stmt
 
-	agents  agentStmts
-	apiKeys apiKeyStmts
+	admin struct {
+		agents agentStmts
+		keys   apiKeyStmts
+	}
 
 	all []*sql.Stmt
 }
@@ -96,14 +98,14 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 		(SELECT id FROM events WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?)`)
 	p.add(&w.purgeDone, `DELETE FROM purge WHERE session = ?`)
 
-	p.add(&w.agents.get, `SELECT `+agentCols+`, deleted FROM agents WHERE name = ?`)
-	p.add(&w.agents.put, `INSERT INTO agents (name, version, version_id, runtime, deleted, created_at, updated_at)
+	p.add(&w.admin.agents.get, `SELECT `+agentCols+`, deleted FROM agents WHERE name = ?`)
+	p.add(&w.admin.agents.put, `INSERT INTO agents (name, version, version_id, runtime, deleted, created_at, updated_at)
 		VALUES (?,?,?,?,0,?,?) ON CONFLICT (name) DO UPDATE SET version = excluded.version,
 		version_id = excluded.version_id, runtime = excluded.runtime, deleted = 0,
 		created_at = excluded.created_at, updated_at = excluded.updated_at`)
-	p.add(&w.agents.delete, `UPDATE agents SET deleted = 1, updated_at = ? WHERE name = ?`)
-	p.add(&w.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, created_at) VALUES (?,?,?,?,?)`)
-	p.add(&w.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
+	p.add(&w.admin.agents.delete, `UPDATE agents SET deleted = 1, updated_at = ? WHERE name = ?`)
+	p.add(&w.admin.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, created_at) VALUES (?,?,?,?,?)`)
+	p.add(&w.admin.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
 	w.prepareKeys(&p)
 	w.all = p.done
 	return w, p.err
