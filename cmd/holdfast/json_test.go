@@ -38,6 +38,11 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	if code, _, errs = runCLI(t, vars, "", "agent", "deploy", dir, "--name", "a"); code != 0 {
 		t.Fatal(errs)
 	}
+	code, secret, errs := runCLI(t, vars, "", "key", "create")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	key := secret[len("hfk_"):][:16]
 	// In this order: later ones use what earlier ones made.
 	lines := []string{
 		"version", "man", "doctor --driver mem", "agent deploy DIR --name b", "agent list", "agent show a", "agent delete b",
@@ -46,10 +51,11 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files rm ID a.txt",
 		"containers list", "containers stop --all", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
+		"key create --name x", "key list", "key revoke KEY",
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {
-		args := strings.Fields(strings.NewReplacer("ID", id, "DIR", dir).Replace(l))
+		args := strings.Fields(strings.NewReplacer("ID", id, "DIR", dir, "KEY", key).Replace(l))
 		code, out, errs := runCLI(t, vars, "", append(args, "--json")...)
 		if args[0] == "exec" {
 			code, out, errs = runCLI(t, vars, "", append([]string{"--json"}, args...)...)
