@@ -281,6 +281,9 @@ type BoxEnded struct {
 	Reason string `json:"reason"`
 	// Processes names background processes that ended with the box.
 	Processes []string `json:"processes,omitempty"`
+	// OvershootBytes is what a box stopped for the disk took beyond its limit, or
+	// what was missing to the server's reserve by then.
+	OvershootBytes int64 `json:"overshoot_bytes,omitempty"`
 }
 
 // Notice is the payload of notice: something a reader should know.

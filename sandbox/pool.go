@@ -26,6 +26,8 @@ type PoolConfig struct {
 	FreezeAfter, StopAfter time.Duration
 	// Prewarm keeps that many boots of boxd ready where the driver can (default 0).
 	Prewarm int
+	// Disk watches the disk that boxes write to; nil is not at all.
+	Disk *Disk
 	// OnEvent is told what happens to a box, outside all locks, in order per box.
 	// What happens to the box waits for its return: it may look at the pool but
 	// must not Acquire, Freeze, Stop or Remove the same box. Events of different
@@ -66,6 +68,7 @@ type Pool struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	kick   chan struct{}
+	grown  chan struct{}
 
 	mu    sync.Mutex
 	phase poolPhase
@@ -113,7 +116,7 @@ func NewPool(cfg PoolConfig) *Pool {
 		cfg.StopAfter = 15 * time.Minute
 	}
 	p := &Pool{
-		cfg: cfg, phase: poolNew, kick: make(chan struct{}, 1),
+		cfg: cfg, phase: poolNew, kick: make(chan struct{}, 1), grown: make(chan struct{}, 1),
 		boxes: map[holdfast.BoxID]*entry{},
 	}
 	// The only place where a driver's extra powers are looked for.

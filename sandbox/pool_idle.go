@@ -207,14 +207,19 @@ func (p *Pool) thaw(ctx context.Context, e *entry, b *Box) error {
 	if err := b.Gate(ctx, false); err != nil {
 		return err
 	}
+	p.grows()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.frozen = false
 	return nil
 }
 
-// stop tells, asks boxd, and makes sure with the driver; op is held.
 func (p *Pool) stop(ctx context.Context, e *entry, reason string, grace time.Duration) error {
+	return p.stopFor(ctx, e, holdfast.BoxEnded{Reason: reason}, grace)
+}
+
+// stopFor tells, asks boxd, and makes sure with the driver; op is held.
+func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, grace time.Duration) error {
 	p.mu.Lock()
 	b, connected, running, frozen, boot := e.box, e.connected(), e.running, e.frozen, e.boot
 	wasMoving := e.moving
@@ -226,7 +231,7 @@ func (p *Pool) stop(ctx context.Context, e *entry, reason string, grace time.Dur
 		e.moving = wasMoving
 	}()
 	if running {
-		ended := holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: reason}
+		ended.Box, ended.Boot = e.id, boot
 		if connected {
 			p.checkCounters(ctx, e, b)
 			ended.Processes = processNames(ctx, b)
@@ -238,7 +243,7 @@ func (p *Pool) stop(ctx context.Context, e *entry, reason string, grace time.Dur
 		// driver's Stop is what ends the box.
 		if !frozen || p.thaw(ctx, e, b) == nil {
 			sctx, cancel := context.WithTimeout(ctx, grace+courtesy)
-			_, _ = b.Stop(sctx, wire.StopRequest{GraceMS: grace.Milliseconds(), Reason: reason})
+			_, _ = b.Stop(sctx, wire.StopRequest{GraceMS: grace.Milliseconds(), Reason: ended.Reason})
 			cancel()
 		}
 	}

@@ -44,6 +44,9 @@ func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) 
 		return err
 	}
 	p.spawn(p.janitor)
+	if p.cfg.Disk != nil {
+		p.spawn(p.watchDisk)
+	}
 	p.warm()
 	return nil
 }
@@ -96,6 +99,9 @@ func (p *Pool) bring(ctx context.Context, e *entry, spec Spec) error {
 		if !holdfast.IsKind(err, holdfast.KindNotFound) {
 			return err
 		}
+	}
+	if err := p.room(); err != nil {
+		return err
 	}
 	if err := p.admit(ctx, e); err != nil {
 		return err
@@ -232,6 +238,7 @@ func (p *Pool) attach(ctx context.Context, e *entry, b *Box) error {
 	}
 	p.spawnLocked(func() { p.watch(e, b) })
 	p.schedule(e)
+	p.grows()
 	return nil
 }
 

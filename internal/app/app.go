@@ -31,6 +31,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/seal"
@@ -146,10 +147,27 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) map[holdfast.T
 		out[trust] = sandbox.NewPool(sandbox.PoolConfig{
 			Driver: d, Token: s.store.Epoch(), MaxBoxes: s.cfg.MaxBoxes, MaxTurns: s.cfg.MaxTurns,
 			FreezeAfter: never(s.cfg.FreezeAfter), StopAfter: never(s.cfg.StopAfter), Prewarm: s.cfg.Prewarm,
-			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) },
+			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(),
 		})
 	}
 	return out
+}
+
+// disk is the watch on what boxes write. Those of mem write nothing.
+func (s *server) disk() *sandbox.Disk {
+	if s.cfg.Driver == "mem" {
+		return nil
+	}
+	return &sandbox.Disk{
+		Every: s.cfg.DiskPoll, Reserve: s.cfg.DiskReserve / 100, Limit: int64(s.cfg.Limits.Disk),
+		Space: func() (sandbox.DiskSpace, error) {
+			d, err := rooted.DiskSpace(s.cfg.Data)
+			return sandbox.DiskSpace(d), err
+		},
+		Usage: func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
+			return s.engine.BoxDisk(ctx, box)
+		},
+	}
 }
 
 // never maps the configuration's 0 to the pool's negative.

@@ -59,6 +59,10 @@ type Config struct {
 
 	// UIDBase is the first host uid of boxes when the server runs as root.
 	UIDBase uint32
+	// DiskReserve is the part of the data directory's disk that stays free, in
+	// percent; DiskPoll is how often that is looked at.
+	DiskReserve float64
+	DiskPoll    time.Duration
 	// SpoolBytes caps the spool of one output stream of a call.
 	SpoolBytes Size
 	// Tail is how many recent events of a followed session stay in memory.
@@ -133,6 +137,7 @@ func Defaults() Config {
 		OnStart: StartAdopt, OnShutdown: ShutdownStop,
 		DrainTimeout: 30 * time.Second, TurnSilence: 15 * time.Minute,
 		UIDBase: 1_879_048_192, SpoolBytes: 16 << 20, Tail: 256,
+		DiskReserve: 5, DiskPoll: 2 * time.Second,
 		LogFormat: "text", LogLevel: "info",
 	}
 }

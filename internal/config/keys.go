@@ -119,6 +119,20 @@ func boxKeys() []key {
 		period("orphan_after", "A box whose server does not return stops itself after that time.", func(c *Config) *time.Duration { return &c.OrphanAfter }, time.Second, true),
 		size("spool_bytes", "Output of a call that is kept and can be read again, per stream; beyond it head and tail stay.",
 			func(c *Config) *Size { return &c.SpoolBytes }, 64<<10),
+		{
+			name: "disk_reserve", doc: "Part of the data directory's disk that stays free, in percent. Below it no box starts, and the running box that grew most is stopped. 0 is none.", value: "percent",
+			get: func(c *Config) string { return strconv.FormatFloat(c.DiskReserve, 'g', -1, 64) },
+			set: func(c *Config, s string) error {
+				f, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(s, "%")), 64)
+				if err != nil || !(f >= 0 && f <= 90) {
+					return fmt.Errorf("use a number from 0 to 90")
+				}
+				c.DiskReserve = f
+				return nil
+			},
+		},
+		period("disk_poll", "How often the disk is looked at while boxes run: what a box writes beyond limits.disk or into disk_reserve between two looks is its overshoot.",
+			func(c *Config) *time.Duration { return &c.DiskPoll }, 10*time.Millisecond, false),
 		count("uid_base", "First host uid of boxes when the server runs as root; each workspace takes two.",
 			func(c *Config) *uint32 { return &c.UIDBase }, 100_000, 4_000_000_000),
 	}

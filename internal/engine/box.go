@@ -222,6 +222,17 @@ func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
 	}
 }
 
+// BoxDisk measures what the trees of a session's box take; it is the pools'
+// measure.
+func (e *Engine) BoxDisk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
+	id, ok := boxSession(box)
+	if !ok {
+		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindNotFound, "box.disk", "no session has box %s", holdfast.Quote(string(box)))
+	}
+	u, err := rooted.DiskUsage(ctx, e.dir(id), 0)
+	return sandbox.DiskUsage{Bytes: u.Bytes, Files: int64(u.Entries), Hidden: u.Partial}, err
+}
+
 // Containers lists the boxes of every driver.
 func (e *Engine) Containers(ctx context.Context) ([]holdfast.Container, error) {
 	list, err := e.pooled(ctx)

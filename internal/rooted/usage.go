@@ -13,6 +13,22 @@ type Usage struct {
 	Partial bool
 }
 
+// Space is what the file system of a directory has in all and free, for
+// ordinary users: in bytes and in files. A file system without a number of files
+// says 0.
+type Space struct{ Bytes, Free, Files, FreeFiles int64 }
+
+// DiskSpace measures the file system of a directory.
+func DiskSpace(dir string) (Space, error) {
+	const op = "disk.space"
+	dir, err := absolute(op, dir)
+	if err != nil {
+		return Space{}, err
+	}
+	s, err := space(dir)
+	return s, fail(op, err)
+}
+
 // DiskUsage measures a tree, looking at no more than most entries (0 is a
 // million), without following symlinks or entering mounts. It ends by ctx.
 func DiskUsage(ctx context.Context, dir string, most int) (Usage, error) {

@@ -30,6 +30,17 @@ type counter struct {
 	queue  []*node
 }
 
+func space(dir string) (Space, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Space{}, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return Space{
+		Bytes: int64(st.Blocks) * st.Bsize, Free: int64(st.Bavail) * st.Bsize,
+		Files: int64(st.Files), FreeFiles: int64(st.Ffree),
+	}, nil
+}
+
 func usage(ctx context.Context, dir string, most int) (Usage, error) {
 	top, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
