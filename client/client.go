@@ -34,6 +34,9 @@ type Config struct {
 	// Silence is how long a stream may be without a sign of life, which the server
 	// gives every 15 s, before it counts as broken (45 s).
 	Silence time.Duration
+	// Connection, when set, is told that a stream broke, with the reason, and with
+	// nil that it goes on. The goroutine that reads the stream calls it.
+	Connection func(err error)
 }
 
 // Client calls one server. Safe for concurrent use. Its methods return

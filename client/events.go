@@ -93,11 +93,18 @@ type follower struct {
 // run connects and copies until it is over.
 func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bool) {
 	wait := newBackoff(f.c.cfg.ReconnectFor)
-	begun := f.body != nil
+	begun, broken := f.body != nil, false
+	tell := func(err error) {
+		if was := broken; f.c.cfg.Connection != nil && was != (err != nil) {
+			f.c.cfg.Connection(err)
+		}
+		broken = err != nil
+	}
 	for {
 		err := f.connect(ctx)
 		if err == nil {
 			begun = true
+			tell(nil)
 			err = f.copy(ctx, wait, yield)
 		}
 		if f.done {
@@ -108,6 +115,9 @@ func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bo
 			return
 		}
 		temporary := lost(err) || holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.IsKind(err, holdfast.KindBusy)
+		if begun && temporary {
+			tell(err)
+		}
 		if !begun || !temporary || !wait.next(ctx) {
 			yield(holdfast.Event{}, err)
 			return

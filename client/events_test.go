@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -216,6 +217,8 @@ func TestFollowReconnectsWhenTheServerFallsSilent(t *testing.T) {
 		<-r.Context().Done()
 	})
 	c.cfg.Silence = 200 * time.Millisecond
+	var told []bool
+	c.cfg.Connection = func(err error) { told = append(told, err == nil) }
 	for e, err := range c.Follow(t.Context(), "s", 0) {
 		if err != nil {
 			t.Fatal(err)
@@ -224,8 +227,8 @@ func TestFollowReconnectsWhenTheServerFallsSilent(t *testing.T) {
 			break
 		}
 	}
-	if calls.Load() != 2 {
-		t.Errorf("%d connections", calls.Load())
+	if calls.Load() != 2 || !slices.Equal(told, []bool{false, true}) {
+		t.Errorf("%d connections, told %v", calls.Load(), told)
 	}
 }
 

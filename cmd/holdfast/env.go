@@ -39,16 +39,17 @@ type env struct {
 
 // client is a client of the server that the environment names. A token that is
 // missing is the server's to complain about: it may not run at all.
-func (e *env) client() (*client.Client, error) {
-	server := e.url
-	if server == "" {
-		server = e.getenv("HOLDFAST_URL")
+func (e *env) client() (*client.Client, error) { return e.clientWith(client.Config{}) }
+
+// clientWith is the same with more settings.
+func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
+	if cfg.URL = e.url; cfg.URL == "" {
+		cfg.URL = e.getenv("HOLDFAST_URL")
 	}
-	token, err := e.token(server)
-	if err != nil {
+	if cfg.Token, err = e.token(cfg.URL); err != nil {
 		return nil, err
 	}
-	return client.New(client.Config{URL: server, Token: token})
+	return client.New(cfg)
 }
 
 // token is HOLDFAST_TOKEN, else the owner's token in the data directory. That one

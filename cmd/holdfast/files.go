@@ -32,6 +32,10 @@ func (f *filesLsCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	return e.showFiles(list)
+}
+
+func (e *env) showFiles(list holdfast.FileList) error {
 	if e.json {
 		return e.print(list)
 	}

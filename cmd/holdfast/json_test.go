@@ -12,6 +12,7 @@ import (
 
 // withoutJSON are the commands whose --json is not tried here, with the reason.
 var withoutJSON = map[string]string{
+	"chat":                "testdata/scripts/chat.txtar reads its events",
 	"serve":               "runs on; testdata/scripts/serve.txtar reads its line",
 	"demo":                "starts servers of its own for a minute",
 	"bench":               "starts servers of its own for minutes",

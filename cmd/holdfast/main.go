@@ -40,6 +40,7 @@ type cli struct {
 	Agent   agentCmd   `cmd:"" group:"work" help:"Deploy and list agents."`
 	Session sessionCmd `cmd:"" group:"work" help:"Create, list, pause, resume and end sessions."`
 	Send    sendCmd    `cmd:"" group:"work" help:"Send a message and show the turn."`
+	Chat    chatCmd    `cmd:"" group:"work" help:"Talk with a session on this terminal."`
 
 	Exec       execCmd       `cmd:"" group:"box" help:"Run a command in a session's box."`
 	Files      filesCmd      `cmd:"" group:"box" help:"List, read, write and remove a session's files."`
