@@ -262,9 +262,11 @@ func TestRevocationEndsWhatIsOpen(t *testing.T) {
 	one := "/v1/sessions/" + string(createOne(t, srv))
 	k, secret := newKey(t, srv, `{}`)
 	_, kept := newKey(t, srv, `{}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 
 	follow := func(secret string) *http.Response {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+one+"/events", nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+one+"/events", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,12 +280,12 @@ func TestRevocationEndsWhatIsOpen(t *testing.T) {
 		return resp
 	}
 	stream, other := follow(secret), follow(kept)
-	conn, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+one+"/terminal", &websocket.DialOptions{HTTPHeader: bearer(secret)})
+	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(srv.URL, "http")+one+"/terminal", &websocket.DialOptions{HTTPHeader: bearer(secret)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.CloseNow() }()
-	if _, data, err := conn.Read(t.Context()); err != nil || string(data) != "$ " {
+	if _, data, err := conn.Read(ctx); err != nil || string(data) != "$ " {
 		t.Fatalf("%q %v", data, err)
 	}
 
@@ -294,7 +296,7 @@ func TestRevocationEndsWhatIsOpen(t *testing.T) {
 		t.Errorf("the stream broke: %v", err)
 	}
 	for {
-		if _, _, err := conn.Read(t.Context()); err != nil {
+		if _, _, err := conn.Read(ctx); err != nil {
 			break
 		}
 	}
