@@ -88,10 +88,10 @@ func planLate(host, workspace, home string, limits sandbox.Limits, sameUID bool)
 	p := &planner{}
 	p.add(wire.Mount{Content: host + "\n", Target: "/etc/hostname"})
 	p.add(wire.Mount{Content: "127.0.0.1 localhost " + host + "\n::1 localhost\n", Target: "/etc/hosts"})
-	pts := "newinstance,ptmxmode=0666,mode=0620"
+	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if !sameUID {
 		// Tools open their terminal again by name.
-		pts = fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,uid=%d,gid=%d", toolUID, toolUID)
+		pts += fmt.Sprintf(",uid=%d,gid=%d", toolUID, toolUID)
 	}
 	p.add(wire.Mount{FSType: "devpts", Target: "/dev/pts", Data: pts, NoExec: true, Dev: true})
 	p.add(wire.Mount{FSType: "tmpfs", Target: "/dev/shm", Data: fmt.Sprintf("mode=1777,size=%d", shmBytes(limits))})
@@ -104,6 +104,10 @@ func planLate(host, workspace, home string, limits sandbox.Limits, sameUID bool)
 	}
 	return p.mounts
 }
+
+// maxTerminals is how many terminals a box may have. The kernel has one number
+// for the whole machine (4096), which a box could use up alone.
+const maxTerminals = 64
 
 // The paths inside every box.
 const (

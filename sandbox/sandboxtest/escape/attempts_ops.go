@@ -64,7 +64,3 @@ func plantedLink(r *rig) Row {
 	}
 	return row
 }
-
-func resourceAttempts() []attempt { return nil }
-
-func raceAttempts() []attempt { return nil }

@@ -298,6 +298,11 @@ func (r *rig) brief(saw string) string {
 	for _, dir := range []string{r.data, r.cfg.Outside} {
 		saw = strings.ReplaceAll(saw, dir, "…")
 	}
+	for _, name := range []string{"tcp", "tcp6", "udp"} {
+		if _, port, err := net.SplitHostPort(r.names[name]); err == nil {
+			saw = strings.ReplaceAll(saw, port, "N")
+		}
+	}
 	if len(saw) > 160 {
 		saw = strings.ToValidUTF8(saw[:160], "") + "…"
 	}
@@ -311,6 +316,9 @@ func (r *rig) short(saw string) string {
 	if at := strings.Index(saw, canary); at >= 0 {
 		found, _, _ := strings.Cut(saw[at:], " ")
 		first, _, _ := strings.Cut(saw, " ")
+		if strings.HasPrefix(saw, "exit 0 ") {
+			first = "exit 0"
+		}
 		return first + " " + strings.TrimRight(found, "…")
 	}
 	if len(saw) > 40 {

@@ -29,6 +29,7 @@ func fileVerbs() map[string]verb {
 		"rename":  func(a []string) (string, error) { return "", os.Rename(a[0], a[1]) },
 		"setcap":  setcap,
 		"exec":    execAs,
+		"swap":    swap,
 	}
 }
 
@@ -168,6 +169,17 @@ func setcap(a []string) (string, error) {
 	data := [5]uint32{0x02000001, 1 << unix.CAP_SYS_ADMIN, 0, 0, 0}
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&data)), 20)
 	return "", unix.Setxattr(a[0], "security.capability", raw, 0)
+}
+
+// swap exchanges two names until it is ended: what one path leads to is never the
+// same for long.
+func swap(a []string) (string, error) {
+	fmt.Println("swapping")
+	for {
+		if err := unix.Renameat2(unix.AT_FDCWD, a[0], unix.AT_FDCWD, a[1], unix.RENAME_EXCHANGE); err != nil {
+			return "", err
+		}
+	}
 }
 
 // execAs runs a program that may carry more rights and says with which it ran.

@@ -90,8 +90,13 @@ func take(size string) error {
 	return nil
 }
 
-// fill writes a file of that many bytes; it stays.
+// fill writes a file of that many bytes, with a pause of so many milliseconds
+// after each MiB; it stays.
 func fill(a []string) (string, error) {
+	pause := time.Duration(0)
+	if len(a) > 2 {
+		pause = time.Duration(atoi(a[2])) * time.Millisecond
+	}
 	f, err := os.Create(a[0])
 	if err != nil {
 		return "", err
@@ -101,6 +106,7 @@ func fill(a []string) (string, error) {
 		if _, err := f.Write(buf[:min(left, len(buf))]); err != nil {
 			return "", errors.Join(err, f.Close())
 		}
+		time.Sleep(pause)
 	}
 	return a[1] + " bytes", f.Close()
 }
@@ -137,6 +143,11 @@ func (endless) Read(b []byte) (int, error) {
 // those that nobody buried. As that process itself it buries none.
 func orphans(a []string) (string, error) {
 	n := atoi(a[0])
+	if os.Getpid() == 1 {
+		if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+			return "", err
+		}
+	}
 	for range n {
 		if err := orphan(); err != nil {
 			return "", err

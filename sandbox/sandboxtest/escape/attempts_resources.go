@@ -1,0 +1,220 @@
+package escape
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Attacks on what a machine has only so much of. They succeed when the server,
+// another box or the disk is harmed; each takes a bounded amount, so that its
+// control harms nobody.
+
+func resourceAttempts() []attempt {
+	return []attempt{
+		{id: "res-forks", does: "150 processes in a box for 64", args: []string{"forkbomb", "150"}, want: "EAGAIN within 150", limit: "pids-limit", limits: sandbox.Limits{Pids: 64}},
+		{id: "res-memory", does: "200 MB in a box of 64 MiB", args: []string{"gulp", "200000000"}, want: "oom.*", limit: "memory-limit", limits: sandbox.Limits{MemoryBytes: 64 << 20}},
+		{id: "res-tmp", does: "16 MiB in a /tmp of 8 MiB", args: []string{"fill", "/tmp/big", "16777216"}, free: []string{"fill", "{outside}/big", "16777216"}, want: "ENOSPC", limits: sandbox.Limits{TmpBytes: 8 << 20}},
+		{id: "res-shm", does: "32 MiB in /dev/shm of a box of 64 MiB", args: []string{"fill", "/dev/shm/big", "33554432"}, free: []string{"fill", "{outside}/big", "33554432"}, want: "ENOSPC", limits: sandbox.Limits{MemoryBytes: 64 << 20}},
+		{id: "res-files", does: "more open files than the hard limit of a process", args: []string{"files", "9000"}, want: "EMFILE within 9000"},
+		{id: "res-terminals", does: "600 terminals, of which the machine has one number for all", args: []string{"ptys", "600"}, want: "ENOSPC within 600"},
+		{id: "res-output", does: "50 MB of output, in memory or on disk", do: spew},
+		{id: "res-zombies", does: "300 ended processes that nobody buries", args: []string{"orphans", "300"}, want: "failed: none left", control: inNamespaces, sees: "ok 300 left"},
+		{id: "res-disk", does: "fill the disk beyond the limit of the box", do: func(r *rig) Row {
+			return r.diskAttack(32<<20, []string{"fill", "/workspace/big", "536870912", "2"}, []string{"fill", "/workspace/big", "67108864"})
+		}},
+		{id: "res-inodes", does: "fill the disk with empty files", do: func(r *rig) Row {
+			return r.diskAttack(256<<10, []string{"inodes", "/workspace/many", "30000"}, []string{"inodes", "/workspace/many", "1000"})
+		}},
+	}
+}
+
+// limited is the rig with a box of its own, with those limits.
+func (r *rig) limited(a attempt) *rig {
+	r.Helper()
+	one := *r
+	one.names = map[string]string{}
+	for k, v := range r.names {
+		one.names[k] = v
+	}
+	one.spec, one.info, one.box = r.up(a.id, func(s *sandbox.Spec) { s.Limits = a.limits })
+	one.install(one.box)
+	return &one
+}
+
+// missing reports whether the box says that a limit is not in force.
+func (r *rig) missing(limit string) bool {
+	for _, m := range append(r.box.Welcome().Missing, r.info.Missing...) {
+		if strings.HasPrefix(m, limit+":") {
+			return true
+		}
+	}
+	return false
+}
+
+// spew prints more than the box keeps. Nobody reads while it does.
+func spew(r *rig) Row {
+	r.Helper()
+	const all, kept = 50 << 20, 1 << 20
+	_, _, b := r.up("spew", func(s *sandbox.Spec) { s.SpoolBytes = kept })
+	r.install(b)
+	call := r.call()
+	req := wire.ExecRequest{Argv: []string{"/workspace/probe", "spew", fmt.Sprint(all)}}
+	res, err := b.Exec(r.Context(), call, req, sandbox.ExecOptions{})
+	if err != nil || res.Class != holdfast.ExitOK {
+		r.Fatalf("%+v %v", res, err)
+	}
+	var n counter
+	if _, err := b.Exec(r.Context(), call, wire.ExecRequest{}, sandbox.ExecOptions{Stdout: &n, AttachOnly: true}); err != nil {
+		r.Fatal(err)
+	}
+	row := Row{Verdict: Held, Saw: fmt.Sprintf("%d MiB kept of %d, the rest is a gap", int64(n)>>20, res.StdoutBytes>>20)}
+	if int64(n) > kept+64<<10 || res.StdoutDropped+int64(n) != res.StdoutBytes || res.StdoutBytes < all {
+		row.Verdict = Escaped
+		r.Errorf("%d bytes were kept of %+v", n, res)
+	}
+	path := filepath.Join(r.cfg.Outside, "output")
+	if saw := r.host(false, nil, fmt.Sprintf("%s spew %d > %s", r.cfg.Probe, all, path)); saw != "exit 0" {
+		r.Error(saw)
+	}
+	st, err := os.Stat(path)
+	if err != nil || st.Size() < all {
+		r.Errorf("the control fails: %+v %v", st, err)
+	}
+	row.Control = fmt.Sprintf("a plain file: %d MiB", st.Size()>>20)
+	if err := os.Remove(path); err != nil {
+		r.Error(err)
+	}
+	return row
+}
+
+type counter int64
+
+func (c *counter) Write(b []byte) (int, error) {
+	*c += counter(len(b))
+	return len(b), nil
+}
+
+// diskAttack runs an attack in a box of a pool that watches the disk, which stops
+// that box and no other, and then lets the session go on. The control is a pool
+// that does not watch.
+func (r *rig) diskAttack(limit int64, attack, free []string) Row {
+	r.Helper()
+	stops := make(chan holdfast.BoxEnded, 4)
+	spec := r.cfg.Spec(r.T, r.driver, "disk")
+	usage := func(ctx context.Context, id holdfast.BoxID) (sandbox.DiskUsage, error) {
+		if id != spec.Box {
+			return sandbox.DiskUsage{}, nil
+		}
+		u, err := rooted.DiskUsage(ctx, spec.Dir, 0)
+		return sandbox.DiskUsage{Bytes: u.Bytes, Files: int64(u.Entries), Hidden: u.Partial}, err
+	}
+	p := r.pool(stops, &sandbox.Disk{
+		Every: 10 * time.Millisecond, Limit: limit, Usage: usage,
+		Space: func() (sandbox.DiskSpace, error) { // each look finds that something was written
+			return sandbox.DiskSpace{Bytes: 1 << 50, Free: 1<<50 - looks.Add(limit)}, nil
+		},
+	})
+	saw, ended := r.attack(p, spec, attack, stops)
+	row := Row{Saw: saw, Verdict: Held}
+	if !strings.HasPrefix(ended.Reason, "disk: ") || ended.OvershootBytes <= 0 || ended.OvershootBytes > 256<<20 {
+		row.Verdict = Escaped
+		r.Errorf("the attack ended with %q: %+v", saw, ended)
+	}
+	if got := r.exec(r.box, wire.ExecRequest{Shell: "echo here"}); got != "exit 0 here" {
+		r.Errorf("the other box is gone: %s", got)
+	}
+	// The session goes on, and tidies up.
+	h, err := p.Acquire(r.Context(), spec, false, nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if got := r.exec(h.Box, wire.ExecRequest{Shell: "rm -rf /workspace/big /workspace/many"}); got != "exit 0" {
+		r.Errorf("the session does not go on: %s", got)
+	}
+	h.Release()
+	if err := p.Stop(r.Context(), spec.Box, "next", 0); err != nil {
+		r.Error(err)
+	}
+	unwatched := r.pool(make(chan holdfast.BoxEnded, 4), nil)
+	row.Control, _ = r.attack(unwatched, spec, free, nil)
+	if !strings.HasPrefix(row.Control, "ok") {
+		r.Errorf("the control fails: %s", row.Control)
+	}
+	row.Control = "not watched: " + row.Control
+	if err := unwatched.Remove(r.Context(), spec.Box); err != nil {
+		r.Error(err)
+	}
+	if err := rooted.RemoveAll(spec.Dir); err != nil {
+		r.Error(err)
+	}
+	return row
+}
+
+var looks atomic.Int64
+
+// pool is a pool over the driver that tells of stopped boxes. It knows none of
+// the boxes that others started.
+func (r *rig) pool(stops chan holdfast.BoxEnded, disk *sandbox.Disk) *sandbox.Pool {
+	r.Helper()
+	p := sandbox.NewPool(sandbox.PoolConfig{
+		Driver: &onlyOwn{Driver: r.driver}, Token: tokens.Add(1), FreezeAfter: -1, StopAfter: -1, Disk: disk,
+		OnEvent: func(ev sandbox.BoxEvent) {
+			if ev.Type == holdfast.EventBoxStopped {
+				stops <- ev.Ended
+			}
+		},
+	})
+	if err := p.Start(r.Context(), false, func(holdfast.BoxID) bool { return true }); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		if err := p.Close(context.WithoutCancel(r.Context()), false); err != nil {
+			r.Error(err)
+		}
+	})
+	return p
+}
+
+// onlyOwn hides the boxes that are there from a pool that starts.
+type onlyOwn struct{ sandbox.Driver }
+
+func (*onlyOwn) List(context.Context) ([]sandbox.Info, error) { return nil, nil }
+
+// attack runs the probe in a box of the pool, to its end or the box'.
+func (r *rig) attack(p *sandbox.Pool, spec sandbox.Spec, args []string, stops chan holdfast.BoxEnded) (string, holdfast.BoxEnded) {
+	r.Helper()
+	h, err := p.Acquire(r.Context(), spec, false, nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer h.Release()
+	r.install(h.Box)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	defer cancel()
+	out := &lastLine{}
+	call := r.call()
+	res, err := h.Box.Exec(ctx, call, wire.ExecRequest{Argv: append([]string{"/workspace/probe"}, args...)}, sandbox.ExecOptions{Stdout: io.Writer(out)})
+	var ended holdfast.BoxEnded
+	if stops != nil {
+		select {
+		case ended = <-stops:
+		case <-ctx.Done():
+		}
+		return "box.stopped, " + ended.Reason, ended
+	}
+	if err != nil {
+		return err.Error(), ended
+	}
+	return fmt.Sprintf("%s (%s)", out, res.Class), ended
+}
