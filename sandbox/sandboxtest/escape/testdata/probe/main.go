@@ -45,7 +45,7 @@ func main() {
 	}
 	if len(args) == 0 {
 		fmt.Println("usage: probe VERB ARG...")
-		os.Exit(2)
+		return
 	}
 	v, ok := verbs()[args[0]]
 	if !ok {
