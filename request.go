@@ -50,6 +50,9 @@ type UpdateSession struct {
 // SessionFilter selects sessions of GET /v1/sessions.
 type SessionFilter struct {
 	Status, Agent, Tag, Text, IDPrefix, Cursor string
+	// Query are words that occur in the title or the conversation, as in
+	// SearchRequest.
+	Query string
 	// Limit is the page size, 1-500; 0 is 50.
 	Limit int
 }

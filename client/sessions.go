@@ -35,7 +35,7 @@ func (c *Client) Session(ctx context.Context, id holdfast.SessionID) (holdfast.S
 func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	q := url.Values{}
 	for k, v := range map[string]string{
-		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "id_prefix": f.IDPrefix, "cursor": f.Cursor,
+		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "id_prefix": f.IDPrefix, "cursor": f.Cursor,
 	} {
 		if v != "" {
 			q.Set(k, v)
@@ -66,6 +66,20 @@ func (c *Client) AllSessions(ctx context.Context, f holdfast.SessionFilter) iter
 			}
 		}
 	}
+}
+
+// Search is one page of what was said in sessions, newest sessions first.
+func (c *Client) Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
+	q := url.Values{"q": {req.Query}}
+	for k, v := range map[string]string{"session": req.Session, "cursor": req.Cursor} {
+		if v != "" {
+			q.Set(k, v)
+		}
+	}
+	setInt(q, "limit", int64(req.Limit))
+	var out holdfast.SearchPage
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/search", query: q}, &out)
+	return out, err
 }
 
 // UpdateSession changes what req names.

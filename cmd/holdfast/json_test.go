@@ -47,7 +47,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	// In this order: later ones use what earlier ones made.
 	lines := []string{
 		"version", "man", "doctor --driver mem", "agent deploy DIR --name b", "agent list", "agent show a", "agent delete b",
-		"session create", "session list", "session show ID", "session update ID --mode plan", "session rename ID new",
+		"session create", "session list", "session search hello", "session show ID", "session update ID --mode plan", "session rename ID new",
 		"session tag ID x y", "send ID hello", "send ID hello --no-wait", "session events ID", "session transcript ID",
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files rm ID a.txt",
 		"containers list", "containers stop --all", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",

@@ -13,6 +13,7 @@ import (
 type sessionCmd struct {
 	Create     sessionCreateCmd     `cmd:"" aliases:"new" help:"Create a session; prints its id."`
 	List       sessionListCmd       `cmd:"" aliases:"ls" help:"List sessions, newest first."`
+	Search     sessionSearchCmd     `cmd:"" help:"Search titles and conversations, newest sessions first."`
 	Show       sessionShowCmd       `cmd:"" help:"Show a session."`
 	Update     sessionUpdateCmd     `cmd:"" help:"Change trust, mode, model or runtime."`
 	Pause      sessionPauseCmd      `cmd:"" help:"Pause a session; a message resumes it."`
@@ -75,6 +76,7 @@ type sessionListCmd struct {
 	Agent  string `placeholder:"NAME" help:"Only this agent."`
 	Tag    string `placeholder:"TAG" help:"Only with this tag."`
 	Text   string `placeholder:"TEXT" help:"Only with this in the title."`
+	Query  string `short:"q" placeholder:"WORDS" help:"Only with these words in title or conversation."`
 	Limit  int    `short:"n" default:"50" help:"How many at most; 0 is all."`
 }
 
@@ -87,7 +89,7 @@ func (s *sessionListCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Limit: 500}
+	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Query: s.Query, Limit: 500}
 	if s.Limit > 0 {
 		f.Limit = min(s.Limit, 500)
 	}

@@ -131,6 +131,21 @@ func (e *Engine) Events(ctx context.Context, id holdfast.SessionID, f holdfast.E
 	return out, nil
 }
 
+// Search finds what was said in sessions, and their titles.
+func (e *Engine) Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
+	q := journal.Search{Text: req.Query, Cursor: req.Cursor, Limit: req.Limit}
+	if req.Limit < 0 || req.Limit > 200 {
+		return holdfast.SearchPage{}, holdfast.Errorf(holdfast.KindInvalid, "search", "limit %d is not within 1-200", req.Limit)
+	}
+	if req.Session != "" {
+		var err error
+		if q.Session, err = holdfast.ParseSessionID(req.Session); err != nil {
+			return holdfast.SearchPage{}, err
+		}
+	}
+	return e.cfg.Store.Search(ctx, q)
+}
+
 // Follow opens a live reader of a session's log.
 func (e *Engine) Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error) {
 	return e.cfg.Journal.Follow(ctx, id, after)

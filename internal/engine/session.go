@@ -239,7 +239,7 @@ func (e *Engine) Session(ctx context.Context, id holdfast.SessionID) (holdfast.S
 
 // List is a page of sessions, newest first.
 func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
-	q := journal.Query{Tag: f.Tag, Text: f.Text, IDPrefix: strings.ToLower(f.IDPrefix), Cursor: f.Cursor, Limit: f.Limit}
+	q := journal.Query{Tag: f.Tag, Text: f.Text, Words: f.Query, IDPrefix: strings.ToLower(f.IDPrefix), Cursor: f.Cursor, Limit: f.Limit}
 	var err error
 	if f.Status != "" {
 		if q.Status, err = holdfast.ParseStatus(f.Status); err != nil {

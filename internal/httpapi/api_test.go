@@ -111,10 +111,15 @@ func TestSessionRoutes(t *testing.T) {
 	if r := decode[holdfast.Resumed](t, body); resp.StatusCode != 200 || r.Receipt.Tier != holdfast.TierLive {
 		t.Errorf("resume: %d %s", resp.StatusCode, body)
 	}
-	do(t, srv, request{"GET", "/v1/sessions?status=active&agent=a&tag=t&text=x&id_prefix=01&cursor=c&limit=7", "", nil})
-	want := holdfast.SessionFilter{Status: "active", Agent: "a", Tag: "t", Text: "x", IDPrefix: "01", Cursor: "c", Limit: 7}
+	do(t, srv, request{"GET", "/v1/sessions?status=active&agent=a&tag=t&text=x&q=y&id_prefix=01&cursor=c&limit=7", "", nil})
+	want := holdfast.SessionFilter{Status: "active", Agent: "a", Tag: "t", Text: "x", Query: "y", IDPrefix: "01", Cursor: "c", Limit: 7}
 	if f.last != want {
 		t.Errorf("list asked for %+v", f.last)
+	}
+	resp, body = do(t, srv, request{"GET", "/v1/search?q=a+%22b+c%22&session=s&cursor=c&limit=7", "", nil})
+	if page := decode[holdfast.SearchPage](t, body); resp.StatusCode != 200 || len(page.Hits) != 1 || page.Pending != 1 ||
+		f.last != (holdfast.SearchRequest{Query: `a "b c"`, Session: "s", Cursor: "c", Limit: 7}) {
+		t.Errorf("search: %d %s, %+v", resp.StatusCode, body, f.last)
 	}
 	for _, c := range []request{{"DELETE", one + "?interrupt=true&purge=true", "", nil}, {"DELETE", "/v1/sessions/" + string(createOne(t, srv)), `{"interrupt":true,"purge":true}`, nil}} {
 		resp, body := do(t, srv, c)

@@ -90,7 +90,7 @@ func TestOpenAPIIsCompleteAgainstTheRouter(t *testing.T) {
 		`post /v1/sessions/{id}/turns,get /v1/sessions/{id}/turns,get /v1/sessions/{id}/turns/{turn},get /v1/sessions/{id}/events,`+
 		`get /v1/sessions/{id}/transcript,get /v1/sessions/{id}/usage,get /v1/sessions/{id}/files,get /v1/sessions/{id}/files/{path},put /v1/sessions/{id}/files/{path},`+
 		`delete /v1/sessions/{id}/files/{path},post /v1/sessions/{id}/exec,get /v1/sessions/{id}/terminal,get /v1/containers,`+
-		`post /v1/containers/stop,get /healthz,get /readyz`, ",") {
+		`post /v1/containers/stop,get /v1/search,get /healthz,get /readyz`, ",") {
 		method, path, _ := strings.Cut(route, " ")
 		if _, ok := doc.Paths[path][method]; !ok {
 			t.Errorf("%s is not in the document", route)

@@ -32,6 +32,8 @@ type Turns interface {
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error)
 	Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error)
 	Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error)
+	// Search finds what was said in sessions, and their titles.
+	Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error)
 }
 
 // Boxes is work in a session's box, which is started if needed, and the managed

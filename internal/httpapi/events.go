@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 type eventsInput struct {
@@ -32,6 +33,17 @@ type transcriptInput struct {
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" doc:"The page size; 1000 when absent."`
 }
 
+type searchInput struct {
+	Query   string `query:"q" required:"true" doc:"Words that must all occur, \"phrases in quotes\", begin* of a word; in any case, with or without accents."`
+	Session string `query:"session" doc:"Only in this session."`
+	Cursor  string `query:"cursor" doc:"The next of the page before."`
+	Limit   int    `query:"limit" minimum:"1" maximum:"200" doc:"The page size; 20 when absent."`
+}
+
+type searchOutput struct {
+	Body holdfast.SearchPage
+}
+
 type transcriptOutput struct {
 	Body struct {
 		Entries []holdfast.TranscriptEntry `json:"entries"`
@@ -53,6 +65,14 @@ func (a *API) eventRoutes() {
 	huma.Register(a.huma, events, a.readEvents)
 	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions/{id}/transcript", "read-transcript", tag,
 		"Read the conversation: messages, tool calls and their results"), a.readTranscript)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/search", "search", tag, "Search titles and conversations, newest sessions first"),
+		func(ctx context.Context, in *searchInput) (*searchOutput, error) {
+			page, err := a.cfg.Turns.Search(ctx, holdfast.SearchRequest{Query: in.Query, Session: in.Session, Cursor: in.Cursor, Limit: in.Limit})
+			if err != nil {
+				return nil, a.fail(err)
+			}
+			return &searchOutput{page}, nil
+		})
 }
 
 func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
@@ -130,14 +150,14 @@ func (a *API) readTranscript(ctx context.Context, in *transcriptInput) (*transcr
 	if limit == 0 {
 		limit = 1000
 	}
-	events, err := a.cfg.Turns.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: transcriptTypes()})
+	events, err := a.cfg.Turns.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: journal.EntryTypes()})
 	if err != nil {
 		return nil, a.fail(err)
 	}
 	out := &transcriptOutput{}
 	out.Body.Entries = []holdfast.TranscriptEntry{}
 	for _, e := range events {
-		entry, err := transcriptEntry(e)
+		entry, err := journal.Entry(e)
 		if err != nil {
 			return nil, a.fail(err)
 		}

@@ -325,6 +325,13 @@ func (f *fakeEngine) Events(ctx context.Context, id holdfast.SessionID, q holdfa
 	return out, nil
 }
 
+func (f *fakeEngine) Search(_ context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
+	if err := f.see(req); err != nil {
+		return holdfast.SearchPage{}, err
+	}
+	return holdfast.SearchPage{Hits: []holdfast.SearchHit{{Snippet: req.Query}}, Pending: 1}, nil
+}
+
 func (f *fakeEngine) Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error) {
 	if err := f.see(after); err != nil {
 		return nil, err

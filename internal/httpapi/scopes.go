@@ -40,6 +40,7 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /v1/sessions/{id}/usage":        holdfast.ScopeRead,
 	"GET /v1/sessions/{id}/events":       holdfast.ScopeRead,
 	"GET /v1/sessions/{id}/transcript":   holdfast.ScopeRead,
+	"GET /v1/search":                     holdfast.ScopeRead,
 
 	"GET /v1/sessions/{id}/files":              holdfast.ScopeWrite,
 	"GET /v1/sessions/{id}/files/{path...}":    holdfast.ScopeWrite,

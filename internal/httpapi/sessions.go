@@ -28,6 +28,7 @@ type listInput struct {
 	Agent  string `query:"agent" doc:"The agent's name."`
 	Tag    string `query:"tag" doc:"One of the session's tags."`
 	Text   string `query:"text" doc:"Part of the title, in any case."`
+	Query  string `query:"q" doc:"Words that all occur in the title or the conversation, as in search."`
 	Prefix string `query:"id_prefix" doc:"The beginning of the id."`
 	Cursor string `query:"cursor" doc:"The next of the page before."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"The page size; 50 when absent."`
@@ -92,7 +93,7 @@ func (a *API) createSession(ctx context.Context, in *createInput) (*sessionOutpu
 
 func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {
 	page, err := a.cfg.Sessions.List(ctx, holdfast.SessionFilter{
-		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, IDPrefix: in.Prefix, Cursor: in.Cursor, Limit: in.Limit,
+		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, IDPrefix: in.Prefix, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	if err != nil {
 		return nil, a.fail(err)

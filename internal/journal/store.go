@@ -131,11 +131,26 @@ type Query struct {
 	Tag    string
 	// Text is matched within the title, without regard to case.
 	Text string
+	// Words must all occur in the title or the conversation, as in Search.
+	Words string
 	// IDPrefix is matched against the id.
 	IDPrefix string
 	// Cursor is the Next of the page before; invalid when it is not one.
 	Cursor string
 	// Limit is the page size, 1-500; 0 is 50.
+	Limit int
+}
+
+// Search selects what was said in sessions.
+type Search struct {
+	// Text is what a person typed: words, "phrases", begin*. Whatever it holds is
+	// a search for it or invalid.
+	Text string
+	// Session, when not empty, is the only one searched.
+	Session holdfast.SessionID
+	// Cursor is the Next of the page before; invalid when it is not one.
+	Cursor string
+	// Limit is the page size, 1-200; 0 is 20.
 	Limit int
 }
 

@@ -80,7 +80,9 @@ func BenchmarkAppends100Sessions(b *testing.B) { benchAppends(b, 100) }
 // BenchmarkAppends8Sessions is the same with little to group.
 func BenchmarkAppends8Sessions(b *testing.B) { benchAppends(b, 8) }
 
-func benchAppends(b *testing.B, sessions int) {
+func benchAppends(b *testing.B, sessions int) { benchAppendsOf(b, sessions, payload) }
+
+func benchAppendsOf(b *testing.B, sessions int, payload []byte) {
 	s := openBench(b)
 	for i := range sessions {
 		if _, err := s.Commit(b.Context(), creation(testID(i))); err != nil {
@@ -142,8 +144,9 @@ func BenchmarkList50Of100000(b *testing.B) {
 		{name: "newest"},
 		{"status", journal.Query{Status: holdfast.StatusActive}},
 		{"agent", journal.Query{Agent: holdfast.DefaultAgent}},
-		{"middle", journal.Query{Cursor: encodeCursor(50_000)}},
+		{"middle", journal.Query{Cursor: encodeCursor('s', 50_000)}},
 		{"text", journal.Query{Text: "TITLE"}},
+		{"words", journal.Query{Words: "title"}},
 		{"textMiss", journal.Query{Text: "nowhere"}},
 		{"idPrefix", journal.Query{IDPrefix: string(testID(777))}},
 		{"idPrefixAll", journal.Query{IDPrefix: string(testID(777))[:10]}},
@@ -160,6 +163,35 @@ func BenchmarkList50Of100000(b *testing.B) {
 			percentiles(b, took)
 		})
 	}
+}
+
+// BenchmarkIndex is what a text costs the writer that becomes searchable: at
+// 10,000 appends a second too much for their own transactions, which is why the
+// index follows behind (ADR 0013).
+func BenchmarkIndex(b *testing.B) {
+	s := openBench(b)
+	text := strings.Repeat("please write the file and run the command ", 5)
+	n := 0
+	for b.Loop() {
+		d := docs{number: 1 << 20}
+		for range indexDocs {
+			n++
+			d.docs = append(d.docs, doc{id: 1<<52 | int64(n), text: text + fmt.Sprint(n)})
+		}
+		if err := s.do(b.Context(), "bench", &op{
+			plan: func(*tx) error { return nil }, apply: func(t *tx) error { return t.addDocs([]docs{d}) },
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(n), "µs/text")
+}
+
+// BenchmarkAppendsSearchable is BenchmarkAppends100Sessions with texts that the
+// follower indexes meanwhile.
+func BenchmarkAppendsSearchable(b *testing.B) {
+	payload := []byte(`{"content":"` + strings.Repeat("please write the file ", 10) + `"}`)
+	benchAppendsOf(b, 100, payload)
 }
 
 // BenchmarkReplay reads a log of 10,000 events.

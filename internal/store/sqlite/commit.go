@@ -262,7 +262,7 @@ func (c *change) apply(t *tx) error {
 	}
 	if k := c.Key; k != nil {
 		t.pages++
-		if _, err := t.s.w.keyPut.ExecContext(t.ctx, k.Scope, k.Value, k.Hash, k.Ref, t.nowMS); err != nil {
+		if _, err := t.s.w.keys.put.ExecContext(t.ctx, k.Scope, k.Value, k.Hash, k.Ref, t.nowMS); err != nil {
 			return err
 		}
 	}

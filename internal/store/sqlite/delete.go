@@ -36,7 +36,7 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 			return err
 		}
 		if key.Valid {
-			if _, err := t.s.w.deleteKey.ExecContext(t.ctx, key.String, id); err != nil {
+			if _, err := t.s.w.keys.delete.ExecContext(t.ctx, key.String, id); err != nil {
 				return err
 			}
 		}
@@ -45,7 +45,8 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 			arg any
 		}{
 			{t.s.w.deleteTurns, row.Number},
-			{t.s.w.deleteKeys, "turn:" + string(id)},
+			{t.s.w.keys.deleteScope, "turn:" + string(id)},
+			{t.s.w.search.forget, row.Number},
 			{t.s.w.purgePut, row.Number},
 		} {
 			if _, err := d.st.ExecContext(t.ctx, d.arg); err != nil {

@@ -124,6 +124,12 @@ func (s *Store) purge(ctx context.Context) error {
 			},
 			apply: func(t *tx) error {
 				t.pages += purgeEvents / 8
+				// Its words first: while there are any, the log they are from stays.
+				if res, err := t.s.w.search.purge.ExecContext(t.ctx, number<<32, number<<32|maxSeq, indexDocs); err != nil {
+					return err
+				} else if n, err := res.RowsAffected(); err != nil || n > 0 {
+					return err
+				}
 				res, err := t.s.w.purgeSome.ExecContext(t.ctx, number<<32, number<<32|maxSeq, purgeEvents)
 				if err != nil {
 					return err

@@ -37,6 +37,8 @@ type Config struct {
 	CheckpointBytes int64
 	// busy is how long a lock of another program is waited for (default 10 s).
 	busy time.Duration
+	// gather is how long entries gather before they are indexed (default 100 ms).
+	gather time.Duration
 	// Warn hears what the store cannot return to a caller, such as a background
 	// clean-up that failed (default: nobody). Called from one goroutine.
 	Warn func(error)
@@ -67,6 +69,7 @@ type Store struct {
 	commitFault func() error
 
 	janitor janitor
+	index   *indexer
 	closed  sync.Once
 	stopped sync.WaitGroup
 }
@@ -90,6 +93,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.CheckpointBytes <= 0 {
 		cfg.CheckpointBytes = 16 << 20
 	}
+	if cfg.gather <= 0 {
+		cfg.gather = indexDelay
+	}
 	if cfg.busy <= 0 {
 		cfg.busy = 10 * time.Second
 	}
@@ -101,7 +107,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, openError(cfg.Path, err)
 	}
 	cfg.Path = path
-	s := &Store{cfg: cfg, cache: newCache()}
+	s := &Store{cfg: cfg, cache: newCache(), index: newIndexer()}
 	s.queue.wake = make(chan struct{}, 1)
 	s.janitor.wake = make(chan struct{}, 1)
 	s.janitor.stop = make(chan struct{})
@@ -112,6 +118,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	run := context.WithoutCancel(ctx)
 	s.stopped.Go(func() { s.write(run) })
 	s.stopped.Go(func() { s.clean(run) })
+	s.stopped.Go(func() { s.follow(run) })
 	s.janitor.nudge() // a deletion that a crash cut off
 	return s, nil
 }

@@ -125,6 +125,9 @@ func (s *Store) Rows(ctx context.Context, q journal.Query) (journal.Page, error)
 			where = strings.Replace(where, `(id)`, `(+id)`, 2)
 		}
 	}
+	if q.Words != "" {
+		s.index.settled(ctx, searchPatience)
+	}
 	query := `SELECT ` + rowCols + `, ` + lastSeq + ` FROM sessions` + where + ` ORDER BY number DESC LIMIT ?`
 	rows, err := s.readDB.QueryContext(ctx, query, append(args, limit+1)...)
 	if err != nil {
@@ -144,7 +147,7 @@ func (s *Store) Rows(ctx context.Context, q journal.Query) (journal.Page, error)
 	}
 	if len(p.Rows) > limit {
 		p.Rows = p.Rows[:limit]
-		p.Next = encodeCursor(p.Rows[limit-1].Number)
+		p.Next = encodeCursor('s', p.Rows[limit-1].Number)
 	}
 	return p, nil
 }
@@ -170,12 +173,19 @@ func filter(q journal.Query) (string, []any, error) {
 	if q.Text != "" {
 		add(`instr(title_fold, ?) > 0`, strings.ToLower(q.Text))
 	}
+	if q.Words != "" {
+		match, _, err := parseQuery(q.Words)
+		if err != nil {
+			return "", nil, err
+		}
+		add(`number IN (SELECT rowid >> 32 FROM search WHERE search MATCH ?)`, match)
+	}
 	if p := strings.ToLower(q.IDPrefix); p != "" {
 		// Ids are of 0-9 a-f and the hyphen, all below the tilde.
 		add(`(id) >= ? AND (id) < ?`, p, p+"~")
 	}
 	if q.Cursor != "" {
-		n, err := decodeCursor(q.Cursor)
+		n, err := decodeCursor('s', q.Cursor)
 		if err != nil {
 			return "", nil, err
 		}
@@ -196,14 +206,15 @@ func (s *Store) matchesMany(ctx context.Context, prefix string) (bool, error) {
 	return n >= 1000, err
 }
 
-func encodeCursor(n int64) string {
-	return base64.RawURLEncoding.EncodeToString([]byte("s" + strconv.FormatInt(n, 10)))
+// encodeCursor makes the cursor of a list; kind tells the lists apart.
+func encodeCursor(kind byte, n int64) string {
+	return base64.RawURLEncoding.EncodeToString(strconv.AppendInt([]byte{kind}, n, 10))
 }
 
-func decodeCursor(c string) (int64, error) {
-	if b, err := base64.RawURLEncoding.DecodeString(c); err == nil && len(b) > 1 && b[0] == 's' {
+func decodeCursor(kind byte, c string) (int64, error) {
+	if b, err := base64.RawURLEncoding.DecodeString(c); err == nil && len(b) > 1 && b[0] == kind {
 		n, err := strconv.ParseInt(string(b[1:]), 10, 64)
-		if err == nil && n > 0 && encodeCursor(n) == c {
+		if err == nil && n > 0 && encodeCursor(kind, n) == c {
 			return n, nil
 		}
 	}

@@ -27,19 +27,20 @@ var eventSlots = [...]int{32, 8, 2, 1}
 type writeStmts struct {
 	begin, commit, rollback, epoch, version *sql.Stmt
 
-	row, keyGet                    *sql.Stmt
+	row                            *sql.Stmt
 	insertRow, touchRow, updateRow *sql.Stmt
 	turnGet, turnPut, turnUpdate   *sql.Stmt
-	keyPut                         *sql.Stmt
 	insertEvents                   [len(eventSlots)]*sql.Stmt
 
-	deleteRow, deleteTurns, deleteKeys, deleteKey *sql.Stmt
-	purgePut, purgeNext, purgeSome, purgeDone     *sql.Stmt
+	deleteRow, deleteTurns                    *sql.Stmt
+	purgePut, purgeNext, purgeSome, purgeDone *sql.Stmt
 
 	admin struct {
 		agents agentStmts
 		keys   apiKeyStmts
 	}
+	search searchStmts
+	keys   keyStmts
 
 	all []*sql.Stmt
 }
@@ -52,6 +53,14 @@ func (w *writeStmts) close() error {
 		errs = append(errs, st.Close())
 	}
 	return errors.Join(errs...)
+}
+
+type keyStmts struct {
+	get, put, delete, deleteScope *sql.Stmt
+}
+
+type searchStmts struct {
+	put, delete, purge, seen, forget *sql.Stmt
 }
 
 type agentStmts struct {
@@ -68,8 +77,8 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.version, `PRAGMA data_version`)
 
 	p.add(&w.row, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
-	p.add(&w.keyGet, keyQuery)
-	p.add(&w.keyPut, `INSERT INTO idempotency (scope, value, hash, ref, at) VALUES (?,?,?,?,?)`)
+	p.add(&w.keys.get, keyQuery)
+	p.add(&w.keys.put, `INSERT INTO idempotency (scope, value, hash, ref, at) VALUES (?,?,?,?,?)`)
 	p.add(&w.insertRow, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
 		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
 		had_files, create_key, created_at, last_active_at, spent, budget)
@@ -90,13 +99,21 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 
 	p.add(&w.deleteRow, `DELETE FROM sessions WHERE number = ? RETURNING create_key`)
 	p.add(&w.deleteTurns, `DELETE FROM turns WHERE session = ?`)
-	p.add(&w.deleteKeys, `DELETE FROM idempotency WHERE scope = ?`)
-	p.add(&w.deleteKey, `DELETE FROM idempotency WHERE scope = 'session.create' AND value = ? AND ref = ?`)
+	p.add(&w.keys.deleteScope, `DELETE FROM idempotency WHERE scope = ?`)
+	p.add(&w.keys.delete, `DELETE FROM idempotency WHERE scope = 'session.create' AND value = ? AND ref = ?`)
 	p.add(&w.purgePut, `INSERT INTO purge (session) VALUES (?)`)
 	p.add(&w.purgeNext, `SELECT session FROM purge LIMIT 1`)
 	p.add(&w.purgeSome, `DELETE FROM events WHERE id IN
 		(SELECT id FROM events WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?)`)
 	p.add(&w.purgeDone, `DELETE FROM purge WHERE session = ?`)
+
+	p.add(&w.search.put, `INSERT INTO search (rowid, text) VALUES (?,?)`)
+	p.add(&w.search.delete, `DELETE FROM search WHERE rowid = ?`)
+	p.add(&w.search.purge, `DELETE FROM search WHERE rowid IN
+		(SELECT rowid FROM search WHERE rowid BETWEEN ? AND ? LIMIT ?)`)
+	p.add(&w.search.seen, `INSERT INTO search_seen (session, seq) VALUES (?,?)
+		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq`)
+	p.add(&w.search.forget, `DELETE FROM search_seen WHERE session = ?`)
 
 	p.add(&w.admin.agents.get, `SELECT `+agentCols+`, deleted FROM agents WHERE name = ?`)
 	p.add(&w.admin.agents.put, `INSERT INTO agents (name, version, version_id, runtime, deleted, created_at, updated_at)
@@ -113,7 +130,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 
 type readStmts struct {
 	row, number, head, events, countIDs  *sql.Stmt
-	key                                  *sql.Stmt
+	key, search, seen, behind            *sql.Stmt
 	turn, turns, open, openAll, starting *sql.Stmt
 	agent, agents                        *sql.Stmt
 	versionByNumber, versionByID         *sql.Stmt
@@ -129,6 +146,12 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.head, `SELECT `+lastSeq+` FROM sessions WHERE id = ?`)
 	p.add(&r.events, `SELECT id, type, turn, at, data FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?`)
 	p.add(&r.key, keyQuery)
+	p.add(&r.search, `SELECT search.rowid, s.id, s.title, s.created_at, e.type, e.turn, e.at, e.data FROM search
+		CROSS JOIN sessions s ON s.number = search.rowid >> 32 LEFT JOIN events e ON e.id = search.rowid
+		WHERE search MATCH ? AND search.rowid >= ? AND search.rowid < ? ORDER BY search.rowid DESC LIMIT ?`)
+	p.add(&r.seen, `SELECT seq FROM search_seen WHERE session = ?`)
+	p.add(&r.behind, `SELECT number, id, coalesce((SELECT seq FROM search_seen WHERE session = sessions.number), 0), `+
+		lastSeq+` FROM sessions WHERE number > ? ORDER BY number LIMIT ?`)
 	p.add(&r.turn, `SELECT `+turnCols+` FROM turns WHERE session = ? AND id = ?`)
 	p.add(&r.turns, `SELECT `+turnCols+` FROM turns WHERE session = ? AND number > ? ORDER BY number LIMIT ?`)
 	p.add(&r.open, `SELECT `+turnCols+` FROM turns WHERE session = ? AND status IN ('queued', 'running')

@@ -48,7 +48,7 @@ func (t *tx) turn(number int64, id holdfast.TurnID) (*journal.TurnRow, error) {
 
 // keyUsed is what an idempotency key stands for; empty for a new key.
 func (t *tx) keyUsed(k *journal.Key) (string, error) {
-	return keyRef(k, t.s.w.keyGet.QueryRowContext(t.ctx, k.Scope, k.Value))
+	return keyRef(k, t.s.w.keys.get.QueryRowContext(t.ctx, k.Scope, k.Value))
 }
 
 // keyRef reads hash and ref of a key.

@@ -249,6 +249,7 @@ func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err e
 		return err
 	}
 	s.recent.put(t.touched, s.cache.get)
+	s.index.touch(t.touched...)
 	s.janitor.wrote(t.pages, s.cfg.CheckpointBytes)
 	return nil
 }

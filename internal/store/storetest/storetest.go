@@ -71,6 +71,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"read", readCases},
 		{"list", listCases},
 		{"text", textCases},
+		{"search", searchCases},
 		{"delete", deleteCases},
 		{"agent", agentCases},
 		{"api key", apiKeyCases},

@@ -1,4 +1,4 @@
-package httpapi
+package journal
 
 import (
 	"strings"
@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// transcriptTypes are the events that make up a conversation.
-func transcriptTypes() []holdfast.EventType {
+// EntryTypes are the events that make up a conversation.
+func EntryTypes() []holdfast.EventType {
 	return []holdfast.EventType{
 		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking,
 		holdfast.EventToolRequested, holdfast.EventToolDenied, holdfast.EventToolFinished, holdfast.EventToolUnknown,
@@ -15,8 +15,8 @@ func transcriptTypes() []holdfast.EventType {
 	}
 }
 
-// transcriptEntry renders one of those events.
-func transcriptEntry(e holdfast.Event) (holdfast.TranscriptEntry, error) {
+// Entry renders one of those events for people; an event of another type has no role.
+func Entry(e holdfast.Event) (holdfast.TranscriptEntry, error) {
 	t := holdfast.TranscriptEntry{Seq: e.Seq, Turn: e.Turn, Time: e.Time}
 	var err error
 	switch e.Type {

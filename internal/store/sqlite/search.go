@@ -1,0 +1,183 @@
+package sqlite
+
+import (
+	"context"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+const (
+	// searchPatience is how long a search waits for what was just committed.
+	searchPatience = 250 * time.Millisecond
+	// searchBytes and searchTerms bound a query.
+	searchBytes, searchTerms = 1000, 20
+	// snippetBefore and snippetAll are the characters of a snippet before the
+	// match, and altogether.
+	snippetBefore, snippetAll = 40, 160
+)
+
+// Search implements engine.Store.
+func (s *Store) Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error) {
+	match, terms, err := parseQuery(q.Text)
+	if err != nil {
+		return holdfast.SearchPage{}, err
+	}
+	low, high := int64(0), int64(maxSeq)<<31
+	if q.Session != "" {
+		n, err := s.number(ctx, q.Session)
+		if err != nil {
+			return holdfast.SearchPage{}, err
+		}
+		low, high = n<<32, n<<32|maxSeq+1
+	}
+	if q.Cursor != "" {
+		n, err := decodeCursor('h', q.Cursor)
+		if err != nil {
+			return holdfast.SearchPage{}, err
+		}
+		high = min(high, n)
+	}
+	limit := clampLimit(q.Limit, 20, 200)
+	s.index.settled(ctx, searchPatience)
+	page := holdfast.SearchPage{Hits: []holdfast.SearchHit{}, Pending: s.index.pending()}
+	rows, err := s.r.search.QueryContext(ctx, match, low, high, limit+1)
+	if err != nil {
+		return page, failure("store.search", err)
+	}
+	defer rows.Close()
+	var last int64
+	for rows.Next() {
+		if len(page.Hits) == limit {
+			page.Next = encodeCursor('h', last)
+			break
+		}
+		hit, err := scanHit(rows, terms, &last)
+		if err != nil {
+			return page, failure("store.search", err)
+		}
+		page.Hits = append(page.Hits, hit)
+	}
+	if err := rows.Err(); err != nil {
+		return page, failure("store.search", err)
+	}
+	return page, nil
+}
+
+func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) {
+	var h holdfast.SearchHit
+	var created int64
+	var typ, turn *string
+	var at *int64
+	var data []byte
+	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data); err != nil {
+		return h, err
+	}
+	if h.Seq = *id & maxSeq; h.Seq == 0 || typ == nil {
+		h.Time, h.Snippet = fromMS(created), snippet(h.Title, terms)
+		return h, nil
+	}
+	e := holdfast.Event{
+		Session: h.Session, Seq: h.Seq, Type: holdfast.EventType(*typ), Turn: holdfast.TurnID(deref(turn)),
+		Data: data, Time: fromMS(deref(at)),
+	}
+	text, _, err := words(e)
+	if err != nil {
+		return h, err
+	}
+	entry, err := journal.Entry(e)
+	h.Turn, h.Role, h.Time, h.Snippet = e.Turn, entry.Role, e.Time, snippet(text, terms)
+	return h, err
+}
+
+// parseQuery turns what a person typed into an FTS5 query that cannot be wrong:
+// each word or phrase becomes a quoted string, whatever stands in it. terms are
+// the same in lower case, for the snippet.
+func parseQuery(q string) (match string, terms []string, err error) {
+	bad := func(why string) (string, []string, error) {
+		return "", nil, holdfast.Errorf(holdfast.KindInvalid, "search", "query %s %s", holdfast.Quote(q), why).
+			WithHint(`use words, "a phrase" or begin*`)
+	}
+	if len(q) > searchBytes {
+		return bad("is too long")
+	}
+	if checkText("query", q) != nil {
+		return bad("is not text")
+	}
+	var parts []string
+	word := false
+	for rest := strings.TrimSpace(q); rest != ""; rest = strings.TrimSpace(rest) {
+		var term, star string
+		if phrase, ok := strings.CutPrefix(rest, `"`); ok {
+			term, rest, _ = strings.Cut(phrase, `"`)
+		} else {
+			end := strings.IndexFunc(rest, func(r rune) bool { return unicode.IsSpace(r) || r == '"' })
+			if end < 0 {
+				end = len(rest)
+			}
+			term, rest = rest[:end], rest[end:]
+			if begin, ok := strings.CutSuffix(term, "*"); ok {
+				term, star = begin, "*"
+			}
+		}
+		if !strings.ContainsFunc(term, wordRune) {
+			continue // punctuation is in no index
+		}
+		if word = true; len(parts) == searchTerms {
+			return bad("has too many words")
+		}
+		parts = append(parts, `"`+strings.ReplaceAll(term, `"`, `""`)+`"`+star)
+		terms = append(terms, strings.Map(unicode.ToLower, strings.TrimFunc(term, func(r rune) bool { return !wordRune(r) })))
+	}
+	if !word {
+		return bad("has no word")
+	}
+	return strings.Join(parts, " "), terms, nil
+}
+
+func wordRune(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.Is(unicode.Co, r)
+}
+
+// snippet is one line of text around the first term: what a box or a model wrote
+// must not move a terminal's cursor.
+func snippet(text string, terms []string) string {
+	low := strings.Map(unicode.ToLower, text)
+	at := -1
+	for _, term := range terms {
+		if i := strings.Index(low, term); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	skip := 0
+	if at > 0 {
+		// Lower case may be longer in bytes, never in characters.
+		skip = max(0, utf8.RuneCountInString(low[:at])-snippetBefore)
+	}
+	var b strings.Builder
+	n := 0
+	for _, r := range text {
+		if n++; n <= skip {
+			continue
+		}
+		if n > skip+snippetAll {
+			break
+		}
+		if !unicode.IsGraphic(r) || unicode.IsSpace(r) {
+			r = ' '
+		}
+		b.WriteRune(r)
+	}
+	line := strings.Join(strings.Fields(b.String()), " ")
+	if skip > 0 {
+		line = "… " + line
+	}
+	if n > skip+snippetAll {
+		line += " …"
+	}
+	return line
+}
