@@ -31,6 +31,9 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "CLAUDE.md"), []byte("Be brief."), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(`{"deniedPaths": ["/etc"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	code, out, errs := runCLI(t, vars, "", "session", "create")
 	if code != 0 {
 		t.Fatal(errs)
@@ -52,13 +55,14 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files rm ID a.txt",
 		"containers list", "containers stop --all", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
+		"check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
 		"key create --name x", "key list", "key revoke KEY",
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {
 		args := strings.Fields(strings.NewReplacer("ID", id, "DIR", dir, "KEY", key).Replace(l))
 		code, out, errs := runCLI(t, vars, "", append(args, "--json")...)
-		if args[0] == "exec" {
+		if args[0] == "exec" || args[0] == "check" {
 			code, out, errs = runCLI(t, vars, "", append([]string{"--json"}, args...)...)
 		}
 		n := 0

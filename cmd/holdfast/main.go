@@ -53,6 +53,7 @@ type cli struct {
 	Torture tortureCmd `cmd:"" group:"try" help:"Kill servers and boxes under load and check that nothing is lost."`
 	Soak    soakCmd    `cmd:"" group:"try" help:"Work for long and check that the server does not grow."`
 
+	Check  checkCmd  `cmd:"" group:"try" help:"Ask what sandbox settings allow."`
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+type checkCmd struct {
+	Command checkCommandCmd `cmd:"" help:"Ask about a bash command."`
+	Path    checkPathCmd    `cmd:"" help:"Ask about a path."`
+}
+
+// checkArgs are what both questions need.
+type checkArgs struct {
+	Settings string `required:"" placeholder:"FILE" help:"Sandbox settings as JSON; - reads stdin."`
+	Cwd      string `placeholder:"DIR" help:"The tools' working directory; /workspace by default."`
+	Home     string `placeholder:"DIR" help:"The tools' home directory; ~ is not known without it."`
+}
+
+// Help is shown below the one-line description.
+func (*checkCmd) Help() string {
+	return `Says whether sandbox settings allow something, and why not. Needs no server. Ends with 0 if it is allowed, 1 if it is denied, 2 if the question makes no sense.
+
+The checker is an early refusal that explains itself; what holds an agent is the box.
+
+Examples:
+  holdfast check command --settings sandbox.json -- 'git log | head'
+  holdfast check path --settings sandbox.json --op write -- ../secrets.txt`
+}
+
+type checkCommandCmd struct {
+	checkArgs
+	Op    string `default:"exec" enum:"exec,read,write" hidden:"" help:"A command is executed, whatever is said here."`
+	Input string `arg:"" help:"The command, as one argument; put -- before it."`
+}
+
+// Run asks the checker.
+func (c *checkCommandCmd) Run(e *env) error {
+	k, err := c.checker(e)
+	if err != nil {
+		return err
+	}
+	return answer(e, k.Command(c.Input))
+}
+
+type checkPathCmd struct {
+	checkArgs
+	Op    string `default:"read" enum:"read,write" placeholder:"OP" help:"What is done to it: read or write (${default})."`
+	Input string `arg:"" help:"The path; put -- before it."`
+}
+
+// Run asks the checker.
+func (c *checkPathCmd) Run(e *env) error {
+	k, err := c.checker(e)
+	if err != nil {
+		return err
+	}
+	op := check.Read
+	if c.Op == "write" {
+		op = check.Write
+	}
+	return answer(e, k.Path(c.Input, op))
+}
+
+// maxSettings bounds a settings file.
+const maxSettings = 1 << 20
+
+func (c *checkArgs) checker(e *env) (*check.Checker, error) {
+	in := e.stdin
+	if c.Settings != "-" {
+		f, err := os.Open(c.Settings)
+		if err != nil {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "check", "settings: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxSettings+1))
+	switch {
+	case err != nil:
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "check", "settings: %w", err)
+	case len(b) > maxSettings:
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "check", "settings %s: over %d bytes", holdfast.Quote(c.Settings), maxSettings)
+	}
+	s, err := check.ParseSettings(b)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range s.Lint() {
+		e.note("%s", l)
+	}
+	return check.New(s, check.Options{Cwd: c.Cwd, Home: c.Home, FS: check.Host{}})
+}
+
+// answer prints a verdict; a denial ends with 1.
+func answer(e *env, v check.Verdict) error {
+	line := "allowed"
+	if !v.Allowed {
+		line = fmt.Sprintf("denied: %s: %s (%s)", holdfast.Quote(v.Subject), v.Reason, v.Code)
+	}
+	if err := e.say(v, "%s", line); err != nil {
+		return err
+	}
+	if !v.Allowed {
+		return &exitError{1}
+	}
+	return nil
+}

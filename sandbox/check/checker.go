@@ -1,0 +1,291 @@
+package check
+
+import (
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Code says in one word why something was denied. The set is append-only.
+type Code string
+
+// The codes of denials.
+const (
+	CodeDeniedCommand Code = "denied-command"   // on the denylist
+	CodeUnlisted      Code = "unlisted-command" // not on the allowlist
+	CodeUnparsable    Code = "unparsable"       // bash would not, or we cannot, read it
+	CodeComputed      Code = "computed"         // known only when it runs
+	CodeProgram       Code = "hidden-program"   // text that another program would run
+	CodeLauncher      Code = "launcher"         // a launcher used in an unknown way
+	CodeRebinding     Code = "rebinding"        // names made to mean something else
+	CodeDeniedPath    Code = "denied-path"
+	CodeOutside       Code = "outside"
+	CodePathInvalid   Code = "path-invalid"
+	CodeDomain        Code = "domain"
+)
+
+// Verdict is the answer to one question. A denial has a code and a reason; Subject
+// is what was found, Pos its byte offset in the command.
+type Verdict struct {
+	Allowed bool   `json:"allowed"`
+	Code    Code   `json:"code,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Subject string `json:"subject,omitempty"`
+	Pos     int    `json:"pos,omitempty"`
+}
+
+var allowed = Verdict{Allowed: true}
+
+// DeniedError is a verdict as an error; it is found with errors.As.
+type DeniedError struct {
+	// Tool is Bash, Read, Write or WebFetch.
+	Tool string
+	Verdict
+}
+
+func (e *DeniedError) Error() string {
+	return e.Tool + ": " + holdfast.Quote(e.Subject) + " is denied: " + e.Reason
+}
+
+// Options are what a Checker has to know besides the settings.
+type Options struct {
+	// Cwd is the tools' working directory (default /workspace), Home their home
+	// (empty: unknown).
+	Cwd, Home string
+	// SearchPath is where commands are looked for.
+	SearchPath []string
+	// FS gives links; nil knows none.
+	FS FS
+	// FoldCase compares paths without case; New sets it on macOS.
+	FoldCase bool
+}
+
+// Checker answers by one set of settings. It may be used by many at once.
+type Checker struct {
+	settings              Settings
+	opt                   Options
+	reads, writes, denies []tree
+	hasPaths, hasCommands bool
+	// listed are the names of the allow list, pinned those that stand for one file.
+	listed  map[string]bool
+	pinned  map[string]string
+	refused map[string]bool
+}
+
+// New makes a checker. Settings that make no sense are invalid.
+func New(s Settings, o Options) (*Checker, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Cwd == "" {
+		o.Cwd = "/workspace"
+	}
+	if !strings.HasPrefix(o.Cwd, "/") || o.Home != "" && !strings.HasPrefix(o.Home, "/") {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "sandbox checker", "cwd %s and home %s must be absolute", holdfast.Quote(o.Cwd), holdfast.Quote(o.Home))
+	}
+	if o.FS == nil {
+		o.FS = none{}
+	}
+	if o.SearchPath == nil {
+		o.SearchPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+	}
+	o.FoldCase = o.FoldCase || runtime.GOOS == "darwin"
+	o.Home = strings.TrimSuffix(o.Home, "/")
+	c := &Checker{settings: s, opt: o}
+	for _, l := range []struct {
+		field string
+		rules []string
+		trees *[]tree
+	}{{"allowedReadPaths", s.AllowedReadPaths, &c.reads}, {"allowedWritePaths", s.AllowedWritePaths, &c.writes}, {"deniedPaths", s.DeniedPaths, &c.denies}} {
+		for i, rule := range l.rules {
+			t, err := c.tree(rule)
+			if err != nil {
+				return nil, bad(l.field, i, err.Error(), rule)
+			}
+			*l.trees = append(*l.trees, t)
+		}
+	}
+	c.hasPaths = len(c.reads)+len(c.writes)+len(c.denies) > 0
+	c.hasCommands = s.AllowedCommands != nil || len(s.DeniedCommands) > 0
+	c.names()
+	return c, nil
+}
+
+// tree resolves a rule's root, links included.
+func (c *Checker) tree(rule string) (tree, error) {
+	if home, ok := c.underHome(rule); ok {
+		rule = home
+	} else if strings.HasPrefix(rule, "~") {
+		return tree{}, holdfast.Errorf(holdfast.KindInvalid, op, "the home directory is not known")
+	}
+	r, err := Normalize(c.opt.FS, rule)
+	return tree{written: c.fold(r.Clean), physical: c.fold(r.Physical)}, err
+}
+
+// names prepares the lists of commands. An entry written as a path denies by its
+// name, and allows that one file.
+func (c *Checker) names() {
+	if c.settings.AllowedCommands == nil {
+		c.refused = map[string]bool{}
+		for _, d := range c.settings.DeniedCommands {
+			c.refused[baseName(d)] = true
+		}
+		return
+	}
+	c.listed, c.pinned = map[string]bool{}, map[string]string{}
+	for _, a := range c.settings.AllowedCommands {
+		c.listed[baseName(a)] = true
+		if strings.Contains(a, "/") {
+			c.pinned[baseName(a)] = path.Clean(a)
+		}
+	}
+}
+
+func baseName(command string) string { return command[strings.LastIndexByte(command, '/')+1:] }
+
+// CheckPath is Path as an error of kind denied.
+func (c *Checker) CheckPath(p string, o Op) error {
+	tool := "Read"
+	if o == Write {
+		tool = "Write"
+	}
+	return asError(tool, c.Path(p, o))
+}
+
+// CheckCommand is Command as an error of kind denied.
+func (c *Checker) CheckCommand(cmd string) error { return asError("Bash", c.Command(cmd)) }
+
+// CheckDomain is Domain as an error of kind denied.
+func (c *Checker) CheckDomain(host string) error { return asError("WebFetch", c.Domain(host)) }
+
+func asError(tool string, v Verdict) error {
+	if v.Allowed {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "sandbox", "%w", &DeniedError{Tool: tool, Verdict: v})
+}
+
+// Command decides about a bash program. It may say no to what would do no harm;
+// what it lets pass, bash as it reads it does not turn into a denied command.
+func (c *Checker) Command(cmd string) Verdict {
+	if !c.hasCommands && !c.hasPaths {
+		return allowed
+	}
+	an, err := analyze(cmd, c.opt.Cwd, c.opt.Home)
+	if err != nil {
+		return Verdict{Code: CodeUnparsable, Subject: cmd, Reason: err.Error()}
+	}
+	for _, check := range []func(*Analysis) Verdict{c.judgeNames, c.judgeOpaque, c.judgePaths} {
+		if v := check(an); !v.Allowed {
+			return v
+		}
+	}
+	return allowed
+}
+
+func (c *Checker) judgeNames(an *Analysis) Verdict {
+	if !c.hasCommands {
+		return allowed
+	}
+	for i := range an.Commands {
+		cmd := &an.Commands[i]
+		if v := c.name(cmd); !v.Allowed {
+			v.Pos = cmd.Pos
+			return v
+		}
+	}
+	return allowed
+}
+
+// name decides about one command word.
+func (c *Checker) name(cmd *Command) Verdict {
+	name := cmd.Name
+	base := baseName(name)
+	if c.listed == nil {
+		return c.notRefused(cmd, name, base)
+	}
+	if !c.listed[base] {
+		return Verdict{Code: CodeUnlisted, Subject: name, Reason: base + " is not among allowedCommands"}
+	}
+	pin, pinned := c.pinned[base]
+	if !pinned && !strings.Contains(name, "/") {
+		return allowed
+	}
+	want := pin
+	if !pinned {
+		want = c.search(base)
+	}
+	got := c.search(name)
+	if strings.Contains(name, "/") {
+		got = c.absolute(cmd, name)
+	}
+	if got == "" || want == "" || c.physical(got) != c.physical(want) {
+		return Verdict{Code: CodeUnlisted, Subject: name, Reason: "it is not the " + base + " that allowedCommands means"}
+	}
+	return allowed
+}
+
+func (c *Checker) notRefused(cmd *Command, name, base string) Verdict {
+	if c.refused[base] {
+		return Verdict{Code: CodeDeniedCommand, Subject: name, Reason: base + " is among deniedCommands"}
+	}
+	if !strings.Contains(name, "/") {
+		return allowed
+	}
+	file := c.absolute(cmd, name)
+	if file == "" {
+		return Verdict{Code: CodeComputed, Subject: name, Reason: "the directory it is looked for in is not known"}
+	}
+	if target := baseName(c.physical(file)); c.refused[target] {
+		return Verdict{Code: CodeDeniedCommand, Subject: name, Reason: "it leads to " + target + ", which is among deniedCommands"}
+	}
+	return allowed
+}
+
+// absolute is a command given as a path; empty where its directory is not known.
+func (c *Checker) absolute(cmd *Command, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
+	if len(cmd.cwds) != 1 {
+		return ""
+	}
+	return join(cmd.cwds[0], name)
+}
+
+// search finds a name on the search path; without knowledge of the file system the
+// first directory stands for all.
+func (c *Checker) search(name string) string {
+	for _, dir := range c.opt.SearchPath {
+		if exists(c.opt.FS, join(dir, name)) {
+			return join(dir, name)
+		}
+	}
+	if _, unknown := c.opt.FS.(none); unknown && slices.Contains(c.opt.SearchPath, "/usr/bin") {
+		return join("/usr/bin", name)
+	}
+	return ""
+}
+
+func (c *Checker) physical(file string) string {
+	r, err := Normalize(c.opt.FS, file)
+	if err != nil {
+		return ""
+	}
+	return r.Physical
+}
+
+// judgeOpaque refuses what could not be read, but for the code of an interpreter
+// that the allow list names.
+func (c *Checker) judgeOpaque(an *Analysis) Verdict {
+	for _, o := range an.Opaque {
+		if o.interpreter != "" && c.listed[o.interpreter] {
+			continue
+		}
+		return Verdict{Code: o.Code, Subject: o.Subject, Reason: o.Reason, Pos: o.Pos}
+	}
+	return allowed
+}

@@ -1,0 +1,61 @@
+package check
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Domain decides about a host name or address, without a port. Names are compared
+// without case and without the final dot; an address is allowed only where it is
+// listed itself.
+func (c *Checker) Domain(host string) Verdict {
+	if c.settings.Network == nil {
+		return allowed
+	}
+	name := canonicalHost(host)
+	if name != "" && slices.ContainsFunc(c.settings.Network.AllowedDomains, func(rule string) bool { return domainMatches(canonicalHost(rule), name) }) {
+		return allowed
+	}
+	return Verdict{Code: CodeDomain, Subject: host, Reason: "the domain is not among network.allowedDomains"}
+}
+
+func canonicalHost(h string) string {
+	h = strings.TrimSuffix(strings.ToLower(strings.Trim(h, "[]")), ".")
+	if a, err := netip.ParseAddr(h); err == nil {
+		return a.Unmap().String()
+	}
+	return h
+}
+
+func domainMatches(rule, host string) bool {
+	below, wild := strings.CutPrefix(rule, "*.")
+	if !wild {
+		return rule == host
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return false
+	}
+	return strings.HasSuffix(host, "."+below)
+}
+
+func validDomain(d string) bool {
+	name := strings.TrimPrefix(d, "*.")
+	if _, err := netip.ParseAddr(strings.Trim(d, "[]")); err == nil {
+		return true
+	}
+	if name == "" || len(name) > 253 {
+		return false
+	}
+	for _, label := range strings.Split(strings.TrimSuffix(name, "."), ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "-") != label {
+			return false
+		}
+		for _, r := range label {
+			if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+				return false
+			}
+		}
+	}
+	return true
+}

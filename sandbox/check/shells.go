@@ -1,0 +1,243 @@
+package check
+
+import (
+	"regexp"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// input is what a command's redirections give it to read.
+type input struct {
+	// set says that standard input is redirected, known that text is all of it.
+	set, known bool
+	text       string
+}
+
+// input finds out what a command reads; the last redirection counts.
+func (a *analyzer) input(redirs []*syntax.Redirect) input {
+	var in input
+	for _, r := range redirs {
+		if r.N != nil && r.N.Value != "0" {
+			continue
+		}
+		switch r.Op {
+		case syntax.Hdoc, syntax.DashHdoc:
+			in = input{set: true}
+			if r.Hdoc == nil {
+				in.known = true
+				continue
+			}
+			in.text, in.known = a.heredoc(r)
+		case syntax.WordHdoc:
+			w := a.reduce(r.Word)
+			in = input{set: true, text: w.text, known: w.kind != computed && w.kind != stream}
+		case syntax.RdrIn, syntax.RdrInOut, syntax.DplIn:
+			in = input{set: true}
+		}
+	}
+	return in
+}
+
+// heredoc is the text of a here-document, if it is known.
+func (a *analyzer) heredoc(r *syntax.Redirect) (string, bool) {
+	quoted := false
+	for _, p := range r.Word.Parts {
+		l, plain := p.(*syntax.Lit)
+		quoted = quoted || !plain || strings.Contains(l.Value, `\`)
+	}
+	var b strings.Builder
+	for _, p := range r.Hdoc.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			s := p.Value
+			if !quoted {
+				s = unescapeQuoted(s)
+			}
+			b.WriteString(s)
+		case *syntax.ParamExp:
+			s, ok := a.known(p)
+			if !ok {
+				return "", false
+			}
+			b.WriteString(s)
+		default:
+			return "", false
+		}
+	}
+	text := b.String()
+	if r.Op == syntax.DashHdoc {
+		text = regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "")
+	}
+	return text, true
+}
+
+// hidden records a program that cannot be read.
+func (a *analyzer) hidden(w word, reason string) { a.opaque(CodeProgram, w.pos, w.text, reason) }
+
+// find reads the commands it would run on what it finds.
+func (a *analyzer) find(first word, words []word, in input) {
+	for i := 0; i < len(words); i++ {
+		switch words[i].text {
+		case "-exec", "-execdir", "-ok", "-okdir":
+		default:
+			continue
+		}
+		end := i + 1
+		for end < len(words) && words[end].text != ";" && words[end].text != "+" {
+			end++
+		}
+		cmd := append([]word(nil), words[i+1:min(end, len(words))]...)
+		for j := range cmd {
+			if strings.Contains(cmd[j].text, "{}") {
+				cmd[j].kind = computed
+			}
+		}
+		if len(cmd) == 0 {
+			a.hidden(first, "nothing follows "+words[i].text)
+			return
+		}
+		a.simple(cmd, in)
+		i = end
+	}
+}
+
+// dialects are the grammars a nested program is read in: it has to be harmless in
+// all of them.
+var dialects = map[string][]syntax.LangVariant{
+	"bash": {syntax.LangBash}, "rbash": {syntax.LangBash},
+	"sh": {syntax.LangPOSIX, syntax.LangBash}, "dash": {syntax.LangPOSIX, syntax.LangBash}, "ash": {syntax.LangPOSIX, syntax.LangBash},
+	"ksh": {syntax.LangMirBSDKorn, syntax.LangBash}, "mksh": {syntax.LangMirBSDKorn, syntax.LangBash},
+	"zsh": {syntax.LangBash}, "fish": {syntax.LangBash},
+}
+
+// plainProgram is what shells of another family read as bash does.
+var plainProgram = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+\-\s'";&|]*$`)
+
+// shell reads what a shell would run.
+func (a *analyzer) shell(first word, words []word, in input) {
+	run := func(text string, at word) {
+		name := baseName(first.text)
+		if (name == "zsh" || name == "fish") && !plainProgram.MatchString(text) {
+			a.hidden(at, "the program is in the language of "+name)
+			return
+		}
+		a.nested(text, at.pos, dialects[name]...)
+	}
+	program, stdin, rest, ok := a.shellOptions(first, words)
+	switch {
+	case !ok:
+	case program && len(rest) == 0:
+		a.hidden(first, "an option -c without a program")
+	case program && rest[0].kind != literal:
+		a.hidden(rest[0], "the program of a shell has to be written out")
+	case program:
+		run(rest[0].text, rest[0])
+	case !stdin && len(rest) > 0:
+		a.scriptFile(rest[0])
+	case in.set && in.known:
+		run(in.text, first)
+	default:
+		a.hidden(first, "a shell that reads its program from its input")
+	}
+}
+
+// shellOptions reads a shell's options: whether a program follows, or comes by
+// standard input, and the operands. A version or help runs nothing: not ok.
+func (a *analyzer) shellOptions(first word, words []word) (program, stdin bool, rest []word, ok bool) {
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		if w.kind != literal {
+			if w.kind == computed && !program {
+				a.hidden(w, "an argument of a shell that is known only when it runs")
+				return false, false, nil, false
+			}
+			return program, stdin, words[i:], true
+		}
+		switch {
+		case w.text == "--" || w.text == "-":
+			return program, stdin, words[i+1:], true
+		case w.text == "--version" || w.text == "--help":
+			return false, false, nil, false
+		case w.text == "--login" || w.text == "--norc" || w.text == "--noprofile" || w.text == "--posix" || w.text == "--restricted" || w.text == "--verbose":
+		case len(w.text) > 1 && (w.text[0] == '-' || w.text[0] == '+') && w.text[1] != '-':
+			for _, c := range w.text[1:] {
+				switch {
+				case c == 'c':
+					program = true
+				case c == 's':
+					stdin = true
+				case c == 'o' || c == 'O':
+					i++
+				case !strings.ContainsRune("abefhilmnprtuvxBCEHPTk", c):
+					a.opaque(CodeLauncher, w.pos, w.text, "an option of "+first.text+" that this checker does not know")
+					return false, false, nil, false
+				}
+			}
+		case strings.HasPrefix(w.text, "-"):
+			a.opaque(CodeLauncher, w.pos, w.text, "an option of "+first.text+" that this checker does not know")
+			return false, false, nil, false
+		default:
+			return program, stdin, words[i:], true
+		}
+	}
+	return program, stdin, nil, true
+}
+
+// scriptFile holds a file that a shell runs: one on disk is the box's business, a
+// stream is text that nobody has read.
+func (a *analyzer) scriptFile(w word) {
+	if w.kind != literal && w.kind != pattern || strings.HasPrefix(w.text, "/dev/") || strings.HasPrefix(w.text, "/proc/") || w.text == "-" {
+		a.hidden(w, "a program that is known only when it runs")
+	}
+}
+
+func (a *analyzer) source(first word, words []word) {
+	if len(words) > 0 && words[0].text == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		a.hidden(first, "no file to read")
+		return
+	}
+	a.scriptFile(words[0])
+}
+
+// evaluate reads what eval makes of its words.
+func (a *analyzer) evaluate(first word, words []word) {
+	var texts []string
+	for _, w := range words {
+		if w.kind != literal {
+			a.hidden(w, "the program has to be written out")
+			return
+		}
+		texts = append(texts, w.text)
+	}
+	if len(texts) > 0 && texts[0] == "--" {
+		texts = texts[1:]
+	}
+	a.nestedHere(strings.Join(texts, " "), first.pos)
+}
+
+// nestedHere reads a program that runs in this very shell: it may change where
+// that is.
+func (a *analyzer) nestedHere(text string, pos int) {
+	a.nested(text, pos, syntax.LangBash)
+	if strings.Contains(text, "cd") || strings.Contains(text, "push") || strings.Contains(text, "pop") || strings.ContainsAny(text, `\'"`) {
+		a.cwds = nil
+	}
+}
+
+func (a *analyzer) trap(first word, words []word) {
+	if len(words) > 0 && words[0].text == "--" {
+		words = words[1:]
+	}
+	if len(words) < 2 || words[0].text == "-l" || words[0].text == "-p" || words[0].text == "-" || words[0].text == "" {
+		return
+	}
+	if words[0].kind != literal {
+		a.hidden(words[0], "the program has to be written out")
+		return
+	}
+	a.nestedHere(words[0].text, first.pos)
+}

@@ -1,0 +1,281 @@
+package check
+
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// collect finds out, before anything is read, which variables and functions the
+// program sets: it may use them before, in a loop.
+func (a *analyzer) collect(f *syntax.File) {
+	if a.assigned == nil {
+		a.assigned, a.text = map[string]bool{}, map[string]bool{}
+	}
+	a.functions = map[string]bool{}
+	syntax.Walk(f, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Assign:
+			if n.Name != nil {
+				a.assigned[n.Name.Value] = true
+				if n.Append || n.Index != nil || n.Array != nil || n.Value == nil || !a.number(n.Value) {
+					a.text[n.Name.Value] = true
+				}
+			}
+		case *syntax.WordIter:
+			a.assigned[n.Name.Value], a.text[n.Name.Value] = true, true
+		case *syntax.FuncDecl:
+			a.functions[n.Name.Value] = true
+			a.wandering = a.wandering || movesAbout(n)
+		case *syntax.CallExpr:
+			a.collectCall(n)
+		}
+		return true
+	})
+}
+
+// collectCall finds what builtins set, wherever their name stands.
+func (a *analyzer) collectCall(c *syntax.CallExpr) {
+	sets := false
+	for _, arg := range c.Args {
+		w := a.reduce(arg)
+		name, _, _ := strings.Cut(w.text, "=")
+		switch {
+		case w.kind != literal:
+		case w.text == "eval" || w.text == "trap" || w.text == "source" || w.text == ".":
+			a.evaluates = true
+		case setsVariables[w.text]:
+			sets = true
+		case sets && identifier(name):
+			a.assigned[name], a.text[name] = true, true
+		}
+	}
+}
+
+var setsVariables = map[string]bool{
+	"read": true, "readarray": true, "mapfile": true, "printf": true, "getopts": true, "wait": true, "set": true,
+	"declare": true, "typeset": true, "local": true, "export": true, "readonly": true, "unset": true,
+}
+
+// number reports whether a value is one, whatever it is.
+func (a *analyzer) number(w *syntax.Word) bool {
+	r := a.reduce(w)
+	return (r.kind == literal || r.kind == digits) && number(r.text)
+}
+
+func number(s string) bool {
+	s = strings.TrimPrefix(s, "-")
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// assign reads an assignment.
+func (a *analyzer) assign(as *syntax.Assign) {
+	if as.Name != nil {
+		a.sets(as.Name.Value, a.pos(as.Pos()))
+	}
+	if as.Index != nil {
+		a.subscript(as.Index)
+	}
+	if as.Value != nil {
+		a.inside(as.Value)
+	}
+	if as.Array != nil {
+		for _, e := range as.Array.Elems {
+			if e.Index != nil {
+				a.subscript(e.Index)
+			}
+			if e.Value != nil {
+				a.inside(e.Value)
+			}
+		}
+	}
+}
+
+// sets refuses variables that make other programs do something.
+func (a *analyzer) sets(name string, pos int) {
+	if meansMore(name) {
+		a.opaque(CodeRebinding, pos, name, "the variable changes what commands mean or do")
+	}
+}
+
+// setsText is sets for a variable of which no more is known.
+func (a *analyzer) setsText(name string, pos int) {
+	a.assigned[name], a.text[name] = true, true
+	a.sets(name, pos)
+}
+
+// meansMore reports whether a variable pulls in code, or changes what a line means.
+func meansMore(name string) bool {
+	switch name {
+	case "PATH", "IFS", "ENV", "HOME", "CDPATH", "SHELLOPTS", "BASHOPTS", "GLOBIGNORE", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4",
+		"PAGER", "EDITOR", "VISUAL", "FCEDIT", "BROWSER", "LESSOPEN", "LESSCLOSE", "MANPAGER", "SHELL", "EXECIGNORE", "HISTFILE",
+		"PERL5OPT", "PERL5LIB", "PERL5DB", "RUBYOPT", "RUBYLIB", "NODE_OPTIONS", "NODE_PATH", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS",
+		"RSYNC_RSH", "TAR_OPTIONS", "MAKEFLAGS", "MAKESHELL", "GCONV_PATH", "SUDO_ASKPASS", "SSH_ASKPASS", "RUSTC_WRAPPER", "CC", "CXX", "LUA_INIT",
+		"AWKPATH", "AWKLIBPATH", "FPATH", "ZDOTDIR", "fpath", "path", "POSIXLY_CORRECT", "INPUTRC", "TERMINFO", "MANPATH", "MAILCAPS":
+		return true
+	}
+	for _, p := range []string{"LD_", "DYLD_", "BASH_", "GIT_", "PYTHON", "MALLOC_", "GLIBC_", "CARGO_", "NPM_CONFIG_", "npm_config_", "LUA_INIT", "LUA_PATH", "LUA_CPATH"} {
+		if strings.HasPrefix(name, p) && !harmless[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// harmless are variables of such a family that only say something.
+var harmless = map[string]bool{
+	"GIT_AUTHOR_NAME": true, "GIT_AUTHOR_EMAIL": true, "GIT_AUTHOR_DATE": true,
+	"GIT_COMMITTER_NAME": true, "GIT_COMMITTER_EMAIL": true, "GIT_COMMITTER_DATE": true,
+	"PYTHONUNBUFFERED": true, "PYTHONDONTWRITEBYTECODE": true, "PYTHONHASHSEED": true, "PYTHONIOENCODING": true, "PYTHONUTF8": true,
+	"CARGO_TERM_COLOR": true,
+}
+
+// declare reads declare, local, export, readonly and typeset.
+func (a *analyzer) declare(c *syntax.DeclClause) {
+	pos := a.pos(c.Pos())
+	var words []word
+	for _, as := range c.Args {
+		if as.Name == nil && as.Value != nil {
+			w := a.reduce(as.Value)
+			a.inside(as.Value)
+			words = append(words, w)
+			continue
+		}
+		a.assign(as)
+		w := word{text: as.Name.Value, pos: a.pos(as.Pos())}
+		if as.Value != nil {
+			v := a.reduce(as.Value)
+			w.text, w.kind = w.text+"="+v.text, v.kind
+			w.glob = w.text
+		}
+		words = append(words, w)
+	}
+	a.emit(c.Variant.Value, words, pos)
+	a.declared(words, pos)
+}
+
+// declared holds the arguments of a declaration.
+func (a *analyzer) declared(words []word, pos int) {
+	for _, w := range words {
+		name, _, _ := strings.Cut(w.text, "=")
+		switch {
+		case strings.HasPrefix(w.text, "-") || strings.HasPrefix(w.text, "+"):
+			// An integer is evaluated, a reference is another variable.
+			if w.kind != literal || strings.ContainsAny(w.text, "in") {
+				a.opaque(CodeComputed, pos, w.text, "a declaration that evaluates its values")
+			}
+		case w.kind == computed && !identifier(name), !identifier(strings.TrimSuffix(name, "+")):
+			a.opaque(CodeComputed, pos, w.text, "the name of a variable has to be written out")
+		default:
+			a.sets(strings.TrimSuffix(name, "+"), pos)
+		}
+	}
+}
+
+// named holds the arguments of a builtin that sets the variables they name.
+func (a *analyzer) named(words []word, pos int) {
+	for _, w := range words {
+		switch {
+		case w.kind == digits:
+		case w.kind != literal:
+			a.opaque(CodeComputed, pos, w.text, "the name of a variable has to be written out")
+		case strings.Contains(w.text, "["):
+			a.opaque(CodeComputed, pos, w.text, "a subscript is evaluated")
+		case identifier(w.text):
+			a.sets(w.text, pos)
+		}
+	}
+}
+
+// param looks at what an expansion does besides giving a value.
+func (a *analyzer) param(p *syntax.ParamExp) {
+	pos := a.pos(p.Pos())
+	if p.Excl && p.Names == 0 {
+		a.opaque(CodeComputed, pos, "${!…}", "the variable is named by another one")
+	}
+	if p.Exp != nil && p.Exp.Op == syntax.OtherParamOps && p.Exp.Word != nil && strings.ContainsAny(p.Exp.Word.Lit(), "PA") {
+		a.opaque(CodeComputed, pos, "${…@P}", "the value is expanded once more")
+	}
+	if p.Exp != nil && (p.Exp.Op == syntax.AssignUnset || p.Exp.Op == syntax.AssignUnsetOrNull) && p.Param != nil {
+		a.sets(p.Param.Value, pos)
+	}
+	if p.Index != nil {
+		a.subscript(p.Index)
+	}
+	if p.Slice != nil {
+		for _, x := range []syntax.ArithmExpr{p.Slice.Offset, p.Slice.Length} {
+			if x != nil {
+				a.arithmetic(x)
+			}
+		}
+	}
+}
+
+// subscript reads an index; @ and * stand for all.
+func (a *analyzer) subscript(x syntax.ArithmExpr) {
+	if w, ok := x.(*syntax.Word); ok && (w.Lit() == "@" || w.Lit() == "*") {
+		return
+	}
+	a.arithmetic(x)
+}
+
+// arithmetic reads an expression. Bash evaluates what variables hold once more,
+// and runs the substitutions it finds there: only numbers are safe.
+func (a *analyzer) arithmetic(x syntax.ArithmExpr) {
+	syntax.Walk(x, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Lit:
+			if identifier(n.Value) && a.holdsText(n.Value) {
+				a.opaque(CodeComputed, a.pos(n.Pos()), n.Value, "arithmetic over a variable that may hold more than a number")
+			}
+		case *syntax.ParamExp:
+			a.param(n)
+			if n.Param != nil && !n.Length && (a.holdsText(n.Param.Value) || number(n.Param.Value) || strings.ContainsAny(n.Param.Value, "@*") || n.Exp != nil || n.Repl != nil) {
+				a.opaque(CodeComputed, a.pos(n.Pos()), "$"+n.Param.Value, "arithmetic over a variable that may hold more than a number")
+			}
+			return false
+		case *syntax.CmdSubst, *syntax.ProcSubst:
+			a.opaque(CodeComputed, a.pos(n.Pos()), "$(…)", "arithmetic over the output of a command")
+			if c, ok := n.(*syntax.CmdSubst); ok {
+				a.apart(func() { a.stmts(c.Stmts) })
+			}
+			return false
+		case *syntax.SglQuoted:
+			if !number(n.Value) {
+				a.opaque(CodeComputed, a.pos(n.Pos()), n.Value, "arithmetic over text")
+			}
+		}
+		return true
+	})
+}
+
+// holdsText reports whether a variable may hold more than a number.
+func (a *analyzer) holdsText(name string) bool {
+	return a.text[name] || a.evaluates
+}
+
+// test reads the inside of [[ ]].
+func (a *analyzer) test(x syntax.TestExpr) {
+	switch x := x.(type) {
+	case *syntax.Word:
+		a.inside(x)
+	case *syntax.ParenTest:
+		a.test(x.X)
+	case *syntax.UnaryTest:
+		a.test(x.X)
+		if w, ok := x.X.(*syntax.Word); ok && (x.Op == syntax.TsVarSet || x.Op == syntax.TsRefVar) && !identifier(w.Lit()) {
+			a.opaque(CodeComputed, a.pos(w.Pos()), "", "a subscript is evaluated")
+		}
+	case *syntax.BinaryTest:
+		a.test(x.X)
+		a.test(x.Y)
+		switch x.Op {
+		case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+			for _, e := range []syntax.TestExpr{x.X, x.Y} {
+				if w, ok := e.(*syntax.Word); ok {
+					a.arithmetic(w)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package check
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+type wordKind uint8
+
+const (
+	literal  wordKind = iota // what it says
+	pattern                  // a glob
+	computed                 // known only when it runs
+	stream                   // a process substitution: a pipe, no file
+	digits                   // numbers stand in it that are not known; text has zeros
+)
+
+// word is a shell word after quotes and escapes are taken away.
+type word struct {
+	// text is the word; of a computed one its source.
+	text string
+	kind wordKind
+	// glob is the pattern with its literal characters escaped.
+	glob string
+	pos  int
+	// brace says that it came out of a brace expansion.
+	brace bool
+}
+
+// maxBraces bounds what one word may expand to.
+const maxBraces = 64
+
+// words reduces a list, with braces expanded.
+func (a *analyzer) words(list []*syntax.Word) []word {
+	var out []word
+	for _, w := range list {
+		out = append(out, a.expanded(w)...)
+	}
+	return out
+}
+
+// expanded reduces one word to those that its braces make of it.
+func (a *analyzer) expanded(w *syntax.Word) []word {
+	braces, sequence := 0, false
+	for _, p := range w.Parts {
+		if l, ok := p.(*syntax.Lit); ok {
+			braces += strings.Count(l.Value, "{")
+			sequence = sequence || strings.Contains(l.Value, "..") && strings.Contains(l.Value, "{")
+		}
+	}
+	if braces == 0 {
+		return []word{a.reduce(w)}
+	}
+	if braces > 3 || sequence {
+		r := a.reduce(w)
+		r.kind = computed
+		return []word{r}
+	}
+	// The tree is read once more for substitutions: it must stay as it is.
+	split := &syntax.Word{Parts: append([]syntax.WordPart(nil), w.Parts...)}
+	if !syntax.SplitBraces(split) {
+		return []word{a.reduce(w)}
+	}
+	var out []word
+	for e, err := range expand.BracesSeq(nil, split) {
+		if err != nil || len(out) == maxBraces {
+			r := a.reduce(w)
+			r.kind = computed
+			return []word{r}
+		}
+		r := a.reduce(e)
+		r.brace = true
+		out = append(out, r)
+	}
+	return out
+}
+
+// reduce takes quotes and escapes away. It does not look into substitutions; the
+// analyzer visits those on its own.
+func (a *analyzer) reduce(w *syntax.Word) word {
+	r := reducer{a: a, out: word{pos: a.pos(w.Pos())}}
+	for i, p := range w.Parts {
+		r.part(p, i == 0)
+	}
+	r.out.text, r.out.glob = r.text.String(), r.glob.String()
+	switch {
+	case r.computed:
+		r.out.kind = computed
+	case r.wild || r.bracket && strings.Contains(r.out.text, "]"):
+		r.out.kind = pattern
+	case r.stream:
+		r.out.kind = stream
+	case r.digits:
+		r.out.kind = digits
+	}
+	return r.out
+}
+
+type reducer struct {
+	a                      *analyzer
+	out                    word
+	text, glob             strings.Builder
+	computed, wild, stream bool
+	bracket, digits        bool
+}
+
+// number adds digits that are not known.
+func (r *reducer) number() {
+	r.digits = true
+	r.text.WriteByte('0')
+	r.glob.WriteString(`[\-0-9]*`)
+}
+
+// plain adds literal text.
+func (r *reducer) plain(s string) {
+	r.text.WriteString(s)
+	if strings.ContainsAny(s, `*?[\`) {
+		s = escapeGlob(s)
+	}
+	r.glob.WriteString(s)
+}
+
+func (r *reducer) unknown(s string) {
+	r.computed = true
+	r.text.WriteString(s)
+}
+
+func (r *reducer) part(p syntax.WordPart, first bool) {
+	switch p := p.(type) {
+	case *syntax.Lit:
+		r.bare(p.Value, first)
+	case *syntax.SglQuoted:
+		if !p.Dollar {
+			r.plain(p.Value)
+			return
+		}
+		s, ok := ansiC(p.Value)
+		if r.plain(s); !ok {
+			r.computed = true
+		}
+	case *syntax.DblQuoted:
+		for _, q := range p.Parts {
+			if l, ok := q.(*syntax.Lit); ok {
+				r.plain(unescapeQuoted(l.Value))
+				continue
+			}
+			r.part(q, false)
+		}
+	case *syntax.ParamExp:
+		s, ok := r.a.known(p)
+		switch {
+		case ok:
+			r.plain(s)
+		case r.a.numeric(p):
+			r.number()
+		default:
+			r.unknown("$…")
+		}
+	case *syntax.ArithmExp:
+		r.number() // the analyzer looks at what makes it
+	case *syntax.ProcSubst:
+		r.stream = true
+		r.plain("/dev/fd/63")
+	case *syntax.ExtGlob:
+		r.wild = true
+		r.text.WriteString(p.Op.String() + p.Pattern.Value + ")")
+		r.glob.WriteByte('*')
+	default:
+		r.unknown("$(…)")
+	}
+}
+
+// bare adds unquoted text: escapes, tilde, wildcards.
+func (r *reducer) bare(s string, first bool) {
+	if first && strings.HasPrefix(s, "~") {
+		name, rest, _ := strings.Cut(s[1:], "/")
+		home, ok := r.a.home()
+		if name != "" || !ok {
+			// Somebody's home, or that of nobody we know.
+			r.unknown(s)
+			return
+		}
+		r.plain(home)
+		if len(s) == 1 {
+			return
+		}
+		s = "/" + rest
+	}
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; c {
+		case '\\':
+			if i++; i < len(s) && s[i] != '\n' {
+				_, n := utf8.DecodeRuneInString(s[i:])
+				r.plain(s[i : i+n])
+				i += n - 1
+			}
+		case '*', '?', '[':
+			r.bracket = r.bracket || c == '['
+			r.wild = r.wild || c != '['
+			r.text.WriteByte(c)
+			r.glob.WriteByte(c)
+		default:
+			r.text.WriteByte(c)
+			r.glob.WriteByte(c)
+		}
+	}
+}
+
+// unescapeQuoted takes away the escapes that count between double quotes.
+func unescapeQuoted(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) && strings.IndexByte("$`\"\\\n", s[i+1]) >= 0 {
+			if i++; s[i] != '\n' {
+				b.WriteByte(s[i])
+			}
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// known is the value of a parameter that we know: the home, the working directory.
+func (a *analyzer) known(p *syntax.ParamExp) (string, bool) {
+	if !simpleParam(p) || p.Length {
+		return "", false
+	}
+	switch p.Param.Value {
+	case "HOME":
+		return a.home()
+	case "PWD":
+		if len(a.cwds) == 1 && !a.assigned["PWD"] {
+			return a.cwds[0], true
+		}
+	}
+	return "", false
+}
+
+// numeric reports whether an expansion can only give a number.
+func (a *analyzer) numeric(p *syntax.ParamExp) bool {
+	if !simpleParam(p) {
+		return false
+	}
+	name := p.Param.Value
+	switch name {
+	case "?", "#", "$", "!", "RANDOM", "SECONDS", "UID", "EUID", "PPID", "BASHPID", "LINENO":
+		return !a.assigned[name]
+	}
+	return p.Length || a.assigned[name] && !a.holdsText(name)
+}
+
+func simpleParam(p *syntax.ParamExp) bool {
+	return p.Param != nil && p.Flags == nil && !p.Excl && !p.Width && !p.IsSet && p.NestedParam == nil && p.Index == nil &&
+		len(p.Modifiers) == 0 && p.Slice == nil && p.Repl == nil && p.Names == 0 && p.Exp == nil
+}
+
+func (a *analyzer) home() (string, bool) {
+	return a.homeDir, a.homeDir != "" && !a.assigned["HOME"]
+}
+
+// ansiC decodes the text of $'…'. It is not known where bash would cut it short.
+func ansiC(s string) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 == len(s) {
+			b.WriteByte(s[i])
+			continue
+		}
+		i++
+		if j := strings.IndexByte(`abeEfnrtv\'"?`, s[i]); j >= 0 {
+			b.WriteByte("\a\b\x1b\x1b\f\n\r\t\v\\'\"?"[j])
+			continue
+		}
+		v, n := escaped(s[i:])
+		if n == 0 || v == 0 {
+			return s, false
+		}
+		if s[i] == 'u' || s[i] == 'U' {
+			b.WriteRune(rune(v))
+		} else {
+			b.WriteByte(byte(v))
+		}
+		i += n - 1
+	}
+	return b.String(), true
+}
+
+// escaped reads a numeric escape without its backslash: its value and its length,
+// which is 0 for what is none.
+func escaped(s string) (v uint64, n int) {
+	digits, most, base, from := "01234567", 3, 8, 0
+	switch s[0] {
+	case 'x':
+		digits, most, base, from = "0123456789abcdefABCDEF", 2, 16, 1
+	case 'u':
+		digits, most, base, from = "0123456789abcdefABCDEF", 4, 16, 1
+	case 'U':
+		digits, most, base, from = "0123456789abcdefABCDEF", 8, 16, 1
+	}
+	end := from
+	for end < len(s) && end-from < most && strings.IndexByte(digits, s[end]) >= 0 {
+		end++
+	}
+	v, err := strconv.ParseUint(s[from:end], base, 32)
+	if err != nil || v > 0x10ffff {
+		return 0, 0
+	}
+	return v, end
+}
+
+// identifier reports whether s can name a variable.
+func identifier(s string) bool {
+	for i, c := range []byte(s) {
+		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9' || i == 0) {
+			return false
+		}
+	}
+	return s != ""
+}
