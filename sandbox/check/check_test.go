@@ -74,7 +74,6 @@ func TestHiddenCommandsAreRefused(t *testing.T) {
 // Path rules reach the operands, wherever the line goes (SDK-L10, SDK-L11).
 func TestOperands(t *testing.T) {
 	deny := checker(t, Settings{DeniedPaths: []string{"/etc", "/project/secret"}})
-	within := checker(t, Settings{AllowedReadPaths: []string{"/project"}, AllowedWritePaths: []string{"/project/out"}})
 	for _, c := range []struct {
 		check *Checker
 		cmd   string
@@ -121,6 +120,21 @@ func TestOperands(t *testing.T) {
 		{deny, `cat -- /etc/x`, false},
 		{deny, `cat ~root/x`, false},
 		{deny, `ls **/x`, false},
+	} {
+		if v := c.check.Command(c.cmd); v.Allowed != c.allow {
+			t.Errorf("%q: %+v, want allow=%v", c.cmd, v, c.allow)
+		}
+	}
+}
+
+// Allow lists reach them too, reading and writing apart (SDK-L11, rule 7).
+func TestOperandsWithin(t *testing.T) {
+	within := checker(t, Settings{AllowedReadPaths: []string{"/project"}, AllowedWritePaths: []string{"/project/out"}})
+	for _, c := range []struct {
+		check *Checker
+		cmd   string
+		allow bool
+	}{
 		{within, `cat x > out/y`, true},
 		{within, `cat x > y`, false},
 		{within, `cp x out/y`, true},
