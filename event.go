@@ -317,6 +317,9 @@ type ModelRequest struct {
 	DurationMS float64 `json:"duration_ms"`
 }
 
+// StatusOK is the Status of a model request that was answered.
+const StatusOK = "ok"
+
 // UsageData is the payload of usage: what the session used up, recorded with the
 // end of a turn that a provider was asked in or that a budget bounds.
 type UsageData struct {

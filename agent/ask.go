@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,142 +14,36 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// The codes of the notices that the loop records.
-const (
-	// NoticeRetry: a model call failed and is tried again.
-	NoticeRetry = "model.retry"
-	// NoticeVoid: the deltas since the last recorded entry of this turn are void.
-	NoticeVoid = "deltas.void"
-	// NoticeReissued: a model call may have been cut off by a crash and is made
-	// again; the deltas since the last recorded entry of this turn are void.
-	NoticeReissued = "model.reissued"
-)
-
-// Retry is how failed model calls are tried again. Zero fields take the defaults.
-type Retry struct {
-	// Attempts bounds the tries of one call, the first included (default 5).
-	Attempts int
-	// Base is the first pause, doubled each time up to Most, with ±25 % jitter
-	// (defaults 500 ms and 30 s). What the provider asks for counts when it is
-	// more; more than Most, or than a minute, is not waited for.
-	Base, Most time.Duration
-}
-
-const longestWait = time.Minute
-
-func (p Retry) attempts() int {
-	if p.Attempts > 0 {
-		return p.Attempts
-	}
-	return 5
-}
-
-// pause is how long to wait after the n-th failure, counting from 0; false when
-// the provider asks for more than we wait.
-func (p Retry) pause(n int, asked, rnd float64) (time.Duration, bool) {
-	base, most := p.Base, p.Most
-	if base <= 0 {
-		base = 500 * time.Millisecond
-	}
-	if most <= 0 {
-		most = 30 * time.Second
-	}
-	d := most
-	if n < 30 && base<<n < most {
-		d = base << n
-	}
-	d = time.Duration(float64(d) * (0.75 + 0.5*rnd))
-	if asked > max(most, longestWait).Seconds() {
-		return 0, false
-	}
-	return max(d, time.Duration(asked*float64(time.Second))), true
-}
-
 // reply is a finished answer of the model.
 type reply struct {
 	blocks []model.Block
 	uses   []Use
 	stop   string
 	usage  holdfast.Usage
-	// shown: deltas of it were fanned out.
+	// shown: deltas of it were fanned out; first is when the first came.
 	shown bool
-}
-
-// ask makes a model call, again as long as it fails in a way that may pass.
-func (r *run) ask(ctx context.Context) (reply, error) {
-	for n := 0; ; n++ {
-		a, err := r.stream(ctx)
-		if err == nil {
-			return a, nil
-		}
-		if ctx.Err() != nil {
-			return reply{}, context.Cause(ctx)
-		}
-		var f *model.Failure
-		if !errors.As(err, &f) {
-			return reply{}, failed(err)
-		}
-		wait, patient := r.Retry.pause(n, f.RetryAfterSeconds, r.Rand())
-		if !f.Retryable || n+1 >= r.Retry.attempts() || !patient {
-			return reply{}, failed(err)
-		}
-		if a.shown {
-			r.add(holdfast.EventNotice, holdfast.Notice{Code: NoticeVoid, Text: "the answer broke off; what was shown of it is void"})
-		}
-		r.add(holdfast.EventNotice, holdfast.Notice{
-			Code: NoticeRetry,
-			Text: fmt.Sprintf("%s; trying again in %s (%d of %d)", f.Error(), wait.Round(time.Millisecond), n+2, r.Retry.attempts()),
-		})
-		if err := r.flush(); err != nil {
-			return reply{}, err
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return reply{}, context.Cause(ctx)
-		}
-	}
-}
-
-// failed turns a provider's error into the turn's.
-func failed(err error) error {
-	var f *model.Failure
-	if !errors.As(err, &f) {
-		var known *holdfast.Error
-		if errors.As(err, &known) {
-			return err
-		}
-		return &holdfast.Error{Op: "model", Kind: holdfast.KindUnavailable, Msg: err.Error(), Err: err}
-	}
-	e := &holdfast.Error{Op: "model", Kind: holdfast.KindUnavailable, Msg: f.Class + ": " + f.Message, Err: err}
-	switch f.Class {
-	case "authentication":
-		e.Kind, e.Hint = holdfast.KindUnauthenticated, "check the provider's key"
-	case "rate_limit":
-		e.Kind, e.Hint = holdfast.KindBusy, "send the message again later"
-	case "invalid":
-		e.Kind = holdfast.KindInvalid
-	default:
-		e.Hint = "send the message again later"
-	}
-	return e
+	first time.Time
+	// id is the provider's name for the request, request its event; nil when
+	// nobody was asked over the network.
+	id      string
+	request *holdfast.ModelRequest
 }
 
 // stream makes one model call and shows it as it comes. On error the reply tells
 // only whether something was shown.
-func (r *run) stream(ctx context.Context) (a reply, err error) {
+func (r *run) stream(ctx context.Context, req *model.Request) (a reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			a, err = reply{shown: a.shown}, holdfast.Errorf(holdfast.KindInternal, "model", "the provider panicked: %v", p)
 		}
 	}()
-	req := model.Request{Session: r.c.Session, Model: r.c.Model, System: r.c.System, Messages: r.c.Messages, Tools: r.Tools.offered}
 	done := false
-	for chunk, err := range r.Provider.Stream(ctx, req) {
+	for chunk, err := range r.Provider.Stream(ctx, *req) {
 		if err != nil {
-			return reply{shown: a.shown}, err
+			return reply{shown: a.shown, first: a.first}, err
+		}
+		if r.asked != "" && a.first.IsZero() {
+			a.first = r.Now()
 		}
 		switch chunk.Type {
 		case model.ChunkText:
@@ -162,14 +55,14 @@ func (r *run) stream(ctx context.Context) (a reply, err error) {
 		case model.ChunkBlock:
 			a.take(chunk.Block)
 		case model.ChunkDone:
-			a.stop, a.usage, done = chunk.StopReason, chunk.Usage, true
+			a.stop, a.usage, a.id, done = chunk.StopReason, chunk.Usage, chunk.RequestID, true
 		}
 		if ctx.Err() != nil {
-			return reply{shown: a.shown}, ctx.Err()
+			return reply{shown: a.shown, first: a.first}, ctx.Err()
 		}
 	}
 	if !done {
-		return reply{shown: a.shown}, &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the answer did"}
+		return reply{shown: a.shown, first: a.first}, &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the answer did"}
 	}
 	a.order()
 	return a, nil
@@ -234,11 +127,15 @@ func (a *reply) text() string {
 	return strings.Join(parts, "\n")
 }
 
-// entries are the events of the answer: thinking, message.assistant, tool.requested.
-func (a *reply) entries(seen int64, name string) []Entry {
-	out := make([]Entry, 0, len(a.blocks)+1)
+// entries are the events of the answer: model.request, thinking,
+// message.assistant, tool.requested.
+func (a *reply) entries(c *Conversation) []Entry {
+	out := make([]Entry, 0, len(a.blocks)+2)
+	if a.request != nil {
+		out = append(out, Entry{Type: holdfast.EventModelRequest, Data: *a.request})
+	}
 	msg := holdfast.AssistantMessage{
-		Parts: make([]holdfast.Part, 0, len(a.blocks)), Seen: seen, StopReason: a.stop, Model: name, Usage: a.usage,
+		Parts: make([]holdfast.Part, 0, len(a.blocks)), Seen: c.Seen, StopReason: a.stop, Model: c.Model, Usage: a.usage,
 	}
 	for i := range a.blocks {
 		switch b := &a.blocks[i]; b.Type {

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
@@ -53,6 +54,8 @@ type Conversation struct {
 	Steps int
 	// Reissue: a model call of this turn may have been cut off, its deltas shown.
 	Reissue bool
+	// Parked is until when the turn waits for its provider.
+	Parked time.Time
 }
 
 // Result is how a turn ended well.

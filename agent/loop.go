@@ -48,6 +48,17 @@ type Joined struct {
 	Text string
 }
 
+// Meter guards what a turn may use up. Safe for concurrent use.
+type Meter interface {
+	// Bounded reports whether there is any budget.
+	Bounded() bool
+	// Reserve sets aside what a model call may use up at the most, or refuses it;
+	// settle is called once, before the call's outcome is recorded.
+	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
+	// Park waits until a time; its error ends the run.
+	Park(ctx context.Context, until time.Time) error
+}
+
 // Env is what surrounds one turn. Recorder, Policy and, with tools that act in a
 // box, Boxes and NewCall are required.
 type Env struct {
@@ -59,6 +70,8 @@ type Env struct {
 	Steered func(ctx context.Context, after int64) ([]Joined, error)
 	// NewCall mints the id of a mutating call.
 	NewCall func() (holdfast.CallID, error)
+	// Meter guards the turn's budgets; may be nil.
+	Meter Meter
 	// At marks kill points for crash tests; may be nil.
 	At func(point string)
 }
@@ -85,6 +98,10 @@ type Loop struct {
 	// MaxSteps bounds the model calls of a turn; 0 is DefaultMaxSteps.
 	MaxSteps int
 	Retry    Retry
+	// MaxTokens bounds each answer; 0 leaves it to the provider.
+	MaxTokens int
+	// Book prices the calls; may be nil.
+	Book model.Book
 	// Now and Rand (in [0,1)) are required.
 	Now  func() time.Time
 	Rand func() float64
@@ -102,6 +119,8 @@ type run struct {
 	done  []release
 	// warm: the box answered in this turn, so it will answer at once.
 	warm bool
+	// asked is who is asked over the network; empty is nobody.
+	asked string
 	// noBox is why the box cannot be had; it ends the turn.
 	noBox error
 }
@@ -140,7 +159,14 @@ func (r *run) goOn(ctx context.Context) (Result, error) {
 		r.c.Pending = nil
 	}
 	r.say(c.Joined...)
-	if c.Reissue && ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+	case c.Parked.After(r.Now()):
+		// Nobody was asked yet after the wait that the log tells of.
+		if err := r.wait(ctx, c.Parked); err != nil {
+			return Result{}, err
+		}
+	case c.Reissue:
 		r.add(holdfast.EventNotice, holdfast.Notice{
 			Code: NoticeReissued,
 			Text: "the model is asked again after an interruption of the server; what it had begun to say is void",
@@ -174,13 +200,12 @@ func (r *run) steps(ctx context.Context) (Result, error) {
 			return Result{}, err
 		}
 		r.c.Steps++
-		r.c.Usage = r.c.Usage.Add(a.usage)
 		if len(a.uses) == 0 {
 			return Result{
-				Final: a.entries(r.c.Seen, r.c.Model), Text: a.text(), StopReason: a.stop,
+				Final: a.entries(&r.c), Text: a.text(), StopReason: a.stop,
 			}, nil
 		}
-		r.batch = append(r.batch, a.entries(r.c.Seen, r.c.Model)...)
+		r.batch = append(r.batch, a.entries(&r.c)...)
 		r.c.Messages = append(r.c.Messages, model.Message{Role: model.Assistant, Blocks: a.blocks})
 		if err := r.answer(ctx, a.uses); err != nil {
 			return Result{}, err

@@ -260,7 +260,8 @@ func TestRetryWaits(t *testing.T) {
 		if d := time.Since(began); d != 21500*time.Millisecond {
 			t.Errorf("waited %s", d)
 		}
-		// More than a minute is not waited for.
+		// More than a minute is not waited for by who does not park.
+		l.Retry.NoPark = true
 		_, err := l.Run(t.Context(), script(`[{"error":"rate_limit","retry_after":61},{"say":"x"}]`), w.env())
 		if !holdfast.IsKind(err, holdfast.KindBusy) {
 			t.Error(err)

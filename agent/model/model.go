@@ -70,6 +70,23 @@ type Request struct {
 	System   string
 	Messages []Message
 	Tools    []Tool
+	// MaxTokens bounds the answer; 0 leaves it to the provider.
+	MaxTokens int
+}
+
+// Bytes is about how long the request is: a token is taken for four of them.
+func (r *Request) Bytes() int64 {
+	n := len(r.System)
+	for i := range r.Tools {
+		n += len(r.Tools[i].Name) + len(r.Tools[i].Description) + len(r.Tools[i].Schema)
+	}
+	for i := range r.Messages {
+		for j := range r.Messages[i].Blocks {
+			b := &r.Messages[i].Blocks[j]
+			n += len(b.Text) + len(b.Name) + len(b.Input)
+		}
+	}
+	return int64(n)
 }
 
 // ChunkType is the kind of a Chunk.
@@ -94,6 +111,8 @@ type Chunk struct {
 	// StopReason ("end_turn", "tool_use", "max_tokens", …) and Usage come with ChunkDone.
 	StopReason string
 	Usage      holdfast.Usage
+	// RequestID is the provider's name for the request; it comes with ChunkDone.
+	RequestID string
 }
 
 // Failure is a provider's error. Retryable ones may be tried again when nothing
@@ -105,6 +124,11 @@ type Failure struct {
 	// RetryAfter is what the provider asked for; 0 is unknown.
 	RetryAfterSeconds float64
 	Message           string
+	// Hint helps where the failure will not pass by itself.
+	Hint string
+	// Usage is what the failed call cost all the same.
+	Usage     holdfast.Usage
+	RequestID string
 }
 
 // Error renders "model: class: message".
@@ -117,4 +141,14 @@ type Provider interface {
 	// stops when the consumer stops or ctx ends. Safe for concurrent use; it does
 	// not retry and does not keep the request.
 	Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error]
+}
+
+// Book says what there is to know of models beside their answers. Safe for
+// concurrent use.
+type Book interface {
+	// Provider names who is asked over the network for a model's answer; empty for
+	// a model that is asked within the process.
+	Provider(model string) string
+	// Price sets the cost of a usage, or counts it as unpriced.
+	Price(model string, u holdfast.Usage) holdfast.Usage
 }

@@ -58,8 +58,10 @@ type Config struct {
 	// DefaultTrust, DefaultModel are for sessions that name none.
 	DefaultTrust holdfast.Trust
 	DefaultModel string
-	// Models are the model names a session may name.
-	Models []string
+	// CheckModel refuses a model name that no session may have; required.
+	CheckModel func(name string) error
+	// Budget and TurnBudget are for sessions that name none.
+	Budget, TurnBudget holdfast.Budget
 	// TurnSilence fails a turn that shows no progress for that long (default 15 min).
 	TurnSilence time.Duration
 	// KillGrace is how long each step of ending a stuck turn may take (default 10 s).
@@ -118,7 +120,7 @@ func New(cfg Config) (*Engine, error) {
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
 	}
-	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil {
+	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
 	return e, nil
@@ -202,12 +204,19 @@ func (e *Engine) reopen(ctx context.Context, id holdfast.SessionID, open []journ
 	}
 	for _, t := range open {
 		if t.Status == holdfast.TurnRunning {
-			e.launch(u, row, turn{id: t.ID, number: t.Number, messageSeq: t.MessageSeq, again: true})
+			e.launch(u, row, turn{id: t.ID, number: t.Number, messageSeq: t.MessageSeq, startedAt: startOf(t, e.cfg.Clock()), again: true})
 		} else {
 			u.queued++
 		}
 	}
 	return e.next(ctx, u)
+}
+
+func startOf(t journal.TurnRow, now time.Time) time.Time {
+	if t.StartedAt != nil {
+		return *t.StartedAt
+	}
+	return now
 }
 
 // Drain refuses new turns and waits until none runs or ctx ends.

@@ -121,7 +121,7 @@ func (w *world) try() error {
 	cfg := engine.Config{
 		Store: gate{store, w}, Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
 		Decider: policy.ByMode{}, Dir: filepath.Join(w.dir, "sessions"), DefaultTrust: holdfast.Untrusted,
-		DefaultModel: "scripted", Models: []string{"scripted", "other"}, Clock: time.Now, Rand: rand.Reader,
+		DefaultModel: "scripted", CheckModel: checkModel, Clock: time.Now, Rand: rand.Reader,
 	}
 	if w.pools != nil {
 		cfg.Pools = w.pools()
@@ -365,4 +365,12 @@ func (p *puppet) wait(t *testing.T) holdfast.TurnID {
 		t.Fatal("no turn entered the runtime")
 	}
 	return ""
+}
+
+func checkModel(name string) error {
+	if name == "scripted" || name == "other" {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(name)).
+		WithHint("use one of: scripted, other")
 }

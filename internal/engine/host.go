@@ -24,6 +24,9 @@ type host struct {
 	closed   atomic.Bool
 	// torn: the store refused a record of this run.
 	torn atomic.Bool
+	// acc is what the turn uses up; asked: a provider was asked in it.
+	acc   *account
+	asked atomic.Bool
 
 	// asking is held by whoever gets the box; mu guards the fields and is held
 	// for no longer than that takes, so that a turn can be ended at any time.
@@ -35,6 +38,7 @@ type host struct {
 
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
 	h := &host{e: e, u: u, r: r, row: row}
+	h.acc = &account{now: e.cfg.Clock, began: r.startedAt, ended: row.Spent, session: row.Budget, turn: row.TurnBudget}
 	h.alive()
 	return h
 }
@@ -82,6 +86,9 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 	c := journal.NewChange(h.u.id)
 	for i := range drafts {
 		drafts[i].Turn = h.r.id
+		if drafts[i].Type == holdfast.EventModelRequest {
+			h.asked.Store(true)
+		}
 	}
 	c.Events = drafts
 	done, err := h.e.cfg.Journal.Commit(ctx, c)

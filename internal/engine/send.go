@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -48,10 +49,16 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		return holdfast.Sent{}, err
 	}
 	if u.running == nil && u.parked == 0 {
+		if sent, err := e.turnsLeft(ctx, row, msg); err != nil || sent.Duplicate {
+			return sent, err
+		}
 		return e.sendFirst(ctx, u, msg)
 	}
 	if mode == holdfast.SendSteer && u.running != nil {
 		return e.steer(ctx, u, msg)
+	}
+	if sent, err := e.turnsLeft(ctx, row, msg); err != nil || sent.Duplicate {
+		return sent, err
 	}
 	sent, err := e.enqueue(ctx, u, msg)
 	if err == nil && mode == holdfast.SendInterrupt && !sent.Duplicate && u.running != nil {
@@ -87,6 +94,20 @@ func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfas
 	}
 	_, err := e.resume(ctx, u, row, holdfast.ResumeSession{})
 	return err
+}
+
+// turnsLeft refuses a turn beyond the session's budget of turns, those that wait
+// included, but not a message that was taken before. One that joins a running
+// turn makes no turn.
+func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	b := row.Budget
+	if b == nil || b.Turns == 0 || row.LastTurn < b.Turns {
+		return holdfast.Sent{}, nil
+	}
+	if sent, err := e.sentBefore(ctx, row.ID, msg); err != nil || sent.Duplicate {
+		return sent, err
+	}
+	return holdfast.Sent{}, over("session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
 }
 
 func checkMessage(msg holdfast.SendMessage) error {
@@ -134,8 +155,9 @@ func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessag
 	if done.Duplicate != "" {
 		return e.duplicate(ctx, u.id, done.Duplicate)
 	}
-	e.launch(u, done.Row, t)
 	at := done.Events[0].Time
+	t.startedAt = at
+	e.launch(u, done.Row, t)
 	return holdfast.Sent{Seq: t.messageSeq - 1, Turn: holdfast.Turn{
 		ID: t.id, Session: u.id, Status: holdfast.TurnRunning, Number: t.number, MessageSeq: t.messageSeq, Text: msg.Text,
 		CreatedAt: at, StartedAt: &at,
@@ -288,6 +310,7 @@ func (e *Engine) startNext(ctx context.Context, u *unit) error {
 		return err
 	}
 	u.queued--
+	t.startedAt = done.Events[0].Time
 	e.launch(u, done.Row, t)
 	return nil
 }

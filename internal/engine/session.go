@@ -38,6 +38,7 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	s := row.Session
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
 		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
+		Budget: s.Budget, TurnBudget: s.TurnBudget,
 	}}}
 	if lowered := e.lowered(req); lowered != nil {
 		c.Events = append(c.Events, *lowered)
@@ -130,7 +131,13 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) er
 	if s.Model == "" {
 		s.Model = e.cfg.DefaultModel
 	}
-	if err := e.checkModel(s.Model); err != nil {
+	if err := e.cfg.CheckModel(s.Model); err != nil {
+		return err
+	}
+	if s.Budget, err = budgetOr("budget", req.Budget, e.cfg.Budget); err != nil {
+		return err
+	}
+	if s.TurnBudget, err = budgetOr("turn_budget", req.TurnBudget, e.cfg.TurnBudget); err != nil {
 		return err
 	}
 	if s.Tags == nil {
@@ -147,12 +154,16 @@ func (e *Engine) checkRuntime(name string) error {
 		WithHint("use one of: %s", strings.Join(slices.Sorted(maps.Keys(e.runtimes)), ", "))
 }
 
-func (e *Engine) checkModel(m string) error {
-	if slices.Contains(e.cfg.Models, m) {
-		return nil
+// budgetOr is the budget that a request names, or the server's; nil bounds nothing.
+func budgetOr(name string, b *holdfast.Budget, server holdfast.Budget) (*holdfast.Budget, error) {
+	if b == nil {
+		b = &server
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(m)).
-		WithHint("use one of: %s", strings.Join(e.cfg.Models, ", "))
+	if *b == (holdfast.Budget{}) {
+		return nil, nil
+	}
+	c := *b
+	return &c, c.Check(name)
 }
 
 func checkLabels(title string, tags []string) error {
@@ -234,7 +245,7 @@ func (e *Engine) openEnv(row journal.Row) ([]string, error) {
 // Session is one session.
 func (e *Engine) Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
 	row, err := e.cfg.Store.Row(ctx, id)
-	return row.Session, err
+	return e.shown(row.Session), err
 }
 
 // List is a page of sessions, newest first.
@@ -260,7 +271,7 @@ func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.S
 	}
 	out := holdfast.SessionPage{Sessions: make([]holdfast.Session, len(page.Rows)), Next: page.Next}
 	for i, r := range page.Rows {
-		out.Sessions[i] = r.Session
+		out.Sessions[i] = e.shown(r.Session)
 	}
 	return out, nil
 }

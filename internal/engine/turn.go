@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -28,6 +29,7 @@ func (e *Engine) launch(u *unit, row journal.Row, t turn) {
 	r.host = newHost(e, u, r, row)
 	u.running = r
 	u.busy.Store(true)
+	u.host.Store(r.host)
 	e.claim(u.id)
 	if !e.turns.run(func() {
 		e.drive(u, r, row)
@@ -51,6 +53,10 @@ func (e *Engine) drive(u *unit, r *turnRun, row journal.Row) {
 		r.returned.Store(false)
 		res, err := e.run(r.ctx, r, row, again)
 		r.returned.Store(true)
+		if errors.Is(err, errLetGo) && r.ctx.Err() == nil && !r.host.closed.Load() {
+			// A parked turn when the server shuts down: it goes on at the next start.
+			return
+		}
 		more := false
 		// While the store takes no writes the turn stays running, here and in the
 		// log; the next start continues it if that does not change.
@@ -75,7 +81,13 @@ func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again boo
 	if err != nil {
 		return runtime.Result{}, err
 	}
-	return rt.Run(ctx, runtime.Turn{Session: row.Session, ID: r.id, Instructions: text, Again: again}, r.host)
+	if r.again && !r.recounted {
+		if err := r.host.recount(ctx); err != nil {
+			return runtime.Result{}, err
+		}
+		r.recounted = true
+	}
+	return rt.Run(ctx, runtime.Turn{Session: row.Session, ID: r.id, Instructions: text, Again: again, Meter: r.host}, r.host)
 }
 
 // maxBegun bounds how often a turn is begun anew after the store refused a record.
@@ -115,7 +127,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 		if runErr == nil {
 			c.Events = append(c.Events, res.Final...)
 		}
-		end.Usage, end.Steps = res.Usage, res.Steps
+		e.account(r, row, res, &end, c)
 		c.Events = append(c.Events, journal.Draft{Type: typ, Turn: r.id, Data: end})
 		c.Turns = []journal.TurnChange{{ID: r.id, From: holdfast.TurnRunning, To: to, EndSeq: row.LastSeq + int64(len(c.Events))}}
 		if failed != nil && row.Status == holdfast.StatusActive {
@@ -130,12 +142,31 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	r.host.close()
 	u.running = nil
 	u.busy.Store(false)
+	u.host.Store(nil)
 	r.finish()
 	if done.Row.Status == holdfast.StatusActive {
 		// What fails is tried again on its own: this turn has ended.
 		_ = e.next(ctx, u)
 	}
 	return false, nil
+}
+
+// account adds what the turn used up to its end and to the session.
+func (e *Engine) account(r *turnRun, row journal.Row, res runtime.Result, end *holdfast.TurnEnded, c *journal.Change) {
+	spent := r.host.acc.spent()
+	if spent.Calls == 0 && spent.Usage == (holdfast.Usage{}) {
+		// A runtime that reserves nothing tells in the end.
+		spent.Usage, spent.Calls = res.Usage, int64(res.Steps)
+	}
+	spent.Turns = 1
+	end.Usage, end.Steps = spent.Usage, int(spent.Calls)
+	c.Spent = spent
+	asked := r.host.asked.Load() || slices.ContainsFunc(res.Final, func(d journal.Draft) bool { return d.Type == holdfast.EventModelRequest })
+	if asked || row.Budget != nil || row.TurnBudget != nil {
+		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventUsage, Turn: r.id, Data: holdfast.UsageData{
+			Turn: spent, Session: row.Spent.Add(spent), Budget: row.Budget,
+		}})
+	}
 }
 
 // noticeStore marks the place in a log where a turn went on after the store

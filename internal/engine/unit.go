@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -29,6 +30,8 @@ type unit struct {
 	parked int
 	// busy mirrors running != nil for readers without the lock.
 	busy atomic.Bool
+	// host is that of running, for readers without the lock.
+	host atomic.Pointer[host]
 
 	// seed serialises the first box of the workspace.
 	seed sync.Mutex
@@ -49,6 +52,8 @@ type turnRun struct {
 	// begun is how often the turn was begun anew because the store refused a
 	// record; guarded by unit.mu.
 	begun int
+	// recounted: the account of a turn from before a crash is filled.
+	recounted bool
 	// returned: the runtime is done, only the record of the turn's end is due.
 	returned atomic.Bool
 	// steerSeq is the newest steering message; guarded by unit.mu.
@@ -63,6 +68,7 @@ type turn struct {
 	id         holdfast.TurnID
 	number     int64
 	messageSeq int64
+	startedAt  time.Time
 	again      bool
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Update changes a session's labels and choices; the running turn keeps those it
-// began with. A change of trust or runtime would take its ground away: during a
+// began with, but a new budget binds it too. A change of trust or runtime would take its ground away: during a
 // turn it is conflict unless the request interrupts it.
 func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
 	u := e.lock(id)
@@ -36,6 +36,9 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 	done, err := e.commitUpdate(ctx, id, req)
 	if err != nil {
 		return holdfast.Session{}, err
+	}
+	if u.running != nil {
+		u.running.host.acc.bind(done.Budget, done.TurnBudget)
 	}
 	if rt := e.runtimes[row.Runtime]; rt != nil && event.Runtime != nil {
 		rt.Forget(id)
@@ -93,7 +96,7 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 		change(row.Mode, m, &p.Mode, &ev.From.Mode, &ev.Mode)
 	}
 	if req.Model != nil && *req.Model != row.Model {
-		if err := e.checkModel(*req.Model); err != nil {
+		if err := e.cfg.CheckModel(*req.Model); err != nil {
 			return p, ev, err
 		}
 		change(row.Model, *req.Model, &p.Model, &ev.From.Model, &ev.Model)
@@ -103,6 +106,12 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 			return p, ev, err
 		}
 		change(row.Runtime, *req.Runtime, &p.Runtime, &ev.From.Runtime, &ev.Runtime)
+	}
+	if err := planBudget("budget", row.Budget, req.Budget, &p.Budget, &ev.From.Budget, &ev.Budget); err != nil {
+		return p, ev, err
+	}
+	if err := planBudget("turn_budget", row.TurnBudget, req.TurnBudget, &p.TurnBudget, &ev.From.TurnBudget, &ev.TurnBudget); err != nil {
+		return p, ev, err
 	}
 	t := row.Trust
 	if req.Trust != nil {
@@ -157,6 +166,18 @@ func planLabels(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch
 		p.Tags, ev.From.Tags, ev.Tags = &tags, &before, &tags
 	}
 	return nil
+}
+
+// planBudget plans a budget, whole.
+func planBudget(name string, from, to *holdfast.Budget, patch, was, is **holdfast.Budget) error {
+	if to == nil {
+		return nil
+	}
+	if from == nil {
+		from = &holdfast.Budget{}
+	}
+	change(*from, *to, patch, was, is)
+	return to.Check(name)
 }
 
 // change notes a new value where it differs.

@@ -30,6 +30,9 @@ func (e *Engine) watchdog() {
 				case r.ctx.Err() != nil:
 					// Cancelled already; it has its time from now on.
 					s = &stuck{stage: 1, since: now}
+				case r.host.acc.parkedUntil() != nil:
+					// It waits for its provider, for as long as the log says.
+					continue
 				case now.Sub(time.UnixMilli(r.host.progress.Load())) < e.cfg.TurnSilence:
 					continue
 				default:

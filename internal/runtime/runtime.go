@@ -10,6 +10,7 @@ package runtime
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -40,6 +41,23 @@ type Turn struct {
 	// Again: this turn was cut off before (a crash, or a steering message that
 	// came with the end), so the log may hold part of it.
 	Again bool
+	// Meter guards the turn's budgets; nil bounds nothing.
+	Meter Meter
+}
+
+// Meter guards what a turn may use up. Safe for concurrent use.
+type Meter interface {
+	// Bounded reports whether there is any budget: without one the estimate of a
+	// reservation may be left at zero.
+	Bounded() bool
+	// Reserve sets aside, before a model call, what it may use up at the most;
+	// denied says which budget that would overshoot. settle is called once, with
+	// what was used and whether the call answered; before the answer is recorded.
+	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
+	// Park waits until a time at which the provider takes calls again; the notice
+	// that says so is recorded before. It ends with ctx's cause, or with an error
+	// that ends the run without ending the turn.
+	Park(ctx context.Context, until time.Time) error
 }
 
 // Result is how a turn ended well.

@@ -285,19 +285,7 @@ func split(text string, n int) []string {
 }
 
 // Tokens is how many tokens a request counts: a quarter of its bytes.
-func Tokens(req *model.Request) int64 {
-	n := len(req.System)
-	for i := range req.Tools {
-		n += len(req.Tools[i].Name) + len(req.Tools[i].Description) + len(req.Tools[i].Schema)
-	}
-	for i := range req.Messages {
-		for j := range req.Messages[i].Blocks {
-			b := &req.Messages[i].Blocks[j]
-			n += len(b.Text) + len(b.Name) + len(b.Input)
-		}
-	}
-	return int64(n / 4)
-}
+func Tokens(req *model.Request) int64 { return req.Bytes() / 4 }
 
 func explain(err error) string {
 	if hint := holdfast.HintOf(err); hint != "" {

@@ -3,6 +3,7 @@ package native
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent"
@@ -33,6 +34,8 @@ type history struct {
 	// spoke: its newest answer asked for no tools.
 	spoke      bool
 	text, stop string
+	// parked is until when it waits for its provider; zero once it went on.
+	parked time.Time
 	// bytes is about what the messages take.
 	bytes int64
 }
@@ -60,7 +63,7 @@ func (h *history) apply(e holdfast.Event) error {
 		return fold(e, func(m *holdfast.UserMessage) { h.user(e.Seq, *m) })
 	case holdfast.EventTurnStarted:
 		h.turn, h.live, h.spoke = e.Turn, true, false
-		h.usage, h.steps, h.text, h.stop = holdfast.Usage{}, 0, "", ""
+		h.usage, h.steps, h.text, h.stop, h.parked = holdfast.Usage{}, 0, "", "", time.Time{}
 	case holdfast.EventThinking:
 		return fold(e, func(t *holdfast.Thinking) {
 			h.thinking = append(h.thinking, model.Block{Type: model.Thinking, Text: t.Text, Signature: t.Signature})
@@ -123,7 +126,7 @@ func (h *history) assistant(m holdfast.AssistantMessage) {
 	h.thinking = nil
 	h.close()
 	h.place(m.Seen)
-	h.usage, h.steps = h.usage.Add(m.Usage), h.steps+1
+	h.usage, h.steps, h.parked = h.usage.Add(m.Usage), h.steps+1, time.Time{}
 	var text []string
 	for _, p := range m.Parts {
 		switch {
@@ -296,6 +299,18 @@ func (h *history) end(e holdfast.Event, why string) {
 // remind keeps what the model must know of its sandbox for the next message.
 func (h *history) remind(e holdfast.Event) error {
 	switch e.Type {
+	case holdfast.EventModelRequest:
+		return fold(e, func(m *holdfast.ModelRequest) {
+			if m.Status != holdfast.StatusOK {
+				h.usage = h.usage.Add(m.Usage)
+			}
+		})
+	case holdfast.EventNotice:
+		return fold(e, func(n *holdfast.Notice) {
+			if n.Code == agent.NoticeParked && n.Until != nil {
+				h.parked = *n.Until
+			}
+		})
 	case holdfast.EventBoxStopped, holdfast.EventBoxLost:
 		return fold(e, func(b *holdfast.BoxEnded) {
 			if len(b.Processes) > 0 {
@@ -336,6 +351,7 @@ func quoteAll(values []string) string {
 func (h *history) conversation(again bool) agent.Conversation {
 	c := agent.Conversation{
 		Messages: slices.Clone(h.messages), Seen: h.seq, Usage: h.usage, Steps: h.steps, Reissue: again && !h.spoke,
+		Parked: h.parked,
 	}
 	for _, s := range h.steers {
 		c.Joined = append(c.Joined, s.Text)

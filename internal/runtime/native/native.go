@@ -28,7 +28,11 @@ type Config struct {
 	// model calls of a turn (default 200).
 	Parallel, MaxSteps int
 	Retry              agent.Retry
-	Now                func() time.Time
+	// MaxTokens bounds each answer; 0 leaves it to the provider.
+	MaxTokens int
+	// Book prices the calls; nil leaves them without a price.
+	Book model.Book
+	Now  func() time.Time
 	// Rand is in [0,1), for the jitter of retries.
 	Rand func() float64
 	// Sessions (default 256) and Bytes (default 16 MiB) bound the conversations
@@ -62,7 +66,7 @@ func New(cfg Config) (*Runtime, error) {
 	return &Runtime{
 		loop: agent.Loop{
 			Provider: cfg.Provider, Tools: tools, Parallel: cfg.Parallel, MaxSteps: cfg.MaxSteps,
-			Retry: cfg.Retry, Now: cfg.Now, Rand: cfg.Rand,
+			Retry: cfg.Retry, MaxTokens: cfg.MaxTokens, Book: cfg.Book, Now: cfg.Now, Rand: cfg.Rand,
 		},
 		cache: newCache(cfg.Sessions, cfg.Bytes),
 	}, nil
@@ -93,9 +97,13 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	c.Session, c.Mode, c.Model = t.Session.ID, t.Session.Mode, t.Session.Model
 	c.System = systemPrompt(t)
 	env := &env{host: host, turn: t.ID}
-	res, err := r.loop.Run(ctx, c, agent.Env{
+	around := agent.Env{
 		Recorder: env, Boxes: env, Policy: env, Steered: env.steered, NewCall: host.NewCall, At: host.At,
-	})
+	}
+	if t.Meter != nil {
+		around.Meter = t.Meter
+	}
+	res, err := r.loop.Run(ctx, c, around)
 	return runtime.Result{
 		Final: env.drafts(res.Final), Seen: res.Seen, Text: res.Text, StopReason: res.StopReason,
 		Usage: res.Usage, Steps: res.Steps,

@@ -1,0 +1,318 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// noticeParked tells that a turn waits for a limit of its provider to pass.
+const noticeParked = "model.parked"
+
+// account is what a running turn uses up. A model call is reserved before it is
+// made, at the most it can cost, so that calls made at once cannot overshoot a
+// budget together. Its truth is the log: it is filled from there when the turn
+// goes on after a crash. Safe for concurrent use.
+type account struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	began time.Time
+	// ended is what the session's turns before this one used up.
+	ended holdfast.Spent
+	// session and turn are the bounds; nil is none.
+	session, turn *holdfast.Budget
+	used          holdfast.Spent
+	reserved      holdfast.Usage
+	// parked is how long the turn waited for its provider; until is when the
+	// present wait is over.
+	parked time.Duration
+	until  time.Time
+}
+
+// bind replaces the bounds.
+func (a *account) bind(session, turn *holdfast.Budget) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.session, a.turn = session, turn
+}
+
+// reserve sets aside what a model call may use up at the most. What it returns
+// is called once, with what the call did use up and whether it answered.
+func (a *account) reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range []struct {
+		of    string
+		bound *holdfast.Budget
+		spent holdfast.Spent
+	}{
+		{"turn", a.turn, a.used},
+		{"session", a.session, a.ended.Add(a.used)},
+	} {
+		if b.bound == nil {
+			continue
+		}
+		if err := a.within(b.of, *b.bound, b.spent, most); err != nil {
+			return nil, err
+		}
+	}
+	a.reserved = a.reserved.Add(most)
+	var once sync.Once
+	return func(used holdfast.Usage, answered bool) {
+		once.Do(func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.reserved = less(a.reserved, most)
+			a.used.Usage = a.used.Add(holdfast.Spent{Usage: used}).Usage
+			if answered {
+				a.used.Calls++
+			}
+		})
+	}, nil
+}
+
+// within compares a bound with what is spent, what is set aside and what is
+// asked for; a.mu is held.
+func (a *account) within(of string, b holdfast.Budget, spent holdfast.Spent, most holdfast.Usage) error {
+	if of == "turn" && b.Turns > 0 && spent.Calls >= b.Turns {
+		return over(of, "turns", fmt.Sprintf("%d model calls", spent.Calls), fmt.Sprint(b.Turns))
+	}
+	if want := spent.Tokens() + a.reserved.Tokens() + most.Tokens(); b.Tokens > 0 && want > b.Tokens {
+		return over(of, "tokens", fmt.Sprintf("%d spent, up to %d more for the next call", spent.Tokens(), want-spent.Tokens()), fmt.Sprint(b.Tokens))
+	}
+	if b.USD > 0 {
+		if most.UnpricedCalls > 0 {
+			return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s has a budget of %g usd, and the price of its model is not known", of, b.USD).
+				WithHint("add the model's price to the server's configuration (prices), or choose another model")
+		}
+		want := spent.CostMicroUSD + a.reserved.CostMicroUSD + most.CostMicroUSD
+		if want > b.MicroUSD() {
+			return over(of, "usd", fmt.Sprintf("%s spent, up to %s more for the next call", dollars(spent.CostMicroUSD), dollars(want-spent.CostMicroUSD)), dollars(b.MicroUSD()))
+		}
+	}
+	if b.Seconds > 0 {
+		ran := a.elapsed()
+		if of == "session" {
+			ran += time.Duration(spent.DurationMS) * time.Millisecond
+		}
+		if ran >= b.Duration() {
+			return over(of, "seconds", ran.Round(time.Second).String()+" spent", b.Duration().String())
+		}
+	}
+	return nil
+}
+
+// elapsed is how long the turn ran; a.mu is held.
+func (a *account) elapsed() time.Duration {
+	return max(a.now().Sub(a.began)-a.parked, 0)
+}
+
+func over(of, name, spent, limit string) error {
+	field := "budget"
+	if of == "turn" {
+		field = "turn_budget"
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s's budget of %s is used up: %s, the limit is %s", of, name, spent, limit).
+		WithHint(`raise it: PATCH /v1/sessions/ID {"%s": {"%s": …}}`, field, name)
+}
+
+func dollars(micro int64) string { return fmt.Sprintf("%.6f usd", float64(micro)/1e6) }
+
+func less(u, v holdfast.Usage) holdfast.Usage {
+	return u.Add(holdfast.Usage{
+		InputTokens: -v.InputTokens, OutputTokens: -v.OutputTokens, CacheReadTokens: -v.CacheReadTokens,
+		CacheWriteTokens: -v.CacheWriteTokens, CostMicroUSD: -v.CostMicroUSD, UnpricedCalls: -v.UnpricedCalls,
+	})
+}
+
+// spent is what the turn used up until now.
+func (a *account) spent() holdfast.Spent {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.used
+	s.DurationMS = a.elapsed().Milliseconds()
+	return s
+}
+
+// park notes that the turn waits; the zero time ends the wait.
+func (a *account) park(until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until = until
+}
+
+// waited adds a wait that is over.
+func (a *account) waited(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.parked += d
+}
+
+// parkedUntil is when the present wait is over; nil when the turn does not wait.
+func (a *account) parkedUntil() *time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.until.IsZero() {
+		return nil
+	}
+	t := a.until.UTC().Truncate(time.Millisecond)
+	return &t
+}
+
+// take counts an event of the turn that was recorded before a crash.
+func (a *account) take(ev holdfast.Event) error {
+	switch ev.Type {
+	case holdfast.EventMessageAssistant:
+		var m holdfast.AssistantMessage
+		if err := ev.Decode(&m); err != nil {
+			return err
+		}
+		a.used.Usage = a.used.Usage.Add(m.Usage)
+		a.used.Calls++
+	case holdfast.EventModelRequest:
+		var m holdfast.ModelRequest
+		if err := ev.Decode(&m); err != nil {
+			return err
+		}
+		if m.Status != holdfast.StatusOK {
+			a.used.Usage = a.used.Usage.Add(m.Usage)
+		}
+	case holdfast.EventNotice:
+		var n holdfast.Notice
+		if err := ev.Decode(&n); err != nil {
+			return err
+		}
+		if n.Code == noticeParked && n.Until != nil {
+			if end := minTime(*n.Until, a.now()); end.After(ev.Time) {
+				a.parked += end.Sub(ev.Time)
+			}
+		}
+	}
+	return nil
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// recount fills the account of a turn that goes on after a crash from its log.
+func (h *host) recount(ctx context.Context) error {
+	a := &account{now: h.acc.now}
+	for ev, err := range h.Log(ctx, h.r.messageSeq-1) {
+		if err != nil {
+			return err
+		}
+		if ev.Turn != h.r.id {
+			continue
+		}
+		if err := a.take(ev); err != nil {
+			return err
+		}
+	}
+	h.acc.mu.Lock()
+	defer h.acc.mu.Unlock()
+	h.acc.used, h.acc.parked = a.used, a.parked
+	return nil
+}
+
+// Reserve implements runtime.Meter.
+func (h *host) Reserve(most holdfast.Usage) (func(holdfast.Usage, bool), error) {
+	return h.acc.reserve(most)
+}
+
+// Bounded implements runtime.Meter.
+func (h *host) Bounded() bool {
+	h.acc.mu.Lock()
+	defer h.acc.mu.Unlock()
+	return h.acc.session != nil || h.acc.turn != nil
+}
+
+// parkLook is how often a parked turn looks at the clock: it wakes in time on a
+// machine that slept.
+const parkLook = time.Minute
+
+// Park implements runtime.Meter. A parked turn gives its box back, is no stuck
+// one, and lets go at once when the server shuts down: the next start waits for
+// the rest.
+func (h *host) Park(ctx context.Context, until time.Time) error {
+	began := h.e.cfg.Clock()
+	h.acc.park(until)
+	defer func() {
+		h.alive()
+		h.acc.waited(h.e.cfg.Clock().Sub(began))
+		h.acc.park(time.Time{})
+	}()
+	h.giveBack()
+	for {
+		left := until.Sub(h.e.cfg.Clock())
+		if left <= 0 {
+			return nil
+		}
+		t := time.NewTimer(min(left, parkLook, max(h.e.cfg.TurnSilence, time.Millisecond)))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		case <-h.e.leaving:
+			t.Stop()
+			return errLetGo
+		}
+	}
+}
+
+// giveBack releases the box until it is asked for again.
+func (h *host) giveBack() {
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold != nil {
+		h.hold.Release()
+		h.hold = nil
+	}
+}
+
+// Usage is what a session used up, the running turn included.
+func (e *Engine) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	row, err := e.cfg.Store.Row(ctx, id)
+	if err != nil {
+		return holdfast.SessionUsage{}, err
+	}
+	out := holdfast.SessionUsage{Session: id, Total: row.Spent, Budget: row.Budget, TurnBudget: row.TurnBudget}
+	if r := u.running; r != nil {
+		now := r.host.acc.spent()
+		out.Running, out.Total = &now, out.Total.Add(now)
+		r.host.acc.mu.Lock()
+		out.Reserved = r.host.acc.reserved
+		r.host.acc.mu.Unlock()
+	}
+	if out.Total.UnpricedCalls == 0 {
+		usd := float64(out.Total.CostMicroUSD) / 1e6
+		out.CostUSD = &usd
+	}
+	return out, nil
+}
+
+// shown adds to a session what only its running turn knows.
+func (e *Engine) shown(s holdfast.Session) holdfast.Session {
+	e.mu.Lock()
+	u := e.units[s.ID]
+	e.mu.Unlock()
+	if u == nil {
+		return s
+	}
+	if h := u.host.Load(); h != nil {
+		s.ParkedUntil = h.acc.parkedUntil()
+	}
+	return s
+}
