@@ -92,14 +92,17 @@ func (b Budget) Duration() time.Duration { return time.Duration(b.Seconds * floa
 
 // SessionUsage is the answer of GET /v1/sessions/{id}/usage.
 type SessionUsage struct {
-	Session SessionID `json:"session_id"`
-	// Total counts the ended turns and the one that runs.
-	Total Spent `json:"total"`
-	// Running is what the running turn used up so far; nil when none runs.
-	Running *Spent `json:"running,omitempty"`
-	// Reserved is set aside for model calls under way.
-	Reserved Usage `json:"reserved"`
-	// CostUSD is the total in dollars; nil when the price of a call is not known.
+	// Usage, Calls and DurationMS count the Turns turns that have ended.
+	Usage      Usage `json:"usage"`
+	Turns      int64 `json:"turns"`
+	Calls      int64 `json:"calls"`
+	DurationMS int64 `json:"duration_ms"`
+	// Running is what the running turn used up so far, Reserved what is set aside
+	// for its model calls under way; nil when none runs.
+	Running  *Spent `json:"running,omitempty"`
+	Reserved *Usage `json:"reserved,omitempty"`
+	// CostUSD is what all of it cost in dollars; nil when the price of a call is
+	// not known.
 	CostUSD    *float64 `json:"cost_usd"`
 	Budget     *Budget  `json:"budget,omitempty"`
 	TurnBudget *Budget  `json:"turn_budget,omitempty"`

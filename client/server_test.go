@@ -277,8 +277,8 @@ func TestASH13_EventsOfATurnComeInOrder(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Usage == nil {
 		t.Fatalf("%+v %v", all, err)
 	}
-	if sum, n, err := c.Usage(t.Context(), id); err != nil || n != 2 || sum != turns[0].Usage.Add(*all[0].Usage) {
-		t.Errorf("usage %+v of %d turns, %v", sum, n, err)
+	if use, err := c.Usage(t.Context(), id); err != nil || use.Turns != 2 || use.Usage != turns[0].Usage.Add(*all[0].Usage) {
+		t.Errorf("usage %+v, %v", use, err)
 	}
 	var roles []holdfast.Role
 	for after, more := int64(0), true; more; {

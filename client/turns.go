@@ -40,14 +40,11 @@ func (c *Client) Turns(ctx context.Context, id holdfast.SessionID, after int64, 
 	return out.Turns, err
 }
 
-// Usage sums up the tokens of a session's ended turns, and counts these.
-func (c *Client) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.Usage, int, error) {
-	var out struct {
-		Usage holdfast.Usage `json:"usage"`
-		Turns int            `json:"turns"`
-	}
+// Usage is what a session used up, and its budgets.
+func (c *Client) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error) {
+	var out holdfast.SessionUsage
 	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/usage")}, &out)
-	return out.Usage, out.Turns, err
+	return out, err
 }
 
 // TurnStream is a turn as it happens. Close it, or read Events to their end.

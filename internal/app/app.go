@@ -244,4 +244,11 @@ func (s *server) health(ctx context.Context) holdfast.Health {
 	return h
 }
 
-func checkScripted(string) error { return nil }
+// checkScripted refuses every model but the one there is.
+func checkScripted(name string) error {
+	if name == "scripted" {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(name)).
+		WithHint("use scripted")
+}

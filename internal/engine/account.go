@@ -138,6 +138,13 @@ func (a *account) spent() holdfast.Spent {
 	return s
 }
 
+// aside is what open reservations hold.
+func (a *account) aside() holdfast.Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reserved
+}
+
 // park notes that the turn waits; the zero time ends the wait.
 func (a *account) park(until time.Time) {
 	a.mu.Lock()
@@ -288,16 +295,18 @@ func (e *Engine) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.Ses
 	if err != nil {
 		return holdfast.SessionUsage{}, err
 	}
-	out := holdfast.SessionUsage{Session: id, Total: row.Spent, Budget: row.Budget, TurnBudget: row.TurnBudget}
+	all := row.Spent
+	out := holdfast.SessionUsage{
+		Usage: all.Usage, Turns: all.Turns, Calls: all.Calls, DurationMS: all.DurationMS,
+		Budget: row.Budget, TurnBudget: row.TurnBudget,
+	}
 	if r := u.running; r != nil {
 		now := r.host.acc.spent()
-		out.Running, out.Total = &now, out.Total.Add(now)
-		r.host.acc.mu.Lock()
-		out.Reserved = r.host.acc.reserved
-		r.host.acc.mu.Unlock()
+		reserved := r.host.acc.aside()
+		out.Running, out.Reserved, all = &now, &reserved, all.Add(now)
 	}
-	if out.Total.UnpricedCalls == 0 {
-		usd := float64(out.Total.CostMicroUSD) / 1e6
+	if all.UnpricedCalls == 0 {
+		usd := float64(all.CostMicroUSD) / 1e6
 		out.CostUSD = &usd
 	}
 	return out, nil

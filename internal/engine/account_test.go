@@ -124,7 +124,7 @@ func TestSpentOutlivesTheServer(t *testing.T) {
 		return err == nil && use.Running != nil && use.Running.Calls == 1
 	})
 	use, err := w.Usage(t.Context(), id)
-	if err != nil || use.Total.InputTokens != 150 || use.Running.InputTokens != 50 || *use.CostUSD != 150 || use.Budget.USD != 7000 {
+	if err != nil || use.Usage.InputTokens != 100 || use.Running.InputTokens != 50 || *use.CostUSD != 150 || use.Budget.USD != 7000 {
 		t.Fatalf("%+v %v", use, err)
 	}
 	if _, err := w.Interrupt(t.Context(), id); err != nil {

@@ -30,6 +30,8 @@ type Turns interface {
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error)
 	// Turns lists turns by number, those after a number first.
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error)
+	// Usage is what the session used up, and its budgets.
+	Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error)
 	Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error)
 	Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error)
 	// Search finds what was said in sessions, and their titles.

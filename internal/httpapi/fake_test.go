@@ -295,6 +295,21 @@ func (f *fakeEngine) Turn(_ context.Context, id holdfast.SessionID, turn holdfas
 	return holdfast.Turn{}, holdfast.Errorf(holdfast.KindNotFound, "turn", "no turn %s", turn)
 }
 
+func (f *fakeEngine) Usage(_ context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error) {
+	if err := f.see(id); err != nil {
+		return holdfast.SessionUsage{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out holdfast.SessionUsage
+	for _, t := range f.turns[id] {
+		if t.Usage != nil {
+			out.Usage, out.Turns = out.Usage.Add(*t.Usage), out.Turns+1
+		}
+	}
+	return out, nil
+}
+
 func (f *fakeEngine) Turns(_ context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error) {
 	if err := f.see([2]int64{after, int64(limit)}); err != nil {
 		return nil, err

@@ -45,11 +45,7 @@ type turnsOutput struct {
 }
 
 type usageOutput struct {
-	Body struct {
-		Usage holdfast.Usage `json:"usage"`
-		// Turns is how many turns it is the sum of: those that have ended.
-		Turns int `json:"turns"`
-	}
+	Body holdfast.SessionUsage
 }
 
 func (a *API) turnRoutes() {
@@ -63,7 +59,7 @@ func (a *API) turnRoutes() {
 	}
 	huma.Register(a.huma, send, a.sendMessage)
 	huma.Register(a.huma, route(http.MethodGet, base, "list-turns", tag, "List turns by number"), a.listTurns)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions/{id}/usage", "get-usage", tag, "Sum up the tokens of all turns"), a.usage)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions/{id}/usage", "get-usage", tag, "What the session used up, and what it may"), a.usage)
 	huma.Register(a.huma, route(http.MethodGet, base+"/{turn}", "get-turn", tag, "Show a turn"), a.getTurn)
 }
 
@@ -189,24 +185,11 @@ func (a *API) usage(ctx context.Context, in *SessionInput) (*usageOutput, error)
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	const page = 500
 	out := &usageOutput{}
-	for after := int64(0); ; {
-		turns, err := a.cfg.Turns.Turns(ctx, id, after, page)
-		if err != nil {
-			return nil, a.fail(err)
-		}
-		for _, t := range turns {
-			if t.Usage != nil {
-				out.Body.Usage = out.Body.Usage.Add(*t.Usage)
-				out.Body.Turns++
-			}
-			after = t.Number
-		}
-		if len(turns) < page {
-			return out, nil
-		}
+	if out.Body, err = a.cfg.Turns.Usage(ctx, id); err != nil {
+		return nil, a.fail(err)
 	}
+	return out, nil
 }
 
 func (a *API) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error) {
