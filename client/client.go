@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +54,7 @@ func New(cfg Config) (*Client, error) {
 		cfg.URL = DefaultURL
 	}
 	u, err := url.Parse(cfg.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil || !validPort(u.Port()) {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s is not a server's URL", holdfast.Quote(cfg.URL)).
 			WithHint("use http://host:port, as in HOLDFAST_URL=%s", DefaultURL)
 	}
@@ -75,6 +76,11 @@ func New(cfg Config) (*Client, error) {
 		}}
 	}
 	return c, nil
+}
+
+func validPort(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil
 }
 
 // Close closes idle connections.
@@ -183,6 +189,10 @@ func problemOf(resp *http.Response) error {
 		if json.Unmarshal(data, &p) == nil && p.Kind != "" {
 			return fromProblem(p)
 		}
+	}
+	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
+		return holdfast.Errorf(holdfast.KindTooLarge, "client", "the head of the request is too large for the server").
+			WithHint("shorten the path, the key or the token")
 	}
 	kind := holdfast.KindInternal
 	for _, k := range holdfast.Kinds() {

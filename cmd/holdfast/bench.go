@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/bench"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 )
@@ -23,6 +24,9 @@ func (*benchCmd) Help() string {
 
 // Run measures and reports.
 func (b *benchCmd) Run(e *env) error {
+	if b.Runs < 1 {
+		return holdfast.Errorf(holdfast.KindInvalid, "bench", "--runs %d must be at least 1", b.Runs).WithHint("holdfast bench --runs 1")
+	}
 	lifecycle.CalmMonitor()
 	s, err := newSubject(b.Dir)
 	if err != nil {

@@ -56,6 +56,10 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 // goes to another machine only if somebody named the directory.
 func (e *env) token(server string) (string, error) {
 	if token := e.getenv("HOLDFAST_TOKEN"); token != "" {
+		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) || len(token) > 4096 {
+			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "HOLDFAST_TOKEN is no token").
+				WithHint("unset HOLDFAST_TOKEN, or set it to what is in $HOLDFAST_HOME/token")
+		}
 		return token, nil
 	}
 	if !onLoopback(server) && e.getenv("HOLDFAST_HOME") == "" {
@@ -179,6 +183,9 @@ func (e *env) style(s string) string {
 
 // isTerminal reports whether a stream is somebody's screen.
 func isTerminal(w any) bool {
+	if o, ok := w.(*output); ok {
+		w = o.w
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

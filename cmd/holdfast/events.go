@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -28,6 +30,13 @@ func (s *sessionEventsCmd) Run(e *env) error {
 	want := map[holdfast.EventType]bool{}
 	for _, t := range s.Type {
 		want[holdfast.EventType(t)] = true
+	}
+	if len(want) > 0 {
+		// The server knows the types; what it refuses would never come.
+		f := holdfast.EventFilter{Types: slices.Collect(maps.Keys(want)), Limit: 1}
+		if _, err := c.Events(e.ctx, id, f); err != nil {
+			return err
+		}
 	}
 	seq := c.AllEvents(e.ctx, id, s.After)
 	if s.Follow {

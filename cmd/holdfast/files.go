@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
 
 	"github.com/holdfast-run/holdfast"
@@ -109,6 +110,10 @@ func (f *filesPutCmd) Run(e *env) error {
 			return holdfast.Errorf(holdfast.KindInvalid, "files put", "mode %s is not permission bits", holdfast.Quote(f.Mode)).
 				WithHint("use three octal digits such as 0644 or 0755")
 		}
+	}
+	if path.Clean("/"+f.Path) == "/" {
+		return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is a directory", holdfast.Quote(f.Path)).
+			WithHint("name the file: holdfast files put %s NAME", f.ID)
 	}
 	from := e.stdin
 	if f.From != "-" {

@@ -77,8 +77,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 			code = e.code
 		}
 	}()
+	out := &output{w: stdout}
 	var c cli
-	parser, err := newParser(&c, stdout, stderr)
+	parser, err := newParser(&c, out, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "holdfast:", err)
 		return 1
@@ -90,9 +91,35 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	if err != nil {
 		return usage(stderr, err)
 	}
-	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, json: c.JSON, url: c.URL}
+	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: out, stderr: stderr, json: c.JSON, url: c.URL}
 	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
-	return report(e, k.Run(e))
+	if err = k.Run(e); err == nil {
+		err = out.lost()
+	}
+	return report(e, err)
+}
+
+// output is stdout: it remembers that something could not be written, whoever
+// did not look.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// lost is why not all of the output arrived, nil when it did.
+func (o *output) lost() error {
+	if o.err == nil || errors.Is(o.err, errPipe) || errors.Is(o.err, io.ErrClosedPipe) {
+		return o.err
+	}
+	return holdfast.Errorf(holdfast.KindInternal, "stdout", "%w", o.err).WithHint("free the disk, or write elsewhere")
 }
 
 func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
@@ -139,7 +166,8 @@ const exitCodes = `0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gon
 
 // usage reports a command line that does not parse.
 func usage(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "holdfast: %s\n", line(err.Error()))
+	said := strings.ReplaceAll(line(err.Error()), `but got "EOL" (<EOL>)`, "and nothing follows")
+	fmt.Fprintf(stderr, "holdfast: %s\n", cut(said, 300))
 	hint := "holdfast --help"
 	var perr *kong.ParseError
 	if errors.As(err, &perr) && perr.Context != nil && perr.Context.Selected() != nil {

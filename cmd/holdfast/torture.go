@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/torture"
 )
 
@@ -21,6 +22,10 @@ func (*tortureCmd) Help() string {
 
 // Run tortures and reports.
 func (t *tortureCmd) Run(e *env) error {
+	if t.Rounds < 1 || t.Sessions < 1 {
+		return holdfast.Errorf(holdfast.KindInvalid, "torture", "--rounds %d and --sessions %d must be at least 1", t.Rounds, t.Sessions).
+			WithHint("holdfast torture --rounds 20")
+	}
 	s, err := newSubject(t.Dir)
 	if err != nil {
 		return err
