@@ -20,6 +20,13 @@ import (
 // serve runs a whole server until the test ends; stop ends it before.
 func serve(t *testing.T, cfg config.Config) (c *client.Client, stop func()) {
 	t.Helper()
+	c, _, stop = serveAt(t, cfg)
+	return c, stop
+}
+
+// serveAt is serve that also says where.
+func serveAt(t *testing.T, cfg config.Config) (c *client.Client, addr string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready := make(chan string, 1)
 	ended := make(chan error, 1)
@@ -31,6 +38,7 @@ func serve(t *testing.T, cfg config.Config) (c *client.Client, stop func()) {
 	}()
 	select {
 	case url := <-ready:
+		addr = strings.TrimPrefix(url, "http://")
 		token, err := os.ReadFile(filepath.Join(cfg.Data, "token"))
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +64,7 @@ func serve(t *testing.T, cfg config.Config) (c *client.Client, stop func()) {
 		}
 	}
 	t.Cleanup(stop)
-	return c, stop
+	return c, addr, stop
 }
 
 func settings(t *testing.T, driver string) config.Config {

@@ -11,6 +11,9 @@ import (
 // Pause sets an active session aside. Its box is kept, frozen where the driver
 // can, until it has been idle for long.
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
+	if err := checkReason(req.Reason); err != nil {
+		return holdfast.Session{}, err
+	}
 	u := e.lock(id)
 	defer e.unlock(u)
 	row, err := e.liveRow(ctx, id)
@@ -120,6 +123,9 @@ func (e *Engine) End(ctx context.Context, id holdfast.SessionID, req holdfast.En
 }
 
 func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (journal.Row, error) {
+	if err := checkReason(req.Reason); err != nil {
+		return journal.Row{}, err
+	}
 	row, err := e.cfg.Store.Row(ctx, u.id)
 	if err != nil {
 		return row, err

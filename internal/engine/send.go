@@ -124,7 +124,8 @@ func checkMessage(msg holdfast.SendMessage) error {
 
 func validText(what, s string) error {
 	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-		return holdfast.Errorf(holdfast.KindInvalid, what, "%s %s is not UTF-8 text without NUL", what, holdfast.Quote(s))
+		return holdfast.Errorf(holdfast.KindInvalid, what, "%s %s is not UTF-8 text without NUL", what, holdfast.Quote(s)).
+			WithHint("leave the bytes out, or put them into a file: holdfast files put")
 	}
 	return nil
 }

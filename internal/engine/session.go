@@ -15,11 +15,12 @@ import (
 
 // Limits on what a session may carry.
 const (
-	maxTitle = 500
-	maxTags  = 50
-	maxTag   = 100
-	maxEnv   = 200
-	maxValue = 32 << 10
+	maxTitle  = 500
+	maxReason = 2000
+	maxTags   = 50
+	maxTag    = 100
+	maxEnv    = 200
+	maxValue  = 32 << 10
 )
 
 // Create makes an active session in one transaction; no box is started. The
@@ -166,15 +167,26 @@ func budgetOr(name string, b *holdfast.Budget, server holdfast.Budget) (*holdfas
 	return &c, c.Check(name)
 }
 
+// checkReason checks why a caller says it does something: it goes into the log.
+func checkReason(reason string) error {
+	if len(reason) > maxReason {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "reason %s is over %d bytes", holdfast.Quote(reason), maxReason).
+			WithHint("give a shorter reason")
+	}
+	return validText("reason", reason)
+}
+
 func checkLabels(title string, tags []string) error {
 	if len(title) > maxTitle {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "title %s is over %d bytes", holdfast.Quote(title), maxTitle)
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "title %s is over %d bytes", holdfast.Quote(title), maxTitle).
+			WithHint("give a shorter title")
 	}
 	if err := validText("title", title); err != nil {
 		return err
 	}
 	if len(tags) > maxTags {
-		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d tags are over %d", len(tags), maxTags)
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d tags are over %d", len(tags), maxTags).
+			WithHint("a session has at most %d tags", maxTags)
 	}
 	for _, t := range tags {
 		if t == "" || len(t) > maxTag {
@@ -194,7 +206,8 @@ func (e *Engine) sealEnv(row *journal.Row, env map[string]string) error {
 		return nil
 	}
 	if len(env) > maxEnv {
-		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%d environment values are over %d", len(env), maxEnv)
+		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%d environment values are over %d", len(env), maxEnv).
+			WithHint("put them into a file: holdfast files put")
 	}
 	shown := map[string]string{}
 	for k, v := range env {
@@ -203,7 +216,8 @@ func (e *Engine) sealEnv(row *journal.Row, env map[string]string) error {
 				WithHint("use letters, digits and _, not starting with a digit")
 		}
 		if strings.HasPrefix(k, "HOLDFAST_") {
-			return holdfast.Errorf(holdfast.KindDenied, "session.create", "%s is reserved", holdfast.Quote(k))
+			return holdfast.Errorf(holdfast.KindDenied, "session.create", "%s is reserved", holdfast.Quote(k)).
+				WithHint("use a name that does not begin with HOLDFAST_")
 		}
 		if len(v) > maxValue || strings.ContainsRune(v, 0) {
 			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the value of %s is not usable", holdfast.Quote(k)).

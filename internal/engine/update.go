@@ -148,6 +148,9 @@ func planLabels(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch
 	if req.Tags != nil {
 		tags = *req.Tags
 	}
+	if err := checkLabels("", req.RemoveTags); err != nil {
+		return err
+	}
 	tags = slices.DeleteFunc(append([]string{}, tags...), func(t string) bool { return slices.Contains(req.RemoveTags, t) })
 	for _, t := range req.AddTags {
 		if !slices.Contains(tags, t) {

@@ -101,6 +101,7 @@ func New(cfg Config) *API {
 	conf.RejectUnknownQueryParameters = true
 	describeAPI(conf.OpenAPI)
 	a.huma = humago.New(a.mux, conf)
+	a.huma.UseMiddleware(checkLength)
 	a.routes()
 	a.render()
 	return a

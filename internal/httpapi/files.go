@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -52,6 +53,7 @@ func (a *API) fileRoutes() {
 
 	write := route(http.MethodPut, one, "write-file", tag, "Create or replace a file")
 	write.Parameters = pathParam()
+	write.MaxBodyBytes = a.cfg.MaxFile
 	write.RequestBody = &huma.RequestBody{
 		Description: "The file's bytes.", Content: map[string]*huma.MediaType{"application/octet-stream": binary()},
 	}
@@ -60,6 +62,14 @@ func (a *API) fileRoutes() {
 	remove := route(http.MethodDelete, one, "remove-file", tag, "Remove a file or a directory")
 	remove.Parameters = pathParam()
 	huma.Register(a.huma, remove, a.removeFile)
+
+	// Without these the router would redirect to a path that names no file either.
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		a.mux.HandleFunc(method+" "+root, func(w http.ResponseWriter, r *http.Request) {
+			_, err := fileName(r)
+			a.writeProblem(w, err)
+		})
+	}
 }
 
 func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
@@ -186,8 +196,10 @@ func uploadError(err error, limit int64) error {
 			WithHint("split it, or raise the setting for this limit")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body ended early").WithHint("send it again")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the body did not arrive in time").WithHint("send it again")
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the body did not arrive: %w", err).WithHint("send it again")
+	return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body did not arrive whole: %w", err).WithHint("send it again")
 }
 
 // download writes a file's bytes; the header goes out with the first of them,

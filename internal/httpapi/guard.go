@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -54,9 +55,34 @@ func (a *API) admit(r *http.Request) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "request", "path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
 			WithHint("leave out //, /./ and /../; an absolute path of a file starts with %%2F")
 	}
+	if err := checkQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return holdfast.Errorf(holdfast.KindInvalid, "request", "content encoding %s is not taken", holdfast.Quote(enc)).
 			WithHint("send the body as it is")
+	}
+	return nil
+}
+
+// checkQuery refuses what net/http would drop without a word, and what is no
+// text.
+func checkQuery(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "query %s does not parse: %w", holdfast.Quote(raw), err).
+			WithHint("escape the values: %%25 for %%, %%3B for ;")
+	}
+	for name, list := range values {
+		for _, s := range append(list, name) {
+			if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+				return holdfast.Errorf(holdfast.KindInvalid, "request", "query.%s: %s is not UTF-8 text without NUL",
+					strings.Trim(holdfast.Quote(name), `"`), holdfast.Quote(s)).WithHint("escape the bytes of UTF-8 text")
+			}
+		}
 	}
 	return nil
 }

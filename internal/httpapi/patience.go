@@ -5,6 +5,11 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/holdfast-run/holdfast"
 )
 
 const (
@@ -42,8 +47,28 @@ func (b *patientBody) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		// After any other error the deadline stays: closing the body reads on.
 		_ = b.rc.SetReadDeadline(time.Time{})
+	} else if err != nil {
+		err = &bodyError{err}
 	}
 	return n, err
+}
+
+// bodyError marks what went wrong with a request's body as the sender's.
+type bodyError struct{ err error }
+
+func (e *bodyError) Error() string { return e.err.Error() }
+func (e *bodyError) Unwrap() error { return e.err }
+
+// checkLength refuses a body that says itself that it is too large, before
+// anything of it is read.
+func checkLength(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if limit := ctx.Operation().MaxBodyBytes; r.ContentLength > limit {
+		newProblem(holdfast.Errorf(holdfast.KindTooLarge, "request", "a body of %d bytes is too large, %d are taken", r.ContentLength, limit).
+			WithHint("split it, or raise the setting for this limit")).write(w)
+		return
+	}
+	next(ctx)
 }
 
 // patientWriter cuts a reader that does not take an answer: each piece has a

@@ -41,6 +41,9 @@ func newProblem(err error) *problem {
 		Kind:   kind,
 		Hint:   holdfast.HintOf(err),
 	}}
+	if p.Hint == "" && kind == holdfast.KindInvalid {
+		p.Hint = "GET /docs describes each route"
+	}
 	var w *waiting
 	if errors.As(err, &w) {
 		p.retry = w.wait
@@ -101,6 +104,10 @@ var hookHuma = sync.OnceFunc(func() {
 // humaProblem turns huma's refusals into problems: what does not validate is
 // invalid (400), naming where and what.
 func humaProblem(status int, msg string, errs ...error) huma.StatusError {
+	var body *bodyError
+	if len(errs) > 0 && errors.As(errs[0], &body) {
+		return newProblem(uploadError(body, 0))
+	}
 	if status >= 500 && len(errs) > 0 {
 		return newProblem(holdfast.Errorf(holdfast.KindInternal, "request", "%s: %w", msg, errs[0]))
 	}
@@ -123,11 +130,8 @@ func humaProblem(status int, msg string, errs ...error) huma.StatusError {
 		parts = append(parts, msg)
 	}
 	e := holdfast.Errorf(kind, "request", "%s", strings.Join(parts, "; "))
-	switch {
-	case status == http.StatusUnsupportedMediaType:
+	if status == http.StatusUnsupportedMediaType {
 		e = e.WithHint("send Content-Type: application/json")
-	case kind == holdfast.KindInvalid:
-		e = e.WithHint("GET /docs describes each route")
 	}
 	return newProblem(e)
 }

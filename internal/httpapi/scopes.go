@@ -44,6 +44,8 @@ var routeScopes = map[string]holdfast.Scope{
 
 	"GET /v1/sessions/{id}/files":              holdfast.ScopeWrite,
 	"GET /v1/sessions/{id}/files/{path...}":    holdfast.ScopeWrite,
+	"PUT /v1/sessions/{id}/files":              holdfast.ScopeWrite,
+	"DELETE /v1/sessions/{id}/files":           holdfast.ScopeWrite,
 	"PUT /v1/sessions/{id}/files/{path...}":    holdfast.ScopeWrite,
 	"DELETE /v1/sessions/{id}/files/{path...}": holdfast.ScopeWrite,
 	"POST /v1/sessions/{id}/exec":              holdfast.ScopeWrite,

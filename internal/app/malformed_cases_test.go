@@ -1,0 +1,455 @@
+package app_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// corpus makes the bad requests of every operation of the OpenAPI document: what
+// is declared there says what is wrong. A new route has cases by that; a new
+// parameter of a path needs a value in fill.
+func (v *victim) corpus(t *testing.T) []malformed {
+	var out []malformed
+	ops := v.operations(t)
+	methods := map[string][]string{}
+	for _, op := range ops {
+		methods[op.path] = append(methods[op.path], op.method)
+	}
+	for _, op := range ops {
+		g := gen{v: v, op: op, target: v.fill(t, op)}
+		g.asked()
+		g.paths()
+		g.queries()
+		g.headers()
+		g.bodies(t)
+		if methods[op.path][0] == op.method {
+			g.methods(methods[op.path])
+		}
+		out = append(out, g.out...)
+	}
+	return append(out, v.special(t)...)
+}
+
+// values of the parameters of paths.
+func (v *victim) fill(t *testing.T, op operation) string {
+	t.Helper()
+	id := string(v.session)
+	if strings.HasPrefix(op.path, "/v1/keys/") {
+		id = string(v.key)
+	}
+	out := strings.NewReplacer("{id}", id, "{turn}", string(v.turn), "{name}", "helper", "{path}", "a.txt").Replace(op.path)
+	if strings.Contains(out, "{") {
+		t.Fatalf("%s has a parameter that is unknown here: give it a value", op.name())
+	}
+	return out
+}
+
+// good is a body that the operation would take.
+func (v *victim) good(op operation) map[string]any {
+	switch op.ID {
+	case "send-message":
+		return map[string]any{"text": "x"}
+	case "exec":
+		return map[string]any{"command": "true"}
+	case "stop-containers":
+		return map[string]any{"all": true}
+	}
+	return map[string]any{}
+}
+
+// gen makes the cases of one operation.
+type gen struct {
+	v      *victim
+	op     operation
+	target string
+	out    []malformed
+}
+
+func (g *gen) add(m malformed) {
+	if m.op = g.op.name(); m.method == "" {
+		m.method = g.op.method
+	}
+	if m.target == "" {
+		m.target = g.target
+	}
+	g.out = append(g.out, m)
+}
+
+// asked are requests without a right to ask.
+func (g *gen) asked() {
+	g.add(malformed{name: "foreign host", target: "http://evil.example" + g.target, status: 403})
+	g.add(malformed{name: "foreign origin", header: []string{"Origin: https://evil.example"}, status: 403})
+	g.add(malformed{name: "path with dots", target: "/healthz/.." + g.target, status: 400})
+	g.add(malformed{name: "path with slashes", target: "/" + g.target, status: 400})
+	g.add(malformed{name: "encoded body", header: []string{"Content-Encoding: zstd"}, status: 400})
+	if len(g.op.Security) > 0 {
+		g.add(malformed{name: "no token", header: []string{"Authorization:"}, status: 401})
+		g.add(malformed{name: "another token", header: []string{"Authorization: Bearer hfk_0000000000000000_AAAA"}, status: 401})
+		g.add(malformed{name: "basic", header: []string{"Authorization: Basic b3duZXI6"}, status: 401})
+	}
+}
+
+// paths puts hostile values into each parameter that is an id or a name.
+func (g *gen) paths() {
+	for _, p := range g.op.Parameters {
+		if p.In != "path" || p.Name == "path" {
+			continue
+		}
+		value := g.value(p.Name)
+		for name, bad := range map[string]string{
+			"a letter": "_", "traversal": "..%2f..%2fetc%2fpasswd", "nul": "%00", "nul inside": value[:4] + "%00" + value[5:], "newline": value + "%0a",
+			"not UTF-8": "%ff%fe", "overlong": "%c0%ae%c0%ae", "too long": strings.Repeat("a", 5000), "longer": value + "!", "space": "%20",
+			"bidi": "%E2%80%AE" + value, "quotes": "%27%20OR%201=1--", "template": "%7B%7Bid%7D%7D", "escape": "%1b%5b31m", "double encoded": "%252e%252e",
+			"wildcard": "%2A", "braces": "%7B" + value + "%7D",
+		} {
+			g.add(malformed{name: p.Name + ": " + name, target: strings.Replace(g.target, value, bad, 1), status: 400})
+		}
+	}
+}
+
+func (g *gen) value(param string) string {
+	switch {
+	case param == "turn":
+		return string(g.v.turn)
+	case param == "name":
+		return "helper"
+	case strings.HasPrefix(g.op.path, "/v1/keys/"):
+		return string(g.v.key)
+	}
+	return string(g.v.session)
+}
+
+// queries are parameters that are unknown, of a wrong type or out of range.
+func (g *gen) queries() {
+	for name, q := range map[string]string{
+		"unknown parameter": "bogus=1", "bad escape": "x=%zz", "semicolons": "a=1;b=2", "not UTF-8": "bogus=%ff", "wrong case": "LIMIT=1", "array": "limit[]=1",
+	} {
+		g.add(malformed{name: name, target: g.target + "?" + q, status: 400})
+	}
+	for _, p := range g.op.Parameters {
+		if p.In != "query" {
+			continue
+		}
+		var bad []string
+		switch p.Schema.kind() {
+		case "integer":
+			bad = []string{"x", "-1", "1.5", "1e3", "99999999999999999999", "0x10", "%20", "1_000", "NaN", "%D9%A1"}
+		case "number":
+			bad = []string{"x", "NaN", "Inf", "1e999"}
+		case "boolean":
+			bad = []string{"maybe", "2", "yes", "nil", "%00"}
+		case "string":
+			bad = append(badWords[p.Name], "%00", "a%00b", "%ff", "%ed%a0%80")
+		}
+		for _, b := range bad {
+			q := p.Name + "=" + b
+			if g.op.ID == "deploy-agent" && p.Name != "name" {
+				q += "&name=helper"
+			}
+			g.add(malformed{name: "query " + p.Name + "=" + b, target: g.target + "?" + q, status: 400})
+		}
+	}
+}
+
+// badWords are values that a string parameter cannot have.
+var badWords = map[string][]string{
+	"status": {"bogus", "ACTIVE", "active,paused,bogus"},
+	"agent":  {"UPPER", "..", "a/b"},
+	"name":   {"UPPER", "..", "-a", "a/b", ""},
+	"cursor": {"x", "AAAA", "-1", "%7B%7D", "%2e%2e", strings.Repeat("A", 3000)},
+	"after":  {"x", "-1", "1e3", "01", "%2B1", "1.0", "99999999999999999999"},
+	"type":   {"bogus", "turn.complete", ",", "turn.completed,bogus"},
+	"mode":   {"999", "4755", "rwx", "-1", "0o644", "07777777777777"},
+}
+
+// headers are bad values of the headers that an operation reads.
+func (g *gen) headers() {
+	bad := map[string][]string{
+		"Idempotency-Key": {"a b", strings.Repeat("k", 201), "\xff\xfe", "a\tb", "ключ"},
+		"Last-Event-ID":   {"x", "-1", "1e3", "01", "+1", "99999999999999999999", "1,2", "1.0"},
+	}
+	for _, p := range g.op.Parameters {
+		if p.In != "header" {
+			continue
+		}
+		for _, b := range bad[p.Name] {
+			m := malformed{name: p.Name + ": " + b, header: []string{p.Name + ": " + b}, status: 400}
+			if g.op.RequestBody != nil {
+				m.body = encode(g.v.good(g.op))
+			}
+			g.add(m)
+		}
+	}
+}
+
+// methods are those that a path does not have.
+func (g *gen) methods(have []string) {
+	for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"} {
+		if !slices.Contains(have, m) {
+			status := 405
+			if strings.HasSuffix(g.op.path, "/files") && (m == "PUT" || m == "DELETE") {
+				status = 400 // it names no file
+			}
+			g.add(malformed{name: "method " + m, method: m, status: status})
+		}
+	}
+	if !slices.Contains(have, "GET") {
+		g.add(malformed{name: "method HEAD", method: "HEAD", status: 405})
+	}
+}
+
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// bodies are bad JSON, and JSON that is not what the schema says.
+func (g *gen) bodies(t *testing.T) {
+	if g.op.RequestBody == nil {
+		return
+	}
+	media, ok := g.op.RequestBody.Content["application/json"]
+	if !ok {
+		return
+	}
+	good := encode(g.v.good(g.op))
+	body := func(name, text string) { g.add(malformed{name: name, body: text, status: 400}) }
+	for name, text := range map[string]string{
+		"word": "nope", "open": "{", "list": "[]", "list of it": "[" + good + "]", "text": `"{}"`, "number": "1", "more after it": good + " x", "twice": good + good,
+		"nested": strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40), "nested lists": strings.Repeat("[", 100_000),
+		"not UTF-8": "{\"\xff\":1}", "byte order mark": "\ufeff" + good, "utf-16": "{\x00}\x00", "nul": good + "\x00", "single quotes": `{'a':1}`, "comma": strings.TrimSuffix(good, "}") + ",}",
+		"comment": "/* */" + good, "unknown field": with(g.v.good(g.op), "bogus", 1), "prototype": with(g.v.good(g.op), "__proto__", map[string]any{}), "empty name": with(g.v.good(g.op), "", 1),
+		"half a surrogate": with(g.v.good(g.op), "bogus", "%")[:2] + `\ud800":1}`, "bare": "NaN", "hex": `{"a":0x1}`, "huge number": `{"bogus":1e999999}`, "leading zero": `{"a":01}`,
+		"yaml": "text: x", "xml": "<a/>", "form": "text=x",
+	} {
+		body(name, text)
+	}
+	for _, ct := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", "application/octet-stream", "application/json5", "text/json, application/json"} {
+		g.add(malformed{name: "content type " + ct, header: []string{"Content-Type: " + ct}, body: good, status: 400})
+	}
+	g.add(malformed{name: "gzip bomb", header: []string{"Content-Encoding: gzip", "Content-Type: application/json"}, body: bomb(t), status: 400})
+	g.add(malformed{name: "said to be large", body: good, length: "99999999999", status: 413})
+	g.add(malformed{name: "cut short", body: good[:1], length: "100", cut: true, status: 400})
+	g.add(malformed{name: "bad chunks", header: []string{"Transfer-Encoding: chunked", "Content-Type: application/json"}, body: "zz\r\n{}\r\n", status: 400})
+	g.add(malformed{name: "cut chunks", header: []string{"Transfer-Encoding: chunked", "Content-Type: application/json"}, body: "5\r\n{", cut: true, status: 400})
+	if g.op.RequestBody.Required {
+		g.add(malformed{name: "nothing", header: []string{"Content-Type: application/json"}, length: "0", status: 400})
+		body("null", "null")
+	}
+	for name, s := range media.Schema.Properties {
+		g.property(name, s.resolve(media.Schema.all), media.Schema.Required)
+	}
+}
+
+// with is a body with one more field.
+func with(body map[string]any, name string, value any) string {
+	body[name] = value
+	return encode(body)
+}
+
+// raw is a body with one field whose value is given as JSON.
+func (g *gen) raw(name, value string) string {
+	body := g.v.good(g.op)
+	body[name] = json.RawMessage(value)
+	if value[0] != '1' {
+		return encode(body)
+	}
+	delete(body, name) // a number that does not survive encoding
+	return strings.TrimSuffix(encode(body), "}") + map[bool]string{true: "", false: ","}[len(body) == 0] + fmt.Sprintf("%q:%s}", name, value)
+}
+
+// property gives a field every value that its schema excludes.
+func (g *gen) property(name string, s schema, required []string) {
+	wrong := map[string][]string{
+		"string":  {"5", "true", "{}", "[]", `["a"]`, `"a\u0000b"`, `"\udc00"`},
+		"integer": {`"x"`, "1.5", "1e30", "{}", "[]", "true", "99999999999999999999"},
+		"number":  {`"x"`, "{}", "[]", "true", "1e999"},
+		"boolean": {`"yes"`, "1", "{}", "[]", `"true"`},
+		"array":   {`"x"`, "5", "{}", "true", "[5]", "[{}]", "[null]", "[[]]", `["a\u0000b"]`},
+		"object":  {`"x"`, "5", "[]", "true"},
+	}[s.kind()]
+	if slices.Contains(required, name) { // elsewhere null is as good as nothing
+		wrong = append(slices.Clone(wrong), "null")
+	}
+	for _, w := range wrong {
+		g.add(malformed{name: name + " is " + w, body: g.raw(name, w), status: 400})
+	}
+	if _, taken := g.v.good(g.op)[name]; !taken {
+		g.add(malformed{name: name + " twice", body: `{"` + name + `":null,"` + name + `":null}`, status: 400})
+	}
+	g.add(malformed{name: name + " in capitals", body: g.raw(strings.ToUpper(name), `"x"`), status: 400})
+}
+
+// bomb is small and unpacks to 64 MiB.
+func bomb(t *testing.T) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	for range 64 {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// entry is one of a tar.
+type entry struct {
+	name, data, link string
+	kind             byte
+	mode             int64
+}
+
+func tarOf(t *testing.T, entries ...entry) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		h := &tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.link, Mode: e.mode, Size: int64(len(e.data))}
+		if h.Mode == 0 {
+			h.Mode = 0o644
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, e.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+// special are the cases that no schema describes: files, tars, terminals, values.
+func (v *victim) special(t *testing.T) []malformed {
+	one := "/v1/sessions/" + string(v.session)
+	var out []malformed
+	file := func(name, path string, status int) {
+		for _, m := range []string{"GET", "PUT", "DELETE"} {
+			c := malformed{op: m + " /v1/sessions/{id}/files/{path}", name: name, method: m, target: one + "/files/" + path, status: status}
+			if m == "PUT" {
+				c.body, c.header = "x", []string{"Content-Type: application/octet-stream"}
+			}
+			out = append(out, c)
+		}
+	}
+	file("nul", "a%00b", 400)
+	file("only nul", "%00", 400)
+	file("long name", strings.Repeat("n", 300), 400)
+	file("long path", strings.Repeat("d%2f", 3000)+"f", 400)
+	file("below a file", "a.txt%2fb", 404)
+	// Any path of the box is the session's own; what is outside is not there.
+	out = append(out, malformed{op: "GET /v1/sessions/{id}/files/{path}", name: "out of the box", method: "GET", target: one + "/files/..%2f..%2f..%2f..%2fetc%2fpasswd", status: 404})
+	file("slashes", "/etc/passwd", 400)
+	out = append(out, v.tars(t)...)
+	terminal := func(name string, header ...string) {
+		out = append(out, malformed{op: "GET /v1/sessions/{id}/terminal", name: name, method: "GET", target: one + "/terminal", header: header, status: 400})
+	}
+	terminal("no upgrade")
+	terminal("another upgrade", "Connection: Upgrade", "Upgrade: h2c", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+	terminal("old version", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 8", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+	terminal("no key", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+	terminal("bad key", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!!!")
+	post := func(op, target, name, body string, status int) {
+		out = append(out, malformed{op: op, name: name, method: op[:strings.IndexByte(op, ' ')], target: target, body: body, status: status})
+	}
+	long := strings.Repeat("x", 2000)
+	for name, body := range map[string]string{
+		"id": `{"id":"x"}`, "agent": `{"agent":"../x"}`, "trust": `{"trust":"root"}`, "runtime": `{"runtime":"../native"}`, "model": `{"model":"x\u001b"}`,
+		"mode": `{"mode":"yolo"}`, "title": `{"title":"` + long + `"}`, "tags": `{"tags":[` + strings.Repeat(`"t",`, 60) + `"t"]}`, "empty tag": `{"tags":[""]}`, "long tag": `{"tags":["` + long + `"]}`,
+		"env name": `{"env":{"A=B":"x"}}`, "empty env name": `{"env":{"":"x"}}`, "env nul": `{"env":{"A":"a\u0000b"}}`, "env number": `{"env":{"A":1}}`,
+		"env huge": `{"env":{"A":"` + strings.Repeat("x", 40<<10) + `"}}`, "env twice": `{"env":{"A":"1","A":"2"}}`,
+	} {
+		post("POST /v1/sessions", "/v1/sessions", "value of "+name, body, 400)
+	}
+	post("POST /v1/sessions", "/v1/sessions", "reserved env", `{"env":{"HOLDFAST_TOKEN":"x"}}`, 403)
+	post("POST /v1/sessions", "/v1/sessions", "unknown agent", `{"agent":"nobody"}`, 404)
+	post("POST /v1/sessions", "/v1/sessions", "too large", `{"title":"`+strings.Repeat("x", 1<<20)+`"}`, 413)
+	for name, body := range map[string]string{"mode": `{"mode":"yolo"}`, "trust": `{"trust":"root"}`, "model": `{"model":"nobody"}`, "title": `{"title":"` + long + `"}`, "tags": `{"tags":[""]}`} {
+		post("PATCH /v1/sessions/{id}", one, "value of "+name, body, 400)
+	}
+	for name, body := range map[string]string{"empty": `{"text":""}`, "blank": `{"text":" \n"}`, "mode": `{"text":"x","mode":"yolo"}`} {
+		post("POST /v1/sessions/{id}/turns", one+"/turns", "text "+name, body, 400)
+	}
+	post("POST /v1/sessions/{id}/turns", one+"/turns", "too long", `{"text":"`+strings.Repeat("x", holdfast.MaxText+1)+`"}`, 413)
+	for name, body := range map[string]string{
+		"nothing": `{}`, "both": `{"command":"true","argv":["true"]}`, "empty argv": `{"argv":[]}`, "nul": `{"argv":["a\u0000b"]}`,
+		"timeout": `{"command":"true","timeout_ms":-1}`, "long timeout": `{"command":"true","timeout_ms":99999999}`, "stdin": `{"command":"cat","stdin":"!"}`,
+		"env name": `{"command":"true","env":{"A=B":"x"}}`, "env nul": `{"command":"true","env":{"A":"\u0000"}}`,
+	} {
+		post("POST /v1/sessions/{id}/exec", one+"/exec", "value of "+name, body, 400)
+	}
+	for name, body := range map[string]string{"nothing": `{}`, "both": `{"all":true,"ids":["x"]}`, "id": `{"ids":["../x"]}`, "empty id": `{"ids":[""]}`} {
+		post("POST /v1/containers/stop", "/v1/containers/stop", "value of "+name, body, 400)
+	}
+	for name, body := range map[string]string{"scope": `{"scopes":["root"]}`, "trust": `{"max_trust":"root"}`, "name": `{"name":"` + long + `"}`} {
+		post("POST /v1/keys", "/v1/keys", "value of "+name, body, 400)
+	}
+	post("DELETE /v1/keys/{id}", "/v1/keys/0000000000000000", "unknown", "", 404)
+	const nobody = "01890a5d-ac96-774b-bcce-b302099a8057"
+	for _, suffix := range []string{"", "/turns", "/events", "/transcript", "/usage", "/files", "/files/a", "/turns/" + nobody} {
+		out = append(out, malformed{op: "GET /v1/sessions/{id}" + strings.TrimSuffix(suffix, "/"+nobody), name: "of nobody", method: http.MethodGet, target: "/v1/sessions/" + nobody + suffix, status: 404})
+	}
+	out = append(out, malformed{op: "DELETE /v1/sessions/{id}", name: "without purge", method: "DELETE", target: one, status: 400})
+	return out
+}
+
+// tars are uploads that are no agent.
+func (v *victim) tars(t *testing.T) []malformed {
+	agent := entry{name: "CLAUDE.md", data: "x"}
+	read := func(r io.Reader) string {
+		b, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	whole := read(tarOf(t, agent, entry{name: "big", data: strings.Repeat("x", 4000)}))
+	var out []malformed
+	for name, body := range map[string]string{
+		"nothing": "", "no tar": strings.Repeat("nope", 500), "gzip": bomb(t), "cut": whole[:2000], "empty tar": read(tarOf(t)),
+		"no instructions":      read(tarOf(t, entry{name: "README", data: "x"})),
+		"instructions are dir": read(tarOf(t, entry{name: "CLAUDE.md/", kind: tar.TypeDir, mode: 0o755})),
+		"parent":               read(tarOf(t, agent, entry{name: "../evil", data: "x"})),
+		"parent inside":        read(tarOf(t, agent, entry{name: "a/../../evil", data: "x"})),
+		"absolute":             read(tarOf(t, agent, entry{name: "/etc/evil", data: "x"})),
+		"link":                 read(tarOf(t, agent, entry{name: "l", kind: tar.TypeSymlink, link: "/etc/passwd"})),
+		"hard link":            read(tarOf(t, agent, entry{name: "l", kind: tar.TypeLink, link: "CLAUDE.md"})),
+		"device":               read(tarOf(t, agent, entry{name: "d", kind: tar.TypeChar})),
+		"fifo":                 read(tarOf(t, agent, entry{name: "d", kind: tar.TypeFifo})),
+		"twice":                read(tarOf(t, agent, agent)),
+		"file as directory":    read(tarOf(t, agent, entry{name: "CLAUDE.md/x", data: "x"})),
+		"long name":            read(tarOf(t, agent, entry{name: strings.Repeat("n", 300), data: "x"})),
+		"control":              read(tarOf(t, agent, entry{name: "a\x1b[31m", data: "x"})),
+		"not UTF-8":            read(tarOf(t, agent, entry{name: "a\xff", data: "x"})),
+	} {
+		out = append(out, malformed{
+			op: "POST /v1/agents", name: "tar: " + name, method: "POST", target: "/v1/agents?name=helper",
+			header: []string{"Content-Type: application/x-tar"}, body: body, length: fmt.Sprint(len(body)), status: 400,
+		})
+	}
+	return append(out,
+		malformed{op: "POST /v1/agents", name: "said to be large", method: "POST", target: "/v1/agents?name=helper", header: []string{"Content-Type: application/x-tar"}, body: "x", length: "99999999999", status: 413},
+		malformed{op: "PUT /v1/sessions/{id}/files/{path}", name: "said to be large", method: "PUT", target: "/v1/sessions/" + string(v.session) + "/files/b", body: "x", length: "99999999999", status: 413},
+		malformed{op: "PUT /v1/sessions/{id}/files/{path}", name: "cut short", method: "PUT", target: "/v1/sessions/" + string(v.session) + "/files/b", body: "x", length: "100", cut: true, status: 400},
+		malformed{op: "PUT /v1/sessions/{id}/files/{path}", name: "of a directory", method: "PUT", target: "/v1/sessions/" + string(v.session) + "/files/b/", body: "x", status: 400},
+	)
+}
