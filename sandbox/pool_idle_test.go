@@ -214,7 +214,7 @@ func TestPoolSparesRunningCalls(t *testing.T) {
 	r.eventually("the idle stop", func() bool { return strings.HasSuffix(r.told(), "stopped") && !r.running("a") })
 }
 
-func TestPoolEvictsIdleLongestFirst(t *testing.T) {
+func TestASH28_PoolEvictsIdleLongestFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 3 })
 		for _, name := range []string{"a", "b", "c"} {
@@ -235,7 +235,7 @@ func TestPoolEvictsIdleLongestFirst(t *testing.T) {
 	})
 }
 
-func TestPoolNeverEvictsHeldBoxes(t *testing.T) {
+func TestASH28_PoolNeverEvictsHeldBoxes(t *testing.T) {
 	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 2 })
 	a, b := r.get("a"), r.get("b")
 	_, err := r.p.Acquire(context.Background(), r.spec("c"), false, nil)

@@ -35,10 +35,16 @@ type process struct {
 // ready.
 func launch(t *testing.T, data string, args ...string) *process {
 	t.Helper()
+	return launchOn(t, data, "host", holdfast.Trusted, args...)
+}
+
+// launchOn is launch with another driver.
+func launchOn(t *testing.T, data, driver string, trust holdfast.Trust, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, data: data, done: make(chan struct{})}
 	p.cmd = exec.Command("holdfast", append([]string{
-		"serve", "--listen", "127.0.0.1:0", "--data", data, "--driver", "host",
-		"--set", "default_trust=trusted", "--set", "limits.mode=best-effort",
+		"serve", "--listen", "127.0.0.1:0", "--data", data, "--driver", driver,
+		"--set", "default_trust=" + string(trust), "--set", "limits.mode=best-effort",
 	}, args...)...)
 	p.cmd.Stderr = &p.log
 	out, err := p.cmd.StdoutPipe()

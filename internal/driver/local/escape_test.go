@@ -30,7 +30,8 @@ func escapes(t *testing.T) []escape.Row {
 }
 
 // TestI16_Escapes: no attempt of the escape suite succeeds, as root and as an
-// ordinary user, and docs/security/escapes.md says what this run saw.
+// ordinary user, and docs/security/escapes.md says what this run saw (ASH-25,
+// ASH-26, ASH-27).
 func TestI16_Escapes(t *testing.T) {
 	if path := os.Getenv(rowsEnv); path != "" {
 		b, err := json.Marshal(escapes(t))

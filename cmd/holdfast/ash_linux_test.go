@@ -1,0 +1,134 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// local starts a server over the local driver.
+func local(t *testing.T, data string) *process {
+	t.Helper()
+	return launchOn(t, data, "local", holdfast.Untrusted)
+}
+
+// kill kills the server as the kernel would.
+func (p *process) kill() {
+	p.t.Helper()
+	p.Close()
+	p.signal(syscall.SIGKILL)
+	p.wait()
+}
+
+// killBox kills the boxd of a session's box.
+func (p *process) killBox(id holdfast.SessionID) {
+	p.t.Helper()
+	list, err := p.Containers(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.Session == id && c.PID > 0 {
+			if err := syscall.Kill(c.PID, syscall.SIGKILL); err != nil {
+				p.t.Fatal(err)
+			}
+			return
+		}
+	}
+	p.t.Fatalf("session %s has no box: %+v", id, list)
+}
+
+// ended waits for a turn's end.
+func (p *process) ended(id holdfast.SessionID, turn holdfast.TurnID) holdfast.Turn {
+	p.t.Helper()
+	var got holdfast.Turn
+	testkit.Eventually(p.t, "the turn ends", func() bool {
+		var err error
+		if got, err = p.Turn(p.t.Context(), id, turn); err != nil {
+			p.t.Fatal(err)
+		}
+		return got.Status.Terminal()
+	})
+	return got
+}
+
+func (p *process) say(id holdfast.SessionID, text string) holdfast.Turn {
+	p.t.Helper()
+	sent, err := p.Send(p.t.Context(), id, holdfast.SendMessage{Text: text})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p.ended(id, sent.Turn.ID)
+}
+
+func (p *process) put(id holdfast.SessionID, name string) {
+	p.t.Helper()
+	if _, err := p.WriteFile(p.t.Context(), id, name, strings.NewReader(""), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestASH7_RealKills (ASH-16 too): a real server and a real box, each killed in
+// the middle of a tool; the conversation, the files and the count of what ran
+// survive, and the stream of the turn whose box died comes to its end.
+func TestASH7_RealKills(t *testing.T) {
+	data := t.TempDir()
+	p := local(t, data)
+	id := p.session()
+	p.say(id, "my name is Ada")
+
+	turn := p.gated(id)
+	p.kill()
+	p = local(t, data)
+	p.put(id, "go")
+	if got := p.ended(id, turn); got.Status != holdfast.TurnCompleted || got.Result != "through" {
+		t.Errorf("after the kill of the server: %+v", got)
+	}
+	if got := p.file(id, "log.txt"); got != "line\n" {
+		t.Errorf("the tool ran as %q", got)
+	}
+
+	if err := p.RemoveFile(t.Context(), id, "go", false); err != nil {
+		t.Fatal(err)
+	}
+	st, err := p.Stream(t.Context(), id, holdfast.SendMessage{
+		Text: `<script>[{"tool":"Bash","input":{"command":"echo > second; until [ -e go ]; do sleep 0.05; done"}},{"say":"over"}]</script>`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the tool has begun", func() bool { return p.file(id, "second") == "\n" })
+	p.killBox(id)
+	unknown, last := 0, holdfast.Event{}
+	for ev, err := range st.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = ev; ev.Type == holdfast.EventToolUnknown {
+			unknown++
+		}
+	}
+	if unknown != 1 || !last.EndsTurn() {
+		t.Errorf("%d unknown outcomes, the stream ends with %s", unknown, last.Type)
+	}
+
+	p.kill()
+	p = local(t, data)
+	got := p.say(id, "who am I?")
+	for _, want := range []string{"You have sent 4 messages.", `The first was: "my name is Ada".`} {
+		if !strings.Contains(got.Result, want) {
+			t.Errorf("result %q, want %q in it", got.Result, want)
+		}
+	}
+	if got := p.file(id, "log.txt"); got != "line\n" {
+		t.Errorf("the file is %q", got)
+	}
+	if s, err := p.EndSession(t.Context(), id, holdfast.EndSession{}); err != nil || s.Status != holdfast.StatusEnded {
+		t.Errorf("%+v, %v", s, err)
+	}
+	p.signal(syscall.SIGTERM)
+	p.wait()
+}

@@ -1,0 +1,122 @@
+package app_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// The checks of docs/conformance/sessions.md that need a whole server.
+
+func execute(t *testing.T, c *client.Client, id holdfast.SessionID, command string) string {
+	t.Helper()
+	res, err := c.Exec(t.Context(), id, holdfast.ExecRequest{Command: command})
+	if err != nil || res.Class != holdfast.ExitOK {
+		t.Fatalf("%s: %+v, %v", command, res, err)
+	}
+	return string(res.Stdout)
+}
+
+// TestASH6_PooledOrNot: with boxes that stand ready and without, a session has
+// the same paths (ASH-2) and its own environment (ASH-4) in its first box and in
+// the one after a restart, and the agent knows the earlier turns and files.
+func TestASH6_PooledOrNot(t *testing.T) {
+	for _, prewarm := range []int{0, 2} {
+		t.Run(fmt.Sprintf("pool of %d", prewarm), func(t *testing.T) {
+			cfg := settings(t, "local")
+			cfg.Prewarm = prewarm
+			c, stop := serve(t, cfg)
+			ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Env: map[string]string{"PROJECT": "apollo"}}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			const look = `pwd; echo $HOME $PROJECT`
+			const want = "/workspace\n/home/agent apollo\n"
+			if got := execute(t, c, ses.ID, look); got != want {
+				t.Errorf("the first box: %q", got)
+			}
+			turn(t, c, ses.ID, `<script>[{"tool":"Bash","input":{"command":"echo $PROJECT >> f; pwd >> f"}},{"say":"noted"}]</script>`)
+			stop()
+			c, _ = serve(t, cfg)
+			if got := execute(t, c, ses.ID, look); got != want {
+				t.Errorf("the box after a restart: %q", got)
+			}
+			if got := execute(t, c, ses.ID, "cat f"); got != "apollo\n/workspace\n" {
+				t.Errorf("f is %q", got)
+			}
+			end := turn(t, c, ses.ID, "What do you know?")
+			if !strings.HasPrefix(end.Result, "You have sent 2 messages.") || !strings.Contains(end.Result, "I have seen 1 tool results.") {
+				t.Errorf("memory: %q", end.Result)
+			}
+			if now, err := c.Session(t.Context(), ses.ID); err != nil || now.ID != ses.ID || now.Env["PROJECT"] != "***" {
+				t.Errorf("%+v, %v", now, err)
+			}
+		})
+	}
+}
+
+// TestASH3_TextReachesTheAgent byte for byte, and stays so in the log.
+func TestASH3_TextReachesTheAgent(t *testing.T) {
+	c, _ := serve(t, settings(t, "mem"))
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "grüße, 世界 🚀 e\u0301 \u202e\t\r end"
+	turn(t, c, ses.ID, text)
+	if end := turn(t, c, ses.ID, "and?"); !strings.Contains(end.Result, `The first was: "`+text+`"`) {
+		t.Errorf("the agent saw %q", end.Result)
+	}
+	turns, err := c.Turns(t.Context(), ses.ID, 0, 1)
+	if err != nil || len(turns) != 1 || turns[0].Text != text {
+		t.Errorf("the log has %+v, %v", turns, err)
+	}
+}
+
+// TestASH18_ExecsDuringATurn: each of a hundred gets its own output and exit
+// code, and the turn its own.
+func TestASH18_ExecsDuringATurn(t *testing.T) {
+	c, _ := serve(t, settings(t, "mem"))
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := c.Send(t.Context(), ses.ID, holdfast.SendMessage{
+		Text: `<script>[{"tool":"Bash","input":{"command":"echo of the turn; echo > begun; until [ -e go ]; do sleep 0.01; done"}},{"say":"done"}]</script>`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			res, err := c.Exec(t.Context(), ses.ID, holdfast.ExecRequest{Command: fmt.Sprintf("echo out %d; echo err %d >&2; exit %d", i, i, i)})
+			if err != nil || res.ExitCode != i || string(res.Stdout) != fmt.Sprintf("out %d\n", i) || string(res.Stderr) != fmt.Sprintf("err %d\n", i) {
+				t.Errorf("exec %d: %+v, %v", i, res, err)
+			}
+		})
+	}
+	wg.Wait()
+	execute(t, c, ses.ID, "until [ -e begun ]; do sleep 0.01; done; touch go")
+	testkit.Eventually(t, "the turn ends", func() bool {
+		got, err := c.Turn(t.Context(), ses.ID, sent.Turn.ID)
+		return err == nil && got.Status == holdfast.TurnCompleted
+	})
+	for ev, err := range c.Follow(t.Context(), ses.ID, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Type == holdfast.EventToolFinished {
+			var d holdfast.ToolFinished
+			if err := ev.Decode(&d); err != nil || strings.TrimSpace(d.Content) != "of the turn" {
+				t.Errorf("the turn's tool said %q, %v", d.Content, err)
+			}
+			break
+		}
+	}
+}

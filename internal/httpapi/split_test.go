@@ -1,0 +1,43 @@
+package httpapi
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// TestASH3_TextSplitOverReads: a body whose characters are cut between packets
+// arrives byte for byte.
+func TestASH3_TextSplitOverReads(t *testing.T) {
+	_, srv := start(t, nil)
+	id := createOne(t, srv)
+	const text = "grüße, 世界 🚀 e\u0301 \u202e end"
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body := `{"text":"` + text + `"}`
+	head := fmt.Sprintf("POST /v1/sessions/%s/turns HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n",
+		id, testToken, len(body))
+	for _, b := range []byte(head + body) {
+		if _, err := conn.Write([]byte{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	resp.Body.Close()
+	_, log := do(t, srv, request{"GET", "/v1/sessions/" + string(id) + "/events?type=message.user", "", nil})
+	page := decode[eventPage](t, log)
+	var msg holdfast.UserMessage
+	if len(page.Events) != 1 || page.Events[0].Decode(&msg) != nil || msg.Text != text {
+		t.Errorf("the log has %s", log)
+	}
+}
