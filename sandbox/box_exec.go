@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -16,7 +17,8 @@ import (
 type ExecOptions struct {
 	// Stdout and Stderr receive output from the given offsets on; nil discards.
 	// A write error detaches the output, not the call. A writer that is a Gapper
-	// is told of output that the spool dropped.
+	// is told of output that the spool dropped. Of a line protocol (Lines) boxd keeps
+	// what is not taken, and what Stdout has written is taken, unless it is a Taker.
 	Stdout, Stderr         io.Writer
 	StdoutFrom, StderrFrom int64
 	// Stdin is sent until it ends, well or not; nil is no stdin. A Read under way when Exec
@@ -40,6 +42,13 @@ const hangupMS = 2000
 // from offset from up to offset to are gone.
 type Gapper interface {
 	Gap(from, to int64)
+}
+
+// Taker is the Stdout of a line protocol that is not done with its output when
+// Write returns: Taken, asked after each Write, is the offset up to which it is.
+// A process whose output is not taken stands still in the end.
+type Taker interface {
+	Taken() int64
 }
 
 // Exec runs a process, or attaches to the call of the same id, and returns when
@@ -71,7 +80,7 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	if err != nil {
 		return res, err
 	}
-	x := &exec{conv: c, opt: opt, done: make(chan struct{})}
+	x := &exec{conv: c, call: call.ID, opt: opt, done: make(chan struct{}), more: make(chan struct{}, 1)}
 	err = x.run(&res)
 	if ctx.Err() != nil && req.KillOnDetach {
 		// boxd kills on the end of the stream, which waits behind unread stdin.
@@ -82,9 +91,51 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 
 type exec struct {
 	*conv
+	call    holdfast.CallID
 	opt     ExecOptions
 	done    chan struct{}
 	senders sync.WaitGroup
+	// lines: what was taken is told to boxd; more wakes the teller.
+	lines bool
+	taken atomic.Int64
+	more  chan struct{}
+}
+
+// take tells boxd up to where its output was taken, the newest offset only. It
+// has a stream of its own: behind stdin that nobody reads it could wait for ever.
+func (x *exec) take() {
+	ctx, cancel := context.WithCancel(x.ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-x.done:
+			cancel()
+		case <-stop:
+		}
+	}()
+	for {
+		select {
+		case <-x.more:
+		case <-x.done:
+			return
+		}
+		if x.b.Take(ctx, wire.TakeRequest{Call: x.call, StdoutTo: x.taken.Load()}) != nil {
+			return // the pipe is gone, or the call is
+		}
+	}
+}
+
+// took notes what was taken.
+func (x *exec) took(out *output) {
+	if off, ok := out.taken(); ok && x.lines && off > x.taken.Load() {
+		x.taken.Store(off)
+		select {
+		case x.more <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // kill ends a call that nobody will attach to again, and releases it.
@@ -124,8 +175,13 @@ func (x *exec) run(res *wire.ExecResult) error {
 				x.opt.Started(s)
 				x.opt.Started = nil
 			}
+			if s.Lines && !x.lines {
+				x.lines = true
+				x.senders.Go(x.take)
+			}
 		case wire.FrameStdout:
 			err = out.take(payload)
+			x.took(&out)
 		case wire.FrameStderr:
 			err = errs.take(payload)
 		default:
@@ -190,6 +246,16 @@ func (x *exec) sendStdin() {
 type output struct {
 	w    io.Writer
 	next int64
+	// failed says that a writer was lost: it takes nothing more.
+	failed bool
+}
+
+// taken is the offset up to which the output is done with, if it may be told.
+func (o *output) taken() (int64, bool) {
+	if t, ok := o.w.(Taker); ok {
+		return t.Taken(), true
+	}
+	return o.next, !o.failed
 }
 
 func (o *output) take(payload []byte) error {
@@ -203,7 +269,7 @@ func (o *output) take(payload []byte) error {
 			g.Gap(o.next, at)
 		}
 		if _, err := o.w.Write(data); err != nil {
-			o.w = nil // detached: the call goes on
+			o.w, o.failed = nil, true // detached: the call goes on
 		}
 	}
 	o.next = at + int64(len(data))

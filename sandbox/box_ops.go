@@ -20,6 +20,13 @@ func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
 	return err
 }
 
+// Take says that the output of a line protocol is not needed up to an offset.
+// Exec does it by itself.
+func (b *Box) Take(ctx context.Context, req wire.TakeRequest) error {
+	_, err := query[wire.Empty](ctx, b, wire.OpTake, req)
+	return err
+}
+
 // Read copies bytes of a regular file to w.
 func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
 	var a wire.ReadAnswer

@@ -52,6 +52,9 @@ func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wi
 	case <-p.done:
 		return nil
 	}
+	if c.exec.req.Lines {
+		c.exec.stdout.release(a.outOff)
+	}
 	a.begin()
 	whole := a.output(!fresh)
 	if !whole && a.e.req.KillOnDetach {
@@ -235,7 +238,11 @@ func (a *attachment) output(attached bool) bool {
 	defer a.e.unsubscribe(ch)
 	var first []byte
 	if a.e.proc != nil {
-		first, _ = wire.AppendJSON(nil, wire.FrameStarted, wire.Started{PID: a.e.proc.PID(), Attached: attached})
+		started := wire.Started{PID: a.e.proc.PID(), Attached: attached, Lines: a.e.req.Lines}
+		if a.e.stdin != nil {
+			started.StdinTaken = a.e.stdin.count()
+		}
+		first, _ = wire.AppendJSON(nil, wire.FrameStarted, started)
 	}
 	for {
 		final := a.c.finished()

@@ -24,7 +24,7 @@ const (
 
 // execution is the running side of an exec call.
 //
-// It ends with its leader. What is in the pipes then still belongs to it; what
+// It ends with its leader, a line protocol when the output was taken as well. What is in the pipes then still belongs to it; what
 // background processes write later is read and thrown away, so that they neither
 // block nor die of SIGPIPE: the output of a finished call never changes.
 type execution struct {
@@ -87,8 +87,10 @@ func (e *execution) unsubscribe(ch chan struct{}) {
 	e.mu.Unlock()
 }
 
-// beginKill records why and admits one kill; false when the call is ending.
+// beginKill records why and admits one kill; false when the call is ending. From
+// then on nothing waits for its output to be taken.
 func (e *execution) beginKill(reason endReason, detail string) bool {
+	e.stdout.free()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
@@ -242,6 +244,22 @@ func (s *Server) serveKill(p *peer, req wire.KillRequest) error {
 		return nil
 	}
 	s.cfg.Hands.KillAll(c.exec.mark)
+	return nil
+}
+
+// serveTake makes room in the spool of a line protocol.
+func (s *Server) serveTake(p *peer, req wire.TakeRequest) error {
+	var c *call
+	err := s.led.guard(p, func() { c = s.led.calls[req.Call] })
+	switch {
+	case err != nil:
+		return err
+	case c == nil || c.exec == nil:
+		return holdfast.Errorf(holdfast.KindNotFound, "boxd take", "call %s is not held", holdfast.Quote(string(req.Call)))
+	case !c.exec.req.Lines:
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd take", "call %s speaks no line protocol", holdfast.Quote(string(req.Call)))
+	}
+	c.exec.stdout.release(req.StdoutTo)
 	return nil
 }
 

@@ -41,7 +41,6 @@ func newPump(r *os.File, s *spool, tty bool) *pump {
 // leaderGone makes the pump take what is in the pipe and end the call's output.
 func (p *pump) leaderGone() {
 	close(p.gone)
-	p.spool.free()
 	until := past
 	if p.tty {
 		until = time.Now().Add(ttyDrain)
@@ -130,6 +129,8 @@ type stdin struct {
 	// partial is the half line of one client, the one that wrote last.
 	partial []byte
 	from    *attachment
+	// taken counts the bytes that were queued.
+	taken   int64
 	eof     bool
 	stopped bool
 }
@@ -175,6 +176,7 @@ func (s *stdin) take(p []byte, from *attachment) bool {
 		return true // the process reads no more
 	}
 	s.speak(from)
+	before := len(s.queue)
 	if s.lines {
 		if len(s.partial)+len(p) > lineMax {
 			s.partial = nil
@@ -190,6 +192,7 @@ func (s *stdin) take(p []byte, from *attachment) bool {
 	} else {
 		s.queue = append(s.queue, p...)
 	}
+	s.taken += int64(len(s.queue) - before)
 	s.wake()
 	return true
 }
@@ -202,9 +205,17 @@ func (s *stdin) end(from *attachment) {
 	s.speak(from)
 	if !s.stopped && !s.eof {
 		s.queue = append(s.queue, s.partial...)
+		s.taken += int64(len(s.partial))
 		s.partial, s.eof = nil, true
 		s.wake()
 	}
+}
+
+// count is how much stdin was taken, for a client that comes back.
+func (s *stdin) count() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
 }
 
 // speak forgets half a line of another client: it went away, or was replaced.

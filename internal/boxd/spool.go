@@ -36,8 +36,8 @@ type spoolPool struct {
 // pool's limit holds the head and a ring of the newest bytes: what lies between
 // is gone, and readers see it as a jump of offsets.
 //
-// With lines set nothing is ever dropped unsent: there is no head, the ring is
-// the whole limit, and Write waits while half of it is unsent.
+// With lines set nothing is dropped that no server took: there is no head, the
+// ring is the whole limit, and Write waits while all of it is not taken.
 //
 // One goroutine writes; any may read.
 type spool struct {
@@ -60,8 +60,8 @@ type spool struct {
 	// tailMem is the ring when the disk failed; nil is the file behind the head.
 	tailMem []byte
 	ring    bool
-	// sent is the highest offset a reader was given.
-	sent    int64
+	// taken is the offset up to which a server is done with the output.
+	taken   int64
 	noStall bool
 	closed  bool
 	// lastLine is the offset after the last newline.
@@ -97,7 +97,7 @@ func (s *spool) write(p []byte) int {
 				s.room.Wait()
 			}
 		}
-		if rest := s.unsentCap() - (s.end - s.sent); !s.noStall && !s.closed && rest < int64(len(p)) {
+		if rest := s.untakenCap() - (s.end - s.taken); !s.noStall && !s.closed && rest < int64(len(p)) {
 			p = p[:rest]
 		}
 	}
@@ -125,17 +125,26 @@ func (s *spool) write(p []byte) int {
 	return len(p)
 }
 
-// unsentCap is how much a line protocol may have unsent: the other half of the
-// ring stays readable for a reader that comes back.
-func (s *spool) unsentCap() int64 {
+// untakenCap is how much output of a line protocol may wait to be taken.
+func (s *spool) untakenCap() int64 {
 	if s.ring {
-		return max(s.tailCap/2, 1)
+		return s.tailCap
 	}
-	return max(s.pool.limit/2, 1)
+	return s.pool.limit
+}
+
+// release lets go of the output up to an offset: a server is done with it.
+func (s *spool) release(off int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if off = min(off, s.end); off > s.taken {
+		s.taken = off
+		s.room.Broadcast()
+	}
 }
 
 func (s *spool) stalled() bool {
-	return !s.noStall && !s.closed && s.end-s.sent >= s.unsentCap()
+	return !s.noStall && !s.closed && s.end-s.taken >= s.untakenCap()
 }
 
 // fitsMemory reserves n bytes of memory when both budgets allow.
@@ -245,10 +254,6 @@ func (s *spool) read(off int64, buf []byte, final bool) (at int64, n int, more b
 		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
 			n = i + 1
 		}
-		if off+int64(n) > s.sent {
-			s.sent = off + int64(n)
-			s.room.Broadcast()
-		}
 	}
 	return off, n, off+int64(n) < stop
 }
@@ -300,7 +305,7 @@ func (s *spool) copyAt(buf []byte, off int64) int {
 	return n
 }
 
-// free ends back-pressure: the leader is gone, what is left in the pipe is small.
+// free ends back-pressure: the call is being killed.
 func (s *spool) free() {
 	s.mu.Lock()
 	s.noStall = true

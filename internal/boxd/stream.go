@@ -129,6 +129,12 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 			return nil, err
 		}
 		return wire.Empty{}, s.serveKill(p, b)
+	case wire.OpTake:
+		b, err := body[wire.TakeRequest](req)
+		if err != nil {
+			return nil, err
+		}
+		return wire.Empty{}, s.serveTake(p, b)
 	case wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep:
 		return s.lookFile(req)
 	case wire.OpStats:

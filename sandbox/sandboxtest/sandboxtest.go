@@ -92,7 +92,7 @@ func Names() []string {
 func cases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
-		lifeCases(), adoptCases(), helloCases(), execCases(), streamCases(), ledgerCases(),
+		lifeCases(), adoptCases(), helloCases(), execCases(), streamCases(), lineCases(), proxyCases(), ledgerCases(),
 		fileCases(), freezeCases(), isolationCases(),
 	} {
 		all = append(all, group...)

@@ -18,6 +18,7 @@ const (
 	OpCalls   Op = "calls"   // -> CallsAnswer
 	OpRelease Op = "release" // -> Empty: there is nothing to do but what Request.Release says
 	OpKill    Op = "kill"    // KillRequest -> Empty
+	OpTake    Op = "take"    // TakeRequest -> Empty
 	OpRead    Op = "read"    // ReadRequest -> data frames, ReadAnswer
 	OpWrite   Op = "write"   // mutates; WriteRequest, data frames, EOF -> WriteAnswer
 	OpEdit    Op = "edit"    // mutates; EditRequest -> EditAnswer
@@ -86,8 +87,9 @@ type ExecRequest struct {
 	Stdin bool `json:"stdin,omitempty"`
 	// Merge sends stderr where stdout goes, in the order written.
 	Merge bool `json:"merge,omitempty"`
-	// Lines marks a line protocol on stdout: frames end at line ends, nothing is
-	// dropped, a full spool stalls the process instead.
+	// Lines marks a line protocol: frames of stdout end at line ends, stdin is
+	// handed on in whole lines, and no output is dropped that was not taken
+	// (OpTake): a spool full of it stalls the process instead.
 	Lines bool `json:"lines,omitempty"`
 	// PTY runs the process on a terminal of this size; implies Merge and Stdin.
 	PTY *Size `json:"pty,omitempty"`
@@ -128,6 +130,11 @@ type Started struct {
 	PID int `json:"pid"`
 	// Attached reports that the call was already known.
 	Attached bool `json:"attached,omitempty"`
+	// Lines reports a line protocol.
+	Lines bool `json:"lines,omitempty"`
+	// StdinTaken is how much stdin the call has taken, in bytes: of a line protocol
+	// whole lines only. What a server sent beyond it is lost, and is sent again.
+	StdinTaken int64 `json:"stdin_taken,omitempty"`
 }
 
 // ExecResult is how an exec ended. An exec ends with its leader's exit, not
@@ -178,6 +185,15 @@ type CallsAnswer struct {
 type KillRequest struct {
 	Call    holdfast.CallID `json:"call"`
 	GraceMS int64           `json:"grace_ms"`
+}
+
+// TakeRequest says that a server is done with the output of a line protocol up
+// to an offset: what it needs of it is durable. boxd may forget that much, and
+// keeps the rest whoever has read it, because a server may die with what it read.
+// Attaching from an offset says the same.
+type TakeRequest struct {
+	Call     holdfast.CallID `json:"call"`
+	StdoutTo int64           `json:"stdout_to"`
 }
 
 // PathRequest names a path. Relative paths are relative to the workspace.
