@@ -182,7 +182,9 @@ func TestRootDirectory(t *testing.T) {
 	if err := os.Symlink("bin", filepath.Join(root, "sbin")); err != nil {
 		t.Fatal(err)
 	}
-	d := open(t, dir, func(c *local.Config) { c.RootDir, c.ReadOnly = root, []string{"/usr/share"} })
+	d := open(t, dir, func(c *local.Config) {
+		c.RootDir, c.ReadOnly = root, []string{"/usr/share", "/usr/share/misc:/opt/misc"}
+	})
 	b := box(t, d, spec(dir, "root"))
 	for _, path := range []string{"/bin/probe", "/sbin/probe"} {
 		if res, out := try(t, b, wire.ExecRequest{Argv: []string{path}}); res.Class != holdfast.ExitOK {
@@ -193,7 +195,7 @@ func TestRootDirectory(t *testing.T) {
 	if err == nil && res.Class == holdfast.ExitOK {
 		t.Errorf("a program of the host ran: %+v", res)
 	}
-	for path, want := range map[string]bool{"/data": true, "/usr/share": true, "/usr/bin": false} {
+	for path, want := range map[string]bool{"/data": true, "/usr/share": true, "/opt/misc": true, "/usr/bin": false} {
 		if _, err := b.Stat(t.Context(), wire.PathRequest{Path: path}); (err == nil) != want {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -212,6 +214,8 @@ func TestRefusals(t *testing.T) {
 		"root dir":      func(c *local.Config) { c.RootDir = "relative" },
 		"cgroup root":   func(c *local.Config) { c.CgroupRoot = "/a/../b" },
 		"read-only":     func(c *local.Config) { c.ReadOnly = []string{"/proc/sys"} },
+		"read-only at":  func(c *local.Config) { c.ReadOnly = []string{"/usr/share:/tmp/share"} },
+		"read-only dot": func(c *local.Config) { c.ReadOnly = []string{"/usr/share:opt"} },
 		"limits":        func(c *local.Config) { c.LimitsMode = "some" },
 	} {
 		c := good

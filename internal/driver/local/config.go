@@ -20,7 +20,8 @@ type Config struct {
 	// RootDir is a directory whose usr, bin, lib, etc … make the box's root; empty
 	// is the host's.
 	RootDir string
-	// ReadOnly are more host directories that boxes see at the same path, as /opt.
+	// ReadOnly are more host directories that boxes see: at the same path, as /opt,
+	// or elsewhere, as /srv/tools:/opt/tools.
 	ReadOnly []string
 	// LimitsMode is used for specs that name none; empty is required.
 	LimitsMode sandbox.LimitsMode
@@ -55,6 +56,15 @@ func topOf(p string) string {
 	return top
 }
 
+// bound is where an entry of ReadOnly comes from and where a box sees it.
+func bound(entry string) (source, target string) {
+	source, target, apart := strings.Cut(entry, ":")
+	if !apart {
+		target = source
+	}
+	return source, target
+}
+
 func (c *Config) check() error {
 	bad := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, format, args...)
@@ -62,14 +72,19 @@ func (c *Config) check() error {
 	if c.Home == "" || c.Boxd == nil || c.Now == nil || c.Rand == nil {
 		return bad("home, boxd, clock and randomness are required")
 	}
-	for _, p := range append([]string{c.RootDir, c.CgroupRoot}, c.ReadOnly...) {
+	paths := []string{c.RootDir, c.CgroupRoot}
+	for _, p := range c.ReadOnly {
+		source, target := bound(p)
+		paths = append(paths, source, target)
+	}
+	for _, p := range paths {
 		if p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) != p) {
 			return bad("%s is not a clean absolute path", holdfast.Quote(p))
 		}
 	}
 	for _, p := range c.ReadOnly {
-		if reserved[topOf(p)] {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is made by the box itself", holdfast.Quote(p)).
+		if _, target := bound(p); reserved[topOf(target)] {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is made by the box itself", holdfast.Quote(target)).
 				WithHint("name a directory outside of /proc, /dev, /tmp, /run, /home, /etc and /workspace")
 		}
 	}

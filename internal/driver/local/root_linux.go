@@ -150,12 +150,13 @@ func (p *planner) top() error {
 			p.bind(source, "/"+name, true)
 		}
 	}
-	for _, dir := range p.cfg.ReadOnly {
-		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory", holdfast.Quote(dir)).
+	for _, entry := range p.cfg.ReadOnly {
+		source, target := bound(entry)
+		if st, err := os.Stat(source); err != nil || !st.IsDir() {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory", holdfast.Quote(source)).
 				WithHint("take it out of the driver's list of read-only directories")
 		}
-		p.bind(dir, dir, true)
+		p.bind(source, target, true)
 	}
 	return nil
 }
