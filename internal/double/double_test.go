@@ -194,6 +194,16 @@ func TestStepsFollowTheConversation(t *testing.T) {
 	if _, out := post(t, c, "/v1/messages", ask(t, true, prompt, used, system, result, system)); last(out) != "content_block_delta:done message_delta:end_turn" {
 		t.Errorf("second: %s", out)
 	}
+	// An answer that was cut off is no step, whatever the client kept of it.
+	note := m{"type": "text", "text": "Your response above was cut off mid-stream. Resume directly from where it stops"}
+	for _, cut := range [][]any{
+		{prompt, used, user([]any{result["content"].([]any)[0], note})},
+		{prompt, used, result, assistant("do"), user([]any{note})},
+	} {
+		if _, out := post(t, c, "/v1/messages", ask(t, true, cut...)); last(out) != "content_block_delta:done message_delta:end_turn" {
+			t.Errorf("resumed: %s", out)
+		}
+	}
 	_, out := post(t, c, "/v1/messages", ask(t, true, prompt, used, result, assistant("done"), system, user("bye")))
 	if !strings.Contains(out, "You have sent 2 messages.") || !strings.Contains(out, "seen 1 tool results") {
 		t.Errorf("third: %s", out)

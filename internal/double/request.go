@@ -16,6 +16,10 @@ import (
 // maxMarkers is how many blocks may carry cache_control.
 const maxMarkers = 4
 
+// resume begins what the Claude Code CLI says for the user when an answer was
+// cut off in mid-stream; what came of the answer stands before it, if anything.
+const resume = "Your response above was cut off"
+
 // call is a request of the API as the scripted model takes it.
 type call struct {
 	model.Request
@@ -130,9 +134,14 @@ func (b *body) convert(to *model.Request) *refusal {
 			if no != nil {
 				return no
 			}
-			if mb.Type != "" {
+			if mb.Type != "" && !(mb.Type == model.Text && m.Role == "user" && strings.HasPrefix(mb.Text, resume)) {
 				out.Blocks = append(out.Blocks, mb)
 			}
+		}
+		if n := len(to.Messages); len(out.Blocks) == 0 && m.Role == "user" && n > 0 {
+			// What was cut off is not an answer: its step comes again.
+			to.Messages = to.Messages[:n-1]
+			continue
 		}
 		to.Messages = append(to.Messages, out)
 	}
