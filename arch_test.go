@@ -54,6 +54,7 @@ var layers = map[string]layer{
 	"internal/child":          {use: ". client"},
 	"internal/demo":           {use: ". client internal/child"},
 	"internal/double":         {use: ". agent/model agent/model/scripted"},
+	"internal/pipetest":       {},
 	"internal/torture":        {use: ". client internal/child"},
 	"internal/soak":           {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
 	"internal/bench":          {use: ". client internal/child internal/journal internal/store/sqlite internal/driver/local internal/boxd/image internal/boxd/wire sandbox"},

@@ -1,0 +1,102 @@
+//go:build linux
+
+package pipetest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// rounds is how often each moment is tried: 1, or PIPE_TEST_ROUNDS.
+func rounds(t *testing.T) int {
+	t.Helper()
+	n := 1
+	if v := os.Getenv("PIPE_TEST_ROUNDS"); v != "" {
+		var err error
+		if n, err = strconv.Atoi(v); err != nil || n < 1 {
+			t.Fatalf("PIPE_TEST_ROUNDS is %q", v)
+		}
+	}
+	return n
+}
+
+// TestHZ12_ServerKilledAtFiveMoments: the server dies by SIGKILL in the second of
+// three turns; the next one adopts the box, reattaches to the agent where the
+// durable offset says, shakes hands again, and every prompt is answered once,
+// every effect there once, and the conversation whole.
+func TestHZ12_ServerKilledAtFiveMoments(t *testing.T) {
+	for round := range rounds(t) {
+		for _, moment := range []string{"init", "text", "tool", "permission", "result"} {
+			t.Run(fmt.Sprintf("%s/%d", moment, round), func(t *testing.T) { killedAt(t, moment) })
+		}
+	}
+}
+
+func killedAt(t *testing.T, moment string) {
+	turn := func(n int) string {
+		return script(
+			map[string]any{
+				"think": "which file", "say": fmt.Sprintf("I am going to append line %d", n), "chunks": 6, "stall_ms": 50, "tool": "Bash",
+				"input": map[string]any{"command": fmt.Sprintf("echo line-%d >> effects; until [ -e go-%d ]; do sleep 0.01; done", n, n)},
+			},
+			say(fmt.Sprintf("line %d is there", n)),
+		)
+	}
+	r := newRig(t, "kill", turn(1), turn(2), "What do you remember?")
+	s := r.serve(moment, 1)
+	r.allow(1)
+	if moment != "tool" {
+		r.allow(2)
+	}
+	if moment == "tool" {
+		testkit.Eventually(t, "the tool runs", func() bool { return strings.Contains(r.effects(), "line-2") })
+	} else {
+		s.wait("at " + moment)
+	}
+	s.kill()
+	s = r.serve("", 0)
+	s.wait("attached")
+	r.allow(2)
+	s.wait("done")
+	s.kill()
+	got := r.results()
+	if len(got) != 3 {
+		t.Fatalf("%d results for 3 prompts", len(got))
+	}
+	for i, want := range []string{"line 1 is there", "line 2 is there", "You have sent 3 messages."} {
+		if !strings.HasPrefix(got[i].Result, want) || got[i].IsError || got[i].Subtype != "success" {
+			t.Errorf("result %d: %+v, want %q", i, got[i], want)
+		}
+		if len(got[i].UUIDs) > 0 && !slices.Equal(got[i].UUIDs, []string{r.job.Prompts[i].UUID}) {
+			t.Errorf("result %d answers %v, want %s", i, got[i].UUIDs, r.job.Prompts[i].UUID)
+		}
+	}
+	if !strings.Contains(got[2].Result, "I have seen 2 tool results") {
+		t.Errorf("the agent remembers: %s", got[2].Result)
+	}
+	if e := r.effects(); e != "line-1\nline-2\n" {
+		t.Errorf("effects %q", e)
+	}
+	// The agent's note on an answer that was cut goes into the message it answered.
+	most := 0
+	if moment != "result" {
+		most = 1
+	}
+	r.checkPrefix(most)
+}
+
+// allow lets the tool of a turn end. The directory is there with the box.
+func (r *rig) allow(n int) {
+	r.t.Helper()
+	testkit.Eventually(r.t, "the workspace", func() bool { _, err := os.Stat(r.workspace); return err == nil })
+	if err := os.WriteFile(filepath.Join(r.workspace, fmt.Sprint("go-", n)), nil, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
