@@ -68,22 +68,12 @@ func checkSpec(spec sandbox.Spec) error {
 	return nil
 }
 
-// allowed reports whether a variable of the server's environment is passed on:
-// the allow table of every driver. HOME and TMPDIR are the box's own.
-func allowed(name string) bool {
-	switch name {
-	case "PATH", "USER", "LANG", "TERM", "TZ":
-		return true
-	}
-	return strings.HasPrefix(name, "LC_")
-}
-
 // environment is what every process of a box starts with.
 func environment(server []string, home, tmp, mark string, own []string) []string {
 	out := []string{"HOME=" + home, "TMPDIR=" + tmp, mark}
 	path := false
 	for _, kv := range server {
-		if name, _, ok := strings.Cut(kv, "="); ok && allowed(name) {
+		if name, _, ok := strings.Cut(kv, "="); ok && sandbox.Inherits(name) {
 			out = append(out, kv)
 			path = path || name == "PATH"
 		}
