@@ -136,7 +136,9 @@ func humaProblem(status int, msg string, errs ...error) huma.StatusError {
 	return newProblem(e)
 }
 
-// describe renders one validation error as "where: what, got value".
+// describe renders one validation error as "where: what, got value". A value
+// that may be an environment or a command's input stays out: those hold secrets
+// (I-22).
 func describe(err error) string {
 	var d *huma.ErrorDetail
 	if !errors.As(err, &d) {
@@ -154,10 +156,16 @@ func describe(err error) string {
 			return out
 		}
 	}
+	if d.Location == "body.env" || strings.HasPrefix(d.Location, "body.env.") || d.Location == "body.stdin" {
+		return out
+	}
 	switch v := value.(type) {
-	case nil:
+	case nil, map[string]any, []any:
 		return out
 	case string:
+		if d.Location == "body" && len(v) > 12 {
+			v = strings.ToValidUTF8(v[:12], "") + "…" // its beginning says what it is
+		}
 		return out + ", got " + holdfast.Quote(v)
 	}
 	raw, jerr := json.Marshal(value)

@@ -41,7 +41,7 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 // secretWords are parts of a name; "token" alone would hide token counts.
 var secretWords = []string{"secret", "password", "passwd", "authorization", "cookie", "api_key", "apikey", "credential"}
 
-var tokens = regexp.MustCompile(`hf_[A-Za-z0-9_-]{20,}|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}`)
+var tokens = regexp.MustCompile(`hfk?_[A-Za-z0-9_-]{20,}|(?i:bearer) +[A-Za-z0-9._~+/=-]{8,}`)
 
 func redact(_ []string, a slog.Attr) slog.Attr {
 	name := strings.ToLower(strings.ReplaceAll(a.Key, "-", "_"))
