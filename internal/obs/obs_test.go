@@ -21,10 +21,10 @@ func TestLoggerHidesSecrets(t *testing.T) {
 		log.Info("request "+secret,
 			"token", "hidden-1", "owner_token", "hidden-2", "Authorization", "hidden-3", "db-password", "hidden-4",
 			"url", "http://x/?t="+secret, "err", errors.New("refused Bearer abcdefgh12345678"),
-			slog.Group("request", "cookie", "hidden-5", "path", "/v1"), "anthropic_api_key", 42)
+			slog.Group("request", "cookie", "hidden-5", "path", "/v1"), "anthropic_api_key", 4242424242, "key", "it is hfk_0123456789abcdef_abcdefghijklmnop")
 		log.With("secret", "hidden-6").Debug("kept", "input_tokens", 17, "session", "s1")
 		got := out.String()
-		for _, bad := range []string{"hidden", secret, "abcdefgh12345678", "42"} {
+		for _, bad := range []string{"hidden", secret, "abcdefgh12345678", "4242424242", "abcdefghijklmnop"} {
 			if strings.Contains(got, bad) {
 				t.Errorf("%s: the log shows %q:\n%s", format, bad, got)
 			}
