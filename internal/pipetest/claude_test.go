@@ -46,6 +46,12 @@ func newRig(t *testing.T, name string, prompts ...string) *rig {
 	model := double.Serve(l, double.Config{})
 	t.Cleanup(func() { _ = model.Close() })
 	dir := t.TempDir()
+	if base, ok := testkit.IsUser(); ok {
+		var err error
+		if dir, err = os.MkdirTemp(base, "p"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r := &rig{t: t, model: model, workspace: filepath.Join(dir, "s", "workspace")}
 	r.job = job{
 		Home: dir, Journal: filepath.Join(dir, "journal"), Claude: testkit.Claude(t), Double: l.Addr().String(), Session: newUUID(),

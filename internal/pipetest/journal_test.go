@@ -107,6 +107,8 @@ type outbox struct {
 	data  []byte
 	at    int64
 	begun bool
+	// sent is called, once, when all data was sent: it is asked for more.
+	sent func()
 }
 
 func newOutbox(data []byte) *outbox {
@@ -131,10 +133,22 @@ func (o *outbox) add(lines []json.RawMessage) {
 	o.cond.Broadcast()
 }
 
+// half adds the first half of a line, and calls sent when it is on its way.
+func (o *outbox) half(line json.RawMessage, sent func()) {
+	o.mu.Lock()
+	o.data, o.sent = append(o.data, line[:len(line)/2]...), sent
+	o.mu.Unlock()
+	o.cond.Broadcast()
+}
+
 func (o *outbox) Read(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !o.begun || o.at >= int64(len(o.data)) {
+		if o.begun && o.sent != nil {
+			o.sent()
+			o.sent = nil
+		}
 		o.cond.Wait()
 	}
 	n := copy(p, o.data[o.at:])

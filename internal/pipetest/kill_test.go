@@ -5,6 +5,7 @@ package pipetest_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -37,6 +38,31 @@ func TestHZ12_ServerKilledAtFiveMoments(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", moment, round), func(t *testing.T) { killedAt(t, moment) })
 		}
 	}
+}
+
+// TestHZ12_HalfALineNeverReachesTheAgent: the server dies with half of a prompt's
+// line sent. The next one is told so, and sends it whole; half a line before it
+// would have ended the CLI.
+func TestHZ12_HalfALineNeverReachesTheAgent(t *testing.T) { killedAt(t, "half") }
+
+// TestClaudeAsAnOrdinaryUser is the same with the server's user an ordinary one,
+// who is the agent's as well.
+func TestClaudeAsAnOrdinaryUser(t *testing.T) {
+	dir := testkit.BaseDir(t)
+	program := filepath.Join(testkit.Claude(t), "claude")
+	if err := os.Link(program, filepath.Join(dir, "claude")); err != nil {
+		// Another disk. The clone itself may be closed to others.
+		raw, err := os.ReadFile(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "claude"), raw, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.AsUser(t, "^Test(ClaudeThroughThePipe|HZ12_ServerKilledAtFiveMoments)$", func(c *exec.Cmd) {
+		c.Env = append(c.Env, "HOLDFAST_TEST_CLAUDE="+dir)
+	})
 }
 
 func killedAt(t *testing.T, moment string) {

@@ -30,7 +30,8 @@ type job struct {
 	Session string
 	Prompts []prompt
 	// Moment is announced when it comes in turn Turn (the first is 0). At
-	// "permission" the server then leaves the callback unanswered.
+	// "permission" the server then leaves the callback unanswered; at "half" it has
+	// sent one half of the prompt's line.
 	Moment string
 	Turn   int
 }
@@ -311,9 +312,18 @@ func (s *server) ask() error {
 		return nil
 	}
 	p := s.Prompts[n]
-	return s.send(must(json.Marshal(map[string]any{
+	line := must(json.Marshal(map[string]any{
 		"type": "user", "uuid": p.UUID, "message": map[string]any{"role": "user", "content": p.Text},
-	})))
+	}))
+	if s.Moment != "half" || n != s.Turn {
+		return s.send(line)
+	}
+	// The prompt is durable, and its line is cut off by the death of the server.
+	if err := s.j.commit(record{Send: []json.RawMessage{line}}); err != nil {
+		return err
+	}
+	s.out.half(line, func() { fmt.Println("at half") })
+	return nil
 }
 
 // send tells the agent something, durably first.

@@ -24,10 +24,13 @@ var claudePin []byte
 
 // Claude is a directory that holds the pinned Claude Code CLI as "claude". It is
 // fetched with npm, once per clone, and is what claude.json says to the bit or
-// the test fails. Where it cannot be fetched the test is skipped, loudly; under
+// the test fails. $HOLDFAST_TEST_CLAUDE names one that was fetched before. Where it cannot be fetched the test is skipped, loudly; under
 // CI that is a failure.
 func Claude(t testing.TB) string {
 	t.Helper()
+	if dir := os.Getenv("HOLDFAST_TEST_CLAUDE"); dir != "" {
+		return dir
+	}
 	dir, err := claude(filepath.Join(Root(), ".cache", "claude"))
 	var missing *unfetched
 	switch {
