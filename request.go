@@ -94,6 +94,9 @@ type SendMessage struct {
 	Mode string `json:"mode,omitempty"`
 	// Resume false refuses a paused or errored session instead of resuming it.
 	Resume *bool `json:"resume,omitempty"`
+	// Trust is what the turn must run with; empty is the session's. In this release
+	// another than the session's is conflict.
+	Trust string `json:"trust,omitempty"`
 	// Key is the Idempotency-Key header.
 	Key string `json:"-"`
 	// MaxTrust is the highest trust of who asks; empty for the owner.

@@ -31,7 +31,7 @@ func (v *victim) corpus(t *testing.T) []malformed {
 		g.paths()
 		g.queries()
 		g.headers()
-		g.bodies(t)
+		g.bodies()
 		if methods[op.path][0] == op.method {
 			g.methods(methods[op.path])
 		}
@@ -217,7 +217,7 @@ func encode(v any) string {
 }
 
 // bodies are bad JSON, and JSON that is not what the schema says.
-func (g *gen) bodies(t *testing.T) {
+func (g *gen) bodies() {
 	if g.op.RequestBody == nil {
 		return
 	}
@@ -240,7 +240,7 @@ func (g *gen) bodies(t *testing.T) {
 	for _, ct := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", "application/octet-stream", "application/json5", "text/json, application/json"} {
 		g.add(malformed{name: "content type " + ct, header: []string{"Content-Type: " + ct}, body: good, status: 400})
 	}
-	g.add(malformed{name: "gzip bomb", header: []string{"Content-Encoding: gzip", "Content-Type: application/json"}, body: bomb(t), status: 400})
+	g.add(malformed{name: "gzip bomb", header: []string{"Content-Encoding: gzip", "Content-Type: application/json"}, body: g.v.bomb, status: 400})
 	g.add(malformed{name: "said to be large", body: good, length: "99999999999", status: 413})
 	g.add(malformed{name: "cut short", body: good[:1], length: "100", cut: true, status: 400})
 	g.add(malformed{name: "bad chunks", header: []string{"Transfer-Encoding: chunked", "Content-Type: application/json"}, body: "zz\r\n{}\r\n", status: 400})
@@ -386,7 +386,7 @@ func (v *victim) special(t *testing.T) []malformed {
 	for name, body := range map[string]string{"mode": `{"mode":"yolo"}`, "trust": `{"trust":"root"}`, "model": `{"model":"nobody"}`, "title": `{"title":"` + long + `"}`, "tags": `{"tags":[""]}`} {
 		post("PATCH /v1/sessions/{id}", one, "value of "+name, body, 400)
 	}
-	for name, body := range map[string]string{"empty": `{"text":""}`, "blank": `{"text":" \n"}`, "mode": `{"text":"x","mode":"yolo"}`} {
+	for name, body := range map[string]string{"empty": `{"text":""}`, "blank": `{"text":" \n"}`, "mode": `{"text":"x","mode":"yolo"}`, "trust": `{"text":"x","trust":"root"}`} {
 		post("POST /v1/sessions/{id}/turns", one+"/turns", "text "+name, body, 400)
 	}
 	post("POST /v1/sessions/{id}/turns", one+"/turns", "too long", `{"text":"`+strings.Repeat("x", holdfast.MaxText+1)+`"}`, 413)
@@ -425,7 +425,7 @@ func (v *victim) tars(t *testing.T) []malformed {
 	whole := read(tarOf(t, agent, entry{name: "big", data: strings.Repeat("x", 4000)}))
 	var out []malformed
 	for name, body := range map[string]string{
-		"nothing": "", "no tar": strings.Repeat("nope", 500), "gzip": bomb(t), "cut": whole[:2000], "empty tar": read(tarOf(t)),
+		"nothing": "", "no tar": strings.Repeat("nope", 500), "gzip": v.bomb, "cut": whole[:2000], "empty tar": read(tarOf(t)),
 		"no instructions":      read(tarOf(t, entry{name: "README", data: "x"})),
 		"instructions are dir": read(tarOf(t, entry{name: "CLAUDE.md/", kind: tar.TypeDir, mode: 0o755})),
 		"parent":               read(tarOf(t, agent, entry{name: "../evil", data: "x"})),

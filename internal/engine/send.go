@@ -27,7 +27,7 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
-	if err := withinTrust("turn", row.Trust, msg.MaxTrust); err != nil {
+	if err := turnTrust(row, msg); err != nil {
 		return holdfast.Sent{}, err
 	}
 	refusal := e.draining()

@@ -22,6 +22,24 @@ func decideTrust(op string, asked *string, inherited, most holdfast.Trust) (hold
 	return t, withinTrust(op, t, most)
 }
 
+// turnTrust refuses a message whose turn may not run with the session's trust. A
+// turn has none of its own yet: its box would be a second one on the same files.
+func turnTrust(row journal.Row, msg holdfast.SendMessage) error {
+	asked := &msg.Trust
+	if msg.Trust == "" {
+		asked = nil
+	}
+	t, err := decideTrust("turn", asked, row.Trust, msg.MaxTrust)
+	if err != nil {
+		return err
+	}
+	if asked != nil && t != row.Trust {
+		return holdfast.Errorf(holdfast.KindConflict, "turn", "trust %s is not that of session %s, which is %s", holdfast.Quote(msg.Trust), row.ID, row.Trust).
+			WithHint("holdfast session update %s --trust %s", row.ID, t)
+	}
+	return withinTrust("turn", row.Trust, msg.MaxTrust)
+}
+
 // withinTrust refuses a trust that is above what who asks may have.
 func withinTrust(op string, t, most holdfast.Trust) error {
 	if !t.Exceeds(most) {

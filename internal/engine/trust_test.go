@@ -43,6 +43,17 @@ func TestMaxTrustOfAKey(t *testing.T) {
 	high := w.create(holdfast.CreateSession{})
 	_, err = w.Send(t.Context(), high, holdfast.SendMessage{Text: "x", MaxTrust: holdfast.Untrusted})
 	w.wantKind(err, holdfast.KindDenied)
+	_, err = w.Send(t.Context(), low.ID, holdfast.SendMessage{Text: "x", Trust: "trusted", MaxTrust: holdfast.Untrusted})
+	w.wantKind(err, holdfast.KindDenied)
+	_, err = w.Send(t.Context(), low.ID, holdfast.SendMessage{Text: "x", Trust: "trusted"})
+	w.wantKind(err, holdfast.KindConflict)
+	_, err = w.Send(t.Context(), high, holdfast.SendMessage{Text: "x", Trust: "untrusted", MaxTrust: holdfast.Untrusted})
+	w.wantKind(err, holdfast.KindConflict)
+	_, err = w.Send(t.Context(), low.ID, holdfast.SendMessage{Text: "x", Trust: "root"})
+	w.wantKind(err, holdfast.KindInvalid)
+	if _, err := w.Send(t.Context(), low.ID, holdfast.SendMessage{Text: "x", Trust: "sandboxed", MaxTrust: holdfast.Untrusted}); err != nil {
+		t.Error(err)
+	}
 	_, err = w.Update(t.Context(), high, holdfast.UpdateSession{Mode: &mode, MaxTrust: holdfast.Untrusted})
 	w.wantKind(err, holdfast.KindDenied)
 	if s, err := w.Update(t.Context(), high, holdfast.UpdateSession{Title: &title, MaxTrust: holdfast.Untrusted}); err != nil || s.Title != title {

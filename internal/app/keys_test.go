@@ -1,0 +1,51 @@
+package app
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// TestListenBeyondLoopbackNeedsAKey, one that is not revoked.
+func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	k, secret, err := CreateKey(t.Context(), dir, holdfast.CreateKey{Name: "first"})
+	if err != nil || !strings.HasPrefix(secret, "hfk_") {
+		t.Fatal(k, err)
+	}
+	store, err := openStore(t.Context(), dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	registry, err := openKeys(t.Context(), store, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	beyond := []string{"0.0.0.0:4100", ":4100", "[::]:0", "192.0.2.1:80", "example.com:80", "127.0.0.1.example.com:80"}
+	for _, addr := range beyond {
+		if err := checkListen(addr, registry); err != nil {
+			t.Errorf("%s with a key: %v", addr, err)
+		}
+	}
+	if _, err := registry.Revoke(t.Context(), k.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range beyond {
+		if err := checkListen(addr, registry); !holdfast.IsKind(err, holdfast.KindDenied) || !strings.Contains(holdfast.HintOf(err), "key create --offline") {
+			t.Errorf("%s without a key: %v", addr, err)
+		}
+	}
+	for _, addr := range []string{"127.0.0.1:0", "localhost:4100", "[::1]:4100", "127.9.9.9:1"} {
+		if err := checkListen(addr, registry); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+}
