@@ -185,6 +185,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 	Kind   Kind   `json:"kind"`
 	Hint   string `json:"hint,omitempty"`
+	// RequestID is the X-Request-Id of the answer: the server's log has it too.
+	RequestID string `json:"request_id,omitempty"`
 }
 
 // TermSize is a terminal's size in characters.

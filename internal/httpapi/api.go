@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -64,6 +66,8 @@ type Config struct {
 	MaxFile, MaxAgent int64
 	// Now is the clock (default time.Now).
 	Now func() time.Time
+	// Rand names requests (default crypto/rand.Reader).
+	Rand io.Reader
 	// Log takes internal errors; nil discards them.
 	Log *slog.Logger
 }
@@ -98,6 +102,7 @@ func New(cfg Config) *API {
 	conf.CreateHooks = nil // the default one adds absolute $schema links
 	format := strictJSON()
 	conf.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	conf.Transformers = []huma.Transformer{a.finish}
 	conf.RejectUnknownQueryParameters = true
 	describeAPI(conf.OpenAPI)
 	a.huma = humago.New(a.mux, conf)
@@ -134,6 +139,9 @@ func setDefaults(cfg *Config) {
 	def(&cfg.Ping, DefaultPing)
 	def(&cfg.WriteTimeout, DefaultWriteTimeout)
 	def(&cfg.ReadTimeout, DefaultReadTimeout)
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Reader
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -185,11 +193,5 @@ func (a *API) Spec() []byte { return a.spec }
 // Stop ends the streams, terminals and execs, and refuses new ones. Idempotent.
 func (a *API) Stop() { a.live.stop() }
 
-// fail renders an error for huma and logs what nobody expected: the edge logs.
-func (a *API) fail(err error) error {
-	p := newProblem(err)
-	if p.Kind == holdfast.KindInternal {
-		a.cfg.Log.Error("request failed", "error", err.Error())
-	}
-	return p
-}
+// fail renders an error for huma; finish logs what nobody expected.
+func (a *API) fail(err error) error { return newProblem(err) }

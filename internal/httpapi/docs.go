@@ -143,12 +143,12 @@ func (a *API) docRoutes() {
 }
 
 // writeJSON answers with a JSON document.
-func (a *API) writeJSON(w http.ResponseWriter, status int, v any) {
+func (a *API) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		a.writeProblem(w, err)
+		a.writeProblem(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -157,11 +157,9 @@ func (a *API) writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // writeProblem answers with an error outside of huma's own handling.
-func (a *API) writeProblem(w http.ResponseWriter, err error) {
+func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p := newProblem(err)
-	if p.Kind == "internal" {
-		a.cfg.Log.Error("request failed", "error", err.Error())
-	}
+	a.failed(w, r, p)
 	p.write(w)
 }
 

@@ -123,7 +123,7 @@ func (a *API) pageOfEvents(ctx context.Context, id holdfast.SessionID, f holdfas
 	if len(events) == f.Limit {
 		page.Next = events[len(events)-1].Seq
 	}
-	return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusOK, page) }), nil
+	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, page) }), nil
 }
 
 // accepts reports whether an Accept header names the type.

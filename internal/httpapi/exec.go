@@ -55,7 +55,7 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusOK, res) }), nil
+	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, res) }), nil
 }
 
 // execStream sends output as it comes. The header goes out with the first
@@ -77,7 +77,7 @@ func (a *API) execStream(w http.ResponseWriter, r *http.Request, id holdfast.Ses
 	case out.sse.begun:
 		a.streamError(out.sse, err)
 	default:
-		a.writeProblem(w, err)
+		a.writeProblem(w, r, err)
 	}
 }
 

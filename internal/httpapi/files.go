@@ -67,7 +67,7 @@ func (a *API) fileRoutes() {
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
 		a.mux.HandleFunc(method+" "+root, func(w http.ResponseWriter, r *http.Request) {
 			_, err := fileName(r)
-			a.writeProblem(w, err)
+			a.writeProblem(w, r, err)
 		})
 	}
 }
@@ -100,12 +100,12 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 			// It may be a directory.
 			list, lerr := a.cfg.Boxes.ListFiles(r.Context(), id, name)
 			if lerr != nil {
-				a.writeProblem(w, err)
+				a.writeProblem(w, r, err)
 				return
 			}
-			a.writeJSON(w, http.StatusOK, notNil(list))
+			a.writeJSON(w, r, http.StatusOK, notNil(list))
 		default:
-			a.writeProblem(w, err)
+			a.writeProblem(w, r, err)
 		}
 	}), nil
 }
@@ -115,7 +115,7 @@ func (a *API) listFiles(ctx context.Context, id holdfast.SessionID, name string)
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusOK, notNil(list)) }), nil
+	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, notNil(list)) }), nil
 }
 
 func notNil(l holdfast.FileList) holdfast.FileList {

@@ -17,8 +17,11 @@ import (
 
 // ServeHTTP answers one request: host and origin first, then the path, then the
 // token, then the route.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w := &seen{ResponseWriter: rw}
+	defer a.answered(r.Context(), w, r, a.cfg.Now())
 	defer a.recover(w, r)
+	a.name(w, r)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := a.admit(r); err != nil {
 		newProblem(err).write(w)
@@ -171,7 +174,7 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 }
 
 // recover turns a panic into a problem, unless the answer has begun.
-func (a *API) recover(w http.ResponseWriter, r *http.Request) {
+func (a *API) recover(w *seen, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
@@ -179,7 +182,10 @@ func (a *API) recover(w http.ResponseWriter, r *http.Request) {
 	if v == http.ErrAbortHandler {
 		panic(v)
 	}
-	a.cfg.Log.Error("panic in a request", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	a.log(w, r).Error("panic in a request", "panic", v, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // the caller must not take it for whole
+	}
 	newProblem(holdfast.Errorf(holdfast.KindInternal, "request", "the server failed at this request").
 		WithHint("the server's log has the details")).write(w)
 }

@@ -81,6 +81,7 @@ func (p *problem) write(w http.ResponseWriter) {
 	for k, v := range p.GetHeaders() {
 		w.Header()[k] = v
 	}
+	p.RequestID = w.Header().Get(requestHeader)
 	w.Header().Set("Content-Type", problemType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Del("Content-Disposition")

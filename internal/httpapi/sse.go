@@ -156,8 +156,9 @@ func (a *API) stream(ctx context.Context, s *sse, src source, pick func(holdfast
 // streamError tells an error inside a stream that has begun.
 func (a *API) streamError(s *sse, err error) {
 	p := newProblem(err)
+	p.RequestID = s.w.Header().Get(requestHeader)
 	if p.Kind == holdfast.KindInternal {
-		a.cfg.Log.Error("stream failed", "error", err.Error())
+		a.cfg.Log.Error("stream failed", "request_id", p.RequestID, "error", err.Error())
 	}
 	if s.frame("error", p.Problem) == nil {
 		// The reader may be gone as well; it will come back and see.

@@ -94,7 +94,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 		h.Set("Idempotency-Replayed", "true")
 	}
 	if !stream {
-		return answer(func(w http.ResponseWriter, _ *http.Request) { a.writeJSON(w, http.StatusAccepted, sent) }), nil
+		return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusAccepted, sent) }), nil
 	}
 	if at := replayFrom(sent); at < from {
 		// A repeated request: its turn began before this reader.
