@@ -15,7 +15,7 @@ type doctorCmd struct {
 
 // Help is shown below the one-line description.
 func (*doctorCmd) Help() string {
-	return `Tries out what this machine can do, and says what is missing and how to get it. Ends with 1 if the configured driver cannot run boxes.`
+	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address. Ends with 1 if the configured driver cannot run boxes.`
 }
 
 // Run measures and reports.
@@ -69,6 +69,17 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 				mark = e.style(dim) + "missing" + e.style(reset)
 			}
 			fmt.Fprintf(e.stdout, "  %s %-20s %s\n", mark, c.Name, line(c.Detail))
+		}
+	}
+	fmt.Fprintln(e.stdout, "around it")
+	for _, c := range found.Checks {
+		mark := e.style(green) + "ok" + e.style(reset) + "     "
+		if !c.OK {
+			mark = e.style(red) + "missing" + e.style(reset)
+		}
+		fmt.Fprintf(e.stdout, "  %s %-20s %s\n", mark, c.Name, line(c.Detail))
+		if c.Fix != "" {
+			fmt.Fprintf(e.stdout, "          fix: %s\n", line(c.Fix))
 		}
 	}
 	fmt.Fprintf(e.stdout, "data directory %s\n", found.Data)

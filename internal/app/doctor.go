@@ -20,6 +20,8 @@ type Diagnosis struct {
 	Data   string `json:"data"`
 	// Probes are what each driver of the configuration measured.
 	Probes []sandbox.Probe `json:"probes"`
+	// Checks are what surrounds the drivers, each with its fix.
+	Checks []Check `json:"checks"`
 	// Sizes are bytes on disk by part of the data directory; empty without one.
 	Sizes []Size `json:"sizes"`
 }
@@ -59,6 +61,7 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagn
 			d.OK = p.Usable
 		}
 	}
+	d.Checks = checks(cfg, d.Probes)
 	for _, part := range []string{"holdfast.db", "holdfast.db-wal", "agents", "sessions", "run"} {
 		if n, ok := diskUse(filepath.Join(cfg.Data, part)); ok {
 			d.Sizes = append(d.Sizes, Size{Name: part, Bytes: n})

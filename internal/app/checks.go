@@ -1,0 +1,191 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Check is one thing that a server needs or is better off with.
+type Check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	// Fix is what to type; empty when there is nothing to fix.
+	Fix string `json:"fix,omitempty"`
+}
+
+// checks looks at what surrounds the drivers. It changes nothing.
+func checks(cfg config.Config, probes []sandbox.Probe) []Check {
+	out := []Check{checkData(cfg.Data), checkToken(cfg.Data), checkSpace(cfg.Data), checkSocket(cfg.Data), checkAddress(cfg.Listen)}
+	if runtime.GOOS == "linux" {
+		out = append(out, checkUserNamespaces(readText), checkCgroups(probes, readText, os.Getuid()))
+	}
+	return out
+}
+
+func good(name, format string, args ...any) Check {
+	return Check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)}
+}
+
+func bad(name, fix, format string, args ...any) Check {
+	return Check{Name: name, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+}
+
+func checkData(dir string) Check {
+	const name = "data directory"
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if parent := existing(dir); unix.Access(parent, unix.W_OK|unix.X_OK) != nil {
+			return bad(name, "holdfast serve --data DIR", "%s cannot be made: %s is not yours to write", dir, parent)
+		}
+		return good(name, "%s will be made at the first start", dir)
+	case err != nil:
+		return bad(name, "holdfast serve --data DIR", "%v", err)
+	case !info.IsDir():
+		return bad(name, "holdfast serve --data DIR", "%s is not a directory", dir)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Getuid() {
+		return bad(name, fmt.Sprintf("sudo chown -R %d %s", os.Getuid(), quoted(dir)), "%s belongs to user %d, not to you (%d)", dir, st.Uid, os.Getuid())
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return bad(name, "chmod 700 "+quoted(dir), "%s is open to others (%04o)", dir, mode)
+	}
+	return good(name, "%s, closed to others", dir)
+}
+
+func checkToken(dir string) Check {
+	const name = "owner token"
+	path := filepath.Join(dir, "token")
+	_, err := lifecycle.ReadToken(path)
+	switch {
+	case err == nil:
+		return good(name, "%s, closed to others", path)
+	case holdfast.IsKind(err, holdfast.KindNotFound):
+		return good(name, "will be made at the first start")
+	case holdfast.IsKind(err, holdfast.KindDenied):
+		return bad(name, "chmod 600 "+quoted(path), "%v", err)
+	}
+	return bad(name, "rm "+quoted(path)+", then start the server again", "%v", err)
+}
+
+func checkSpace(dir string) Check {
+	const name, least = "disk space", 1 << 30
+	at := existing(dir)
+	var st unix.Statfs_t
+	if err := unix.Statfs(at, &st); err != nil {
+		return bad(name, "holdfast serve --data DIR", "%s: %v", at, err)
+	}
+	free, all := uint64(st.Bavail)*uint64(st.Bsize), uint64(st.Blocks)*uint64(st.Bsize)
+	share := 0.0
+	if all > 0 {
+		share = 100 * float64(free) / float64(all)
+	}
+	detail := fmt.Sprintf("%.1f GiB of %.1f GiB are free (%.0f %%)", float64(free)/(1<<30), float64(all)/(1<<30), share)
+	if free < least || share < 5 {
+		return bad(name, "free some, or choose another disk: holdfast serve --data DIR", "%s; boxes are stopped when it runs out", detail)
+	}
+	return good(name, "%s", detail)
+}
+
+// checkSocket: the kernel takes no path of a Unix socket beyond 107 bytes.
+func checkSocket(dir string) Check {
+	const name, most = "socket path", 107
+	longest := filepath.Join(dir, "run", "local", "0123456789abcdef.sock")
+	if n := len(longest); n > most {
+		return bad(name, "holdfast serve --data SHORTER", "sockets below %s would have %d bytes, %d are allowed", dir, n, most)
+	}
+	return good(name, "%d of %d bytes", len(longest), most)
+}
+
+func checkAddress(addr string) Check {
+	const name = "listen address"
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return bad(name, "holdfast serve --listen 127.0.0.1:0", "%s is in use, perhaps by a holdfast server that runs already: curl http://%s/healthz", addr, addr)
+		}
+		return bad(name, "holdfast serve --listen 127.0.0.1:4100", "%v", err)
+	}
+	_ = ln.Close()
+	return good(name, "%s is free", addr)
+}
+
+// checkUserNamespaces names the switch that keeps an ordinary user from making
+// boxes.
+func checkUserNamespaces(read func(string) string) Check {
+	const name = "user namespaces"
+	for _, s := range []struct{ file, off, fix string }{
+		{"/proc/sys/user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=15000"},
+		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sudo sysctl -w kernel.unprivileged_userns_clone=1"},
+		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
+	} {
+		if read(s.file) == s.off && (os.Getuid() != 0 || strings.HasSuffix(s.file, "max_user_namespaces")) {
+			return bad(name, s.fix, "%s is %s", s.file, s.off)
+		}
+	}
+	return good(name, "allowed")
+}
+
+// checkCgroups says how limits on memory and processes come about here.
+func checkCgroups(probes []sandbox.Probe, read func(string) string, uid int) Check {
+	const name = "limits of boxes"
+	version := "cgroup v1"
+	if read("/sys/fs/cgroup/cgroup.controllers") != "" {
+		version = "cgroup v2"
+	}
+	for _, p := range probes {
+		for _, c := range p.Capabilities {
+			if c.Name != "cgroup-leaves" || c.OK {
+				continue
+			}
+			fix := "run the server as root, or limits.mode=best-effort: holdfast serve --set limits.mode=best-effort"
+			if version == "cgroup v2" && uid != 0 {
+				fix = "systemd-run --user --scope -p Delegate=yes holdfast serve"
+			}
+			return bad(name, fix, "not enforceable on %s: %s", version, c.Detail)
+		}
+	}
+	return good(name, "%s", version)
+}
+
+// existing is the nearest directory above a path that is there.
+func existing(path string) string {
+	for {
+		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// readText is the trimmed content of a small file, empty when there is none.
+func readText(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// quoted is a path as a shell takes it.
+func quoted(path string) string {
+	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
