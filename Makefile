@@ -7,7 +7,7 @@
 RUN := scripts/timed
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 boxd: ## build the program of the box, static, for this machine
 	@$(RUN) boxd scripts/boxd
@@ -18,8 +18,11 @@ boxd-all: ## the same for amd64 and arm64
 build: boxd ## build bin/holdfast
 	@$(RUN) build scripts/build
 
-release: boxd-all ## build dist/holdfast_* for every system
+release: boxd-all ## build archives, checksums and SBOMs for every system into dist/
 	@$(RUN) release scripts/release
+
+release-dry: ## the same twice from two places: the checksums must agree; tries the image by hand
+	@$(RUN) release-dry scripts/release-dry
 
 demo: build ## a session that survives, in one minute, offline
 	@$(RUN) demo bin/holdfast demo
@@ -54,4 +57,4 @@ escapes: boxd ## write docs/security/escapes.md from a run of the escape suite
 clean: ## remove what the other targets built here
 	rm -rf bin dist .cache internal/boxd/image/dist/*.gz
 
-.PHONY: help boxd boxd-all build release demo test test-long bench lint race cover fuzz mutants escapes clean
+.PHONY: help boxd boxd-all build release release-dry demo test test-long bench lint race cover fuzz mutants escapes clean

@@ -26,7 +26,7 @@ func New(cfg Config) (*Driver, error) {
 
 func refuse() error {
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "this system has no Linux namespaces").
-		WithHint("use --driver docker, or a trusted session with --driver host")
+		WithHint("run the server on Linux and point HOLDFAST_URL at it, or use trusted sessions with --driver host")
 }
 
 // Close does nothing.
