@@ -53,8 +53,9 @@ func (s *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	manager := e.getenv("NOTIFY_SOCKET")
 	tell := func(state string) {
-		if err := lifecycle.Notify(e.getenv("NOTIFY_SOCKET"), state); err != nil {
+		if err := lifecycle.Notify(manager, state); err != nil {
 			log.Warn("systemd is not told", "err", err)
 		}
 	}
