@@ -33,7 +33,8 @@ func (m *messagesAPICmd) Run(e *env) error {
 	if m.Record != "" {
 		f, err := os.OpenFile(m.Record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "double", "cannot record to %s: %w", holdfast.Quote(m.Record), err)
+			return holdfast.Errorf(holdfast.KindInvalid, "double", "cannot record to %s: %w", holdfast.Quote(m.Record), err).
+				WithHint("--record requests.jsonl")
 		}
 		defer f.Close()
 		record = f
