@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -131,9 +132,14 @@ func (e *env) print(v any, to ...io.Writer) error {
 	if len(to) > 0 {
 		w = to[0]
 	}
-	enc := json.NewEncoder(w)
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escaped(doc.String()))
+	return err
 }
 
 // say writes a line for people on stdout, or doc with --json.

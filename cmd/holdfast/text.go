@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -116,12 +117,30 @@ func (st *stripper) start(r rune) bool {
 	case r == 0x90 || r == 0x98 || r == 0x9d || r == 0x9e || r == 0x9f:
 		st.state = text
 	case unicode.IsControl(r):
-	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+	case reorders(r):
 	default:
 		return true
 	}
 	return false
 }
+
+// escaped makes a JSON document safe for a terminal: JSON itself lets the control
+// characters above 0x7e and those that reorder a line pass. They stand in strings
+// only, and mean the same there.
+func escaped(doc string) string {
+	var b strings.Builder
+	for _, r := range doc {
+		if r < 0x7f || !unicode.IsControl(r) && !reorders(r) {
+			b.WriteRune(r)
+			continue
+		}
+		fmt.Fprintf(&b, "\\u%04x", r)
+	}
+	return b.String()
+}
+
+// reorders: characters that change the order of what stands on a line.
+func reorders(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
 
 // wholeRunes is the length of b without a character that its end cuts off.
 func wholeRunes(b []byte) int {
