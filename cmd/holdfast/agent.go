@@ -39,7 +39,9 @@ func (a *agentDeployCmd) Run(e *env) (err error) {
 	tar := agents.PackDir(a.Dir)
 	defer func() { err = errors.Join(err, tar.Close()) }()
 	packed := &packing{r: tar}
-	agent, err := c.DeployAgent(e.ctx, name, packed)
+	from, done := e.progress(packed, "sent")
+	agent, err := c.DeployAgent(e.ctx, name, from)
+	done()
 	if packed.err != nil {
 		return packed.err // why the upload broke off
 	}

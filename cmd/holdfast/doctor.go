@@ -82,7 +82,7 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 			fmt.Fprintf(e.stdout, "          fix: %s\n", line(c.Fix))
 		}
 	}
-	fmt.Fprintf(e.stdout, "data directory %s\n", found.Data)
+	fmt.Fprintf(e.stdout, "data directory %s\n", line(found.Data))
 	for _, s := range found.Sizes {
 		fmt.Fprintf(e.stdout, "  %-20s %s\n", s.Name, bytesFor(s.Bytes))
 	}

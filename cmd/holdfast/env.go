@@ -147,7 +147,8 @@ func (e *env) say(doc any, format string, args ...any) error {
 	if e.json {
 		return e.print(doc)
 	}
-	_, err := fmt.Fprintf(e.stdout, format+"\n", args...)
+	var st stripper
+	_, err := io.WriteString(e.stdout, st.clean(fmt.Sprintf(format+"\n", args...)))
 	return err
 }
 

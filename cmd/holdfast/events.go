@@ -70,7 +70,7 @@ func (e *env) event(ev holdfast.Event) error {
 	if ev.Seq > 0 {
 		seq = fmt.Sprint(ev.Seq)
 	}
-	_, err := fmt.Fprintf(e.stdout, "%6s  %s  %-18s %s\n", seq, ev.Time.Local().Format("15:04:05.000"), ev.Type, cut(line(compact(ev.Data)), 160))
+	_, err := fmt.Fprintf(e.stdout, "%6s  %s  %-18s %s\n", seq, ev.Time.Local().Format("15:04:05.000"), line(string(ev.Type)), cut(line(compact(ev.Data)), 160))
 	return err
 }
 

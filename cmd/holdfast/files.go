@@ -83,7 +83,13 @@ func (f *filesCatCmd) Run(e *env) error {
 		}
 		return e.print(map[string]any{"path": f.Path, "data": data})
 	}
-	if _, err := io.Copy(safeOutput(e.stdout), r); err != nil {
+	from := io.Reader(r)
+	if !isTerminal(e.stdout) { // else the file itself is what moves
+		var done func()
+		from, done = e.progress(r, "received")
+		defer done()
+	}
+	if _, err := io.Copy(safeOutput(e.stdout), from); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "files cat", "the file ended early: %w", err)
 	}
 	return nil
@@ -135,7 +141,9 @@ func (f *filesPutCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	from, done := e.progress(from, "sent")
 	info, err := c.WriteFile(e.ctx, id, f.Path, from, uint32(mode))
+	done()
 	if err != nil {
 		return err
 	}
