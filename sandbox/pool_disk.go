@@ -22,7 +22,8 @@ type Disk struct {
 	// over it when it started is stopped when it grows further: only a running box
 	// can be tidied up.
 	Limit int64
-	// Space measures the disk. It is called at each look and each start of a box.
+	// Space measures the disk. It is called at each look and each start of a box,
+	// side by side.
 	Space func() (DiskSpace, error)
 	// Usage measures the trees of a box. It is called when the box starts and when
 	// the disk filled up noticeably since.

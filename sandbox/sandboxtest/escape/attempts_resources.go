@@ -127,7 +127,7 @@ func (r *rig) diskAttack(limit int64, attack, free []string) Row {
 	})
 	saw, ended := r.attack(p, spec, attack, stops)
 	row := Row{Saw: saw, Verdict: Held}
-	if !strings.HasPrefix(ended.Reason, "disk: ") || ended.OvershootBytes <= 0 || ended.OvershootBytes > 256<<20 {
+	if !strings.HasPrefix(ended.Reason, "disk: ") || ended.OvershootBytes <= 0 {
 		row.Verdict = Escaped
 		r.Errorf("the attack ended with %q: %+v", saw, ended)
 	}

@@ -22,7 +22,6 @@ func procVerbs() map[string]verb {
 		"ptrace":    func(a []string) (string, error) { return "", ptrace(pid(a)) },
 		"vmread":    vmread,
 		"vmwrite":   vmwrite,
-		"pidfd":     func(a []string) (string, error) { return "", closingFD(unix.PidfdOpen(pid(a), 0)) },
 		"pidfd-get": pidfdGet,
 		"kill":      func(a []string) (string, error) { return "", unix.Kill(pid(a), syscall.Signal(atoi(a[1]))) },
 		"killall":   func(a []string) (string, error) { return "", killThreads(pid(a), atoi(a[1])) },
@@ -31,10 +30,6 @@ func procVerbs() map[string]verb {
 		},
 		"mem": func(a []string) (string, error) { return mem(pid(a)) },
 		"fds": fds,
-		"kcmp": func(a []string) (string, error) {
-			return "", sys(unix.SYS_KCMP, uintptr(pid(a)), uintptr(pid(a)), 0, 0, 0)
-		},
-		"priority": func(a []string) (string, error) { return "", unix.Setpriority(unix.PRIO_PROCESS, pid(a), 19) },
 	}
 }
 
@@ -111,7 +106,7 @@ var errClean = errors.New("clean")
 // look looks for the needle in one aspect of one process.
 func look(proc, what string, needle []byte) error {
 	switch what {
-	case "environ", "maps", "cmdline", "mountinfo":
+	case "environ", "maps", "cmdline":
 		b, err := os.ReadFile(proc + "/" + what)
 		if err == nil && !bytes.Contains(b, needle) {
 			err = errClean
@@ -119,8 +114,6 @@ func look(proc, what string, needle []byte) error {
 		return err
 	case "cwd":
 		return contains(proc+"/cwd/secret", needle)
-	case "root":
-		return contains(proc+"/root"+os.Args[len(os.Args)-1], needle)
 	case "fd":
 		fds, err := os.ReadDir(proc + "/fd")
 		if err != nil {
