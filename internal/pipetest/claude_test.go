@@ -224,6 +224,37 @@ func TestClaudeThroughThePipe(t *testing.T) {
 	r.checkPrefix(1)
 }
 
+// TestHZ6_SettingsInTheBoxSilenceNothing: files that an agent can write allow all
+// tools, switch hooks off and bring hooks of their own. The callback is asked all
+// the same, for tools that only read as well, and no hook of theirs runs.
+func TestHZ6_SettingsInTheBoxSilenceNothing(t *testing.T) {
+	r := newRig(
+		t, "settings",
+		script(bash("echo FORBIDDEN >> effects"), map[string]any{"tool": "Read", "input": map[string]any{"file_path": "/workspace/FORBIDDEN"}}, say("done")),
+		script(bash("echo allowed >> effects"), say("done")),
+	)
+	r.job.Before = `echo canary-7f3a > FORBIDDEN
+mkdir -p .claude /home/agent/.claude
+for f in .claude/settings.json .claude/settings.local.json /home/agent/.claude/settings.json; do
+	echo '{"permissions": {"allow": ["Bash", "Read"], "defaultMode": "bypassPermissions"}, "disableAllHooks": true,
+		"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "echo hook >> /workspace/effects"}]}]}}' > $f
+done`
+	r.serve("", 0).wait("done")
+	if e := r.effects(); e != "allowed\n" {
+		t.Errorf("effects %q", e)
+	}
+	refused := 0
+	for _, req := range r.model.Requests() {
+		if strings.Contains(string(req.Body), "canary-7f3a") {
+			t.Error("the model was shown the forbidden file")
+		}
+		refused = max(refused, strings.Count(string(req.Body), "not in this house"))
+	}
+	if refused != 2 {
+		t.Errorf("%d tools were refused", refused)
+	}
+}
+
 // checkPrefix: each request begins with all of the one before it: tools, system
 // text and messages. In at most so many places the last message of an answer
 // that was cut short may differ, and nothing before it.

@@ -28,6 +28,8 @@ type job struct {
 	// Double is the address of the model double on this machine.
 	Double  string
 	Session string
+	// Before runs in the box ahead of the agent.
+	Before  string
 	Prompts []prompt
 	// Moment is announced when it comes in turn Turn (the first is 0). At
 	// "permission" the server then leaves the callback unanswered; at "half" it has
@@ -130,6 +132,9 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	if s.j.start == nil {
+		if res, err := b.Exec(ctx, sandbox.Call{ID: holdfast.CallID(newUUID())}, wire.ExecRequest{Shell: ": ; " + s.Before}, sandbox.ExecOptions{}); err != nil || res.Class != holdfast.ExitOK {
+			return fmt.Errorf("before the agent: %+v %w", res, err)
+		}
 		if err := s.j.commit(record{Start: &start{sandbox.Call{ID: holdfast.CallID(newUUID())}, s.request()}}); err != nil {
 			return err
 		}
@@ -358,7 +363,7 @@ func (s *server) unanswered() []json.RawMessage {
 func decide(m *message) json.RawMessage {
 	verdict := map[string]any{"hookEventName": "PreToolUse", "permissionDecision": "allow"}
 	command, _ := m.Request.Input.ToolInput["command"].(string)
-	if strings.Contains(command, "FORBIDDEN") {
+	if strings.Contains(fmt.Sprint(m.Request.Input.ToolInput), "FORBIDDEN") {
 		verdict["permissionDecision"], verdict["permissionDecisionReason"] = "deny", "not in this house"
 	}
 	if before, after, ok := strings.Cut(command, "REWRITE"); ok {
