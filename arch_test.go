@@ -23,7 +23,7 @@ var layers = map[string]layer{
 	".": {},
 
 	// Public packages.
-	"policy":                  {use: "."},
+	"policy":                  {use: ". sandbox/check"},
 	"agent":                   {use: ". policy sandbox agent/model agent/tool"},
 	"agent/model":             {use: "."},
 	"agent/model/scripted":    {use: ". agent/model"},
@@ -40,7 +40,7 @@ var layers = map[string]layer{
 	"internal/boxd/image":     {use: "."},
 	"cmd/boxd":                {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
 	"cmd/holdfast":            {use: ". client sandbox sandbox/check internal/agents internal/app internal/bench internal/boxd/image internal/child internal/config internal/demo internal/double internal/lifecycle internal/obs internal/soak internal/torture", third: "github.com/alecthomas/kong golang.org/x/term"},
-	"internal/config":         {use: ". sandbox", third: "github.com/goccy/go-yaml"},
+	"internal/config":         {use: ". policy sandbox", third: "github.com/goccy/go-yaml"},
 	"internal/lifecycle":      {use: "."},
 	"internal/obs":            {use: "."},
 	"internal/rooted":         {use: ".", third: "golang.org/x/sys/unix"},

@@ -203,8 +203,12 @@ type ToolDecision struct {
 	ToolUseID string `json:"tool_use_id"`
 	// By names what decided: "mode", "unknown tool", a policy.
 	By string `json:"by"`
+	// Rule is the rule that decided, where one did.
+	Rule string `json:"rule,omitempty"`
 	// Reason is for the model; empty on allow.
 	Reason string `json:"reason,omitempty"`
+	// Input is what the tool runs with instead of the requested input.
+	Input json.RawMessage `json:"input,omitempty"`
 }
 
 // ToolStarted is the payload of tool.started: the intent, durable before the

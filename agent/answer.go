@@ -106,15 +106,15 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 
 // decide allows a use or answers it with the denial.
 func (r *run) decide(ctx context.Context, u *Use) {
-	var v policy.Verdict
+	var v policy.Decision
 	t, known := r.Tools.byName[u.Name]
 	switch _, bad := objectOf(u.Input); {
 	case !known:
-		v = policy.Verdict{By: "unknown tool", Reason: "there is no tool " + holdfast.Quote(u.Name)}
+		v = policy.Decision{By: "unknown tool", Reason: "there is no tool " + holdfast.Quote(u.Name)}
 	case u.Result.Text != "":
-		v = policy.Verdict{By: "input", Reason: u.Result.Text}
+		v = policy.Decision{By: "input", Reason: u.Result.Text}
 	case bad != "":
-		v = policy.Verdict{By: "input", Reason: bad}
+		v = policy.Decision{By: "input", Reason: bad}
 	default:
 		var err error
 		v, err = r.env.Policy.Decide(ctx, policy.Request{
@@ -124,12 +124,17 @@ func (r *run) decide(ctx context.Context, u *Use) {
 			return
 		}
 		if err != nil {
-			v = policy.Verdict{By: v.By, Reason: "no decision: " + err.Error()}
+			v = policy.Decision{By: v.By, Reason: "no decision: " + err.Error()}
 		}
 	}
-	d := holdfast.ToolDecision{ToolUseID: u.ID, By: v.By}
-	if v.Allow {
-		u.State = Allowed
+	if v.Input != nil && v.Verdict == policy.Allowed {
+		if _, bad := objectOf(v.Input); bad != "" {
+			v = policy.Decision{By: v.By, Reason: "the rewritten input is of no use: " + bad}
+		}
+	}
+	d := holdfast.ToolDecision{ToolUseID: u.ID, By: v.By, Rule: v.Rule}
+	if v.Verdict == policy.Allowed {
+		u.State, u.Rewritten, d.Input = Allowed, v.Input, v.Input
 		r.add(holdfast.EventToolAllowed, d)
 		return
 	}
@@ -197,7 +202,7 @@ func (r *run) readOne(ctx context.Context, u *Use) readOutcome {
 	t := r.Tools.byName[u.Name]
 	began := r.Now()
 	for again := false; ; again = true {
-		call := tool.Call{Input: u.Input}
+		call := tool.Call{Input: u.runs()}
 		if ctx.Err() != nil {
 			return readOutcome{ToolFinished: r.outcome(ctx, tool.Result{}, ctx.Err(), began)}
 		}

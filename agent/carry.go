@@ -36,7 +36,7 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 				return r.unknown(u, lost, err)
 			}
 		}
-		res, err := r.invoke(ctx, t, u, tool.Call{ID: u.Started.Call, Input: u.Input, Box: box})
+		res, err := r.invoke(ctx, t, u, tool.Call{ID: u.Started.Call, Input: u.runs(), Box: box})
 		if err != nil && holdfast.IsKind(err, holdfast.KindUnavailable) {
 			_, _, alive := r.env.Boxes.Life(box)
 			if n < r.patience(ctx, alive) {

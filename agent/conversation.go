@@ -27,11 +27,21 @@ type Use struct {
 	ID    string
 	Name  string
 	Input json.RawMessage
-	State UseState
+	// Rewritten is what the tool runs with instead, where a policy said so.
+	Rewritten json.RawMessage
+	State     UseState
 	// Started is the recorded intent of a use in state Started.
 	Started holdfast.ToolStarted
 	// Result is the answer of a use in state Answered.
 	Result model.Block
+}
+
+// runs is the input that the tool gets.
+func (u *Use) runs() json.RawMessage {
+	if u.Rewritten != nil {
+		return u.Rewritten
+	}
+	return u.Input
 }
 
 // Conversation is where a turn stands. Run takes ownership of the slices, not of

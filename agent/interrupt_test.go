@@ -156,9 +156,9 @@ func TestInterruptOfADanglingCall(t *testing.T) {
 func TestInterruptDuringDecisions(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	w.decide = func(policy.Request) (policy.Verdict, error) {
+	w.decide = func(policy.Request) (policy.Decision, error) {
 		cancel(errStop)
-		return policy.Verdict{}, ctx.Err()
+		return policy.Decision{}, ctx.Err()
 	}
 	cancelled(t, w, script(`[{"tools":[{"tool":"Bash"},{"tool":"Read"}]}]`), cancel, ctx)
 	if got := w.shape(); got != "assistant requested requested finished:canceled finished:canceled" {

@@ -154,17 +154,17 @@ func TestReadersRunAtOnceResultsInModelOrder(t *testing.T) {
 
 func TestWhatMayNotRunIsAnswered(t *testing.T) {
 	w := newWorld(t)
-	w.decide = func(r policy.Request) (policy.Verdict, error) {
+	w.decide = func(r policy.Request) (policy.Decision, error) {
 		switch r.Tool {
 		case "Bash":
-			return policy.Verdict{By: "mode", Reason: "not in this mode"}, nil
+			return policy.Decision{By: "mode", Reason: "not in this mode"}, nil
 		case "Grep":
-			return policy.Verdict{Allow: true}, errors.New("policy is broken")
+			return policy.Allow(), errors.New("policy is broken")
 		}
 		if !r.ReadOnly || r.Session != "s1" || r.Mode != holdfast.ModeDefault {
 			t.Errorf("asked %+v", r)
 		}
-		return policy.Verdict{Allow: true, By: "mode"}, nil
+		return policy.Decision{Verdict: policy.Allowed, By: "mode"}, nil
 	}
 	l := w.loop()
 	p := &request{Provider: l.Provider}
@@ -205,7 +205,7 @@ func TestWhatMayNotRunIsAnswered(t *testing.T) {
 
 func TestDeniedCallsStartNoBox(t *testing.T) {
 	w := newWorld(t)
-	w.decide = func(policy.Request) (policy.Verdict, error) { return policy.Verdict{}, nil }
+	w.decide = func(policy.Request) (policy.Decision, error) { return policy.Decision{}, nil }
 	w.run(`[{"tools":[{"tool":"Bash"},{"tool":"Read"}]},{"say":"x"}]`)
 	if len(w.lives) != 0 {
 		t.Error("a box was started")

@@ -43,7 +43,7 @@ type world struct {
 	boxWait   time.Duration
 	outcome   func(s holdfast.ToolStarted) (*sandbox.Box, bool, error)
 	tools     map[string]func(ctx context.Context, c tool.Call) (tool.Result, error)
-	decide    func(policy.Request) (policy.Verdict, error)
+	decide    func(policy.Request) (policy.Decision, error)
 	joined    []agent.Joined
 }
 
@@ -142,11 +142,11 @@ func (w *world) Release(_ *sandbox.Box, calls ...holdfast.CallID) {
 }
 
 // Decide implements policy.Decider.
-func (w *world) Decide(_ context.Context, req policy.Request) (policy.Verdict, error) {
+func (w *world) Decide(_ context.Context, req policy.Request) (policy.Decision, error) {
 	if w.decide != nil {
 		return w.decide(req)
 	}
-	return policy.Verdict{Allow: true, By: "test"}, nil
+	return policy.Decision{Verdict: policy.Allowed, By: "test"}, nil
 }
 
 // die ends the live box.

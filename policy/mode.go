@@ -1,18 +1,20 @@
 package policy
 
 import (
-	"context"
-	"fmt"
+	"path"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 )
 
-// class is what ByMode knows of a tool.
+// class is what the modes know of a tool.
 type class int
 
 const (
 	// reads changes nothing and stays in the box.
 	reads class = iota + 1
+	// searches changes nothing and asks somebody outside.
+	searches
 	// notes changes only the agent's own list.
 	notes
 	// edits changes files.
@@ -24,49 +26,85 @@ const (
 // tools is the fixed set of tool names, in Claude Code's spelling.
 var tools = map[string]class{
 	"Read": reads, "Glob": reads, "Grep": reads, "LS": reads,
+	"WebSearch": searches,
 	"TodoWrite": notes,
 	"Write":     edits, "Edit": edits,
-	"Bash": acts, "WebFetch": acts, "WebSearch": acts, "Task": acts,
+	"Bash": acts, "WebFetch": acts, "Task": acts,
 }
 
-// modes says which classes a mode lets pass; what would have to be asked is
-// denied as long as nobody can be asked.
-var modes = map[holdfast.Mode][]class{
-	holdfast.ModeBypassPermissions: {reads, notes, edits, acts},
-	holdfast.ModeAcceptEdits:       {reads, notes, edits},
-	holdfast.ModeDefault:           {reads, notes},
-	holdfast.ModeAuto:              {reads, notes},
-	holdfast.ModeDontAsk:           {reads, notes},
-	holdfast.ModePlan:              {reads},
-}
+// serverTool reports whether a name is that of an MCP server's tool.
+func serverTool(name string) bool { return strings.HasPrefix(name, "mcp__") }
 
-// ByMode decides by the session's permission mode and the tool's name. It is
-// pure and safe for concurrent use; a mode or a tool outside the fixed sets is
-// denied, and so is a tool that bears a reading tool's name and is not read-only.
-type ByMode struct{}
-
-// Decide implements Decider. It never fails.
-func (ByMode) Decide(_ context.Context, req Request) (Verdict, error) {
-	passes, ok := modes[req.Mode]
-	if !ok {
-		return deny("mode", "%s is not a permission mode", holdfast.Quote(string(req.Mode))), nil
+// byMode is the last opinion: that of the permission mode.
+func byMode(req *call) Decision {
+	if _, err := holdfast.ParseMode(string(req.Mode)); err != nil {
+		return deny("mode", "%s is not a permission mode", holdfast.Quote(string(req.Mode)))
 	}
-	c, ok := tools[req.Tool]
-	if !ok {
-		return deny("mode", "%s is not a tool that permission modes know", holdfast.Quote(req.Tool)), nil
+	c, known := tools[req.Tool]
+	switch {
+	case !known && !serverTool(req.Tool):
+		return deny("mode", "%s is not a tool that permission modes know", holdfast.Quote(req.Tool))
+	case c == reads && !req.ReadOnly:
+		return deny("mode", "%s claims a reading tool's name but changes things", holdfast.Quote(req.Tool))
+	case c == reads:
+		return Decision{Verdict: Allowed, By: "mode"}
 	}
-	if c == reads && !req.ReadOnly {
-		return deny("mode", "%s claims a reading tool's name but changes things", holdfast.Quote(req.Tool)), nil
-	}
-	for _, p := range passes {
-		if p == c {
-			return Verdict{Allow: true, By: "mode"}, nil
+	pass := Decision{Verdict: Allowed, By: "mode"}
+	switch req.Mode {
+	case holdfast.ModeBypassPermissions:
+		return pass
+	case holdfast.ModeAuto:
+		if why := dangerous(req); why != "" {
+			return ask("mode", "permission mode auto does not allow this by itself: %s", why)
+		}
+		return pass
+	case holdfast.ModeAcceptEdits:
+		if c == notes || c == edits && inWorkspace(req) {
+			return pass
+		}
+	case holdfast.ModeDefault, holdfast.ModeDontAsk:
+		if c == notes {
+			return pass
 		}
 	}
-	return deny("mode", "permission mode %s does not allow %s; the user can allow it with: holdfast session update %s --mode %s",
-		req.Mode, req.Tool, req.Session, holdfast.ModeBypassPermissions), nil
+	if req.Mode == holdfast.ModeDontAsk {
+		return deny("mode", "permission mode dontAsk allows only what a rule allows, and %s reads nothing but itself", holdfast.Quote(req.Tool))
+	}
+	return ask("mode", "permission mode %s does not allow %s by itself", req.Mode, holdfast.Quote(req.Tool))
 }
 
-func deny(by, format string, args ...any) Verdict {
-	return Verdict{By: by, Reason: fmt.Sprintf(format, args...)}
+// inWorkspace reports whether the file a call names lies below the tools' working
+// directory, by its text: links are the box's business.
+func inWorkspace(req *call) bool {
+	p, ok := req.filePath()
+	return ok && below(p, req.cwd())
+}
+
+func below(p, root string) bool {
+	return p == root || root == "/" || strings.HasPrefix(p, root+"/")
+}
+
+func (r Request) cwd() string {
+	if r.Cwd == "" {
+		return "/workspace"
+	}
+	return path.Clean(r.Cwd)
+}
+
+func (r Request) home() string {
+	if r.Home == "" {
+		return "/home/agent"
+	}
+	return path.Clean(r.Home)
+}
+
+// absolute is a path as the tools read it.
+func (r Request) absolute(p string) string {
+	switch {
+	case p == "~" || strings.HasPrefix(p, "~/"):
+		p = r.home() + p[1:]
+	case !strings.HasPrefix(p, "/"):
+		p = r.cwd() + "/" + p
+	}
+	return path.Clean(p)
 }

@@ -1,12 +1,16 @@
-// Package policy decides whether a tool may run. It is pure: no I/O.
+// Package policy decides whether a tool may run, and says why. It is pure: no I/O.
 //
-// In this release it knows modes and tool names only; rules, callbacks and
-// approvals take the same seam. The agent loop and the engine import it; it
-// imports the vocabulary. Invariant: what it does not know, it denies.
+// It owns the algebra of decisions, the permission modes, rules such as
+// Bash(git *), policies and their composition, and the order in which they are
+// asked. The agent loop and the engine import it; it imports the vocabulary and
+// the sandbox checker. Invariant: what it does not know, it denies; an error, a
+// panic or a timeout of a policy denies; no later opinion lifts a denial.
 package policy
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -16,19 +20,85 @@ type Request struct {
 	Session holdfast.SessionID
 	Mode    holdfast.Mode
 	Tool    string
-	// ReadOnly reports that the tool changes nothing.
+	// ReadOnly reports that the tool changes nothing. It is the tool's own word: it
+	// may make a decision stricter, not milder.
 	ReadOnly bool
-	Input    []byte
+	Input    json.RawMessage
+	// CallID is the model's id of the call, Agent the child agent that made it.
+	CallID, Agent string
+	// Cwd and Home are the tools' directories (default /workspace, /home/agent).
+	Cwd, Home string
+	// Sandboxed says that a sandbox of the system is in force around the tool.
+	Sandboxed bool
 }
 
-// Verdict is a decision. The zero value denies.
-type Verdict struct {
-	Allow bool
-	// By names what decided; Reason is for the model when denied.
-	By, Reason string
+// Verdict is what an opinion comes to. The zero value is none.
+type Verdict uint8
+
+// The verdicts, from mild to strict but for the first, which is none.
+const (
+	NoOpinion Verdict = iota
+	Allowed
+	Asked
+	Denied
+)
+
+var verdictNames = [...]string{"no opinion", "allow", "ask", "deny"}
+
+func (v Verdict) String() string {
+	if int(v) >= len(verdictNames) {
+		return fmt.Sprintf("verdict %d", v)
+	}
+	return verdictNames[v]
 }
 
-// Decider decides tool calls. Safe for concurrent use; an error denies.
+// Decision is an opinion with what belongs to it. The zero value is no opinion.
+type Decision struct {
+	Verdict Verdict
+	// By names what decided; Reason is for the model and the log; Rule is the rule
+	// that matched.
+	By, Reason, Rule string
+	// Input is what the tool gets instead of the request's; nil leaves it.
+	Input json.RawMessage
+	// Updates change the rules from here on.
+	Updates []Update
+	// Interrupt, with a denial, ends the turn.
+	Interrupt bool
+}
+
+// Allow lets the tool run as asked.
+func Allow() Decision { return Decision{Verdict: Allowed} }
+
+// AllowInput lets the tool run with another input, which is decided upon once more.
+func AllowInput(input json.RawMessage) Decision { return Decision{Verdict: Allowed, Input: input} }
+
+// Deny refuses; the model reads the reason.
+func Deny(reason string) Decision { return Decision{Verdict: Denied, Reason: reason} }
+
+// Ask wants a person's answer; where nobody can be asked that is a denial.
+func Ask(reason string) Decision { return Decision{Verdict: Asked, Reason: reason} }
+
+// Decider decides tool calls. The verdict is Allowed or Denied, anything else
+// denies, and so does an error. Safe for concurrent use.
 type Decider interface {
-	Decide(ctx context.Context, req Request) (Verdict, error)
+	Decide(ctx context.Context, req Request) (Decision, error)
+}
+
+// Policy is one opinion among others. Safe for concurrent use; an error denies.
+type Policy interface {
+	Evaluate(ctx context.Context, req Request) (Decision, error)
+}
+
+// Func is a policy as a function.
+type Func func(context.Context, Request) (Decision, error)
+
+// Evaluate implements Policy.
+func (f Func) Evaluate(ctx context.Context, req Request) (Decision, error) { return f(ctx, req) }
+
+func deny(by, format string, args ...any) Decision {
+	return Decision{Verdict: Denied, By: by, Reason: fmt.Sprintf(format, args...)}
+}
+
+func ask(by, format string, args ...any) Decision {
+	return Decision{Verdict: Asked, By: by, Reason: fmt.Sprintf(format, args...)}
 }

@@ -36,7 +36,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
-	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -124,11 +123,15 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
+	decider, err := newDecider(s.cfg.Permissions)
+	if err != nil {
+		return err
+	}
 	s.engine, err = engine.New(engine.Config{
 		Store:    s.store,
 		Journal:  journal.New(journal.Config{Store: s.store, Tail: s.cfg.Tail}),
 		Runtimes: []runtime.Runtime{loop},
-		Agents:   s.agents, Sealer: sealer, Decider: policy.ByMode{}, Pools: s.pools(drivers),
+		Agents:   s.agents, Sealer: sealer, Decider: decider, Pools: s.pools(drivers),
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,

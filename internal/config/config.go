@@ -41,6 +41,8 @@ type Config struct {
 	DefaultModel   string
 	DefaultRuntime string
 
+	Permissions Permissions
+
 	Limits Limits
 
 	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns one box
@@ -70,6 +72,13 @@ type Config struct {
 
 	LogFormat string
 	LogLevel  string
+}
+
+// Permissions are the standing rules for tool calls, as Bash(git *), and the file
+// of sandbox settings; empty is none.
+type Permissions struct {
+	Allow, Ask, Deny []string
+	Sandbox          string
 }
 
 // Limits are the limits of each box.

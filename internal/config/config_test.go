@@ -67,7 +67,7 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestEveryFieldHasAKey(t *testing.T) {
 	samples := []string{
 		"127.0.0.1:9", "/elsewhere", "host", "trusted", "a-model", "7", "777", "777s", "7777777", "777MiB",
-		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example",
+		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read",
 	}
 	single := map[string]bool{"Store": true, "DefaultRuntime": true} // one legal value each
 	touched := map[string]string{}
@@ -99,6 +99,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 func filled() Config {
 	c := Defaults()
 	c.Data, c.RootDir, c.Prewarm, c.Hosts, c.Origins = "/d", "/r", 1, []string{"h"}, []string{"o"}
+	c.Permissions = Permissions{Allow: []string{"Read"}, Ask: []string{"Read"}, Deny: []string{"Read"}, Sandbox: "/s"}
 	return c
 }
 

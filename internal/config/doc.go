@@ -34,7 +34,9 @@ This page is generated: ` + "`go test ./internal/config -update`" + `.
 	for _, k := range keys() {
 		name, indent := k.name, ""
 		if group, leaf, ok := strings.Cut(k.name, "."); ok {
-			if group != section {
+			if group != section && allEmpty(&c, group) {
+				fmt.Fprintf(&b, "# %s:\n", group)
+			} else if group != section {
 				fmt.Fprintf(&b, "%s:\n", group)
 			}
 			section, name, indent = group, leaf, "  "
@@ -47,4 +49,14 @@ This page is generated: ` + "`go test ./internal/config -update`" + `.
 	}
 	b.WriteString("```\n")
 	return b.String()
+}
+
+// allEmpty reports whether no key of a group has a default.
+func allEmpty(c *Config, group string) bool {
+	for _, k := range keys() {
+		if strings.HasPrefix(k.name, group+".") && k.get(c) != "" {
+			return false
+		}
+	}
+	return true
 }

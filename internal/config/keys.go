@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -40,7 +41,7 @@ func Keys() []string {
 }
 
 func keys() []key {
-	return slices.Concat(serverKeys(), sessionKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
+	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
 }
 
 func serverKeys() []key {
@@ -64,6 +65,27 @@ func serverKeys() []key {
 		oneOf("store", "Where state lives.", func(c *Config) *string { return &c.Store }, "sqlite"),
 		text("root_dir", "Directory that boxes get as their root file system, read-only. Empty builds one from an allow-list of the host's programs and libraries.",
 			"directory", func(c *Config) *string { return &c.RootDir }, absolutePath),
+	}
+}
+
+func permissionKeys() []key {
+	rules := func(name, doc string, at func(*Config) *[]string) key {
+		return list("permissions."+name, doc, "rules", at, func(s string) error {
+			if _, err := policy.ParseRule(s); err != nil {
+				return fmt.Errorf("%w; %s. A comma separates rules", err, holdfast.HintOf(err))
+			}
+			return nil
+		})
+	}
+	return []key{
+		rules("deny", "Tool calls that are denied in every mode, as Bash(curl *) or Read(~/.ssh/**). What cannot be read and might be one of them is denied too.",
+			func(c *Config) *[]string { return &c.Permissions.Deny }),
+		rules("ask", "Tool calls that a person has to allow in every mode. While nobody can be asked they are denied.",
+			func(c *Config) *[]string { return &c.Permissions.Ask }),
+		rules("allow", "Tool calls that no mode has to allow. A rule for Bash has to match every command of a line.",
+			func(c *Config) *[]string { return &c.Permissions.Allow }),
+		text("permissions.sandbox", "File of sandbox settings (JSON) that hold in every mode; see holdfast check.", "file",
+			func(c *Config) *string { return &c.Permissions.Sandbox }, absolutePath),
 	}
 }
 

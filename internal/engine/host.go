@@ -214,7 +214,7 @@ func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 func (h *host) Release(box *sandbox.Box, calls ...holdfast.CallID) { box.Release(calls...) }
 
 // Decide asks the policy.
-func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Verdict, error) {
+func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	req.Session, req.Mode = h.u.id, h.row.Mode
 	return h.e.cfg.Decider.Decide(ctx, req)
 }

@@ -98,7 +98,7 @@ type Host interface {
 	// Release tells the box to forget calls whose outcome is recorded.
 	Release(box *sandbox.Box, calls ...holdfast.CallID)
 	// Decide asks whether a tool may run.
-	Decide(ctx context.Context, req policy.Request) (policy.Verdict, error)
+	Decide(ctx context.Context, req policy.Request) (policy.Decision, error)
 	// NewCall mints a call id.
 	NewCall() (holdfast.CallID, error)
 	// At marks a named kill point for crash tests; a no-op otherwise.

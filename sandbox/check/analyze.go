@@ -39,7 +39,9 @@ type Command struct {
 // Redirect is a file that a redirection opens.
 type Redirect struct {
 	Path string
-	Pos  int
+	// Writes says that it may change the file.
+	Writes bool
+	Pos    int
 
 	target word
 	ops    []Op
@@ -417,7 +419,7 @@ func (a *analyzer) redirect(r *syntax.Redirect) {
 		if (r.Op == syntax.DplIn || r.Op == syntax.DplOut) && w.kind == literal && strings.Trim(w.text, "0123456789-") == "" || w.kind == stream {
 			continue
 		}
-		a.out.Redirects = append(a.out.Redirects, Redirect{Path: w.text, Pos: w.pos, target: w, ops: ops, cwds: a.cwds})
+		a.out.Redirects = append(a.out.Redirects, Redirect{Path: w.text, Writes: slices.Contains(ops, Write), Pos: w.pos, target: w, ops: ops, cwds: a.cwds})
 	}
 }
 

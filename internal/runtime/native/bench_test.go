@@ -61,8 +61,8 @@ func (h *cheap) NewCall() (holdfast.CallID, error) {
 	return holdfast.CallID(fmt.Sprint(h.calls)), nil
 }
 
-func (h *cheap) Decide(ctx context.Context, r policy.Request) (policy.Verdict, error) {
-	return policy.ByMode{}.Decide(ctx, r)
+func (h *cheap) Decide(ctx context.Context, r policy.Request) (policy.Decision, error) {
+	return new(policy.Engine).Decide(ctx, r)
 }
 
 // todo is a tool without a box.

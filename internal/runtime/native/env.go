@@ -49,7 +49,7 @@ func (e *env) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sandb
 
 func (e *env) Release(box *sandbox.Box, calls ...holdfast.CallID) { e.host.Release(box, calls...) }
 
-func (e *env) Decide(ctx context.Context, req policy.Request) (policy.Verdict, error) {
+func (e *env) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	return e.host.Decide(ctx, req)
 }
 

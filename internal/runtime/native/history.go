@@ -174,7 +174,7 @@ func (h *history) tool(e holdfast.Event) error {
 	case holdfast.EventToolAllowed:
 		return fold(e, func(p *holdfast.ToolDecision) {
 			if u := h.pending(p.ToolUseID); u != nil {
-				u.State = agent.Allowed
+				u.State, u.Rewritten = agent.Allowed, p.Input
 			}
 		})
 	case holdfast.EventToolDenied:

@@ -222,9 +222,9 @@ func (h *Host) Release(box *sandbox.Box, calls ...holdfast.CallID) {
 }
 
 // Decide implements runtime.Host.
-func (h *Host) Decide(ctx context.Context, req policy.Request) (policy.Verdict, error) {
+func (h *Host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	h.died()
-	return policy.ByMode{}.Decide(ctx, req)
+	return new(policy.Engine).Decide(ctx, req)
 }
 
 // NewCall implements runtime.Host.

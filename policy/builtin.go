@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// The policies of this file are comparable values but for the composites: two of
+// the same rules are equal. Names are compared with case.
+
+type toolAllowlist struct{ names string }
+
+// AllowTools allows the named tools and denies all others; without names, all.
+func AllowTools(names ...string) Policy { return toolAllowlist{joined(names)} }
+
+// joined is a set of names as one comparable string.
+func joined(names []string) string {
+	s := slices.Compact(slices.Sorted(slices.Values(names)))
+	return strings.Join(s, "\n")
+}
+
+func holds(names, name string) bool {
+	return names != "" && slices.Contains(strings.Split(names, "\n"), name)
+}
+
+// Evaluate implements Policy.
+func (p toolAllowlist) Evaluate(_ context.Context, req Request) (Decision, error) {
+	if holds(p.names, req.Tool) {
+		return Decision{Verdict: Allowed, By: "tool allowlist"}, nil
+	}
+	return deny("tool allowlist", "%s is not in allowlist", holdfast.Quote(req.Tool)), nil
+}
+
+type toolDenylist struct{ names string }
+
+// DenyTools denies the named tools and allows all others; without names it allows
+// all.
+func DenyTools(names ...string) Policy { return toolDenylist{joined(names)} }
+
+// Evaluate implements Policy.
+func (p toolDenylist) Evaluate(_ context.Context, req Request) (Decision, error) {
+	if holds(p.names, req.Tool) {
+		return deny("tool denylist", "%s is in denylist", holdfast.Quote(req.Tool)), nil
+	}
+	return Decision{Verdict: Allowed, By: "tool denylist"}, nil
+}
+
+type readOnly struct{}
+
+// ReadOnly allows tools that only read and denies all others. A tool of an MCP
+// server is none, whatever it says of itself.
+func ReadOnly() Policy { return readOnly{} }
+
+// Evaluate implements Policy.
+func (readOnly) Evaluate(_ context.Context, req Request) (Decision, error) {
+	if c := tools[req.Tool]; req.ReadOnly && (c == reads || c == searches) {
+		return Decision{Verdict: Allowed, By: "read only"}, nil
+	}
+	return deny("read only", "%s is not read-only", holdfast.Quote(req.Tool)), nil
+}
+
+type all []Policy
+
+// All asks every policy in order, each with the input as the one before left it.
+// The first denial is returned and nothing further asked; otherwise a wish to ask
+// stands, and if nobody objects the call is allowed. Without policies it allows.
+func All(policies ...Policy) Policy { return all(slices.Clone(policies)) }
+
+// Evaluate implements Policy.
+func (p all) Evaluate(ctx context.Context, req Request) (Decision, error) {
+	d, err := p.gather(ctx, req)
+	if err == nil && d.Verdict == NoOpinion {
+		d.Verdict, d.By = Allowed, "policies"
+	}
+	return d, err
+}
+
+// gather is the composition, with no opinion where nobody has one.
+func (p all) gather(ctx context.Context, req Request) (Decision, error) {
+	var out Decision
+	for _, q := range p {
+		d, err := evaluate(ctx, q, req)
+		if err != nil {
+			return Decision{}, err
+		}
+		switch d.Verdict {
+		case NoOpinion:
+			continue
+		case Denied:
+			return d, nil
+		}
+		if d.Input != nil {
+			req.Input, out.Input = d.Input, d.Input
+		}
+		out.Updates = append(out.Updates, d.Updates...)
+		if d.Verdict > out.Verdict {
+			out.Verdict, out.By, out.Reason, out.Rule = d.Verdict, d.By, d.Reason, d.Rule
+		}
+	}
+	return out, nil
+}
+
+type deferring struct{ all }
+
+// Defer is All with no opinion where none of the policies has one.
+func Defer(policies ...Policy) Policy { return deferring{slices.Clone(policies)} }
+
+// Evaluate implements Policy.
+func (p deferring) Evaluate(ctx context.Context, req Request) (Decision, error) {
+	return p.gather(ctx, req)
+}
+
+type first []Policy
+
+// First takes the first opinion there is.
+func First(policies ...Policy) Policy { return first(slices.Clone(policies)) }
+
+// Evaluate implements Policy.
+func (p first) Evaluate(ctx context.Context, req Request) (Decision, error) {
+	for _, q := range p {
+		if d, err := evaluate(ctx, q, req); err != nil || d.Verdict != NoOpinion {
+			return d, err
+		}
+	}
+	return Decision{}, nil
+}
+
+type anyOf []Policy
+
+// AnyOf allows what one of the policies allows; otherwise the mildest of the other
+// opinions stands.
+func AnyOf(policies ...Policy) Policy { return anyOf(slices.Clone(policies)) }
+
+// Evaluate implements Policy.
+func (p anyOf) Evaluate(ctx context.Context, req Request) (Decision, error) {
+	var out Decision
+	for _, q := range p {
+		d, err := evaluate(ctx, q, req)
+		switch {
+		case err != nil:
+			return Decision{}, err
+		case d.Verdict == Allowed:
+			return d, nil
+		case d.Verdict != NoOpinion && (out.Verdict == NoOpinion || d.Verdict < out.Verdict):
+			out = d
+		}
+	}
+	return out, nil
+}
+
+// CanUseTool is a policy in the form of a callback: the same answers.
+func CanUseTool(p Policy) Func { return p.Evaluate }
+
+// evaluate asks one policy; what it should not return is a denial.
+func evaluate(ctx context.Context, p Policy, req Request) (Decision, error) {
+	d, err := p.Evaluate(ctx, req)
+	if err == nil && d.Verdict > Denied {
+		return deny("policy", "a policy answered with %s", d.Verdict), nil
+	}
+	return d, err
+}

@@ -1,0 +1,134 @@
+package policy
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+//go:embed danger.json
+var dangerJSON []byte
+
+// danger is what mode auto does not let pass by itself.
+type danger struct {
+	// Commands are names by what is wrong with them, Arguments words of a command.
+	Commands  map[string][]string `json:"commands"`
+	Arguments []struct {
+		Command string   `json:"command"`
+		Words   []string `json:"words"`
+		Why     string   `json:"why"`
+	} `json:"arguments"`
+	Secrets []string `json:"secrets"`
+
+	byName map[string]string
+}
+
+var dangers = sync.OnceValues(func() (*danger, error) {
+	d := &danger{byName: map[string]string{}}
+	if err := json.Unmarshal(dangerJSON, d); err != nil {
+		return nil, err
+	}
+	for why, names := range d.Commands {
+		for _, n := range names {
+			d.byName[n] = why
+		}
+	}
+	return d, nil
+})
+
+// dangerous says what is dangerous about a call; empty for nothing.
+func dangerous(req *call) string {
+	d, err := dangers()
+	if err != nil {
+		return "the list of dangers cannot be read: " + err.Error()
+	}
+	switch tools[req.Tool] {
+	case edits:
+		p, ok := req.filePath()
+		switch {
+		case !ok:
+			return "it names no file"
+		case !below(p, req.cwd()):
+			return p + " lies outside of the workspace"
+		}
+		return d.secret(req, p)
+	case acts:
+		if req.Tool == "Bash" {
+			return d.command(req)
+		}
+		if req.Tool == "Task" {
+			return ""
+		}
+		return req.Tool + " reaches the network"
+	case notes:
+		return ""
+	case searches:
+		return ""
+	}
+	return "nothing is known of " + holdfast.Quote(req.Tool)
+}
+
+func (d *danger) command(req *call) string {
+	if !req.readable {
+		return "it names no command"
+	}
+	an, err := req.analysis()
+	switch {
+	case err != nil:
+		return "the command cannot be read: " + err.Error()
+	case len(an.Opaque) > 0:
+		return an.Opaque[0].Reason
+	}
+	for _, c := range an.Commands {
+		if why := d.call(req, c); why != "" {
+			return why
+		}
+	}
+	for _, r := range an.Redirects {
+		p := req.absolute(r.Path)
+		if r.Writes && !below(p, req.cwd()) && !strings.HasPrefix(p, "/dev/") && !below(p, "/tmp") {
+			return p + " lies outside of the workspace"
+		}
+		if why := d.secret(req, p); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (d *danger) call(req *call, c check.Command) string {
+	name := path.Base(c.Name)
+	if why := d.byName[name]; why != "" {
+		return name + " " + why
+	}
+	for _, a := range d.Arguments {
+		if a.Command == name && !slices.ContainsFunc(a.Words, func(w string) bool { return !slices.Contains(c.Args, w) }) {
+			return fmt.Sprintf("%s %s %s", name, strings.Join(a.Words, " "), a.Why)
+		}
+	}
+	for _, arg := range c.Args {
+		if _, v, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = v
+		}
+		if why := d.secret(req, req.absolute(arg)); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (d *danger) secret(req *call, p string) string {
+	for _, pattern := range d.Secrets {
+		if matchPath(req.Request, pattern, p) {
+			return p + " may hold secrets"
+		}
+	}
+	return ""
+}

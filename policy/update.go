@@ -1,0 +1,142 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Destination is where a change of the rules is kept.
+type Destination string
+
+// The destinations, by the names of the article.
+const (
+	ToUser    Destination = "userSettings"
+	ToProject Destination = "projectSettings"
+	ToLocal   Destination = "localSettings"
+	ToSession Destination = "session"
+	ToCLI     Destination = "cliArg"
+)
+
+// UpdateType is what a change does.
+type UpdateType string
+
+// The changes.
+const (
+	AddRules          UpdateType = "addRules"
+	ReplaceRules      UpdateType = "replaceRules"
+	RemoveRules       UpdateType = "removeRules"
+	SetMode           UpdateType = "setMode"
+	AddDirectories    UpdateType = "addDirectories"
+	RemoveDirectories UpdateType = "removeDirectories"
+)
+
+// Update is one change of the permissions.
+type Update struct {
+	Type        UpdateType  `json:"type"`
+	Destination Destination `json:"destination"`
+	// Behavior is allow, ask or deny, for changes of rules.
+	Behavior    string        `json:"behavior,omitempty"`
+	Rules       []string      `json:"rules,omitempty"`
+	Mode        holdfast.Mode `json:"mode,omitempty"`
+	Directories []string      `json:"directories,omitempty"`
+}
+
+// Permissions are rules, directories and a mode by where they are kept.
+type Permissions struct {
+	Rules       map[Destination]RuleSet
+	Directories map[Destination][]string
+	Mode        holdfast.Mode
+}
+
+// All are the rules of every destination together.
+func (p Permissions) All() RuleSet {
+	var out RuleSet
+	for _, d := range slices.Sorted(maps.Keys(p.Rules)) {
+		r := p.Rules[d]
+		out.Allow, out.Ask, out.Deny = append(out.Allow, r.Allow...), append(out.Ask, r.Ask...), append(out.Deny, r.Deny...)
+	}
+	return out
+}
+
+// Apply is p after a change; p stays as it is. A change that makes no sense is
+// invalid and names the field.
+func (p Permissions) Apply(u Update) (Permissions, error) {
+	switch u.Destination {
+	case ToUser, ToProject, ToLocal, ToSession, ToCLI:
+	default:
+		return p, badUpdate("destination", string(u.Destination))
+	}
+	out := Permissions{Rules: maps.Clone(p.Rules), Directories: maps.Clone(p.Directories), Mode: p.Mode}
+	switch u.Type {
+	case AddRules, ReplaceRules, RemoveRules:
+		return out, out.changeRules(u)
+	case SetMode:
+		m, err := holdfast.ParseMode(string(u.Mode))
+		if err != nil {
+			return p, err
+		}
+		out.Mode = m
+		return out, nil
+	case AddDirectories, RemoveDirectories:
+		return out, out.changeDirectories(u)
+	}
+	return p, badUpdate("type", string(u.Type))
+}
+
+func badUpdate(field, value string) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "permission update", "%s: %s is not known", field, holdfast.Quote(value))
+}
+
+func (p *Permissions) changeRules(u Update) error {
+	if p.Rules == nil {
+		p.Rules = map[Destination]RuleSet{}
+	}
+	set := p.Rules[u.Destination]
+	list := map[string]*[]Rule{"allow": &set.Allow, "ask": &set.Ask, "deny": &set.Deny}[u.Behavior]
+	if list == nil {
+		return badUpdate("behavior", u.Behavior)
+	}
+	var rules []Rule
+	for _, s := range u.Rules {
+		r, err := ParseRule(s)
+		if err != nil {
+			return err
+		}
+		rules = append(rules, r)
+	}
+	switch u.Type {
+	case ReplaceRules:
+		*list = rules
+	case RemoveRules:
+		*list = slices.DeleteFunc(slices.Clone(*list), func(r Rule) bool { return slices.Contains(rules, r) })
+	default:
+		*list = slices.Clone(*list)
+		for _, r := range rules {
+			if !slices.Contains(*list, r) {
+				*list = append(*list, r)
+			}
+		}
+	}
+	p.Rules[u.Destination] = set
+	return nil
+}
+
+func (p *Permissions) changeDirectories(u Update) error {
+	if p.Directories == nil {
+		p.Directories = map[Destination][]string{}
+	}
+	for i, d := range u.Directories {
+		if !strings.HasPrefix(d, "/") || strings.ContainsRune(d, 0) {
+			return holdfast.Errorf(holdfast.KindInvalid, "permission update", "directories[%d]: %s is not an absolute path", i, holdfast.Quote(d))
+		}
+	}
+	have := slices.DeleteFunc(slices.Clone(p.Directories[u.Destination]), func(d string) bool { return slices.Contains(u.Directories, d) })
+	if u.Type == AddDirectories {
+		have = append(have, u.Directories...)
+	}
+	p.Directories[u.Destination] = have
+	return nil
+}
