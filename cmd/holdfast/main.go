@@ -57,9 +57,9 @@ type cli struct {
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
-	Version    versionCmd    `cmd:"" group:"server" help:"Print the version."`
-	Completion completionCmd `cmd:"" group:"server" help:"Print the script that completes command lines."`
-	Man        manCmd        `cmd:"" group:"server" help:"Print the manual page, or write all of them."`
+	Version    versionCmd    `cmd:"" group:"self" help:"Print the version."`
+	Completion completionCmd `cmd:"" group:"self" help:"Print the script that completes command lines."`
+	Man        manCmd        `cmd:"" group:"self" help:"Print the manual page, or write all of them."`
 	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
 }
 
@@ -134,6 +134,7 @@ func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 			{Key: "try", Title: "Try it, measure it, try to break it"},
 			{Key: "work", Title: "Agents and sessions"},
 			{Key: "box", Title: "Boxes"},
+			{Key: "self", Title: "This program"},
 		}),
 		kong.Vars{"bench_parts": strings.Join(bench.Parts(), ",")},
 		kong.Help(help),
