@@ -178,6 +178,7 @@ func (a *API) routes() {
 // render makes the OpenAPI document and the docs page from the routes.
 func (a *API) render() {
 	tidySpec(a.huma.OpenAPI())
+	illustrate(a.huma.OpenAPI())
 	spec, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
 	if err != nil {
 		// Only a schema of ours could do this, and the tests read the document.

@@ -165,14 +165,16 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 
 type docOp struct {
 	Method, Path, Summary, Description string
-	Params                             []docParam
-	Body                               []docField
-	Answers                            []docAnswer
+	// Curl is a command line that calls it, Answer what it may say.
+	Curl, Answer string
+	Params       []docParam
+	Body         []docField
+	Answers      []docAnswer
 }
 
 type (
 	docParam  struct{ Name, In, Description string }
-	docField  struct{ Name, Type string }
+	docField  struct{ Name, Type, Description string }
 	docAnswer struct{ Status, Text string }
 	docTag    struct {
 		Name, Description string
@@ -210,13 +212,61 @@ func describeOp(doc *huma.OpenAPI, path string, op *huma.Operation) docOp {
 		if media := op.RequestBody.Content["application/json"]; media != nil {
 			out.Body = fields(doc, media.Schema)
 		} else {
-			out.Body = []docField{{"(body)", op.RequestBody.Description}}
+			out.Body = []docField{{"(body)", "", op.RequestBody.Description}}
 		}
 	}
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
-		out.Answers = append(out.Answers, docAnswer{status, op.Responses[status].Description})
+		r := op.Responses[status]
+		if r.Ref != "" {
+			r = doc.Components.Responses[r.Ref[strings.LastIndexByte(r.Ref, '/')+1:]]
+		}
+		out.Answers = append(out.Answers, docAnswer{status, r.Description})
+		if media := r.Content["application/json"]; media != nil && media.Example != nil {
+			out.Answer = indented(media.Example)
+		}
 	}
+	out.Curl = curl(path, op)
 	return out
+}
+
+// curl is a command line for an operation, with the example's values.
+func curl(path string, op *huma.Operation) string {
+	path = strings.NewReplacer("{id}", "$ID", "{turn}", "$TURN", "{name}", "reviewer", "{path}", "hello.txt").Replace(path)
+	var query []string
+	for _, p := range op.Parameters {
+		if p.In == "query" && p.Required {
+			query = append(query, p.Name+"=...")
+		}
+	}
+	if len(query) > 0 {
+		path += "?" + strings.Join(query, "&")
+	}
+	parts := []string{"curl"}
+	if op.Method != http.MethodGet {
+		parts = append(parts, "-X "+op.Method)
+	}
+	if len(op.Security) > 0 {
+		parts = append(parts, `-H "Authorization: Bearer $HOLDFAST_TOKEN"`)
+	}
+	if op.RequestBody != nil {
+		if media := op.RequestBody.Content["application/json"]; media != nil {
+			body, err := json.Marshal(media.Example)
+			if err == nil {
+				parts = append(parts, `-H "Content-Type: application/json"`, "-d '"+string(body)+"'")
+			}
+		} else {
+			parts = append(parts, "--data-binary @FILE")
+		}
+	}
+	return strings.Join(append(parts, `"$HOLDFAST_URL`+path+`"`), " ")
+}
+
+func indented(v any) string {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return ""
+	}
+	return string(b)
 }
 
 func fields(doc *huma.OpenAPI, s *huma.Schema) []docField {
@@ -228,11 +278,15 @@ func fields(doc *huma.OpenAPI, s *huma.Schema) []docField {
 	}
 	var out []docField
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		typ := s.Properties[name].Type
+		p := s.Properties[name]
+		typ := p.Type
+		if p.Ref != "" {
+			typ = p.Ref[strings.LastIndexByte(p.Ref, '/')+1:]
+		}
 		if slices.Contains(s.Required, name) {
 			typ += ", required"
 		}
-		out = append(out, docField{name, typ})
+		out = append(out, docField{name, typ, p.Description})
 	}
 	return out
 }
@@ -246,6 +300,7 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding
 code{font:13px ui-monospace,monospace}h2{border-bottom:1px solid #ccc;margin-top:2.5rem;text-transform:capitalize}
 details{border:1px solid #ddd;border-radius:4px;margin:.4rem 0;padding:.3rem .7rem}summary{cursor:pointer}
 .m{display:inline-block;width:4.5rem;font-weight:600}table{border-collapse:collapse;margin:.4rem 0}
+pre{font:12px/1.4 ui-monospace,monospace;background:#8881;padding:.5rem .7rem;white-space:pre-wrap;overflow-wrap:anywhere}
 td{padding:.1rem 1rem .1rem 0;vertical-align:top}.s{color:#555}
 @media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#161616}details{border-color:#444}.s{color:#aaa}}
 </style></head><body>
@@ -254,8 +309,10 @@ td{padding:.1rem 1rem .1rem 0;vertical-align:top}.s{color:#555}
 {{range .Ops}}<details><summary><code><span class="m">{{.Method}}</span>{{.Path}}</code> <span class="s">{{.Summary}}</span></summary>
 {{with .Description}}<p>{{.}}</p>{{end}}
 {{with .Params}}<table>{{range .}}<tr><td><code>{{.Name}}</code></td><td class="s">{{.In}}</td><td>{{.Description}}</td></tr>{{end}}</table>{{end}}
-{{with .Body}}<p>Body:</p><table>{{range .}}<tr><td><code>{{.Name}}</code></td><td class="s">{{.Type}}</td></tr>{{end}}</table>{{end}}
+{{with .Body}}<p>Body:</p><table>{{range .}}<tr><td><code>{{.Name}}</code></td><td class="s">{{.Type}}</td><td>{{.Description}}</td></tr>{{end}}</table>{{end}}
+<pre>{{.Curl}}</pre>
 <table>{{range .Answers}}<tr><td><code>{{.Status}}</code></td><td>{{.Text}}</td></tr>{{end}}</table>
+{{with .Answer}}<pre>{{.}}</pre>{{end}}
 </details>
 {{end}}{{end}}</body></html>
 `))

@@ -1,0 +1,184 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// The examples of the OpenAPI document and of the docs page. They are values of
+// the wire types, so that they change with them; a test validates each against
+// its schema and holds that no operation is without.
+
+const (
+	exampleID   = "01890a5d-ac96-774b-bcce-b302099a8057"
+	exampleTurn = "01890a5d-b21f-7c40-9d2e-5f6a7b8c9d0e"
+)
+
+func exampleTime() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC) }
+
+func exampleSession() holdfast.Session {
+	return holdfast.Session{
+		ID: exampleID, Status: holdfast.StatusActive, Agent: "reviewer",
+		AgentVersion: holdfast.VersionID("sha256:" + strings.Repeat("0a", 32)), Trust: holdfast.Untrusted,
+		Runtime: "native", Model: "scripted", Mode: holdfast.ModeBypassPermissions, Title: "review of the parser",
+		Tags: []string{"urgent"}, Env: map[string]string{"PROJECT": "***"}, Revision: 3, LastSeq: 12, CompletedTurns: 1,
+		CreatedAt: exampleTime(), LastActiveAt: exampleTime(),
+	}
+}
+
+func exampleTurnOf() holdfast.Turn {
+	at := exampleTime()
+	return holdfast.Turn{
+		ID: exampleTurn, Session: exampleID, Status: holdfast.TurnCompleted, Number: 1, MessageSeq: 2,
+		Text: "write hello.txt", Result: "done", StopReason: "end_turn",
+		Usage: &holdfast.Usage{InputTokens: 120, OutputTokens: 14}, CreatedAt: at, StartedAt: &at, EndedAt: &at,
+	}
+}
+
+// requestExamples are the JSON bodies by operation.
+func requestExamples() map[string]any {
+	title, tags := "review of the parser", []string{"urgent"}
+	end := holdfast.EndSession{Interrupt: true, Reason: "lunch"}
+	return map[string]any{
+		"create-session": holdfast.CreateSession{Agent: "reviewer", Title: title, Tags: tags, Env: map[string]string{"PROJECT": "apollo"}},
+		"update-session": holdfast.UpdateSession{Title: &title, AddTags: tags, Revision: 3},
+		"pause-session":  end,
+		"end-session":    end,
+		"delete-session": holdfast.EndSession{Purge: true},
+		"resume-session": holdfast.ResumeSession{DryRun: true},
+		"send-message":   holdfast.SendMessage{Text: "write hello.txt", Mode: string(holdfast.SendQueue)},
+		"exec":           holdfast.ExecRequest{Command: "cat hello.txt", TimeoutMS: 5000},
+		"stop-containers": holdfast.StopContainers{
+			IDs: []string{"s-" + exampleID},
+		},
+		"create-key": holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
+	}
+}
+
+// answerExamples are the JSON answers of success by operation.
+func answerExamples() map[string]any {
+	at := exampleTime()
+	session := map[string]any{"session": exampleSession()}
+	agent := holdfast.Agent{Name: "reviewer", Version: 2, VersionID: exampleSession().AgentVersion, Runtime: "native", CreatedAt: at, UpdatedAt: at}
+	file := holdfast.FileInfo{Path: "hello.txt", Type: "file", Size: 6, Mode: 0o644, ModTime: at}
+	box := map[string]any{"containers": []holdfast.Container{{
+		ID: "s-" + exampleID, Driver: "local", State: holdfast.BoxIdle, Session: exampleID, PID: 4242, Boot: "b1", StartedAt: at, LastUsed: at,
+	}}}
+	health := holdfast.Health{Status: "ok", Version: "1.0.0", Driver: "local", PID: 4100}
+	key := holdfast.Key{ID: "5f1c0a9e7b3d2468", Name: "ci", Scopes: []holdfast.Scope{holdfast.ScopeWrite}, MaxTrust: holdfast.Untrusted, CreatedAt: at}
+	turn := exampleTurnOf()
+	running := turn
+	running.Status, running.Result, running.StopReason, running.Usage, running.EndedAt = holdfast.TurnRunning, "", "", nil, nil
+	return map[string]any{
+		"create-session": session, "get-session": session, "update-session": session, "pause-session": session,
+		"end-session": session, "interrupt-session": session,
+		"list-sessions": holdfast.SessionPage{Sessions: []holdfast.Session{exampleSession()}, Next: "czEy"},
+		"resume-session": holdfast.Resumed{Session: exampleSession(), Receipt: &holdfast.Receipt{
+			From: holdfast.StatusPaused, Tier: holdfast.TierRebuilt, Path: "cold", Turns: 1, Events: 12, Files: holdfast.FilesKept, Box: "none", DurationMS: 1.2,
+		}},
+		"search": holdfast.SearchPage{Hits: []holdfast.SearchHit{{
+			Session: exampleID, Title: "review of the parser", Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Snippet: "write hello.txt", Time: at,
+		}}},
+		"send-message": holdfast.Sent{Turn: running, Seq: 1},
+		"list-turns":   map[string]any{"turns": []holdfast.Turn{turn}},
+		"get-turn":     map[string]any{"turn": turn},
+		"get-usage":    holdfast.SessionUsage{Usage: *turn.Usage, Turns: 1, Calls: 2, DurationMS: 1500},
+		"read-events": eventPage{Events: []holdfast.Event{{
+			Session: exampleID, Seq: 2, Type: holdfast.EventMessageUser, Turn: exampleTurn, Data: json.RawMessage(`{"text":"write hello.txt"}`), Time: at,
+		}}, Next: 2},
+		"read-transcript": map[string]any{"entries": []holdfast.TranscriptEntry{
+			{Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Text: "write hello.txt", Time: at},
+			{Seq: 8, Turn: exampleTurn, Role: holdfast.RoleAssistant, Text: "done", Time: at},
+		}},
+		"list-files": holdfast.FileList{Entries: []holdfast.FileInfo{file}}, "read-file": holdfast.FileList{Entries: []holdfast.FileInfo{file}},
+		"write-file":   map[string]any{"file": file},
+		"exec":         holdfast.ExecResult{Class: holdfast.ExitOK, Stdout: []byte("hello\n"), Stderr: []byte("warning\n"), DurationMS: 1.4},
+		"list-agents":  map[string]any{"agents": []holdfast.Agent{agent}},
+		"deploy-agent": map[string]any{"agent": agent}, "get-agent": map[string]any{"agent": agent},
+		"list-agent-versions": map[string]any{"versions": []holdfast.AgentVersion{{
+			Agent: "reviewer", Number: 2, ID: agent.VersionID, CreatedAt: at,
+			Files: []holdfast.AgentFile{{Path: "CLAUDE.md", Size: 10, Mode: 0o644, SHA256: strings.Repeat("0a", 32)}},
+		}}},
+		"list-containers": box, "stop-containers": box,
+		"list-keys": map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
+		"create-key": map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
+		"healthz":    health, "readyz": health,
+	}
+}
+
+// streamExample is what the beginning of a stream looks like.
+func streamExample(operation string) string {
+	if operation == "exec" {
+		return "event: stdout\ndata: {\"data\":\"aGVsbG8K\"}\n\nevent: exit\ndata: {\"class\":\"ok\",\"exit_code\":0}\n\n"
+	}
+	return "id: 2\nevent: message.user\ndata: {\"session_id\":\"" + exampleID + "\",\"seq\":2,\"type\":\"message.user\"}\n\n: ping\n\n"
+}
+
+// problemExamples has one problem of each kind.
+func problemExamples() map[string]*huma.Example {
+	out := map[string]*huma.Example{}
+	for kind, e := range map[holdfast.Kind]*holdfast.Error{
+		holdfast.KindInvalid:         holdfast.Errorf("", "session.list", `"asleep" is not a session status`).WithHint("use starting, active, paused, error or ended"),
+		holdfast.KindUnauthenticated: holdfast.Errorf("", "request", "the request carries no token").WithHint("set HOLDFAST_TOKEN to a key (holdfast key create)"),
+		holdfast.KindDenied:          holdfast.Errorf("", "request", "the key may read only").WithHint("holdfast key create --scope write"),
+		holdfast.KindNotFound:        holdfast.Errorf("", "store", "there is no session %q", exampleID).WithHint("holdfast session list shows them"),
+		holdfast.KindConflict:        holdfast.Errorf("", "session.pause", `session %s is "paused"`, exampleID).WithHint("only an active session can be paused"),
+		holdfast.KindGone:            holdfast.Errorf("", "session", "session %s has ended", exampleID).WithHint("its log stays readable: holdfast session events %s", exampleID),
+		holdfast.KindTooLarge:        holdfast.Errorf("", "files", "the body is over 67108864 bytes").WithHint("split it"),
+		holdfast.KindBusy:            holdfast.Errorf("", "request", "too many requests with this key").WithHint("send again in a moment"),
+		holdfast.KindInternal:        holdfast.Errorf("", "request", "the server failed at this request").WithHint("the server's log has the details"),
+		holdfast.KindUnavailable:     holdfast.Errorf("", "box", "all boxes are in use").WithHint("raise max_boxes, or end sessions"),
+	} {
+		e.Kind = kind
+		p := newProblem(e)
+		p.RequestID = "01890a5d-ac97-7000-8000-000000000001"
+		out[string(kind)] = &huma.Example{Summary: http.StatusText(p.Status), Value: p.Problem}
+	}
+	return out
+}
+
+// illustrate adds the examples to the document, and makes the problem documents
+// of all operations one.
+func illustrate(doc *huma.OpenAPI) {
+	requests, answers := requestExamples(), answerExamples()
+	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
+		for _, op := range operations(doc.Paths[path]) {
+			if op.RequestBody != nil && op.RequestBody.Content["application/json"] != nil {
+				op.RequestBody.Content["application/json"].Example = requests[op.OperationID]
+			}
+			for status, r := range op.Responses {
+				if status == "default" {
+					continue
+				}
+				if media := r.Content["application/json"]; media != nil {
+					media.Example = answers[op.OperationID]
+				}
+				if media := r.Content["text/event-stream"]; media != nil {
+					media.Example = streamExample(op.OperationID)
+				}
+			}
+			shareProblem(doc, op)
+		}
+	}
+}
+
+func shareProblem(doc *huma.OpenAPI, op *huma.Operation) {
+	r := op.Responses["default"]
+	if r == nil || r.Content[problemType] == nil {
+		return
+	}
+	if doc.Components.Responses == nil {
+		r.Description = "A problem: what failed, of which kind, and what helps."
+		r.Content[problemType].Examples = problemExamples()
+		doc.Components.Responses = map[string]*huma.Response{"Problem": r}
+	}
+	op.Responses["default"] = &huma.Response{Ref: "#/components/responses/Problem"}
+}
