@@ -157,6 +157,11 @@ func TestReadyz(t *testing.T) {
 	if resp, _ := do(t, srv, request{"GET", "/healthz", "", nil}); resp.StatusCode != 200 {
 		t.Errorf("healthz: %d", resp.StatusCode)
 	}
+	f.health = holdfast.Health{Status: "draining", RunningTurns: 3}
+	resp, body = do(t, srv, request{"GET", "/readyz", "", nil})
+	if p := wantProblem(t, resp, body, 503, holdfast.KindUnavailable); !strings.Contains(p.Detail, "draining: 3 ") {
+		t.Errorf("%+v", p)
+	}
 	a := New(newFake().config())
 	a.Stop()
 	w := &recorder{head: http.Header{}}
