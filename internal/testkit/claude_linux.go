@@ -10,22 +10,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 //go:embed claude.json
 var claudePin []byte
 
 // Claude is a directory that holds the pinned Claude Code CLI as "claude". It is
-// fetched with npm, once per clone, and is what claude.json says to the bit or
-// the test fails. $HOLDFAST_TEST_CLAUDE names one that was fetched before. Where it cannot be fetched the test is skipped, loudly; under
-// CI that is a failure.
+// fetched from the npm registry, once per clone, and is what claude.json says to
+// the bit or the test fails. $HOLDFAST_TEST_CLAUDE names one that was fetched
+// before. Where it cannot be fetched the test is skipped, loudly; under CI that is
+// a failure.
 func Claude(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("HOLDFAST_TEST_CLAUDE"); dir != "" {
@@ -42,7 +45,7 @@ func Claude(t testing.TB) string {
 	return dir
 }
 
-// unfetched says that the network, or npm, was not there.
+// unfetched says that the registry was not there.
 type unfetched struct{ err error }
 
 func (u *unfetched) Error() string { return u.err.Error() }
@@ -81,23 +84,45 @@ func claude(cache string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	cmd := exec.Command("npm", "pack", "--silent", "--cache", filepath.Join(tmp, "npm"), pkg.Name+"@"+pin.Version)
-	cmd.Dir = tmp
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", &unfetched{fmt.Errorf("npm pack %s@%s: %w\n%s", pkg.Name, pin.Version, err, out)}
-	}
-	packed, err := filepath.Glob(filepath.Join(tmp, "*.tgz"))
-	if err != nil || len(packed) != 1 {
-		return "", fmt.Errorf("npm pack left %q: %v", packed, err)
+	packed := filepath.Join(tmp, "package.tgz")
+	url := fmt.Sprintf("%s/%s/-/%s-%s.tgz", registry(), pkg.Name, path.Base(pkg.Name), pin.Version)
+	if err := download(url, packed); err != nil {
+		return "", &unfetched{fmt.Errorf("%s: %w", url, err)}
 	}
 	unpacked := filepath.Join(tmp, "unpacked")
 	if err := os.Mkdir(unpacked, 0o755); err != nil {
 		return "", err
 	}
-	if err := unpackClaude(packed[0], pkg.Integrity, unpacked); err != nil {
+	if err := unpackClaude(packed, pkg.Integrity, unpacked); err != nil {
 		return "", err
 	}
 	return dir, os.Rename(unpacked, dir)
+}
+
+// registry is the npm registry that packages come from; npm itself is not needed.
+func registry() string {
+	if r := os.Getenv("npm_config_registry"); r != "" {
+		return strings.TrimSuffix(r, "/")
+	}
+	return "https://registry.npmjs.org"
+}
+
+func download(url, to string) error {
+	c := http.Client{Timeout: 10 * time.Minute}
+	resp, err := c.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, resp.Body)
+	return errors.Join(err, f.Close())
 }
 
 // unpackClaude takes the program out of the package if the package is the pinned one.
