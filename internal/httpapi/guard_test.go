@@ -203,6 +203,7 @@ func TestBadHeadersAndQueriesAreProblems(t *testing.T) {
 		{request{"POST", "/v1/sessions", `{}`, http.Header{"Content-Type": {"text/plain"}}}, "content type"},
 		{request{"POST", "/v1/sessions", `{}`, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}}, "content type"},
 		{request{"POST", "/v1/sessions", `{}`, http.Header{"Idempotency-Key": {"a b"}}}, `"a b"`},
+		{request{"POST", one + "/exec", `{"command":"true"}`, http.Header{"Idempotency-Key": {"k1"}}}, `"k1"`},
 		{request{"POST", one + "/turns", `{"text":"a"}`, http.Header{"Idempotency-Key": {strings.Repeat("k", 201)}}}, "kkkk"},
 		{request{"GET", "/v1/sessions?bogus=1", "", nil}, "query.bogus"},
 		{request{"GET", "/v1/sessions?limit=0", "", nil}, "query.limit"},
