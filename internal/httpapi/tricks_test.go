@@ -278,3 +278,16 @@ func TestLimitsTellAddressesApart(t *testing.T) {
 		t.Errorf("%d limiters", n)
 	}
 }
+
+// TestDefaultLimitIsAboveTheGates: one key may do what the bench promises, 2,000
+// creations and 600 turns a second with a stream each, all day long.
+func TestDefaultLimitIsAboveTheGates(t *testing.T) {
+	l := newLimits(DefaultRateLimit, time.Second)
+	at := time.Unix(1_700_000_000, 0)
+	const perSecond = 2_000 + 2*600
+	for i := range 60 * perSecond {
+		if wait := l.take("", at.Add(time.Duration(i)*time.Second/perSecond)); wait > 0 {
+			t.Fatalf("request %d waits %s", i, wait)
+		}
+	}
+}
