@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -161,6 +162,13 @@ func sweep(t *testing.T, data string) {
 func TestShutdownUnderLoad(t *testing.T) {
 	data := testkit.BaseDir(t)
 	t.Cleanup(func() { sweep(t, data) })
+	manager := filepath.Join(data, "notify")
+	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: manager, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	t.Setenv("NOTIFY_SOCKET", manager)
 	p := launch(t, data, "--set", "drain_timeout=2s", "--set", "on_shutdown=keep", "--log-format", "json")
 	load := &load{p: p, turns: map[holdfast.TurnID]holdfast.SessionID{}}
 	for range 8 {
@@ -190,6 +198,12 @@ func TestShutdownUnderLoad(t *testing.T) {
 		t.Fatalf("the server ended with %v\n%s", st, p.log.String())
 	}
 	load.workers.Wait()
+	for _, want := range []string{"READY=1", "STOPPING=1"} {
+		b := make([]byte, 64)
+		if n, err := told.Read(b); err != nil || string(b[:n]) != want {
+			t.Errorf("systemd is told %q, %v; want %s", b[:n], err, want)
+		}
+	}
 	if last := <-ends; !strings.Contains(last, "event: error\n") || !strings.Contains(last, `"kind":"unavailable"`) {
 		t.Errorf("the stream ended with %q", last)
 	}
