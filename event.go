@@ -167,10 +167,13 @@ type UserMessage struct {
 }
 
 // Part is a piece of an assistant message: text, or a reference to a tool use
-// whose input stands in its tool.requested event.
+// whose input stands in its tool.requested event. Where thinking came between
+// them, Thinking parts stand for the message's thinking events in their order;
+// without such parts the thinking came first.
 type Part struct {
 	Text      string `json:"text,omitempty"`
 	ToolUseID string `json:"tool_use_id,omitempty"`
+	Thinking  bool   `json:"thinking,omitempty"`
 }
 
 // AssistantMessage is the payload of message.assistant: the answer of one model
@@ -189,6 +192,8 @@ type AssistantMessage struct {
 type Thinking struct {
 	Text      string `json:"text"`
 	Signature string `json:"signature,omitempty"`
+	// Redacted marks thinking whose text the provider keeps to itself.
+	Redacted bool `json:"redacted,omitempty"`
 }
 
 // ToolRequested is the payload of tool.requested: the model asked for a tool.

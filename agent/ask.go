@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -64,22 +63,7 @@ func (r *run) stream(ctx context.Context, req *model.Request) (a reply, err erro
 	if !done {
 		return reply{shown: a.shown, first: a.first}, &model.Failure{Class: "cut", Retryable: true, Message: "the stream ended before the answer did"}
 	}
-	a.order()
 	return a, nil
-}
-
-// order puts thinking first: so it is read back from the log.
-func (a *reply) order() {
-	slices.SortStableFunc(a.blocks, func(x, y model.Block) int {
-		return rank(x.Type) - rank(y.Type)
-	})
-}
-
-func rank(t model.BlockType) int {
-	if t == model.Thinking {
-		return 0
-	}
-	return 1
 }
 
 // take adds a finished block, in a form that can be recorded and sent again.
@@ -127,6 +111,20 @@ func (a *reply) text() string {
 	return strings.Join(parts, "\n")
 }
 
+// thinksBetween reports that thinking came after something else: it must go back
+// in its place.
+func (a *reply) thinksBetween() bool {
+	other := false
+	for i := range a.blocks {
+		thinks := a.blocks[i].Type == model.Thinking
+		if thinks && other {
+			return true
+		}
+		other = other || !thinks
+	}
+	return false
+}
+
 // entries are the events of the answer: model.request, thinking,
 // message.assistant, tool.requested.
 func (a *reply) entries(c *Conversation) []Entry {
@@ -137,10 +135,14 @@ func (a *reply) entries(c *Conversation) []Entry {
 	msg := holdfast.AssistantMessage{
 		Parts: make([]holdfast.Part, 0, len(a.blocks)), Seen: c.Seen, StopReason: a.stop, Model: c.Model, Usage: a.usage,
 	}
+	between := a.thinksBetween()
 	for i := range a.blocks {
 		switch b := &a.blocks[i]; b.Type {
 		case model.Thinking:
-			out = append(out, Entry{Type: holdfast.EventThinking, Data: holdfast.Thinking{Text: b.Text, Signature: b.Signature}})
+			out = append(out, Entry{Type: holdfast.EventThinking, Data: holdfast.Thinking{Text: b.Text, Signature: b.Signature, Redacted: b.Redacted}})
+			if between {
+				msg.Parts = append(msg.Parts, holdfast.Part{Thinking: true})
+			}
 		case model.Text:
 			msg.Parts = append(msg.Parts, holdfast.Part{Text: b.Text})
 		case model.ToolUse:

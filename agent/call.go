@@ -164,10 +164,20 @@ func (r *run) reserve(req *model.Request) (func(holdfast.Usage, bool), error) {
 	if r.env.Meter.Bounded() {
 		most = holdfast.Usage{InputTokens: (req.Bytes() + 3) / 4, OutputTokens: int64(req.MaxTokens)}
 		if r.Book != nil {
-			most = r.Book.Price(req.Model, most)
+			most = dearest(r.Book, req.Model, most)
 		}
 	}
 	return r.env.Meter.Reserve(most)
+}
+
+// dearest prices a call as if the cache took its input in, where that costs more.
+func dearest(book model.Book, name string, u holdfast.Usage) holdfast.Usage {
+	cached := u
+	cached.InputTokens, cached.CacheWriteTokens = 0, u.InputTokens
+	cost := book.Price(name, cached).CostMicroUSD
+	u = book.Price(name, u)
+	u.CostMicroUSD = max(u.CostMicroUSD, cost)
+	return u
 }
 
 // request is the event of a call.

@@ -344,7 +344,7 @@ func TestSloppyAnswers(t *testing.T) {
 	if d := cmp.Diff([]string{`x {"a":1}`, `x-2 {"invalid_json":"{\"a\":"}`, `-3 {}`}, got); d != "" {
 		t.Error(d)
 	}
-	if m := entries[holdfast.AssistantMessage](w)[0]; m.Parts[0].Text != "a\uFFFDb" || len(m.Parts) != 4 {
+	if m := entries[holdfast.AssistantMessage](w)[0]; m.Parts[0].Text != "a\uFFFDb" || len(m.Parts) != 5 || !m.Parts[4].Thinking {
 		t.Errorf("%+v", m)
 	}
 	if w.commits[0][0].Type != holdfast.EventThinking {

@@ -39,8 +39,10 @@ type Block struct {
 	Type BlockType `json:"type"`
 	// Text is the text of text and thinking blocks and the content of a tool result.
 	Text string `json:"text,omitempty"`
-	// Signature belongs to thinking blocks and goes back unchanged.
+	// Signature belongs to thinking blocks and goes back unchanged. Redacted marks
+	// one whose text the provider keeps: the signature is all there is of it.
 	Signature string `json:"signature,omitempty"`
+	Redacted  bool   `json:"redacted,omitempty"`
 	// ID names a tool use; a tool result carries the id it answers.
 	ID    string          `json:"id,omitempty"`
 	Name  string          `json:"name,omitempty"`

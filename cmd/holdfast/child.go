@@ -27,6 +27,8 @@ func newSubject(dir string) (*subject, error) {
 			s.env = append(s.env, kv)
 		}
 	}
+	// A key in the environment must not make them ask a real model.
+	s.env = append(s.env, "HOLDFAST_DEFAULT_MODEL=scripted")
 	if s.dir, err = os.MkdirTemp(dir, "holdfast-"); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "%w", err).
 			WithHint("choose another place with --dir DIR")

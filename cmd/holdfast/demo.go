@@ -21,7 +21,7 @@ func (*demoCmd) Help() string {
 // Run plays the demo.
 func (d *demoCmd) Run(e *env) error {
 	if d.Live {
-		return holdfast.Errorf(holdfast.KindUnavailable, "demo", "real models come with part 2: this release has the scripted one").
+		return holdfast.Errorf(holdfast.KindUnavailable, "demo", "the demo with a real model is not there yet").
 			WithHint("holdfast demo")
 	}
 	s, err := newSubject(d.Dir)

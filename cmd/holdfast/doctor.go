@@ -82,6 +82,17 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 			fmt.Fprintf(e.stdout, "          fix: %s\n", line(c.Fix))
 		}
 	}
+	for _, p := range found.Models {
+		state := "no key"
+		switch {
+		case p.KeyFrom != "":
+			state = "key from " + line(p.KeyFrom)
+		case p.Configured:
+			state = "without a key"
+		}
+		fmt.Fprintf(e.stdout, "models %s: %s, %s\n", p.Name, state, line(p.URL))
+	}
+	fmt.Fprintf(e.stdout, "default model %s\n", line(found.DefaultModel))
 	fmt.Fprintf(e.stdout, "data directory %s\n", line(found.Data))
 	for _, s := range found.Sizes {
 		fmt.Fprintf(e.stdout, "  %-20s %s\n", s.Name, bytesFor(s.Bytes))

@@ -11,12 +11,33 @@ import (
 
 type doubleCmd struct {
 	MessagesAPI messagesAPICmd `cmd:"" name:"messages-api" help:"Answer as the Messages API does, with what a script says."`
+	Completions completionsCmd `cmd:"" name:"chat-completions" help:"Answer as OpenAI-compatible servers do, with what a script says."`
 }
 
-type messagesAPICmd struct {
+// doubleFlags are those of every double.
+type doubleFlags struct {
 	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"host:port, or unix:/path (${default})."`
 	Record string `placeholder:"FILE" help:"Append each request as a line of JSON; keys are not recorded."`
 }
+
+type messagesAPICmd struct{ doubleFlags }
+
+type completionsCmd struct{ doubleFlags }
+
+// Help is shown below the one-line description.
+func (*completionsCmd) Help() string {
+	return `A prompt that holds <script>[…]</script> is obeyed, as with messages-api. Prints one line with the URL when it is ready and runs until it is told to stop.
+
+Example:
+  holdfast double chat-completions --listen 127.0.0.1:4198
+  holdfast serve --set openai.url=http://127.0.0.1:4198/v1 --set default_model=openai/any`
+}
+
+// Run answers until it is told to stop.
+func (m *messagesAPICmd) Run(e *env) error { return m.serve(e, "messages-api") }
+
+// Run answers until it is told to stop.
+func (c *completionsCmd) Run(e *env) error { return c.serve(e, "chat-completions") }
 
 // Help is shown below the one-line description.
 func (*messagesAPICmd) Help() string {
@@ -27,8 +48,7 @@ Example:
   ANTHROPIC_BASE_URL=http://127.0.0.1:4199 ANTHROPIC_API_KEY=dummy claude -p 'say hi'`
 }
 
-// Run answers until it is told to stop.
-func (m *messagesAPICmd) Run(e *env) error {
+func (m *doubleFlags) serve(e *env, name string) error {
 	record := io.Writer(io.Discard)
 	if m.Record != "" {
 		f, err := os.OpenFile(m.Record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -47,7 +67,7 @@ func (m *messagesAPICmd) Run(e *env) error {
 	stop := context.AfterFunc(e.ctx, func() { _ = s.Close() })
 	defer stop()
 	// If nobody reads stdout there is nobody to tell; the double runs.
-	_ = e.say(map[string]string{"url": s.URL()}, "the messages-api double is ready at %s", s.URL())
+	_ = e.say(map[string]string{"url": s.URL()}, "the %s double is ready at %s", name, s.URL())
 	<-e.ctx.Done()
 	return s.Close()
 }

@@ -37,7 +37,11 @@ type sessionCreateCmd struct {
 	ID      string            `name:"id" placeholder:"UUID" help:"Your own id."`
 	Title   string            `placeholder:"TEXT" help:"The title."`
 	Tag     []string          `placeholder:"TAG" sep:"none" help:"A tag; repeatable."`
-	Key     string            `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
+
+	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up, as turns=10,tokens=100000,usd=2.5,seconds=3600, or none."`
+	TurnBudget *string `placeholder:"BOUNDS" help:"The same for each turn, whose turns are model calls."`
+
+	Key string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
 }
 
 // Help is shown below the one-line description.
@@ -51,9 +55,13 @@ func (s *sessionCreateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	budget, turnBudget, err := budgets(s.Budget, s.TurnBudget)
+	if err != nil {
+		return err
+	}
 	created, err := c.CreateSession(e.ctx, holdfast.CreateSession{
 		ID: s.ID, Agent: s.Agent, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode,
-		Title: s.Title, Tags: s.Tag, Env: s.Env,
+		Title: s.Title, Tags: s.Tag, Env: s.Env, Budget: budget, TurnBudget: turnBudget,
 	}, s.Key)
 	if err != nil {
 		return err
@@ -144,6 +152,10 @@ func (e *env) showSession(s holdfast.Session) error {
 	if e.json {
 		return e.print(map[string]any{"session": s})
 	}
+	parked := ""
+	if s.ParkedUntil != nil {
+		parked = when(*s.ParkedUntil)
+	}
 	rows := [][2]string{
 		{"id", string(s.ID)},
 		{"status", string(s.Status)},
@@ -159,6 +171,10 @@ func (e *env) showSession(s holdfast.Session) error {
 		{"turns", fmt.Sprintf("%d completed", s.CompletedTurns)},
 		{"events", strconv.FormatInt(s.LastSeq, 10)},
 		{"created", when(s.CreatedAt)},
+		{"spent", showSpent(s.Spent)},
+		{"budget", showBudget(s.Budget)},
+		{"turn budget", showBudget(s.TurnBudget)},
+		{"parked until", parked},
 		{"last active", when(s.LastActiveAt)},
 	}
 	for _, r := range rows {

@@ -15,21 +15,29 @@ type sessionUpdateCmd struct {
 	Model     *string `placeholder:"NAME" help:"The model."`
 	Runtime   *string `placeholder:"NAME" help:"How the agent runs."`
 	Interrupt bool    `help:"End a running turn first where the change needs that."`
+
+	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up from now on, whole: usd=5,turns=100, or none."`
+	TurnBudget *string `placeholder:"BOUNDS" help:"The same for each turn."`
 }
 
 // Help is shown below the one-line description.
 func (*sessionUpdateCmd) Help() string {
-	return "A running turn keeps what it began with; the next one takes the change.\n\nExample:\n  holdfast session update $id --mode plan"
+	return "A running turn keeps what it began with, but for its budgets; the next one takes the change.\n\nExample:\n  holdfast session update $id --mode plan"
 }
 
 // Run changes a session.
 func (s *sessionUpdateCmd) Run(e *env) error {
-	if s.Trust == nil && s.Mode == nil && s.Model == nil && s.Runtime == nil {
+	budget, turnBudget, err := budgets(s.Budget, s.TurnBudget)
+	if err != nil {
+		return err
+	}
+	if s.Trust == nil && s.Mode == nil && s.Model == nil && s.Runtime == nil && budget == nil && turnBudget == nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "session update", "nothing to change is given").
 			WithHint("holdfast session update %s --mode plan", s.ID)
 	}
 	return e.update(s.ID, holdfast.UpdateSession{
 		Trust: s.Trust, Mode: s.Mode, Model: s.Model, Runtime: s.Runtime, Interrupt: s.Interrupt,
+		Budget: budget, TurnBudget: turnBudget,
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent/model/scripted"
+	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/config"
@@ -117,8 +117,17 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if os.Getuid() != 0 {
 		uidBase = 0
 	}
+	choice, err := chooseModels(s.cfg, s.opt.Environ)
+	if err != nil {
+		return err
+	}
+	model, err := defaultModel(s.cfg, choice)
+	if err != nil {
+		return err
+	}
 	loop, err := native.New(native.Config{
-		Provider: scripted.New(), Tools: builtin.All(), Now: time.Now, Rand: mathrand.Float64,
+		Provider: choice, Book: choice, Tools: builtin.All(), MaxTokens: s.cfg.Models.MaxTokens, Now: time.Now, Rand: mathrand.Float64,
+		Retry: agent.Retry{NoPark: s.cfg.Models.Park == config.Off, LongestPark: s.cfg.Models.LongestPark},
 	})
 	if err != nil {
 		return err
@@ -137,7 +146,8 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,
 			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
 		},
-		DefaultTrust: s.cfg.DefaultTrust, DefaultModel: s.cfg.DefaultModel, CheckModel: checkScripted,
+		DefaultTrust: s.cfg.DefaultTrust, DefaultModel: model, CheckModel: choice.Check,
+		Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
 		TurnSilence: s.cfg.TurnSilence, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	return err
@@ -245,13 +255,4 @@ func (s *server) health(ctx context.Context) holdfast.Health {
 		h.Status, h.ReadOnly = "read-only", err.Error()
 	}
 	return h
-}
-
-// checkScripted refuses every model but the one there is.
-func checkScripted(name string) error {
-	if name == "scripted" {
-		return nil
-	}
-	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(name)).
-		WithHint("use scripted")
 }

@@ -71,6 +71,7 @@ func settings(t *testing.T, driver string) config.Config {
 	cfg := config.Defaults()
 	cfg.Data, cfg.Listen, cfg.Driver = t.TempDir(), "127.0.0.1:0", driver
 	cfg.Limits.Mode = sandbox.LimitsBestEffort
+	cfg.DefaultModel = "scripted"
 	return cfg
 }
 

@@ -22,6 +22,10 @@ type Diagnosis struct {
 	Probes []sandbox.Probe `json:"probes"`
 	// Checks are what surrounds the drivers, each with its fix.
 	Checks []Check `json:"checks"`
+	// Models are the providers of models, and DefaultModel that of sessions which
+	// name none.
+	Models       []Provider `json:"models"`
+	DefaultModel string     `json:"default_model"`
 	// Sizes are bytes on disk by part of the data directory; empty without one.
 	Sizes []Size `json:"sizes"`
 }
@@ -62,6 +66,16 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagn
 		}
 	}
 	d.Checks = checks(cfg, d.Probes)
+	if d.Models, err = providers(cfg, environ); err != nil {
+		return d, err
+	}
+	choice, err := chooseModels(cfg, environ)
+	if err != nil {
+		return d, err
+	}
+	if d.DefaultModel, err = defaultModel(cfg, choice); err != nil {
+		return d, err
+	}
 	for _, part := range []string{"holdfast.db", "holdfast.db-wal", "agents", "sessions", "run"} {
 		if n, ok := diskUse(filepath.Join(cfg.Data, part)); ok {
 			d.Sizes = append(d.Sizes, Size{Name: part, Bytes: n})

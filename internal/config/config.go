@@ -43,6 +43,7 @@ type Config struct {
 
 	Permissions Permissions
 
+	Models Models
 	Limits Limits
 
 	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns one box
@@ -133,8 +134,9 @@ func Defaults() Config {
 		Driver:         "local",
 		Store:          "sqlite",
 		DefaultTrust:   holdfast.Untrusted,
-		DefaultModel:   "scripted",
+		DefaultModel:   "auto",
 		DefaultRuntime: "native",
+		Models:         defaultModels(),
 		Limits: Limits{
 			Memory: Size(box.MemoryBytes), CPUs: box.CPUs, Pids: box.Pids,
 			NofileSoft: box.NofileSoft, NofileHard: box.NofileHard,

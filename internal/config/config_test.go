@@ -67,7 +67,7 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestEveryFieldHasAKey(t *testing.T) {
 	samples := []string{
 		"127.0.0.1:9", "/elsewhere", "host", "trusted", "a-model", "7", "777", "777s", "7777777", "777MiB",
-		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read",
+		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read", "adaptive", "off", "m=1/2",
 	}
 	single := map[string]bool{"Store": true, "DefaultRuntime": true} // one legal value each
 	touched := map[string]string{}

@@ -41,7 +41,7 @@ func Keys() []string {
 }
 
 func keys() []key {
-	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
+	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), modelKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
 }
 
 func serverKeys() []key {
@@ -93,7 +93,7 @@ func sessionKeys() []key {
 	return []key{
 		oneOf("default_trust", "Trust of sessions that name none. Trusted tools can do everything the server's user can do.",
 			func(c *Config) *holdfast.Trust { return &c.DefaultTrust }, holdfast.Untrusted, holdfast.Trusted),
-		text("default_model", "Model of sessions that name none.", "model name",
+		text("default_model", "Model of sessions that name none: auto, scripted, anthropic/NAME, openai/NAME. auto is the first provider with a key and a model of its own, else scripted.", "model name",
 			func(c *Config) *string { return &c.DefaultModel }, notEmpty),
 		oneOf("default_runtime", "Runtime of sessions that name none.",
 			func(c *Config) *string { return &c.DefaultRuntime }, "native"),

@@ -247,7 +247,7 @@ func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
 }
 
 // takesList reports whether a key's value may be written as a list.
-func takesList(name string) bool { return name == "hosts" || name == "origins" }
+func takesList(name string) bool { return name == "hosts" || name == "origins" || name == "prices" }
 
 // suggest names the key that a wrong one was probably meant to be.
 func suggest(name string) string {

@@ -29,7 +29,7 @@ type obj map[string]any
 func (a *answer) usage(u holdfast.Usage) obj {
 	return obj{
 		"input_tokens": u.InputTokens, "output_tokens": u.OutputTokens,
-		"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0,
+		"cache_creation_input_tokens": u.CacheWriteTokens, "cache_read_input_tokens": u.CacheReadTokens,
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package double imitates a provider's Messages API, offline: it answers over
-// the provider's wire format with what package scripted says.
+// Package double imitates a provider's Messages API, and chat completions as
+// OpenAI-compatible servers speak them, offline: it answers over their wire
+// formats with what package scripted says.
 //
 // The command line and tests import it; it imports the scripted model and the
 // vocabulary. Invariant: what a client may rely on of the real API holds here,

@@ -22,6 +22,8 @@ type Config struct {
 	// Record receives every request before it is answered, one at a time; nil
 	// keeps them in memory for Requests.
 	Record func(Request) error
+	// Quirks are of the chat completions.
+	Quirks []Quirk
 	// Now defaults to time.Now, Rand to crypto/rand.
 	Now  func() time.Time
 	Rand io.Reader
@@ -152,6 +154,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.messages(w, r, body)
 	case r.URL.Path == "/v1/messages/count_tokens" && r.Method == http.MethodPost:
 		s.countTokens(w, r, body)
+	case r.URL.Path == "/v1/chat/completions" && r.Method == http.MethodPost:
+		s.chat(w, r, body)
 	case r.URL.Path == "/v1/messages" || r.URL.Path == "/v1/messages/count_tokens":
 		refuse(w, &refusal{http.StatusMethodNotAllowed, "invalid_request_error", "Method Not Allowed", 0})
 	default:

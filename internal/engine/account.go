@@ -17,6 +17,7 @@ const noticeParked = "model.parked"
 // budget together. Its truth is the log: it is filled from there when the turn
 // goes on after a crash. Safe for concurrent use.
 type account struct {
+	id  holdfast.SessionID
 	now func() time.Time
 
 	mu    sync.Mutex
@@ -79,10 +80,10 @@ func (a *account) reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool
 // asked for; a.mu is held.
 func (a *account) within(of string, b holdfast.Budget, spent holdfast.Spent, most holdfast.Usage) error {
 	if of == "turn" && b.Turns > 0 && spent.Calls >= b.Turns {
-		return over(of, "turns", fmt.Sprintf("%d model calls", spent.Calls), fmt.Sprint(b.Turns))
+		return over(a.id, of, "turns", fmt.Sprintf("%d model calls", spent.Calls), fmt.Sprint(b.Turns))
 	}
 	if want := spent.Tokens() + a.reserved.Tokens() + most.Tokens(); b.Tokens > 0 && want > b.Tokens {
-		return over(of, "tokens", fmt.Sprintf("%d spent, up to %d more for the next call", spent.Tokens(), want-spent.Tokens()), fmt.Sprint(b.Tokens))
+		return over(a.id, of, "tokens", fmt.Sprintf("%d spent, up to %d more for the next call", spent.Tokens(), want-spent.Tokens()), fmt.Sprint(b.Tokens))
 	}
 	if b.USD > 0 {
 		if most.UnpricedCalls > 0 {
@@ -91,7 +92,7 @@ func (a *account) within(of string, b holdfast.Budget, spent holdfast.Spent, mos
 		}
 		want := spent.CostMicroUSD + a.reserved.CostMicroUSD + most.CostMicroUSD
 		if want > b.MicroUSD() {
-			return over(of, "usd", fmt.Sprintf("%s spent, up to %s more for the next call", dollars(spent.CostMicroUSD), dollars(want-spent.CostMicroUSD)), dollars(b.MicroUSD()))
+			return over(a.id, of, "usd", fmt.Sprintf("%s spent, up to %s more for the next call", dollars(spent.CostMicroUSD), dollars(want-spent.CostMicroUSD)), dollars(b.MicroUSD()))
 		}
 	}
 	if b.Seconds > 0 {
@@ -100,7 +101,7 @@ func (a *account) within(of string, b holdfast.Budget, spent holdfast.Spent, mos
 			ran += time.Duration(spent.DurationMS) * time.Millisecond
 		}
 		if ran >= b.Duration() {
-			return over(of, "seconds", ran.Round(time.Second).String()+" spent", b.Duration().String())
+			return over(a.id, of, "seconds", ran.Round(time.Second).String()+" spent", b.Duration().String())
 		}
 	}
 	return nil
@@ -111,13 +112,13 @@ func (a *account) elapsed() time.Duration {
 	return max(a.now().Sub(a.began)-a.parked, 0)
 }
 
-func over(of, name, spent, limit string) error {
-	field := "budget"
+func over(id holdfast.SessionID, of, name, spent, limit string) error {
+	flag := "budget"
 	if of == "turn" {
-		field = "turn_budget"
+		flag = "turn-budget"
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s's budget of %s is used up: %s, the limit is %s", of, name, spent, limit).
-		WithHint(`raise it: PATCH /v1/sessions/ID {"%s": {"%s": …}}`, field, name)
+		WithHint("raise it: holdfast session update %s --%s %s=N", id, flag, name)
 }
 
 func dollars(micro int64) string { return fmt.Sprintf("%.6f usd", float64(micro)/1e6) }

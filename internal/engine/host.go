@@ -38,7 +38,7 @@ type host struct {
 
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
 	h := &host{e: e, u: u, r: r, row: row}
-	h.acc = &account{now: e.cfg.Clock, began: r.startedAt, ended: row.Spent, session: row.Budget, turn: row.TurnBudget}
+	h.acc = &account{id: u.id, now: e.cfg.Clock, began: r.startedAt, ended: row.Spent, session: row.Budget, turn: row.TurnBudget}
 	h.alive()
 	return h
 }

@@ -107,7 +107,7 @@ func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.Se
 	if sent, err := e.sentBefore(ctx, row.ID, msg); err != nil || sent.Duplicate {
 		return sent, err
 	}
-	return holdfast.Sent{}, over("session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
+	return holdfast.Sent{}, over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
 }
 
 func checkMessage(msg holdfast.SendMessage) error {

@@ -152,7 +152,7 @@ var stepKeys = map[string]string{
 	"chunks":      "chunks is 1 to 10000",
 	"delay_ms":    "delay_ms is 0 to 3600000",
 	"stall_ms":    "stall_ms is 0 to 3600000",
-	"usage":       `usage is {"input_tokens": N, "output_tokens": N}`,
+	"usage":       `usage is {"input_tokens": N, "output_tokens": N, "cache_read_tokens": N, "cache_write_tokens": N}`,
 	"stop_reason": "stop_reason is a string",
 	"error":       "error is overloaded, rate_limit, api, invalid or authentication",
 	"cut":         "cut is true or false",
@@ -264,6 +264,10 @@ func (s *Step) setUsage(val json.RawMessage) bool {
 			s.Usage.InputTokens = n
 		case ok && k == "output_tokens":
 			s.Usage.OutputTokens = n
+		case ok && k == "cache_read_tokens":
+			s.Usage.CacheReadTokens = n
+		case ok && k == "cache_write_tokens":
+			s.Usage.CacheWriteTokens = n
 		default:
 			return false
 		}

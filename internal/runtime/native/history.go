@@ -66,7 +66,9 @@ func (h *history) apply(e holdfast.Event) error {
 		h.usage, h.steps, h.text, h.stop, h.parked = holdfast.Usage{}, 0, "", "", time.Time{}
 	case holdfast.EventThinking:
 		return fold(e, func(t *holdfast.Thinking) {
-			h.thinking = append(h.thinking, model.Block{Type: model.Thinking, Text: t.Text, Signature: t.Signature})
+			h.thinking = append(h.thinking, model.Block{
+				Type: model.Thinking, Text: t.Text, Signature: t.Signature, Redacted: t.Redacted,
+			})
 		})
 	case holdfast.EventMessageAssistant:
 		return fold(e, func(m *holdfast.AssistantMessage) { h.assistant(*m) })
@@ -122,14 +124,21 @@ func (h *history) place(upTo int64) {
 }
 
 func (h *history) assistant(m holdfast.AssistantMessage) {
-	s := &step{blocks: h.thinking}
+	s, thinking := &step{}, h.thinking
 	h.thinking = nil
+	if !slices.ContainsFunc(m.Parts, func(p holdfast.Part) bool { return p.Thinking }) {
+		s.blocks, thinking = thinking, nil
+	}
 	h.close()
 	h.place(m.Seen)
 	h.usage, h.steps, h.parked = h.usage.Add(m.Usage), h.steps+1, time.Time{}
 	var text []string
 	for _, p := range m.Parts {
 		switch {
+		case p.Thinking:
+			if len(thinking) > 0 {
+				s.blocks, thinking = append(s.blocks, thinking[0]), thinking[1:]
+			}
 		case p.ToolUseID != "":
 			if slices.ContainsFunc(s.uses, func(u agent.Use) bool { return u.ID == p.ToolUseID }) {
 				continue

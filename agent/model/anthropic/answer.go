@@ -1,0 +1,154 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model"
+)
+
+// maxAnswer bounds what an answer may hold, in bytes.
+const maxAnswer = 32 << 20
+
+// answer puts an answer together from its events.
+type answer struct {
+	yield func(model.Chunk, error) bool
+	id    string
+
+	usage holdfast.Usage
+	stop  string
+	// open is the block that grows, at its index; nil between blocks.
+	open  *model.Block
+	index int64
+	text  strings.Builder
+	bytes int
+}
+
+// event takes one event; false ends the answer, an error is the stream's fault.
+func (a *answer) event(ev *sdk.MessageStreamEventUnion) (more bool, err error) {
+	switch ev.Type {
+	case "message_start":
+		u := ev.Message.Usage
+		a.usage = holdfast.Usage{
+			InputTokens: u.InputTokens, OutputTokens: u.OutputTokens,
+			CacheReadTokens: u.CacheReadInputTokens, CacheWriteTokens: u.CacheCreationInputTokens,
+		}
+	case "content_block_start":
+		if a.open != nil {
+			return false, fmt.Errorf("block %d begins within block %d", ev.Index, a.index)
+		}
+		a.start(ev)
+	case "content_block_delta":
+		if a.open == nil || ev.Index != a.index {
+			return false, fmt.Errorf("a delta of block %d, which is not open", ev.Index)
+		}
+		return a.delta(&ev.Delta)
+	case "content_block_stop":
+		if a.open == nil || ev.Index != a.index {
+			return false, fmt.Errorf("the end of block %d, which is not open", ev.Index)
+		}
+		return a.end(), nil
+	case "message_delta":
+		a.stop = string(ev.Delta.StopReason)
+		a.count(&ev.Usage)
+	case "message_stop":
+		if a.open != nil || a.stop == "" {
+			return false, fmt.Errorf("the message ends within itself")
+		}
+		a.yield(model.Chunk{Type: model.ChunkDone, StopReason: a.stop, Usage: a.usage, RequestID: a.id}, nil)
+		return false, nil
+	}
+	return true, nil
+}
+
+// count takes the last usage, which is cumulative; what it leaves out stands.
+func (a *answer) count(u *sdk.MessageDeltaUsage) {
+	for _, f := range []struct {
+		to *int64
+		n  int64
+	}{
+		{&a.usage.InputTokens, u.InputTokens},
+		{&a.usage.OutputTokens, u.OutputTokens},
+		{&a.usage.CacheReadTokens, u.CacheReadInputTokens},
+		{&a.usage.CacheWriteTokens, u.CacheCreationInputTokens},
+	} {
+		if f.n > 0 {
+			*f.to = f.n
+		}
+	}
+}
+
+func (a *answer) start(ev *sdk.MessageStreamEventUnion) {
+	a.index = ev.Index
+	a.text.Reset()
+	b := &ev.ContentBlock
+	a.open = &model.Block{}
+	switch b.Type {
+	case "text":
+		a.open.Type = model.Text
+		a.text.WriteString(b.Text)
+	case "thinking":
+		a.open.Type, a.open.Signature = model.Thinking, b.Signature
+		a.text.WriteString(b.Thinking)
+	case "redacted_thinking":
+		a.open.Type, a.open.Redacted, a.open.Signature = model.Thinking, true, b.Data
+	case "tool_use":
+		a.open.Type, a.open.ID, a.open.Name = model.ToolUse, b.ID, b.Name
+		// Most streams begin with {} and send the input in pieces.
+		if in, err := json.Marshal(b.Input); err == nil && string(in) != "{}" && string(in) != "null" {
+			a.open.Input = in
+		}
+	}
+}
+
+func (a *answer) delta(d *sdk.MessageStreamEventUnionDelta) (bool, error) {
+	a.bytes += len(d.Text) + len(d.Thinking) + len(d.PartialJSON) + len(d.Signature)
+	if a.bytes > maxAnswer {
+		return false, fmt.Errorf("the answer is over %d bytes", maxAnswer)
+	}
+	switch d.Type {
+	case "text_delta":
+		a.text.WriteString(d.Text)
+		return a.yield(model.Chunk{Type: model.ChunkText, Delta: d.Text}, nil), nil
+	case "thinking_delta":
+		a.text.WriteString(d.Thinking)
+		return a.yield(model.Chunk{Type: model.ChunkThinking, Delta: d.Thinking}, nil), nil
+	case "signature_delta":
+		a.open.Signature += d.Signature
+	case "input_json_delta":
+		a.text.WriteString(d.PartialJSON)
+	}
+	return true, nil
+}
+
+// end passes the open block on; of a type we know nothing of, nothing.
+func (a *answer) end() bool {
+	b := a.open
+	a.open = nil
+	switch {
+	case b.Type == "":
+		return true
+	case b.Type != model.ToolUse:
+		b.Text = a.text.String()
+	case a.text.Len() > 0:
+		// Kept as it came: the loop refuses what is no JSON, and says so to the model.
+		b.Input = json.RawMessage(a.text.String())
+	}
+	return a.yield(model.Chunk{Type: model.ChunkBlock, Block: *b}, nil)
+}
+
+// wireError reads {"type":"error","error":{"type":…,"message":…}}; of anything else the
+// text is left out, as it may be a whole web page.
+func wireError(raw string) (kind, message string) {
+	var e struct {
+		Error struct{ Type, Message string }
+	}
+	if json.Unmarshal([]byte(raw), &e) != nil {
+		return "", ""
+	}
+	return e.Error.Type, e.Error.Message
+}

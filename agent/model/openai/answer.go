@@ -1,0 +1,264 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/agent/model/remote"
+)
+
+const (
+	// maxAnswer bounds what an answer may hold, in bytes, maxCalls its tool calls.
+	maxAnswer = 32 << 20
+	maxCalls  = 128
+)
+
+// answer puts an answer together from its chunks.
+type answer struct {
+	yield func(model.Chunk, error) bool
+	req   *model.Request
+	id    string
+
+	// begun: the server took the request. gone: the consumer stopped. done: the
+	// stream said that it is complete.
+	begun, gone, done bool
+	stop              string
+	usage             *wireUsage
+	text, thinking    strings.Builder
+	calls             []*pending
+	bytes             int
+}
+
+// pending is a tool call that grows.
+type pending struct {
+	index    *int64
+	id, name string
+	args     bytes.Buffer
+}
+
+type wireChunk struct {
+	Choices []struct {
+		Index        int64      `json:"index"`
+		Delta        *wireDelta `json:"delta"`
+		Message      *wireDelta `json:"message"`
+		FinishReason string     `json:"finish_reason"`
+	} `json:"choices"`
+	Usage *wireUsage `json:"usage"`
+	Error *wireError `json:"error"`
+}
+
+type wireDelta struct {
+	Content          *string    `json:"content"`
+	Refusal          *string    `json:"refusal"`
+	ReasoningContent *string    `json:"reasoning_content"`
+	Reasoning        *string    `json:"reasoning"`
+	ToolCalls        []wireCall `json:"tool_calls"`
+}
+
+type wireCall struct {
+	Index    *int64 `json:"index"`
+	ID       string `json:"id"`
+	Function struct {
+		Name string `json:"name"`
+		// Arguments is a string; some servers send the object itself.
+		Arguments json.RawMessage `json:"arguments"`
+	} `json:"function"`
+}
+
+type wireUsage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	Details          struct {
+		CachedTokens int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// wireError is an error as an object, or as a text alone.
+type wireError struct {
+	Message string `json:"message"`
+	Type    string `json:"type"`
+	Code    any    `json:"code"`
+}
+
+func (e *wireError) UnmarshalJSON(b []byte) error {
+	if err := json.Unmarshal(b, &e.Message); err == nil {
+		return nil
+	}
+	type plain wireError
+	return json.Unmarshal(b, (*plain)(e))
+}
+
+// kind is the code where it is a word, else the type.
+func (e *wireError) kind() string {
+	if s, ok := e.Code.(string); ok && s != "" {
+		return s
+	}
+	return e.Type
+}
+
+// status is the code where it is a number.
+func (e *wireError) status() int {
+	if n, ok := e.Code.(float64); ok && n >= 400 && n < 600 {
+		return int(n)
+	}
+	return 500
+}
+
+// chunk takes one event of the stream.
+func (a *answer) chunk(data []byte) error {
+	var c wireChunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		return fmt.Errorf("a frame of the stream is not JSON: %s", holdfast.Quote(string(data)))
+	}
+	if c.Error != nil {
+		return remote.Status(c.Error.status(), nil, c.Error.kind(), c.Error.Message, time.Time{})
+	}
+	if c.Usage != nil {
+		a.usage = c.Usage
+	}
+	for i := range c.Choices {
+		ch := &c.Choices[i]
+		if ch.Index != 0 {
+			continue
+		}
+		d := ch.Delta
+		if d == nil {
+			d = ch.Message
+		}
+		if d != nil {
+			if err := a.delta(d); err != nil || a.gone {
+				return err
+			}
+		}
+		if ch.FinishReason != "" {
+			a.stop = ch.FinishReason
+		}
+	}
+	return nil
+}
+
+func (a *answer) delta(d *wireDelta) error {
+	for _, s := range []*string{d.ReasoningContent, d.Reasoning} {
+		if s != nil && *s != "" {
+			a.grow(&a.thinking, model.ChunkThinking, *s)
+			break
+		}
+	}
+	for _, s := range []*string{d.Content, d.Refusal} {
+		if s != nil && *s != "" {
+			a.grow(&a.text, model.ChunkText, *s)
+		}
+	}
+	for i := range d.ToolCalls {
+		if err := a.call(&d.ToolCalls[i]); err != nil {
+			return err
+		}
+	}
+	if a.bytes > maxAnswer {
+		return fmt.Errorf("the answer is over %d bytes", maxAnswer)
+	}
+	return nil
+}
+
+func (a *answer) grow(to *strings.Builder, typ model.ChunkType, s string) {
+	a.bytes += len(s)
+	to.WriteString(s)
+	a.gone = a.gone || !a.yield(model.Chunk{Type: typ, Delta: s}, nil)
+}
+
+// call takes a piece of a tool call: of the one with its index; without one, of
+// the last, unless a new id or a name begins another.
+func (a *answer) call(w *wireCall) error {
+	var p *pending
+	for _, c := range a.calls {
+		if w.Index != nil && c.index != nil && *c.index == *w.Index {
+			p = c
+		}
+	}
+	if n := len(a.calls); p == nil && w.Index == nil && n > 0 {
+		if last := a.calls[n-1]; w.Function.Name == "" && (w.ID == "" || w.ID == last.id) {
+			p = last
+		}
+	}
+	if p == nil {
+		if len(a.calls) == maxCalls {
+			return fmt.Errorf("the answer has over %d tool calls", maxCalls)
+		}
+		p = &pending{index: w.Index}
+		a.calls = append(a.calls, p)
+	}
+	if w.ID != "" {
+		p.id = w.ID
+	}
+	if w.Function.Name != "" {
+		p.name = w.Function.Name
+	}
+	args := []byte(w.Function.Arguments)
+	var s string
+	switch {
+	case len(args) == 0 || string(args) == "null":
+		args = nil
+	case json.Unmarshal(args, &s) == nil:
+		args = []byte(s)
+	}
+	a.bytes += len(args) + len(w.ID) + len(w.Function.Name)
+	p.args.Write(args)
+	return nil
+}
+
+// finish passes the finished blocks on, and the end.
+func (a *answer) finish() error {
+	if !a.done && a.stop == "" {
+		return errors.New("the stream ended before the answer did")
+	}
+	if a.thinking.Len() > 0 && !a.yield(model.Chunk{Type: model.ChunkBlock, Block: model.Block{Type: model.Thinking, Text: a.thinking.String()}}, nil) {
+		return nil
+	}
+	if a.text.Len() > 0 && !a.yield(model.Chunk{Type: model.ChunkBlock, Block: model.Block{Type: model.Text, Text: a.text.String()}}, nil) {
+		return nil
+	}
+	for i, c := range a.calls {
+		if c.id == "" {
+			// The same at the same place of the conversation, so that no two calls share one.
+			c.id = fmt.Sprintf("call_%d_%d", len(a.req.Messages), i)
+		}
+		b := model.Block{Type: model.ToolUse, ID: c.id, Name: c.name, Input: json.RawMessage(bytes.Clone(c.args.Bytes()))}
+		if !a.yield(model.Chunk{Type: model.ChunkBlock, Block: b}, nil) {
+			return nil
+		}
+	}
+	a.yield(model.Chunk{Type: model.ChunkDone, StopReason: a.reason(), Usage: a.spent(), RequestID: a.id}, nil)
+	return nil
+}
+
+func (a *answer) reason() string {
+	switch {
+	case len(a.calls) > 0:
+		return "tool_use"
+	case a.stop == "length":
+		return "max_tokens"
+	case a.stop == "content_filter":
+		return "refusal"
+	}
+	return "end_turn"
+}
+
+// spent is what the server says, else what the bytes say once it took the request.
+func (a *answer) spent() holdfast.Usage {
+	switch {
+	case a.usage != nil:
+		cached := min(max(a.usage.Details.CachedTokens, 0), max(a.usage.PromptTokens, 0))
+		return holdfast.Usage{
+			InputTokens: max(a.usage.PromptTokens, 0) - cached, OutputTokens: max(a.usage.CompletionTokens, 0), CacheReadTokens: cached,
+		}
+	case a.begun:
+		return holdfast.Usage{InputTokens: a.req.Bytes() / 4, OutputTokens: int64(a.bytes / 4)}
+	}
+	return holdfast.Usage{}
+}

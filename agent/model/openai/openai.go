@@ -1,0 +1,165 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/agent/model/remote"
+)
+
+// DefaultURL is where OpenAI's own API answers.
+const DefaultURL = "https://api.openai.com/v1"
+
+// Config configures a Model. Now is required.
+type Config struct {
+	// Name is the provider's name in messages; empty is openai.
+	Name string
+	// URL is the base URL, to which /chat/completions is added; empty is DefaultURL.
+	URL string
+	// Key may be empty: local servers ask for none.
+	Key string
+	// Silence is how long nothing may come before a call is given up; 0 is
+	// remote.DefaultSilence.
+	Silence time.Duration
+	Now     func() time.Time
+}
+
+// Model implements model.Provider. Make one with New.
+type Model struct {
+	cfg  Config
+	url  string
+	own  bool
+	http *http.Client
+}
+
+// New makes a model. A bad address is invalid.
+func New(cfg Config) (*Model, error) {
+	if cfg.Name == "" {
+		cfg.Name = "openai"
+	}
+	if cfg.URL == "" {
+		cfg.URL = DefaultURL
+	}
+	if err := remote.CheckURL(cfg.Name+".url", cfg.URL); err != nil {
+		return nil, err
+	}
+	if strings.ContainsAny(cfg.Key, "\r\n\x00") || cfg.Now == nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "openai", "the key of %s is not usable", cfg.Name).
+			WithHint("set OPENAI_API_KEY in the server's environment, or openai.key_file")
+	}
+	u, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{
+		cfg: cfg, url: strings.TrimRight(cfg.URL, "/") + "/chat/completions",
+		own: u.Hostname() == "api.openai.com", http: remote.NewClient(cfg.Silence),
+	}, nil
+}
+
+// Close drops idle connections.
+func (m *Model) Close() {
+	m.http.Transport.(*remote.Transport).Base.(*http.Transport).CloseIdleConnections()
+}
+
+// Stream implements model.Provider.
+func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		a := answer{yield: yield, req: &req}
+		fail := func(f *model.Failure) {
+			f.Usage = a.spent()
+			if f.RequestID == "" {
+				f.RequestID = a.id
+			}
+			yield(model.Chunk{}, remote.Hide(f, m.cfg.Key))
+		}
+		resp, err := m.post(ctx, &req)
+		if err != nil {
+			fail(remote.Broken(ctx, err, "no answer"))
+			return
+		}
+		defer resp.Body.Close()
+		a.id = remote.Clean(resp.Header.Get("x-request-id"))
+		if resp.StatusCode != http.StatusOK {
+			fail(m.refused(resp))
+			return
+		}
+		a.begun = true
+		err = m.read(resp, &a)
+		var f *model.Failure
+		switch {
+		case a.gone:
+		case errors.As(err, &f):
+			fail(f)
+		case err != nil:
+			fail(remote.Broken(ctx, err, "the stream broke off"))
+		default:
+			if err := a.finish(); err != nil {
+				fail(&model.Failure{Class: "cut", Retryable: true, Message: err.Error()})
+			}
+		}
+	}
+}
+
+func (m *Model) post(ctx context.Context, req *model.Request) (*http.Response, error) {
+	raw, err := json.Marshal(m.body(req))
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "text/event-stream")
+	r.Header.Set("User-Agent", "holdfast")
+	if m.cfg.Key != "" {
+		r.Header.Set("Authorization", "Bearer "+m.cfg.Key)
+	}
+	return m.http.Do(r)
+}
+
+// read takes the answer in: a stream, or a whole message from a server that does
+// not stream.
+func (m *Model) read(resp *http.Response, a *answer) error {
+	body := io.LimitReader(resp.Body, maxBody)
+	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); t == "application/json" {
+		raw, err := io.ReadAll(body)
+		if err != nil {
+			return err
+		}
+		return a.chunk(raw)
+	}
+	return events(body, func(data []byte) (bool, error) {
+		if string(data) == "[DONE]" {
+			a.done = true
+			return false, nil
+		}
+		if err := a.chunk(data); err != nil {
+			return false, err
+		}
+		return !a.gone, nil
+	})
+}
+
+// refused is an answer that is an error.
+func (m *Model) refused(resp *http.Response) *model.Failure {
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	var e struct {
+		Error wireError `json:"error"`
+	}
+	// What is no such document may be a web page: its text is left out.
+	_ = json.Unmarshal(raw, &e)
+	return remote.Status(resp.StatusCode, resp.Header, e.Error.kind(), e.Error.Message, m.cfg.Now())
+}

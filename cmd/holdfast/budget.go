@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// parseBudget reads a budget as turns=10,tokens=100000,usd=2.5,seconds=3600; none
+// is one that bounds nothing.
+func parseBudget(flag string, s *string) (*holdfast.Budget, error) {
+	if s == nil {
+		return nil, nil
+	}
+	b := &holdfast.Budget{}
+	if *s == "none" {
+		return b, nil
+	}
+	for part := range strings.SplitSeq(*s, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		n, err := strconv.ParseFloat(value, 64)
+		whole := int64(n)
+		switch {
+		case err != nil:
+		case name == "turns" && float64(whole) == n:
+			b.Turns = whole
+		case name == "tokens" && float64(whole) == n:
+			b.Tokens = whole
+		case name == "usd":
+			b.USD = n
+		case name == "seconds":
+			b.Seconds = n
+		default:
+			err = strconv.ErrSyntax
+		}
+		if err != nil {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "--%s: %s is not a bound", flag, holdfast.Quote(part)).
+				WithHint("--%s turns=10,tokens=100000,usd=2.5,seconds=3600, or none", flag)
+		}
+	}
+	return b, b.Check(flag)
+}
+
+// budgets parses both budgets of a command.
+func budgets(session, turn *string) (s, t *holdfast.Budget, err error) {
+	if s, err = parseBudget("budget", session); err == nil {
+		t, err = parseBudget("turn-budget", turn)
+	}
+	return s, t, err
+}
+
+// showBudget renders a budget for people, as it may be given.
+func showBudget(b *holdfast.Budget) string {
+	if b == nil {
+		return ""
+	}
+	var parts []string
+	for _, p := range []struct {
+		name string
+		n    float64
+	}{{"turns", float64(b.Turns)}, {"tokens", float64(b.Tokens)}, {"usd", b.USD}, {"seconds", b.Seconds}} {
+		if p.n != 0 {
+			parts = append(parts, p.name+"="+strconv.FormatFloat(p.n, 'f', -1, 64))
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// showSpent renders what a session used up.
+func showSpent(s holdfast.Spent) string {
+	cost := fmt.Sprintf("%.4f usd", float64(s.CostMicroUSD)/1e6)
+	if s.UnpricedCalls > 0 {
+		cost = fmt.Sprintf("unknown (%d calls have no price)", s.UnpricedCalls)
+	}
+	return fmt.Sprintf("%s, %d tokens, cost %s", count(int(s.Calls), "model call", "model calls"), s.Tokens(), cost)
+}
