@@ -127,7 +127,7 @@ func hugeArchive(t *testing.T) escape.Row {
 	must(t, w.WriteHeader(&tar.Header{Name: "CLAUDE.md", Typeflag: tar.TypeReg, Mode: 0o644, Size: size}))
 	row := escape.Row{ID: "deploy-huge", Group: "archives", Attempt: "a file that is said to have a terabyte", Verdict: escape.Held}
 	_, err := openRegistry(t, t.TempDir(), newStore()).Deploy(t.Context(), "a", bytes.NewReader(buf.Bytes()))
-	row.Saw = "refused: " + brief(err, "")
+	row.Saw = "refused: " + brief(err, "\x00")
 	if !holdfast.IsKind(err, holdfast.KindTooLarge) {
 		row.Verdict = escape.Escaped
 		t.Errorf("%s: %v", row.ID, err)
