@@ -12,15 +12,16 @@ import (
 
 // withoutJSON are the commands whose --json is not tried here, with the reason.
 var withoutJSON = map[string]string{
-	"chat":                "testdata/scripts/chat.txtar reads its events",
-	"serve":               "runs on; testdata/scripts/serve.txtar reads its line",
-	"demo":                "starts servers of its own for a minute",
-	"bench":               "starts servers of its own for minutes",
-	"torture":             "starts servers of its own for minutes",
-	"soak":                "starts a server of its own for minutes",
-	"double messages-api": "runs on until it is told to end",
-	"terminal":            "a terminal has no JSON form and says so",
-	"completion":          "its result is a script",
+	"chat":                    "testdata/scripts/chat.txtar reads its events",
+	"serve":                   "runs on; testdata/scripts/serve.txtar reads its line",
+	"demo":                    "starts servers of its own for a minute",
+	"bench":                   "starts servers of its own for minutes",
+	"torture":                 "starts servers of its own for minutes",
+	"soak":                    "starts a server of its own for minutes",
+	"double chat-completions": "runs on until it is told to end",
+	"double messages-api":     "runs on until it is told to end",
+	"terminal":                "a terminal has no JSON form and says so",
+	"completion":              "its result is a script",
 }
 
 // TestEveryCommandSpeaksJSON: with --json, stdout of every command is JSON and
