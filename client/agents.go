@@ -34,13 +34,22 @@ func (c *Client) Agent(ctx context.Context, name holdfast.AgentName) (holdfast.A
 	return out.Agent, err
 }
 
-// Agents lists the agents.
+// Agents lists the agents by name, all pages of them.
 func (c *Client) Agents(ctx context.Context) ([]holdfast.Agent, error) {
-	var out struct {
-		Agents []holdfast.Agent `json:"agents"`
+	all, q := []holdfast.Agent{}, url.Values{}
+	for {
+		var page struct {
+			Agents []holdfast.Agent `json:"agents"`
+			Next   string           `json:"next"`
+		}
+		if err := c.do(ctx, call{method: http.MethodGet, path: "/v1/agents", query: q}, &page); err != nil {
+			return nil, err
+		}
+		if all = append(all, page.Agents...); page.Next == "" {
+			return all, nil
+		}
+		q.Set("cursor", page.Next)
 	}
-	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/agents"}, &out)
-	return out.Agents, err
 }
 
 // AgentVersions lists an agent's versions.

@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -19,9 +21,16 @@ type agentOutput struct {
 	}
 }
 
+type agentsInput struct {
+	Cursor string `query:"cursor" doc:"The next of the page before."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"The page size; 500 when absent."`
+}
+
 type agentsOutput struct {
 	Body struct {
 		Agents []holdfast.Agent `json:"agents"`
+		// Next is the cursor of the next page; absent on the last.
+		Next string `json:"next,omitempty"`
 	}
 }
 
@@ -46,7 +55,7 @@ func (a *API) agentRoutes() {
 		Required:    true, Content: map[string]*huma.MediaType{"application/x-tar": binary()},
 	}
 	huma.Register(a.huma, deploy, a.deployAgent)
-	huma.Register(a.huma, route(http.MethodGet, "/v1/agents", "list-agents", tag, "List the agents"), a.listAgents)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/agents", "list-agents", tag, "List the agents by name"), a.listAgents)
 	huma.Register(a.huma, route(http.MethodGet, one, "get-agent", tag, "Show an agent"), a.getAgent)
 	huma.Register(a.huma, route(http.MethodGet, one+"/versions", "list-agent-versions", tag, "List an agent's versions"), a.agentVersions)
 	huma.Register(a.huma, route(http.MethodDelete, one, "delete-agent", tag, "Delete an agent"), a.deleteAgent)
@@ -75,17 +84,46 @@ func agentOf(agent holdfast.Agent) *agentOutput {
 	return out
 }
 
-func (a *API) listAgents(ctx context.Context, _ *struct{}) (*agentsOutput, error) {
+// listAgents pages by name, so that a deployment between two pages neither
+// repeats nor hides another agent.
+func (a *API) listAgents(ctx context.Context, in *agentsInput) (*agentsOutput, error) {
+	after, err := parseAgentCursor(in.Cursor)
+	if err != nil {
+		return nil, a.fail(err)
+	}
 	list, err := a.cfg.Agents.List(ctx)
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	out := &agentsOutput{}
-	out.Body.Agents = list
-	if list == nil {
-		out.Body.Agents = []holdfast.Agent{}
+	list = slices.DeleteFunc(slices.Clone(list), func(one holdfast.Agent) bool { return one.Name <= after })
+	limit := in.Limit
+	if limit == 0 {
+		limit = 500
 	}
+	out := &agentsOutput{}
+	if len(list) > limit {
+		list = list[:limit]
+		out.Body.Next = agentCursor(list[limit-1].Name)
+	}
+	out.Body.Agents = append([]holdfast.Agent{}, list...)
 	return out, nil
+}
+
+func agentCursor(name holdfast.AgentName) string {
+	return base64.RawURLEncoding.EncodeToString([]byte("a" + name))
+}
+
+func parseAgentCursor(c string) (holdfast.AgentName, error) {
+	if c == "" {
+		return "", nil
+	}
+	if b, err := base64.RawURLEncoding.DecodeString(c); err == nil && len(b) > 1 && b[0] == 'a' {
+		if name, err := holdfast.ParseAgentName(string(b[1:])); err == nil && agentCursor(name) == c {
+			return name, nil
+		}
+	}
+	return "", holdfast.Errorf(holdfast.KindInvalid, "agents", "%s is not a cursor", holdfast.Quote(c)).
+		WithHint("use the next value of the page before")
 }
 
 func (a *API) getAgent(ctx context.Context, in *agentInput) (*agentOutput, error) {

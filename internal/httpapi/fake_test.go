@@ -341,10 +341,7 @@ func (f *fakeEngine) Events(ctx context.Context, id holdfast.SessionID, q holdfa
 }
 
 func (f *fakeEngine) Search(_ context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
-	if err := f.see(req); err != nil {
-		return holdfast.SearchPage{}, err
-	}
-	return holdfast.SearchPage{Hits: []holdfast.SearchHit{{Snippet: req.Query}}, Pending: 1}, nil
+	return holdfast.SearchPage{Hits: []holdfast.SearchHit{{Snippet: req.Query}}, Pending: 1}, f.see(req)
 }
 
 func (f *fakeEngine) Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error) {
@@ -461,6 +458,7 @@ func (f fakeAgents) List(context.Context) ([]holdfast.Agent, error) {
 	for _, a := range f.agents {
 		out = append(out, a)
 	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out, f.fail
 }
 
