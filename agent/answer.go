@@ -118,7 +118,7 @@ func (r *run) decide(ctx context.Context, u *Use) {
 	default:
 		var err error
 		v, err = r.env.Policy.Decide(ctx, policy.Request{
-			Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, ReadOnly: t.effect != tool.Mutate, Input: u.Input,
+			Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, ReadOnly: t.effect != tool.Mutate, Input: u.Input, CallID: u.ID,
 		})
 		if err != nil && ctx.Err() != nil {
 			return

@@ -213,9 +213,9 @@ func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 // Release tells the box to forget calls whose outcome is recorded.
 func (h *host) Release(box *sandbox.Box, calls ...holdfast.CallID) { box.Release(calls...) }
 
-// Decide asks the policy.
+// Decide asks the policy. An untrusted session's tools run in a box or not at all.
 func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
-	req.Session, req.Mode = h.u.id, h.row.Mode
+	req.Session, req.Mode, req.Sandboxed = h.u.id, h.row.Mode, h.row.Trust == holdfast.Untrusted
 	return h.e.cfg.Decider.Decide(ctx, req)
 }
 
