@@ -56,14 +56,14 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files rm ID a.txt",
 		"containers list", "containers stop --all", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
-		"check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
+		"policy explain Bash -- ls", "check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
 		"key create --name x", "key list", "key revoke KEY",
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {
 		args := strings.Fields(strings.NewReplacer("ID", id, "DIR", dir, "KEY", key).Replace(l))
 		code, out, errs := runCLI(t, vars, "", append(args, "--json")...)
-		if args[0] == "exec" || args[0] == "check" {
+		if args[0] == "exec" || args[0] == "check" || args[0] == "policy" {
 			code, out, errs = runCLI(t, vars, "", append([]string{"--json"}, args...)...)
 		}
 		n := 0

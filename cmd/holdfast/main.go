@@ -53,6 +53,7 @@ type cli struct {
 	Torture tortureCmd `cmd:"" group:"try" help:"Kill servers and boxes under load and check that nothing is lost."`
 	Soak    soakCmd    `cmd:"" group:"try" help:"Work for long and check that the server does not grow."`
 
+	Policy policyCmd `cmd:"" group:"try" help:"Ask how tool calls are decided."`
 	Check  checkCmd  `cmd:"" group:"try" help:"Ask what sandbox settings allow."`
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 

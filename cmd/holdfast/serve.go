@@ -79,17 +79,9 @@ func (s *serveCmd) Run(e *env) error {
 
 // flags are the settings given on the command line, by key.
 func (s *serveCmd) flags() (map[string]string, error) {
-	out := map[string]string{}
-	for _, kv := range s.Set {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok || k == "" {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set %s is not KEY=VALUE", holdfast.Quote(kv)).
-				WithHint("holdfast serve --set limits.memory=2GiB")
-		}
-		if _, twice := out[k]; twice {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set gives %s twice", holdfast.Quote(k))
-		}
-		out[k] = v
+	out, err := settingFlags(s.Set)
+	if err != nil {
+		return nil, err
 	}
 	for k, v := range map[string]string{"listen": s.Listen, "data": s.Data, "driver": s.Driver, "store": s.Store, "log_format": s.LogFormat, "log_level": s.LogLevel} {
 		if v == "" {
@@ -97,6 +89,23 @@ func (s *serveCmd) flags() (map[string]string, error) {
 		}
 		if _, twice := out[k]; twice {
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s is given by --%s and by --set", holdfast.Quote(k), strings.ReplaceAll(k, "_", "-"))
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+// settingFlags are the settings of --set, by key.
+func settingFlags(list []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, kv := range list {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set %s is not KEY=VALUE", holdfast.Quote(kv)).
+				WithHint("holdfast serve --set limits.memory=2GiB")
+		}
+		if _, twice := out[k]; twice {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "--set gives %s twice", holdfast.Quote(k))
 		}
 		out[k] = v
 	}

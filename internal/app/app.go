@@ -132,7 +132,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	decider, err := newDecider(s.cfg.Permissions)
+	decider, err := Policy(s.cfg.Permissions)
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 // maxSandboxFile bounds the file of sandbox settings.
 const maxSandboxFile = 1 << 20
 
-// newDecider is the policy by the server's configuration. A file that cannot be
+// Policy is what decides tool calls by the server's configuration. A file that cannot be
 // read keeps the server from starting: without it more would be allowed.
-func newDecider(p config.Permissions) (*policy.Engine, error) {
+func Policy(p config.Permissions) (*policy.Engine, error) {
 	rules, err := policy.ParseRules(p.Allow, p.Ask, p.Deny)
 	if err != nil {
 		return nil, err

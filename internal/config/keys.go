@@ -22,6 +22,7 @@ type key struct {
 	name  string
 	doc   string
 	value string // what may be written, for docs and hints
+	list  bool   // a file may list several
 	set   func(c *Config, s string) error
 	get   func(c *Config) string
 }
@@ -199,14 +200,12 @@ func text(name, doc, value string, at func(*Config) *string, check func(string) 
 // list takes values separated by commas; in a file also a list.
 func list(name, doc, value string, at func(*Config) *[]string, check func(string) error) key {
 	return key{
-		name: name, doc: doc, value: value,
+		name: name, doc: doc, value: value, list: true,
 		get: func(c *Config) string { return strings.Join(*at(c), ",") },
 		set: func(c *Config, s string) error {
 			var out []string
-			for v := range strings.SplitSeq(s, ",") {
-				if v = strings.TrimSpace(v); v == "" && s == "" {
-					continue
-				}
+			for _, v := range items(s) {
+				v = strings.TrimSpace(v)
 				if err := check(v); err != nil {
 					return err
 				}

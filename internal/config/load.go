@@ -94,7 +94,7 @@ func apply(c *Config, values map[string]string, origin func(key) string) error {
 		}
 		seen++
 		if err := k.set(c, v); err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", origin(k), holdfast.Quote(v)).
+			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", origin(k), holdfast.Quote(strings.Join(items(v), ","))).
 				WithHint("%s", err.Error())
 		}
 	}
@@ -234,11 +234,11 @@ func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
 				return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: a list is given where one value belongs", name).
 					WithHint("%s", suggest(name))
 			}
-			parts := make([]string, len(v))
-			for i, part := range v {
-				parts[i] = fmt.Sprint(part)
+			var lines strings.Builder
+			for _, part := range v {
+				fmt.Fprintln(&lines, part)
 			}
-			values[name] = strings.Join(parts, ",")
+			values[name] = lines.String()
 		default:
 			values[name] = fmt.Sprint(v)
 		}
@@ -247,7 +247,21 @@ func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
 }
 
 // takesList reports whether a key's value may be written as a list.
-func takesList(name string) bool { return name == "hosts" || name == "origins" || name == "prices" }
+func takesList(name string) bool {
+	return slices.ContainsFunc(keys(), func(k key) bool { return k.name == name && k.list })
+}
+
+// items are the values of a list: a line each as a file lists them, or separated
+// by commas.
+func items(s string) []string {
+	if lines, ok := strings.CutSuffix(s, "\n"); ok {
+		return strings.Split(lines, "\n")
+	}
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
 
 // suggest names the key that a wrong one was probably meant to be.
 func suggest(name string) string {
