@@ -3,6 +3,7 @@ package soak
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"runtime"
 	"time"
@@ -52,5 +53,10 @@ func ask(socket string) (inside, error) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-	return in, json.NewDecoder(conn).Decode(&in)
+	// To the end: then the server's side is closed, and no descriptor any more.
+	b, err := io.ReadAll(conn)
+	if err != nil {
+		return in, err
+	}
+	return in, json.Unmarshal(b, &in)
 }

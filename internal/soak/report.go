@@ -17,8 +17,7 @@ const (
 type Sample struct {
 	// AtS is seconds since the start of the load.
 	AtS float64 `json:"at_s"`
-	// HeapMB is the live heap after a forced collection, RSSMB the resident set
-	// before it.
+	// HeapMB is the live heap and RSSMB the resident set after forced collections.
 	HeapMB      float64 `json:"heap_mb"`
 	RSSMB       float64 `json:"rss_mb"`
 	Descriptors int     `json:"descriptors"`

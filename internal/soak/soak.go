@@ -139,11 +139,11 @@ func (l *load) measure(ctx context.Context, pid int, socket string) (Sample, err
 	var s Sample
 	for same, tries := 0, 0; same < 5 && tries < 50; tries++ {
 		l.client.Close()
-		rss, err := resident(pid)
+		in, err := ask(socket)
 		if err != nil {
 			return s, err
 		}
-		in, err := ask(socket)
+		rss, err := resident(pid)
 		if err != nil {
 			return s, err
 		}
@@ -156,10 +156,7 @@ func (l *load) measure(ctx context.Context, pid int, socket string) (Sample, err
 		} else {
 			same = 0
 		}
-		if tries == 0 {
-			s.RSSMB = rss
-		}
-		s.HeapMB, s.Descriptors, s.Goroutines = float64(in.Heap)/(1<<20), len(fds), in.Goroutines
+		s.HeapMB, s.RSSMB, s.Descriptors, s.Goroutines = float64(in.Heap)/(1<<20), rss, len(fds), in.Goroutines
 		if err := pause(ctx, 200*time.Millisecond); err != nil {
 			return s, err
 		}
