@@ -29,3 +29,24 @@ type Container struct {
 	Calls  int `json:"calls"`
 	Queued int `json:"queued"`
 }
+
+// PruneContainers is the body of POST /v1/containers/prune.
+type PruneContainers struct {
+	// DryRun only names what would be removed.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Pruned is something that a prune removes: a box, or what is left of one.
+type Pruned struct {
+	// Name is the box's id, or the name of a file or cgroup of the driver.
+	Name    string    `json:"name"`
+	Driver  string    `json:"driver"`
+	Session SessionID `json:"session_id,omitempty"`
+	Reason  string    `json:"reason"`
+}
+
+// PrunedContainers is what a prune removed, or with DryRun would remove.
+type PrunedContainers struct {
+	DryRun bool     `json:"dry_run"`
+	Pruned []Pruned `json:"pruned"`
+}

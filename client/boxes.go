@@ -25,6 +25,13 @@ func (c *Client) StopContainers(ctx context.Context, req holdfast.StopContainers
 	return out.Containers, err
 }
 
+// PruneContainers removes what no session needs and returns what was removed.
+func (c *Client) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
+	var out holdfast.PrunedContainers
+	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/prune", body: req}, &out)
+	return out, err
+}
+
 // Health is the state of the server; it needs no token.
 func (c *Client) Health(ctx context.Context) (holdfast.Health, error) {
 	var out holdfast.Health

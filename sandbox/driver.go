@@ -136,3 +136,16 @@ type Freezer interface {
 	// Thaw is idempotent.
 	Thaw(ctx context.Context, box holdfast.BoxID) error
 }
+
+// Sweeper is the extra power of drivers that keep more on the host than the
+// records of their boxes.
+type Sweeper interface {
+	// Leftovers names what servers and boxes that are no more left behind: never
+	// anything of a recorded box, of a living server, or of a start under way.
+	Leftovers(ctx context.Context) ([]Leftover, error)
+	// Sweep removes what Leftovers finds and returns what it removed. Idempotent.
+	Sweep(ctx context.Context) ([]Leftover, error)
+}
+
+// Leftover is one thing that nobody owns any more.
+type Leftover struct{ Name, Reason string }

@@ -259,12 +259,14 @@ func (p *Pool) Stop(ctx context.Context, id holdfast.BoxID, reason string, grace
 
 // Remove stops a box and removes the driver's records of it.
 func (p *Pool) Remove(ctx context.Context, id holdfast.BoxID) error {
-	return p.with(ctx, id, func(e *entry) error {
-		if err := p.stop(ctx, e, "removed", 0); err != nil {
-			return err
-		}
-		return p.cfg.Driver.Remove(ctx, id)
-	})
+	return p.with(ctx, id, func(e *entry) error { return p.remove(ctx, e) })
+}
+
+func (p *Pool) remove(ctx context.Context, e *entry) error {
+	if err := p.stop(ctx, e, "removed", 0); err != nil {
+		return err
+	}
+	return p.cfg.Driver.Remove(ctx, e.id)
 }
 
 // with runs fn holding the box's op.

@@ -10,8 +10,9 @@ import (
 )
 
 type containersCmd struct {
-	List containersListCmd `cmd:"" aliases:"ls" help:"List the managed boxes."`
-	Stop containersStopCmd `cmd:"" help:"Stop boxes; their files stay, a session starts its box again when it needs it."`
+	List  containersListCmd  `cmd:"" aliases:"ls" help:"List the managed boxes."`
+	Stop  containersStopCmd  `cmd:"" help:"Stop boxes; their files stay, a session starts its box again when it needs it."`
+	Prune containersPruneCmd `cmd:"" help:"Remove stopped boxes, boxes of ended sessions, and leftovers; nothing that a live session uses."`
 }
 
 type containersListCmd struct{}
@@ -71,6 +72,37 @@ func (s *containersStopCmd) Run(e *env) error {
 		return e.print(map[string]any{"containers": stopped})
 	}
 	return e.say(nil, "stopped %s", count(len(stopped), "box", "boxes"))
+}
+
+type containersPruneCmd struct {
+	DryRun bool `help:"Only show what would be removed."`
+}
+
+// Run removes what no session needs and lists it with the reasons.
+func (p *containersPruneCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	done, err := c.PruneContainers(e.ctx, holdfast.PruneContainers{DryRun: p.DryRun})
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(done)
+	}
+	if len(done.Pruned) == 0 {
+		return e.say(nil, "nothing to remove")
+	}
+	verb := "removed"
+	if done.DryRun {
+		verb = "would remove"
+	}
+	var rows [][]string
+	for _, one := range done.Pruned {
+		rows = append(rows, []string{one.Name, one.Driver, verb, one.Reason})
+	}
+	return e.table([]string{"NAME", "DRIVER", "DONE", "REASON"}, rows)
 }
 
 // boxIDs turns names and beginnings of them into box ids.

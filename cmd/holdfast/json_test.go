@@ -54,7 +54,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"session create", "session list", "session search hello", "session show ID", "session update ID --mode plan", "session rename ID new",
 		"session tag ID x y", "send ID hello", "send ID hello --no-wait", "session events ID", "session transcript ID",
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files rm ID a.txt",
-		"containers list", "containers stop --all", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
+		"containers list", "containers stop --all", "containers prune", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
 		"policy explain Bash -- ls", "check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
 		"key create --name x", "key list", "key revoke KEY",

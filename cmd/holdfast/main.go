@@ -45,7 +45,7 @@ type cli struct {
 	Exec       execCmd       `cmd:"" group:"box" help:"Run a command in a session's box."`
 	Files      filesCmd      `cmd:"" group:"box" help:"List, read, write and remove a session's files."`
 	Terminal   terminalCmd   `cmd:"" group:"box" help:"Open a terminal in a session's box."`
-	Containers containersCmd `cmd:"" group:"box" aliases:"box" help:"List and stop the managed boxes."`
+	Containers containersCmd `cmd:"" group:"box" aliases:"box" help:"List, stop and prune the managed boxes."`
 
 	Demo    demoCmd    `cmd:"" group:"try" help:"See a session survive, in a minute, offline."`
 	Doctor  doctorCmd  `cmd:"" group:"try" help:"Say what works on this machine and what is missing."`

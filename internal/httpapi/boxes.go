@@ -19,6 +19,14 @@ type stopInput struct {
 	Body holdfast.StopContainers
 }
 
+type pruneInput struct {
+	Body *holdfast.PruneContainers
+}
+
+type pruneOutput struct {
+	Body holdfast.PrunedContainers
+}
+
 type healthOutput struct {
 	Body holdfast.Health
 }
@@ -37,6 +45,15 @@ func (a *API) boxRoutes() {
 			}
 			return a.boxes(a.cfg.Boxes.StopContainers(ctx, in.Body))
 		})
+	prune := route(http.MethodPost, "/v1/containers/prune", "prune-containers", tag, "Remove what no session needs: boxes of ended sessions, stopped boxes, leftovers")
+	prune.Description = "A running or idle box of a live session stays. Sessions, files and logs stay. With dry_run nothing is removed."
+	huma.Register(a.huma, prune, func(ctx context.Context, in *pruneInput) (*pruneOutput, error) {
+		done, err := a.cfg.Boxes.PruneContainers(ctx, orZero(in.Body))
+		if err != nil {
+			return nil, a.fail(err)
+		}
+		return &pruneOutput{done}, nil
+	})
 }
 
 func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) {

@@ -53,6 +53,9 @@ type Boxes interface {
 	Containers(ctx context.Context) ([]holdfast.Container, error)
 	// StopContainers answers what was stopped.
 	StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error)
+	// PruneContainers answers what was removed, or would be. Never a running or
+	// idle box of a live session.
+	PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error)
 }
 
 // Keys is the registry of API keys.

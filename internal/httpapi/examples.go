@@ -59,7 +59,8 @@ func requestExamples() map[string]any {
 		"stop-containers": holdfast.StopContainers{
 			IDs: []string{"s-" + exampleID},
 		},
-		"create-key": holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
+		"prune-containers": holdfast.PruneContainers{DryRun: true},
+		"create-key":       holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
 	}
 }
 
@@ -108,6 +109,9 @@ func answerExamples() map[string]any {
 			Files: []holdfast.AgentFile{{Path: "CLAUDE.md", Size: 10, Mode: 0o644, SHA256: strings.Repeat("0a", 32)}},
 		}}},
 		"list-containers": box, "stop-containers": box,
+		"prune-containers": holdfast.PrunedContainers{DryRun: true, Pruned: []holdfast.Pruned{{
+			Name: "s-" + exampleID, Driver: "local", Session: exampleID, Reason: "no session uses the box",
+		}}},
 		"list-keys": map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
 		"create-key": map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
 		"healthz":    health, "readyz": health,

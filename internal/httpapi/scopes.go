@@ -51,8 +51,9 @@ var routeScopes = map[string]holdfast.Scope{
 	"POST /v1/sessions/{id}/exec":              holdfast.ScopeWrite,
 	"GET /v1/sessions/{id}/terminal":           holdfast.ScopeWrite,
 
-	"GET /v1/containers":       holdfast.ScopeRead,
-	"POST /v1/containers/stop": holdfast.ScopeAdmin,
+	"GET /v1/containers":        holdfast.ScopeRead,
+	"POST /v1/containers/stop":  holdfast.ScopeAdmin,
+	"POST /v1/containers/prune": holdfast.ScopeAdmin,
 
 	"GET /v1/keys":         holdfast.ScopeAdmin,
 	"POST /v1/keys":        holdfast.ScopeAdmin,

@@ -386,7 +386,7 @@ func TestForeignAndBrokenRecordsAreLeftAlone(t *testing.T) {
 	if err != nil || len(got) != 0 {
 		t.Fatalf("listed %+v, %v", got, err)
 	}
-	if err := d.Sweep(); err != nil {
+	if _, err := d.Sweep(0); err != nil {
 		t.Fatal(err)
 	}
 	for name := range files {
@@ -405,7 +405,7 @@ func TestSweepRemovesOnlyStrays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Sweep(); err != nil {
+	if _, err := d.Sweep(0); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range strays {

@@ -194,12 +194,17 @@ func (d *Dir) List() ([]Record, error) {
 	return out, nil
 }
 
-// Sweep removes what a killed server may have left in the directory: unfinished
-// temporary files, and sockets and logs of boxes without a record.
-func (d *Dir) Sweep() error {
+// StrayAge is how old a file without a record must be for a running server to
+// take it for a leftover: a younger one may be of a start under way.
+const StrayAge = time.Hour
+
+// Strays are the files that a killed server may have left in the directory,
+// older than age: unfinished temporary files, and sockets and logs of boxes
+// without a record.
+func (d *Dir) Strays(age time.Duration) ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
 	}
 	recorded := map[string]bool{}
 	for _, e := range entries {
@@ -207,21 +212,40 @@ func (d *Dir) Sweep() error {
 			recorded[key] = true
 		}
 	}
-	var errs []error
+	var out []string
 	for _, e := range entries {
 		ext := filepath.Ext(e.Name())
 		stray := (ext == ".sock" || ext == ".log") && !recorded[strings.TrimSuffix(e.Name(), ext)]
 		if !stray && ext != ".tmp" {
 			continue
 		}
-		if err := os.Remove(filepath.Join(d.path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if age > 0 {
+			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < age {
+				continue // young, or gone
+			}
+		}
+		out = append(out, e.Name())
+	}
+	return out, nil
+}
+
+// Sweep removes the strays older than age, which are returned. At the opening of
+// the directory, before any start, age is 0.
+func (d *Dir) Sweep(age time.Duration) ([]string, error) {
+	names, err := d.Strays(age)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(d.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
 	}
-	return nil
+	return names, nil
 }
 
 func (d *Dir) file(box holdfast.BoxID, ext string) string {

@@ -43,7 +43,7 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dir.Sweep(); err != nil {
+	if _, err := dir.Sweep(0); err != nil {
 		return nil, err
 	}
 	return &Driver{cfg: cfg, dir: dir, done: make(chan struct{}), watched: map[holdfast.BoxID]*boxproc.Proc{}}, nil
@@ -307,4 +307,22 @@ func info(r boxproc.Record) sandbox.Info {
 		i.PID = r.PID
 	}
 	return i
+}
+
+// Leftovers implements sandbox.Sweeper.
+func (d *Driver) Leftovers(context.Context) ([]sandbox.Leftover, error) {
+	return leftovers(d.dir.Strays(boxproc.StrayAge))
+}
+
+// Sweep implements sandbox.Sweeper.
+func (d *Driver) Sweep(context.Context) ([]sandbox.Leftover, error) {
+	return leftovers(d.dir.Sweep(boxproc.StrayAge))
+}
+
+func leftovers(names []string, err error) ([]sandbox.Leftover, error) {
+	var out []sandbox.Leftover
+	for _, name := range names {
+		out = append(out, sandbox.Leftover{Name: name, Reason: "a file of a box without a record"})
+	}
+	return out, err
 }

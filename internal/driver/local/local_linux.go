@@ -47,7 +47,7 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dir.Sweep(); err != nil {
+	if _, err := dir.Sweep(0); err != nil {
 		return nil, err
 	}
 	// A probe's directories; its box, if it still runs, is listed like any other.

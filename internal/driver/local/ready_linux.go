@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -357,17 +359,30 @@ func (d *Driver) sweepReady(ctx context.Context) error {
 }
 
 func (d *Driver) sweepOthers(ctx context.Context) error {
-	files, _ := filepath.Glob(filepath.Join(d.dir.Path(), "ready-*"+readyExt))
-	if len(files) == 0 {
-		return nil
-	}
-	named, err := d.named()
-	if err != nil {
+	boots, err := d.othersBoots()
+	if err != nil || len(boots) == 0 {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
 	var errs []error
+	for _, b := range boots {
+		errs = append(errs, b.end(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// othersBoots are the ready boots of servers that are no more.
+func (d *Driver) othersBoots() ([]*readyBoot, error) {
+	files, _ := filepath.Glob(filepath.Join(d.dir.Path(), "ready-*"+readyExt))
+	if len(files) == 0 {
+		return nil, nil
+	}
+	named, err := d.named()
+	if err != nil {
+		return nil, err
+	}
+	var out []*readyBoot
 	for _, f := range files {
 		b := &readyBoot{name: strings.TrimSuffix(filepath.Base(f), readyExt), file: f}
 		if serverLives(b.name) {
@@ -377,9 +392,9 @@ func (d *Driver) sweepOthers(ctx context.Context) error {
 		if !named[b.name] {
 			b.cg = d.cg().plan(holdfast.BoxID(b.name))
 		}
-		errs = append(errs, b.end(ctx))
+		out = append(out, b)
 	}
-	return errors.Join(errs...)
+	return out, nil
 }
 
 // named are the names of the cgroups of recorded boxes.
@@ -398,10 +413,25 @@ func (d *Driver) named() (map[string]bool, error) {
 	return named, nil
 }
 
-// endNameless ends what came out of a ready boot and has no readable record: a
-// ready boot has its file until its box has a record, so the files are looked at
-// first.
+// endNameless ends what came out of a ready boot and has no readable record.
 func (d *Driver) endNameless(ctx context.Context) error {
+	names, err := d.nameless()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		cg := d.cg().plan(holdfast.BoxID(name))
+		cg.kill()
+		if err := cg.remove(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameless are the cgroups of ready boots that are no box's: a ready boot has its
+// file until its box has a record, so the files are looked at first.
+func (d *Driver) nameless() ([]string, error) {
 	found := map[string]bool{}
 	for _, base := range d.cg().base {
 		dirs, _ := filepath.Glob(filepath.Join(base, "ready-*"))
@@ -416,19 +446,12 @@ func (d *Driver) endNameless(ctx context.Context) error {
 	}
 	named, err := d.named()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for name := range found {
-		if named[name] {
-			continue
-		}
-		cg := d.cg().plan(holdfast.BoxID(name))
-		cg.kill()
-		if err := cg.remove(ctx); err != nil {
-			return err
-		}
+	for name := range named {
+		delete(found, name)
 	}
-	return nil
+	return slices.Sorted(maps.Keys(found)), nil
 }
 
 // serverLives reports whether the server that made a ready boot still runs.

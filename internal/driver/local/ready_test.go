@@ -3,6 +3,7 @@
 package local_test
 
 import (
+	"context"
 	"fmt"
 	mrand "math/rand/v2"
 	"os"
@@ -320,5 +321,39 @@ func TestAnyReadyBootsDirectories(t *testing.T) {
 	prewarm(t, d, 0)
 	if left, _ := filepath.Glob(filepath.Join(dir, "run", "local", "*.dir")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestSweepOfARunningServer: what a server that is gone left is named, then
+// removed; the ready boots of this one and its boxes stay.
+func TestSweepOfARunningServer(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir, bestEffort)
+	prewarm(t, d, 1)
+	box := spec(dir, "stays")
+	info := up(t, d, box)
+	prewarm(t, d, 1)
+	before := pids(t, dir)
+	// Process 1 started at another time: the server of that name is gone.
+	left := filepath.Join(dir, "run", "local", "ready-1-1-7.ready")
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, look := range []func(context.Context) ([]sandbox.Leftover, error){d.Leftovers, d.Sweep} {
+		if _, err := os.Stat(left); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := look(t.Context()); err != nil || len(got) != 1 || got[0].Name != "ready-1-1-7" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("it is left: %v", err)
+	}
+	if got, err := d.Sweep(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("again %+v, %v", got, err)
+	}
+	if after := pids(t, dir); !slices.Equal(before, after) || !slices.Contains(after, info.PID) {
+		t.Errorf("running before %v, after %v", before, after)
 	}
 }

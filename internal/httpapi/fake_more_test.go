@@ -1,0 +1,12 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func (f *fakeEngine) PruneContainers(_ context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
+	f.last = req
+	return holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{{Name: "s-x", Reason: "gone"}}}, nil
+}
