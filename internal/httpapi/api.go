@@ -179,6 +179,7 @@ func (a *API) routes() {
 func (a *API) render() {
 	tidySpec(a.huma.OpenAPI())
 	illustrate(a.huma.OpenAPI())
+	describeKeys(a.huma.OpenAPI())
 	spec, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
 	if err != nil {
 		// Only a schema of ours could do this, and the tests read the document.

@@ -14,7 +14,6 @@ import (
 type execInput struct {
 	SessionInput
 	Accept string `header:"Accept" doc:"text/event-stream for output as it comes."`
-	Key    string `header:"Idempotency-Key" hidden:"true"`
 	Body   holdfast.ExecRequest
 }
 
@@ -46,11 +45,6 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 	id, err := a.boxOf(ctx, in.SessionInput)
 	if err != nil {
 		return nil, a.fail(err)
-	}
-	if in.Key != "" {
-		// To take it and run the command twice would be a lie.
-		return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "exec", "Idempotency-Key %s: a command has no key, its outcome is not kept", holdfast.Quote(in.Key)).
-			WithHint("leave the header out; a message to the agent may carry one"))
 	}
 	if accepts(in.Accept, "text/event-stream") {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.execStream(w, r, id, in.Body) }), nil

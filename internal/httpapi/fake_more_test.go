@@ -10,3 +10,7 @@ func (f *fakeEngine) PruneContainers(_ context.Context, req holdfast.PruneContai
 	f.last = req
 	return holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{{Name: "s-x", Reason: "gone"}}}, nil
 }
+
+func (f *fakeEngine) StopContainers(_ context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
+	return f.boxes, f.see(req)
+}

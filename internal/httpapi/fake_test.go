@@ -92,6 +92,7 @@ type fakeEngine struct {
 	term   func(ctx context.Context, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
 	exec   func(ctx context.Context, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
 	last   any            // the newest request
+	key    string         // of the newest session
 	max    holdfast.Trust // of the newest request that tells it
 }
 
@@ -135,6 +136,9 @@ func (f *fakeEngine) Create(ctx context.Context, req holdfast.CreateSession, key
 	if err := f.see(req); err != nil {
 		return holdfast.Session{}, err
 	}
+	f.mu.Lock()
+	f.key = key
+	f.mu.Unlock()
 	id := holdfast.SessionID(newID())
 	if req.ID != "" {
 		var err error
@@ -421,10 +425,6 @@ func (f *fakeEngine) RemoveFile(_ context.Context, _ holdfast.SessionID, path st
 
 func (f *fakeEngine) Containers(context.Context) ([]holdfast.Container, error) {
 	return f.boxes, f.see("containers")
-}
-
-func (f *fakeEngine) StopContainers(_ context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
-	return f.boxes, f.see(req)
 }
 
 func (f *fakeEngine) Deploy(_ context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Agent, error) {

@@ -37,6 +37,10 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.unknown(w, r)
 		return
 	}
+	if err := checkKey(r, pattern); err != nil {
+		newProblem(err).write(w)
+		return
+	}
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {

@@ -55,16 +55,3 @@ func answer(write func(w http.ResponseWriter, r *http.Request)) *raw {
 		write(w, r)
 	}}
 }
-
-// key checks an Idempotency-Key.
-func key(s string) error {
-	ok := len(s) <= 200
-	for i := 0; ok && i < len(s); i++ {
-		ok = s[i] > ' ' && s[i] < 0x7f
-	}
-	if !ok {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s is not a key", holdfast.Quote(s)).
-			WithHint("use up to 200 printable characters without spaces, such as a UUID")
-	}
-	return nil
-}
