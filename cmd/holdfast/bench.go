@@ -49,13 +49,5 @@ func (b *benchCmd) Run(e *env) error {
 			return err
 		}
 	}
-	if e.json {
-		err = e.print(rep)
-	} else {
-		rep.Print(e.stdout)
-	}
-	if err == nil && !rep.OK() {
-		err = &exitError{1}
-	}
-	return err
+	return e.verdict(rep)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strings"
 
@@ -45,4 +46,24 @@ func (s *subject) remove(e *env, keep bool) {
 	if err := os.RemoveAll(s.dir); err != nil {
 		e.note("not removed: %v", err)
 	}
+}
+
+// judged is what bench, torture and soak came to.
+type judged interface {
+	OK() bool
+	Print(w io.Writer) error
+}
+
+// verdict shows a report; one that is not as it should be ends with 1.
+func (e *env) verdict(r judged) error {
+	var err error
+	if e.json {
+		err = e.print(r)
+	} else {
+		err = r.Print(e.stdout)
+	}
+	if err == nil && !r.OK() {
+		err = &exitError{1}
+	}
+	return err
 }

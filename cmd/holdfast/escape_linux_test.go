@@ -1,20 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
 
-	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/app"
-	"github.com/holdfast-run/holdfast/internal/config"
-	"github.com/holdfast-run/holdfast/sandbox"
 	table "github.com/holdfast-run/holdfast/sandbox/sandboxtest/escape"
 )
 
@@ -35,7 +28,8 @@ func control(s string) string {
 // TestI16_NamesMeantForTerminals: what an agent names and says does nothing to the
 // terminal of who looks at it.
 func TestI16_NamesMeantForTerminals(t *testing.T) {
-	vars, data := localServer(t)
+	vars := serveWith(t, "local")
+	data := vars["HOLDFAST_HOME"]
 	cli := func(args ...string) (int, string) {
 		code, out, errs := runCLI(t, vars, "", args...)
 		return code, out + errs
@@ -96,32 +90,4 @@ func quoted(s string) string {
 		fmt.Fprintf(&b, `\u%04x`, r)
 	}
 	return `"` + b.String() + `"`
-}
-
-// localServer runs a server with real boxes until the test ends.
-func localServer(t *testing.T) (vars map[string]string, data string) {
-	t.Helper()
-	cfg := config.Defaults()
-	cfg.Data, cfg.Listen, cfg.Limits.Mode = t.TempDir(), "127.0.0.1:0", sandbox.LimitsBestEffort
-	ctx, cancel := context.WithCancel(t.Context())
-	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- app.Run(ctx, cfg, app.Options{
-			Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Ready: func(url string) { ready <- url },
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the server ended with %v", err)
-		}
-	})
-	select {
-	case url := <-ready:
-		return map[string]string{"HOLDFAST_URL": url, "HOLDFAST_HOME": cfg.Data}, cfg.Data
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err, holdfast.HintOf(err))
-	}
-	return nil, ""
 }

@@ -40,6 +40,17 @@ func serveWith(t *testing.T, driver string) map[string]string {
 	cfg := config.Defaults()
 	cfg.Data, cfg.Listen, cfg.Driver = testkit.BaseDir(t), "127.0.0.1:0", driver
 	cfg.Limits.Mode = sandbox.LimitsBestEffort
+	vars, err := startServer(t, cfg, t.Cleanup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vars
+}
+
+// startServer runs a server in this process until what is given to later runs, and
+// gives the variables that lead to it.
+func startServer(t *testing.T, cfg config.Config, later func(func())) (map[string]string, error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
@@ -47,7 +58,7 @@ func serveWith(t *testing.T, driver string) map[string]string {
 			Version: "test", Environ: os.Environ(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Ready: func(url string) { ready <- url },
 		})
 	}()
-	t.Cleanup(func() {
+	later(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("the server ended with %v", err)
@@ -55,10 +66,9 @@ func serveWith(t *testing.T, driver string) map[string]string {
 	})
 	select {
 	case url := <-ready:
-		return map[string]string{"HOLDFAST_URL": url, "HOLDFAST_HOME": cfg.Data}
+		return map[string]string{"HOLDFAST_URL": url, "HOLDFAST_HOME": cfg.Data}, nil
 	case err := <-ended:
 		ended <- nil
-		t.Fatal(err)
+		return nil, err
 	}
-	return nil
 }

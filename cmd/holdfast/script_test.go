@@ -2,11 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"flag"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +14,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -48,28 +44,11 @@ func setup(t *testing.T, e *testscript.Env) error {
 	cfg := config.Defaults()
 	cfg.Data, cfg.Listen, cfg.Driver = filepath.Join(e.WorkDir, ".home"), "127.0.0.1:0", "mem"
 	cfg.Limits.Mode = sandbox.LimitsBestEffort
-	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() {
-		ended <- app.Run(ctx, cfg, app.Options{
-			Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Ready: func(url string) { ready <- url },
-		})
-	}()
-	e.Defer(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the server ended with %v", err)
-		}
-	})
-	select {
-	case url := <-ready:
-		e.Setenv("HOLDFAST_URL", url)
-		e.Setenv("HOLDFAST_HOME", cfg.Data)
-	case err := <-ended:
-		ended <- nil
-		return err
+	vars, err := startServer(t, cfg, e.Defer)
+	for k, v := range vars {
+		e.Setenv(k, v)
 	}
-	return nil
+	return err
 }
 
 // scriptSession makes a session and puts its id into a variable:

@@ -34,13 +34,5 @@ func (c *soakCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if e.json {
-		err = e.print(rep)
-	} else {
-		rep.Print(e.stdout)
-	}
-	if err == nil && !rep.OK() {
-		err = &exitError{1}
-	}
-	return err
+	return e.verdict(rep)
 }

@@ -43,13 +43,5 @@ func (t *tortureCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if e.json {
-		err = e.print(res)
-	} else {
-		err = res.Print(e.stdout)
-	}
-	if err == nil && !res.OK() {
-		err = &exitError{1}
-	}
-	return err
+	return e.verdict(res)
 }

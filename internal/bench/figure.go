@@ -111,7 +111,7 @@ func (r Report) OK() bool {
 }
 
 // Print writes the table of the worst figures.
-func (r Report) Print(w io.Writer) {
+func (r Report) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%s, %s; worst of %d runs; load average", r.Machine, r.Date, len(r.Runs))
 	for _, run := range r.Runs {
 		fmt.Fprintf(w, " %s;", run.Load)
@@ -138,7 +138,7 @@ func (r Report) Print(w io.Writer) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", f.Name, number(f.percentile(0.5)), p95, len(f.Samples), f.Unit, f.gate(), verdict, f.Baseline)
 	}
-	_ = t.Flush()
+	return t.Flush()
 }
 
 func (f Figure) gate() string {

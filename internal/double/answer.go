@@ -175,11 +175,7 @@ func (a *answer) whole(chunks iter.Seq2[model.Chunk, error]) {
 	for c, err := range chunks {
 		switch {
 		case err != nil:
-			no := refusalOf(err)
-			if no == nil {
-				panic(http.ErrAbortHandler)
-			}
-			refuse(a.w, no)
+			refuse(a.w, mustRefuse(err))
 			return
 		case c.Type == model.ChunkBlock:
 			content = append(content, plain(c.Block))

@@ -309,11 +309,7 @@ func (a *chatAnswer) whole(chunks iter.Seq2[model.Chunk, error]) {
 	for c, err := range chunks {
 		switch {
 		case err != nil:
-			no := refusalOf(err)
-			if no == nil {
-				panic(http.ErrAbortHandler)
-			}
-			chatRefuse(a.w, no)
+			chatRefuse(a.w, mustRefuse(err))
 			return
 		case c.Type == model.ChunkBlock && c.Block.Type == model.Text:
 			text.WriteString(c.Block.Text)

@@ -72,3 +72,12 @@ func refusalOf(err error) *refusal {
 	r.message, r.retryAfter = f.Message, f.RetryAfterSeconds
 	return &r
 }
+
+// mustRefuse is refusalOf where anything else means that the connection is cut.
+func mustRefuse(err error) *refusal {
+	no := refusalOf(err)
+	if no == nil {
+		panic(http.ErrAbortHandler)
+	}
+	return no
+}

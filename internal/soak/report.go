@@ -96,7 +96,7 @@ func slope(samples []Sample) float64 {
 }
 
 // Print writes the verdict in a few lines.
-func (r Report) Print(w io.Writer) {
+func (r Report) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(t, "load\t%d sessions, %d turns, %d sessions ended, %.0f s (%.0f s of it warm-up)\n", r.Sessions, r.Turns, r.Lives, r.DurationS, r.WarmUpS)
 	fmt.Fprintf(t, "live heap\t%+.2f MB/h\t≤ %.0f\n", r.SlopeMBh, maxSlope)
@@ -108,5 +108,5 @@ func (r Report) Print(w io.Writer) {
 	for _, v := range r.Violations {
 		fmt.Fprintf(t, "NOT HELD\t%s\n", v)
 	}
-	_ = t.Flush()
+	return t.Flush()
 }
