@@ -348,6 +348,18 @@ func (p *Pool) container(info Info) holdfast.Container {
 	return c
 }
 
+// States counts the boxes that the pool knows without asking the driver: all that
+// run, by state.
+func (p *Pool) States() map[holdfast.BoxState]int {
+	out := map[holdfast.BoxState]int{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, e := range p.boxes {
+		out[p.container(Info{Box: id, Running: e.running, Frozen: e.frozen}).State]++
+	}
+	return out
+}
+
 // Close ends the pool's own goroutines and closes its pipes. With stop true it
 // also stops every box; otherwise they stay, to be adopted. Idempotent.
 func (p *Pool) Close(ctx context.Context, stop bool) error {

@@ -178,7 +178,8 @@ func TestSecretsAreNeverTold(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/openapi.json", "/docs"} {
 		c.post(200, http.MethodGet, path, "Bearer "+c.secret("a token for "+path), "")
 	}
-	c.post(404, http.MethodGet, "/metrics", "", "")
+	c.post(401, http.MethodGet, "/metrics", "Bearer "+c.secret("a token for /metrics"), "")
+	c.post(200, http.MethodGet, "/metrics", "Bearer "+key, "")
 	c.cli(0, "key", "revoke", key[4:20])
 	c.post(401, http.MethodGet, "/v1/sessions", "Bearer "+key, "")
 	stop()

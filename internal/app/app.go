@@ -31,6 +31,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
@@ -102,6 +103,10 @@ type server struct {
 	keys   *keys.Registry
 	agents *agents.Registry
 	engine *engine.Engine
+
+	journal *journal.Journal
+	metrics *obs.Metrics
+	pool    map[holdfast.Trust]*sandbox.Pool
 }
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
@@ -136,11 +141,14 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
+	s.metrics = newMetrics(s.opt.Version)
+	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
+	s.pool = s.pools(drivers)
 	s.engine, err = engine.New(engine.Config{
 		Store:    s.store,
-		Journal:  journal.New(journal.Config{Store: s.store, Tail: s.cfg.Tail}),
+		Journal:  s.journal,
 		Runtimes: []runtime.Runtime{loop},
-		Agents:   s.agents, Sealer: sealer, Decider: decider, Pools: s.pools(drivers),
+		Agents:   s.agents, Sealer: sealer, Decider: decider, Pools: s.pool,
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,
@@ -209,9 +217,15 @@ func (s *server) serve(ctx context.Context, token string) error {
 	if err := s.engine.Start(context.WithoutCancel(ctx), s.cfg.OnStart == config.StartStop); err != nil {
 		return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
 	}
+	metrics := s.metrics.Handler((&looker{s: s}).look)
+	stopMetrics, err := s.serveMetrics(metrics)
+	if err != nil {
+		return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
+	}
+	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
 		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Agents: s.agents, Keys: s.keys,
-		Health: s.health, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
+		Health: s.health, Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
 	})
 	served := make(chan error, 1)

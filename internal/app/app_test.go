@@ -27,12 +27,18 @@ func serve(t *testing.T, cfg config.Config) (c *client.Client, stop func()) {
 // serveAt is serve that also says where.
 func serveAt(t *testing.T, cfg config.Config) (c *client.Client, addr string, stop func()) {
 	t.Helper()
+	return serveLogged(t, cfg, io.Discard)
+}
+
+// serveLogged is serveAt with the server's log.
+func serveLogged(t *testing.T, cfg config.Config, log io.Writer) (c *client.Client, addr string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready := make(chan string, 1)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- app.Run(ctx, cfg, app.Options{
-			Version: "test", Environ: os.Environ(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Version: "test", Environ: os.Environ(), Log: slog.New(slog.NewTextHandler(log, nil)),
 			Ready: func(url string) { ready <- url },
 		})
 	}()

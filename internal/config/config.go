@@ -20,6 +20,9 @@ import (
 type Config struct {
 	// Listen is the address of the HTTP API, host:port; port 0 picks a free one.
 	Listen string
+	// MetricsListen is the address of a listener that serves the metrics without a
+	// token; empty is none.
+	MetricsListen string
 	// Hosts and Origins are further host names and web origins that the API
 	// answers to when it listens on loopback; nil is loopback's own.
 	Hosts, Origins []string

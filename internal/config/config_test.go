@@ -98,7 +98,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 // filled differs from the zero Config in every field.
 func filled() Config {
 	c := Defaults()
-	c.Data, c.RootDir, c.Prewarm, c.Hosts, c.Origins = "/d", "/r", 1, []string{"h"}, []string{"o"}
+	c.Data, c.RootDir, c.Prewarm, c.Hosts, c.Origins, c.MetricsListen = "/d", "/r", 1, []string{"h"}, []string{"o"}, "h:1"
 	c.Permissions = Permissions{Allow: []string{"Read"}, Ask: []string{"Read"}, Deny: []string{"Read"}, Sandbox: "/s"}
 	return c
 }

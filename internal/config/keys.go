@@ -49,6 +49,13 @@ func serverKeys() []key {
 	return []key{
 		text("listen", "Address of the HTTP API. Port 0 picks a free port. Every request needs an API key or the owner token, whatever the address; beyond loopback there must be a key.",
 			"host:port", func(c *Config) *string { return &c.Listen }, listenAddress),
+		text("metrics_listen", "Address of a listener of its own that serves /metrics, and nothing else, without a token; empty is none. It tells numbers only, no name of anything; beyond loopback other machines read them. The API has /metrics too, for keys that may read.",
+			"host:port", func(c *Config) *string { return &c.MetricsListen }, func(s string) error {
+				if s == "" {
+					return nil
+				}
+				return listenAddress(s)
+			}),
 		list("hosts", "Further host names that requests may use while the API listens on loopback; others are refused, since a web page could have chosen them.",
 			"names", func(c *Config) *[]string { return &c.Hosts }, hostName),
 		list("origins", "Web origins besides the API's own whose pages may call it.",

@@ -42,6 +42,10 @@ type Config struct {
 	Keys     Keys
 	// Health is the state of the server.
 	Health func(ctx context.Context) holdfast.Health
+	// Metrics answers GET /metrics (default: with nothing); Answered is told the
+	// pattern of the route, empty for none, and the status of each answer.
+	Metrics  http.Handler
+	Answered func(pattern string, status int)
 	// Token is the owner's bearer token. Empty admits nobody.
 	Token string
 	// Version is shown by the OpenAPI document.
@@ -139,6 +143,12 @@ func setDefaults(cfg *Config) {
 	def(&cfg.Ping, DefaultPing)
 	def(&cfg.WriteTimeout, DefaultWriteTimeout)
 	def(&cfg.ReadTimeout, DefaultReadTimeout)
+	if cfg.Metrics == nil {
+		cfg.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	}
+	if cfg.Answered == nil {
+		cfg.Answered = func(string, int) {}
+	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Reader
 	}

@@ -68,7 +68,7 @@ func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) 
 	return out, nil
 }
 
-// healthRoutes need no token: probes have none.
+// healthRoutes need no token but for the metrics: probes have none.
 func (a *API) healthRoutes() {
 	const tag = "health"
 	alive := route(http.MethodGet, "/healthz", "healthz", tag, "Whether the server runs")
@@ -92,5 +92,16 @@ func (a *API) healthRoutes() {
 				WithHint("free the disk, then start the server again"))
 		}
 		return &healthOutput{h}, nil
+	})
+	metrics := route(http.MethodGet, "/metrics", "metrics", tag, "Numbers about the server, as Prometheus reads them")
+	metrics.Description = "The setting metrics_listen serves them without a token, on a listener of its own."
+	metrics.Responses = map[string]*huma.Response{"200": {
+		Description: "The text exposition format.",
+		Content: map[string]*huma.MediaType{"text/plain": {
+			Schema: &huma.Schema{Type: huma.TypeString}, Example: "# HELP holdfast_ready Whether the server takes work, as /readyz says.\n# TYPE holdfast_ready gauge\nholdfast_ready 1\n",
+		}},
+	}}
+	huma.Register(a.huma, metrics, func(context.Context, *struct{}) (*raw, error) {
+		return answer(a.cfg.Metrics.ServeHTTP), nil
 	})
 }

@@ -28,7 +28,7 @@ func describeAPI(doc *huma.OpenAPI) {
 		{"agents", "Deployed folders and their immutable versions."},
 		{"containers", "The managed boxes."},
 		{"keys", "API keys: what they may do, and how far they are trusted."},
-		{"health", "Probes; they need no token."},
+		{"health", "Probes, which need no token, and metrics."},
 	} {
 		doc.Tags = append(doc.Tags, &huma.Tag{Name: t[0], Description: t[1]})
 	}

@@ -28,6 +28,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, pattern := a.mux.Handler(r)
+	w.pattern = pattern
 	who, err := a.pass(r, pattern)
 	if err != nil {
 		newProblem(err).write(w)

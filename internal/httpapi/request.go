@@ -71,8 +71,10 @@ func (a *API) finish(ctx huma.Context, _ string, v any) (any, error) {
 	return v, nil
 }
 
-// answered logs a request at the level debug: there are thousands a second.
+// answered counts a request, and logs it at the level debug: there are thousands a
+// second.
 func (a *API) answered(ctx context.Context, w *seen, r *http.Request, began time.Time) {
+	a.cfg.Answered(w.pattern, w.status)
 	if !a.cfg.Log.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
@@ -82,8 +84,10 @@ func (a *API) answered(ctx context.Context, w *seen, r *http.Request, began time
 // seen is a writer that knows what was answered.
 type seen struct {
 	http.ResponseWriter
-	status int
-	bytes  int64
+	// pattern is the route's, empty until it is known.
+	pattern string
+	status  int
+	bytes   int64
 }
 
 // WriteHeader notes the status.

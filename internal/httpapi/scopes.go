@@ -1,9 +1,17 @@
 package httpapi
 
-import "github.com/holdfast-run/holdfast"
+import (
+	"maps"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+)
 
 // public marks a route that needs no token: it holds nothing of anybody's.
 const public holdfast.Scope = "public"
+
+// Routes are the patterns of all routes, for whoever counts them.
+func Routes() []string { return slices.Sorted(maps.Keys(routeScopes)) }
 
 // routeScopes says what each route needs, by its pattern in the router. A route
 // without a line here is served to nobody, and a test names it.
@@ -17,6 +25,8 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /readyz":       public,
 	"GET /openapi.json": public,
 	"GET /docs":         public,
+
+	"GET /metrics": holdfast.ScopeRead,
 
 	"GET /v1/agents":                 holdfast.ScopeRead,
 	"POST /v1/agents":                holdfast.ScopeAdmin,

@@ -189,6 +189,17 @@ func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto i
 	return evs, nil
 }
 
+// Readers is how many readers there are.
+func (j *Journal) Readers() int {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	n := 0
+	for _, f := range j.feeds {
+		n += int(f.refs.Load())
+	}
+	return n
+}
+
 func (j *Journal) feed(id holdfast.SessionID) *feed {
 	j.mu.RLock()
 	defer j.mu.RUnlock()

@@ -160,6 +160,15 @@ type Page struct {
 	Next string
 }
 
+// Counts are how many of something a store holds.
+type Counts struct {
+	// Sessions are by status, those of none left out; Turns queued or running.
+	Sessions map[holdfast.Status]int64
+	Turns    map[holdfast.TurnStatus]int64
+	// Unindexed are the sessions with entries that Search does not find yet.
+	Unindexed int
+}
+
 // Encoded is a change whose drafts are marshalled, as the store gets it.
 type Encoded struct {
 	Change

@@ -1,4 +1,5 @@
-// Package obs is what the server says about itself: the set-up of its log.
+// Package obs is what the server says about itself: the set-up of its log, and its
+// metrics.
 //
 // cmd and app import it; it imports the vocabulary. Invariant (I-22): an attribute that
 // is named like a secret, or holds a Holdfast token, never reaches the output.

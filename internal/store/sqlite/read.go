@@ -318,6 +318,46 @@ func (s *Store) Starting(ctx context.Context) ([]holdfast.SessionID, error) {
 	return out, nil
 }
 
+// Counts counts sessions and open turns from indexes alone.
+func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
+	out := journal.Counts{
+		Sessions:  map[holdfast.Status]int64{},
+		Turns:     map[holdfast.TurnStatus]int64{holdfast.TurnQueued: 0, holdfast.TurnRunning: 0},
+		Unindexed: s.index.pending(),
+	}
+	err := s.counted(ctx, `SELECT status, count(*) FROM sessions GROUP BY status`, func(status string, n int64) {
+		out.Sessions[holdfast.Status(status)] = n
+	})
+	if err != nil {
+		return out, err
+	}
+	// The partial index holds the open turns only.
+	err = s.counted(ctx, `SELECT status, count(*) FROM turns INDEXED BY turns_open WHERE status IN ('queued', 'running') GROUP BY status`, func(status string, n int64) {
+		out.Turns[holdfast.TurnStatus(status)] = n
+	})
+	return out, err
+}
+
+func (s *Store) counted(ctx context.Context, query string, add func(status string, n int64)) error {
+	rows, err := s.readDB.QueryContext(ctx, query)
+	if err != nil {
+		return failure("store.counts", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var status string
+		var n int64
+		if err := rows.Scan(&status, &n); err != nil {
+			return failure("store.counts", err)
+		}
+		add(status, n)
+	}
+	if err := rows.Err(); err != nil {
+		return failure("store.counts", err)
+	}
+	return nil
+}
+
 func clampLimit(n, zero, most int) int {
 	if n <= 0 {
 		return zero

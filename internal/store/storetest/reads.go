@@ -10,6 +10,26 @@ import (
 )
 
 var readCases = []testCase{
+	{"counts sessions by status and the open turns", func(e *env) {
+		count := func(what, want string) {
+			e.Helper()
+			c, err := e.Store.Counts(e.ctx)
+			e.ok(err)
+			equal(e, what, fmt.Sprint(c.Sessions, c.Turns), want)
+		}
+		count("an empty store", "map[] map[queued:0 running:0]")
+		a, b, c := e.newSession(), e.newSession(), e.newSession()
+		e.move(b, holdfast.StatusPaused)
+		e.insertTurn(a, 1, holdfast.TurnRunning)
+		e.insertTurn(a, 2, holdfast.TurnQueued)
+		e.insertTurn(c, 1, holdfast.TurnQueued)
+		e.moveTurn(c, e.insertTurn(c, 2, holdfast.TurnQueued), holdfast.TurnQueued, holdfast.TurnInterrupted)
+		count("three sessions", "map[active:2 paused:1] map[queued:2 running:1]")
+		e.move(b, holdfast.StatusEnded)
+		count("one ended", "map[active:2 ended:1] map[queued:2 running:1]")
+		e.ok(e.Store.DeleteSession(e.ctx, b))
+		count("one deleted", "map[active:2] map[queued:2 running:1]")
+	}},
 	{"knows no unknown session", func(e *env) {
 		id := holdfast.SessionID(e.newID())
 		_, err := e.Store.Row(e.ctx, id)

@@ -28,6 +28,8 @@ type Store interface {
 	keys.Store
 	// Healthy is nil while writes are taken.
 	Healthy() error
+	// Counts is cheap however many sessions there are.
+	Counts(ctx context.Context) (journal.Counts, error)
 }
 
 // Agents is the store of deployed agents.
