@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +25,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// TestMain does what cmd/boxd does first: nothing inherited goes on to children.
+// TestMain does what cmd/boxd does first: nothing inherited goes on to children,
+// neither a descriptor nor that nohup has hangups ignored.
 func TestMain(m *testing.M) {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		panic(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/image"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
@@ -76,6 +78,10 @@ func (d *Driver) Close() error {
 	if d.program != nil {
 		err = errors.Join(err, d.program.Close())
 		d.program = nil
+	}
+	// A start that was killed early leaves the directory of all boxes, and no record.
+	for _, base := range d.cg().base {
+		_ = unix.Rmdir(base)
 	}
 	return err
 }
