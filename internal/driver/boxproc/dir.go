@@ -115,6 +115,11 @@ func (d *Dir) Log(box holdfast.BoxID) string { return d.file(box, ".log") }
 // Write stores a record in place of the former one. It is not fsynced: a record
 // describes processes, and what makes the page cache forget ends those too.
 func (d *Dir) Write(r Record) error {
+	return d.write(r, os.Rename)
+}
+
+// write puts a record in its place by rename.
+func (d *Dir) write(r Record, rename func(from, to string) error) error {
 	r.Owner = d.owner
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -122,7 +127,7 @@ func (d *Dir) Write(r Record) error {
 	}
 	tmp, err := d.temp(b)
 	if err == nil {
-		err = os.Rename(tmp, d.file(r.Box, ".json"))
+		err = rename(tmp, d.file(r.Box, ".json"))
 		if err != nil {
 			_ = os.Remove(tmp)
 		}
@@ -169,7 +174,11 @@ func (d *Dir) Ended(box holdfast.BoxID) error {
 		return err
 	}
 	r.PID, r.Start, r.Kernel, r.Frozen = 0, 0, "", false
-	return d.Write(r)
+	// Meanwhile the box may have been removed: then no record comes back.
+	if err := d.write(r, replace); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // List is every readable record of this owner, by box. Records that do not

@@ -79,8 +79,10 @@ func together(t *testing.T, s *Store, changes ...journal.Encoded) []error {
 	var wg sync.WaitGroup
 	release := occupy(t, s)
 	for i, c := range changes {
+		// The store's own work may queue as well.
+		before := s.queued()
 		wg.Go(func() { _, errs[i] = s.Commit(t.Context(), c) })
-		eventually(t, "the change queues", func() bool { return s.queued() == i+1 })
+		eventually(t, "the change queues", func() bool { return s.queued() > before })
 	}
 	release()
 	wg.Wait()
