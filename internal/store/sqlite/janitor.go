@@ -26,6 +26,8 @@ type janitor struct {
 	stop chan struct{}
 	// pages estimates the growth of the log since the last checkpoint.
 	pages atomic.Int64
+	// rounds is how often it has looked, for those who wait until it rests.
+	rounds atomic.Int64
 }
 
 func (j *janitor) nudge() {
@@ -74,6 +76,7 @@ func (s *Store) clean(ctx context.Context) {
 		if err := s.purge(ctx); err != nil && s.Healthy() == nil && !s.janitor.stopping() {
 			s.cfg.Warn(err)
 		}
+		s.janitor.rounds.Add(1)
 	}
 }
 

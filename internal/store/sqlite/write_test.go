@@ -19,8 +19,11 @@ import (
 func openNew(t testing.TB, cfg Config) *Store {
 	t.Helper()
 	cfg.Path = filepath.Join(t.TempDir(), "holdfast.db")
-	cfg.gather = time.Hour // what the writer does is counted here
-	return openAt(t, cfg)
+	// What the writer does is counted here: the store's own work comes late, or is done.
+	cfg.gather = time.Hour
+	s := openAt(t, cfg)
+	eventually(t, "the janitor rests", func() bool { return s.janitor.rounds.Load() > 0 })
+	return s
 }
 
 func commit(t testing.TB, s *Store, e journal.Encoded) journal.Committed {
@@ -79,10 +82,8 @@ func together(t *testing.T, s *Store, changes ...journal.Encoded) []error {
 	var wg sync.WaitGroup
 	release := occupy(t, s)
 	for i, c := range changes {
-		// The store's own work may queue as well.
-		before := s.queued()
 		wg.Go(func() { _, errs[i] = s.Commit(t.Context(), c) })
-		eventually(t, "the change queues", func() bool { return s.queued() > before })
+		eventually(t, "the change queues", func() bool { return s.queued() == i+1 })
 	}
 	release()
 	wg.Wait()
