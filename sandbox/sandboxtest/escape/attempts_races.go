@@ -199,7 +199,7 @@ func raceRemove(r *rig) Row {
 		return errors.Is(err, os.ErrNotExist)
 	}
 	times, fell := repeat(12, func() bool { return once(rooted.RemoveAll) })
-	tries, naive := repeat(200, func() bool {
+	tries, naive := repeat(10_000, func() bool {
 		return once(func(dir string) error { return os.Remove(filepath.Join(dir, "d", "secret")) })
 	})
 	return r.verdict(times, "remove", fell, "os.Remove of a path", tries, naive)
