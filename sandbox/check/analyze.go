@@ -65,7 +65,13 @@ func Analyze(program, cwd, home string) (*Analysis, error) { return analyze(prog
 // maxDepth bounds nested programs.
 const maxDepth = 8
 
-func analyze(program, cwd, home string) (*Analysis, error) {
+func analyze(program, cwd, home string) (an *Analysis, err error) {
+	// A tree of a shape that nobody thought of is a program that cannot be read.
+	defer func() {
+		if v := recover(); v != nil {
+			an, err = nil, holdfast.Errorf(holdfast.KindInvalid, "command", "it cannot be read: %v", v)
+		}
+	}()
 	a := &analyzer{out: &Analysis{}, homeDir: home, cwds: []string{path.Clean(cwd)}, outer: -1}
 	if err := a.program(program, syntax.LangBash); err != nil {
 		return nil, err
@@ -335,6 +341,10 @@ func (a *analyzer) forLoop(l syntax.Loop) {
 
 // function reads a body that may run from anywhere later on.
 func (a *analyzer) function(c *syntax.FuncDecl) {
+	if c.Name == nil {
+		a.opaque(CodeUnparsable, a.pos(c.Pos()), "", "a function without a name")
+		return
+	}
 	name := c.Name.Value
 	if roles[name] != 0 || launchers[name] != nil || mutators[name] != 0 || strings.Contains(name, "/") {
 		a.opaque(CodeRebinding, a.pos(c.Pos()), name, "a function in the place of a command that this checker knows")

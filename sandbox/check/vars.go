@@ -23,9 +23,14 @@ func (a *analyzer) collect(f *syntax.File) {
 				}
 			}
 		case *syntax.WordIter:
+			if n.Name == nil {
+				return true
+			}
 			a.assigned[n.Name.Value], a.text[n.Name.Value] = true, true
 		case *syntax.FuncDecl:
-			a.functions[n.Name.Value] = true
+			if n.Name != nil {
+				a.functions[n.Name.Value] = true
+			}
 			a.wandering = a.wandering || movesAbout(n)
 		case *syntax.CallExpr:
 			a.collectCall(n)
