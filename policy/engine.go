@@ -28,20 +28,28 @@ type Config struct {
 
 // Engine is the one place that decides. It does not change after New and may be
 // used by many at once.
-type Engine struct{ cfg Config }
+type Engine struct {
+	cfg Config
+	// checker is for the usual directories; nil without sandbox settings.
+	checker *check.Checker
+}
 
 // New makes an engine. Settings that make no sense are invalid.
 func New(cfg Config) (*Engine, error) {
 	if cfg.Patience == 0 {
 		cfg.Patience = time.Minute
 	}
+	e := &Engine{cfg: cfg}
 	if cfg.Sandbox != nil {
-		if _, err := check.New(*cfg.Sandbox, check.Options{Home: Request{}.home()}); err != nil {
+		var err error
+		if e.checker, err = check.New(*cfg.Sandbox, options(Request{})); err != nil {
 			return nil, err
 		}
 	}
-	return &Engine{cfg: cfg}, nil
+	return e, nil
 }
+
+func options(req Request) check.Options { return check.Options{Cwd: req.cwd(), Home: req.home()} }
 
 // Step is one opinion on the way to a decision.
 type Step struct {
@@ -222,9 +230,12 @@ func (e *Engine) sandbox(req *call) Decision {
 	if e.cfg.Sandbox == nil {
 		return Decision{}
 	}
-	c, err := check.New(*e.cfg.Sandbox, check.Options{Cwd: req.cwd(), Home: req.home()})
-	if err != nil {
-		return deny("sandbox", "the sandbox settings make no sense: %s", err)
+	c := e.checker
+	if o := options(req.Request); o.Cwd != usualCwd || o.Home != usualHome {
+		var err error
+		if c, err = check.New(*e.cfg.Sandbox, o); err != nil {
+			return deny("sandbox", "the sandbox settings make no sense: %s", err)
+		}
 	}
 	if !req.readable {
 		return deny("sandbox", "the input cannot be read")

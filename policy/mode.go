@@ -32,6 +32,9 @@ var tools = map[string]class{
 	"Bash": acts, "WebFetch": acts, "Task": acts,
 }
 
+// Reads reports whether a tool of the fixed set changes nothing and stays in the box.
+func Reads(tool string) bool { return tools[tool] == reads }
+
 // serverTool reports whether a name is that of an MCP server's tool.
 func serverTool(name string) bool { return strings.HasPrefix(name, "mcp__") }
 
@@ -84,16 +87,19 @@ func below(p, root string) bool {
 	return p == root || root == "/" || strings.HasPrefix(p, root+"/")
 }
 
+// The tools' directories where a request names none.
+const usualCwd, usualHome = "/workspace", "/home/agent"
+
 func (r Request) cwd() string {
 	if r.Cwd == "" {
-		return "/workspace"
+		return usualCwd
 	}
 	return path.Clean(r.Cwd)
 }
 
 func (r Request) home() string {
 	if r.Home == "" {
-		return "/home/agent"
+		return usualHome
 	}
 	return path.Clean(r.Home)
 }

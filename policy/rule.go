@@ -54,7 +54,7 @@ func ParseRule(s string) (Rule, error) {
 		return r, nil
 	case "WebFetch":
 		domain, ok := strings.CutPrefix(r.Spec, "domain:")
-		if (check.Settings{Network: &check.Network{AllowedDomains: []string{domain}}}).Validate() != nil || !ok {
+		if !ok || !check.ValidDomain(domain) {
 			return Rule{}, badRule(s, "write WebFetch(domain:example.com)")
 		}
 		return r, nil
@@ -240,8 +240,7 @@ func (r Rule) matches(req *call) bool {
 	case "Task":
 		return wildcard(r.Spec, req.Subagent)
 	case "WebFetch":
-		c, err := check.New(check.Settings{Network: &check.Network{AllowedDomains: []string{strings.TrimPrefix(r.Spec, "domain:")}}}, check.Options{})
-		return err == nil && c.Domain(hostOf(req.URL)).Allowed
+		return check.MatchDomain(strings.TrimPrefix(r.Spec, "domain:"), hostOf(req.URL))
 	}
 	p, ok := req.filePath()
 	return ok && matchPath(req.Request, r.Spec, p)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/holdfast-run/holdfast"
@@ -66,9 +65,6 @@ func (c *checkPathCmd) Run(e *env) error {
 	return answer(e, k.Path(c.Input, op))
 }
 
-// maxSettings bounds a settings file.
-const maxSettings = 1 << 20
-
 func (c *checkArgs) checker(e *env) (*check.Checker, error) {
 	in := e.stdin
 	if c.Settings != "-" {
@@ -79,14 +75,7 @@ func (c *checkArgs) checker(e *env) (*check.Checker, error) {
 		defer f.Close()
 		in = f
 	}
-	b, err := io.ReadAll(io.LimitReader(in, maxSettings+1))
-	switch {
-	case err != nil:
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "check", "settings: %w", err)
-	case len(b) > maxSettings:
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "check", "settings %s: over %d bytes", holdfast.Quote(c.Settings), maxSettings)
-	}
-	s, err := check.ParseSettings(b)
+	s, err := check.ReadSettings(in)
 	if err != nil {
 		return nil, err
 	}

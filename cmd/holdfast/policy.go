@@ -69,7 +69,7 @@ func (c *policyExplainCmd) Run(e *env) error {
 		return err
 	}
 	d, trace, err := engine.Explain(e.ctx, policy.Request{
-		Session: "SESSION", Mode: mode, Tool: c.Tool, ReadOnly: readingTools[c.Tool], Input: input, Sandboxed: trust == holdfast.Untrusted,
+		Session: "SESSION", Mode: mode, Tool: c.Tool, ReadOnly: policy.Reads(c.Tool), Input: input, Sandboxed: trust == holdfast.Untrusted,
 	})
 	if err != nil {
 		return err
@@ -83,9 +83,6 @@ func (c *policyExplainCmd) Run(e *env) error {
 	}
 	return nil
 }
-
-// readingTools are the built-in tools that change nothing.
-var readingTools = map[string]bool{"Read": true, "Glob": true, "Grep": true, "LS": true}
 
 // plainField is the field that an input which is no JSON stands for.
 var plainField = map[string]string{

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"io"
 	"os"
 
 	"github.com/holdfast-run/holdfast"
@@ -10,11 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// maxSandboxFile bounds the file of sandbox settings.
-const maxSandboxFile = 1 << 20
-
-// Policy is what decides tool calls by the server's configuration. A file that cannot be
-// read keeps the server from starting: without it more would be allowed.
+// Policy is what decides tool calls by the server's configuration. A file that
+// cannot be read keeps the server from starting: without it more would be allowed.
 func Policy(p config.Permissions) (*policy.Engine, error) {
 	rules, err := policy.ParseRules(p.Allow, p.Ask, p.Deny)
 	if err != nil {
@@ -35,13 +31,6 @@ func readSandbox(name string) (*check.Settings, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSandboxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxSandboxFile {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, "sandbox settings", "%s has over %d bytes", holdfast.Quote(name), maxSandboxFile)
-	}
-	s, err := check.ParseSettings(b)
+	s, err := check.ReadSettings(f)
 	return &s, err
 }

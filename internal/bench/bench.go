@@ -219,23 +219,7 @@ const bashTrue = `<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"ok
 
 // turn sends a message and waits for the turn's end.
 func (s *subject) turn(ctx context.Context, id holdfast.SessionID, text string) error {
-	st, err := s.Stream(ctx, id, holdfast.SendMessage{Text: text})
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	for ev, err := range st.Events(ctx) {
-		if err != nil {
-			return err
-		}
-		if ev.EndsTurn() {
-			if ev.Type != holdfast.EventTurnCompleted {
-				return fmt.Errorf("turn ended with %s: %s", ev.Type, ev.Data)
-			}
-			return nil
-		}
-	}
-	return io.ErrUnexpectedEOF
+	return child.Turn(ctx, s.Client, id, text)
 }
 
 func (s *subject) create(ctx context.Context) (holdfast.SessionID, error) {

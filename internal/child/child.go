@@ -9,6 +9,8 @@ package child
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,6 +121,26 @@ func (s *Server) Terminate(wait time.Duration) bool {
 		s.Kill()
 		return false
 	}
+}
+
+// Turn sends a message and waits for its turn, which must complete.
+func Turn(ctx context.Context, c *client.Client, id holdfast.SessionID, text string) error {
+	st, err := c.Stream(ctx, id, holdfast.SendMessage{Text: text})
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	for ev, err := range st.Events(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case ev.Type == holdfast.EventTurnCompleted:
+			return nil
+		case ev.EndsTurn():
+			return fmt.Errorf("turn ended with %s: %s", ev.Type, ev.Data)
+		}
+	}
+	return io.ErrUnexpectedEOF
 }
 
 // Client is a client of the server with the owner's token of its data directory.

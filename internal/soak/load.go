@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/child"
 )
 
 // steps is how many steps a session lives; then it is purged and another comes.
@@ -90,23 +91,10 @@ func tool(command string) string {
 }
 
 func (l *load) turn(ctx context.Context, id holdfast.SessionID, text string) error {
-	st, err := l.client.Stream(ctx, id, holdfast.SendMessage{Text: text})
-	if err != nil {
+	if err := child.Turn(ctx, l.client, id, text); err != nil {
 		return err
 	}
-	defer st.Close()
-	for ev, err := range st.Events(ctx) {
-		if err != nil {
-			return err
-		}
-		if !ev.EndsTurn() {
-			continue
-		}
-		if ev.Type != holdfast.EventTurnCompleted {
-			return fmt.Errorf("a turn ended with %s: %s", ev.Type, ev.Data)
-		}
-		l.turns.Add(1)
-	}
+	l.turns.Add(1)
 	return nil
 }
 

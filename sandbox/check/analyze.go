@@ -436,13 +436,8 @@ func (a *analyzer) redirect(r *syntax.Redirect) {
 // inside looks for the programs in a word: substitutions, and what arithmetic or
 // an expansion could be made to run.
 func (a *analyzer) inside(w *syntax.Word) {
-	if w == nil || len(w.Parts) == 1 {
-		if w == nil {
-			return
-		}
-		if _, plain := w.Parts[0].(*syntax.Lit); plain {
-			return
-		}
+	if w == nil || w.Lit() != "" {
+		return
 	}
 	syntax.Walk(w, func(n syntax.Node) bool {
 		switch n := n.(type) {

@@ -13,11 +13,16 @@ func (c *Checker) Domain(host string) Verdict {
 	if c.settings.Network == nil {
 		return allowed
 	}
-	name := canonicalHost(host)
-	if name != "" && slices.ContainsFunc(c.settings.Network.AllowedDomains, func(rule string) bool { return domainMatches(canonicalHost(rule), name) }) {
+	if slices.ContainsFunc(c.settings.Network.AllowedDomains, func(rule string) bool { return MatchDomain(rule, host) }) {
 		return allowed
 	}
 	return Verdict{Code: CodeDomain, Subject: host, Reason: "the domain is not among network.allowedDomains"}
+}
+
+// MatchDomain reports whether an entry of allowedDomains means a host.
+func MatchDomain(rule, host string) bool {
+	name := canonicalHost(host)
+	return name != "" && domainMatches(canonicalHost(rule), name)
 }
 
 func canonicalHost(h string) string {
@@ -39,7 +44,8 @@ func domainMatches(rule, host string) bool {
 	return strings.HasSuffix(host, "."+below)
 }
 
-func validDomain(d string) bool {
+// ValidDomain reports whether allowedDomains may hold an entry.
+func ValidDomain(d string) bool {
 	name := strings.TrimPrefix(d, "*.")
 	if _, err := netip.ParseAddr(strings.Trim(d, "[]")); err == nil {
 		return true

@@ -63,6 +63,21 @@ type Ripgrep struct {
 	Args    []string `json:"args,omitempty"`
 }
 
+// maxSettings bounds a file of settings.
+const maxSettings = 1 << 20
+
+// ReadSettings is ParseSettings of what r holds; over 1 MiB is invalid.
+func ReadSettings(r io.Reader) (Settings, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxSettings+1))
+	switch {
+	case err != nil:
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
+	case len(b) > maxSettings:
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "over %d bytes", maxSettings)
+	}
+	return ParseSettings(b)
+}
+
 // ParseSettings reads settings as JSON. Unknown fields and rules that make no
 // sense are invalid; the error names them.
 func ParseSettings(b []byte) (Settings, error) {
@@ -143,7 +158,7 @@ func validCommand(field string, i int, c string) error {
 
 func (n *Network) validate() error {
 	for i, d := range n.AllowedDomains {
-		if !validDomain(d) {
+		if !ValidDomain(d) {
 			return bad("network.allowedDomains", i, "not a domain", d).WithHint("write example.com, or *.example.com for all below it")
 		}
 	}

@@ -39,6 +39,9 @@ func (a *analyzer) input(redirs []*syntax.Redirect) input {
 	return in
 }
 
+// leadingTabs are what <<- takes away.
+var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
+
 // heredoc is the text of a here-document, if it is known.
 func (a *analyzer) heredoc(r *syntax.Redirect) (string, bool) {
 	quoted := false
@@ -67,7 +70,7 @@ func (a *analyzer) heredoc(r *syntax.Redirect) (string, bool) {
 	}
 	text := b.String()
 	if r.Op == syntax.DashHdoc {
-		text = regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "")
+		text = leadingTabs.ReplaceAllString(text, "")
 	}
 	return text, true
 }

@@ -55,10 +55,13 @@ func (a *analyzer) expanded(w *syntax.Word) []word {
 	if braces == 0 {
 		return []word{a.reduce(w)}
 	}
-	if braces > 3 || sequence {
+	unknown := func() []word {
 		r := a.reduce(w)
 		r.kind = computed
 		return []word{r}
+	}
+	if braces > 3 || sequence {
+		return unknown()
 	}
 	// The tree is read once more for substitutions: it must stay as it is.
 	split := &syntax.Word{Parts: append([]syntax.WordPart(nil), w.Parts...)}
@@ -68,9 +71,7 @@ func (a *analyzer) expanded(w *syntax.Word) []word {
 	var out []word
 	for e, err := range expand.BracesSeq(nil, split) {
 		if err != nil || len(out) == maxBraces {
-			r := a.reduce(w)
-			r.kind = computed
-			return []word{r}
+			return unknown()
 		}
 		r := a.reduce(e)
 		r.brace = true
