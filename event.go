@@ -36,6 +36,12 @@ const (
 	EventToolFinished  EventType = "tool.finished"
 	EventToolUnknown   EventType = "tool.unknown"
 
+	EventApprovalAsked    EventType = "approval.asked"
+	EventApprovalAnswered EventType = "approval.answered"
+	EventApprovalExpired  EventType = "approval.expired"
+	EventRulesChanged     EventType = "rules.changed"
+	EventHookRan          EventType = "hook.ran"
+
 	EventBoxQueued  EventType = "box.queued"
 	EventBoxStarted EventType = "box.started"
 	EventBoxStopped EventType = "box.stopped"
@@ -206,6 +212,9 @@ type ToolRequested struct {
 // ToolDecision is the payload of tool.allowed and tool.denied.
 type ToolDecision struct {
 	ToolUseID string `json:"tool_use_id"`
+	// Tool and InputHash are of the call as it was requested.
+	Tool      string `json:"tool,omitempty"`
+	InputHash string `json:"input_hash,omitempty"`
 	// By names what decided: "mode", "unknown tool", a policy.
 	By string `json:"by"`
 	// Rule is the rule that decided, where one did.

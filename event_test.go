@@ -58,9 +58,29 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventThinking: holdfast.Thinking{Text: "hm", Signature: "sig"},
 
 	holdfast.EventToolRequested: holdfast.ToolRequested{ToolUseID: "tu_1", Name: "Bash", Input: json.RawMessage(`{"command":"true"}`)},
-	holdfast.EventToolAllowed:   holdfast.ToolDecision{ToolUseID: "tu_1", By: "mode"},
-	holdfast.EventToolDenied:    holdfast.ToolDecision{ToolUseID: "tu_1", By: "mode", Reason: "plan mode changes nothing"},
-	holdfast.EventToolStarted:   holdfast.ToolStarted{ToolUseID: "tu_1", Call: someUUID, Box: "s-" + someUUID, Boot: "b1"},
+	holdfast.EventApprovalAsked: holdfast.Approval{
+		ID: "01890a5d-ac96-774b-bcce-b302099a8057", Session: "01890a5d-ac96-774b-bcce-b302099a8058", Turn: "01890a5d-ac96-774b-bcce-b302099a8059",
+		ToolUseID: "tu_1", Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`), InputHash: "00", By: "ask rule", Rule: "Bash(git *)",
+		Reason: "the rule Bash(git *) wants it asked", Suggestion: "Bash(git push)", State: holdfast.ApprovalPending,
+		AskedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ExpiresAt: ptr(time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)),
+	},
+	holdfast.EventApprovalAnswered: holdfast.ApprovalAnswered{
+		ID: "01890a5d-ac96-774b-bcce-b302099a8057", ToolUseID: "tu_1", State: holdfast.ApprovalAllowed, By: "owner",
+		Scope: holdfast.ScopeSession, Granted: "Bash(git push)",
+	},
+	holdfast.EventApprovalExpired: holdfast.ApprovalAnswered{
+		ID: "01890a5d-ac96-774b-bcce-b302099a8057", ToolUseID: "tu_1", State: holdfast.ApprovalExpired, Reason: "nobody answered within 10m0s",
+	},
+	holdfast.EventRulesChanged: holdfast.RulesChanged{
+		By: "hook", Changes: []holdfast.RuleChange{{Scope: holdfast.ScopeSession, Behavior: "deny", Rule: "Bash", Removed: true}},
+	},
+	holdfast.EventHookRan: holdfast.HookRan{
+		Event: "preToolUse", Hook: "./check.sh", Where: "box", ToolUseID: "tu_1", Outcome: "blocked", ExitCode: ptr(2),
+		Message: "looked at it", Reason: "not today", DurationMS: 12.5,
+	},
+	holdfast.EventToolAllowed: holdfast.ToolDecision{ToolUseID: "tu_1", Tool: "Bash", InputHash: "00", By: "mode"},
+	holdfast.EventToolDenied:  holdfast.ToolDecision{ToolUseID: "tu_1", By: "mode", Reason: "plan mode changes nothing"},
+	holdfast.EventToolStarted: holdfast.ToolStarted{ToolUseID: "tu_1", Call: someUUID, Box: "s-" + someUUID, Boot: "b1"},
 	holdfast.EventToolFinished: holdfast.ToolFinished{
 		ToolUseID: "tu_1", Call: someUUID, Outcome: holdfast.ExitExit, ExitCode: ptr(3), Signal: "killed", Content: "out", IsError: true, DurationMS: 1.25,
 	},

@@ -32,6 +32,15 @@ type Slug string
 // "w-<slug>". It is unique within one data directory.
 type BoxID string
 
+// ApprovalID names a question to a person: a UUIDv7.
+type ApprovalID string
+
+// ParseApprovalID accepts a canonical UUID; upper case is lowered.
+func ParseApprovalID(s string) (ApprovalID, error) {
+	u, err := parseUUID("approval id", s)
+	return ApprovalID(u), err
+}
+
 // ParseSessionID accepts a canonical UUID; upper case is lowered.
 func ParseSessionID(s string) (SessionID, error) {
 	u, err := parseUUID("session id", s)

@@ -132,7 +132,7 @@ func (r *run) decide(ctx context.Context, u *Use) {
 			v = policy.Decision{By: v.By, Reason: "the rewritten input is of no use: " + bad}
 		}
 	}
-	d := holdfast.ToolDecision{ToolUseID: u.ID, By: v.By, Rule: v.Rule}
+	d := holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: holdfast.InputHash(u.Input), By: v.By, Rule: v.Rule}
 	if v.Verdict == policy.Allowed {
 		u.State, u.Rewritten, d.Input = Allowed, v.Input, v.Input
 		r.add(holdfast.EventToolAllowed, d)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,50 +12,102 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Config is what an Engine decides by. The zero value leaves everything to the
-// modes.
+// Config is what an Engine decides by, or one layer of it. The zero value leaves
+// everything to the modes.
 type Config struct {
 	// Rules are the standing rules. Those of allow never lift one of deny.
 	Rules RuleSet
+	// Granted are allow rules for what would otherwise be asked of the approver:
+	// the answers that were given before, for longer than once.
+	Granted []Rule
 	// Sandbox refuses what it does not allow, in every mode. Nil allows all.
 	Sandbox *check.Settings
+	// Tighten leaves out what would allow: allow rules, grants and the sandbox's
+	// automatic approval. It is for settings that an agent can write.
+	Tighten bool
 	// Callback is asked before the mode; nil has no opinion. It has Patience
 	// (default a minute), then the call is denied.
 	Callback Policy
 	Patience time.Duration
 	// Approver is asked what nobody else may decide; without one that is denied.
-	Approver Policy
+	Approver Approver
 }
 
-// Engine is the one place that decides. It does not change after New and may be
-// used by many at once.
+// Approver answers for a person. Safe for concurrent use.
+type Approver interface {
+	// Approve answers a call that asked wants asked; it may wait for as long as the
+	// person takes. What is not Allowed is denied. An error means that nobody
+	// decided, as when ctx ended; the call is neither allowed nor denied then.
+	Approve(ctx context.Context, req Request, asked Decision) (Decision, error)
+}
+
+// Engine is the one place that decides. It does not change once made and may be
+// used by many at once; the zero value leaves everything to the modes.
 type Engine struct {
-	cfg Config
-	// checker is for the usual directories; nil without sandbox settings.
-	checker *check.Checker
+	rules     RuleSet
+	granted   RuleSet
+	sandboxes []sandboxed
+	callbacks []callback
+	approver  Approver
 }
 
-// New makes an engine. Settings that make no sense are invalid.
-func New(cfg Config) (*Engine, error) {
-	if cfg.Patience == 0 {
-		cfg.Patience = time.Minute
+// sandboxed are the sandbox settings of one layer.
+type sandboxed struct {
+	settings check.Settings
+	// checker is for the usual directories.
+	checker *check.Checker
+	// approves: what the settings approve by themselves counts.
+	approves bool
+}
+
+type callback struct {
+	Policy
+	patience time.Duration
+}
+
+// New makes an engine of one layer. Settings that make no sense are invalid.
+func New(cfg Config) (*Engine, error) { return new(Engine).With(cfg) }
+
+// With is the engine and one more layer: a call has to pass the rules and the
+// sandbox settings of all of them; the callbacks are asked in order, and the
+// newest approver. The engine itself stays as it is.
+func (e *Engine) With(cfg Config) (*Engine, error) {
+	out := *e
+	if cfg.Tighten {
+		cfg.Rules.Allow, cfg.Granted = nil, nil
 	}
-	e := &Engine{cfg: cfg}
+	out.rules = RuleSet{
+		Allow: slices.Concat(e.rules.Allow, cfg.Rules.Allow),
+		Ask:   slices.Concat(e.rules.Ask, cfg.Rules.Ask),
+		Deny:  slices.Concat(e.rules.Deny, cfg.Rules.Deny),
+	}
+	out.granted.Allow = slices.Concat(e.granted.Allow, cfg.Granted)
 	if cfg.Sandbox != nil {
-		var err error
-		if e.checker, err = check.New(*cfg.Sandbox, options(Request{})); err != nil {
+		c, err := check.New(*cfg.Sandbox, options(Request{}))
+		if err != nil {
 			return nil, err
 		}
+		out.sandboxes = append(slices.Clip(e.sandboxes), sandboxed{*cfg.Sandbox, c, !cfg.Tighten})
 	}
-	return e, nil
+	if cfg.Callback != nil {
+		c := callback{cfg.Callback, cfg.Patience}
+		if c.patience == 0 {
+			c.patience = time.Minute
+		}
+		out.callbacks = append(slices.Clip(e.callbacks), c)
+	}
+	if cfg.Approver != nil {
+		out.approver = cfg.Approver
+	}
+	return &out, nil
 }
 
 func options(req Request) check.Options { return check.Options{Cwd: req.cwd(), Home: req.home()} }
 
 // Step is one opinion on the way to a decision.
 type Step struct {
-	// Stage is who was asked: deny rules, ask rules, sandbox, callback, allow rules,
-	// mode, approver.
+	// Stage is who was asked: hooks, deny rules, ask rules, sandbox, callback, allow
+	// rules, mode, granted, approver.
 	Stage    string `json:"stage"`
 	Verdict  string `json:"verdict"`
 	Reason   string `json:"reason,omitempty"`
@@ -86,23 +139,20 @@ func (e *Engine) Decide(ctx context.Context, req Request) (Decision, error) {
 	return d, err
 }
 
-// Explain is Decide with the way there. The order is fixed: deny rules, ask rules,
-// sandbox, callback, allow rules, mode, approver. An input that was rewritten is
-// held against rules and sandbox once more.
+// Explain is Decide with the way there. The order is fixed: hooks, deny rules, ask
+// rules, sandbox, callback, allow rules, mode, granted rules, approver. What hooks
+// allow still has to pass the rules and the sandbox; what they want asked is asked
+// whatever the others say. An input that was rewritten is held against rules and
+// sandbox once more.
 func (e *Engine) Explain(ctx context.Context, req Request) (Decision, Trace, error) {
 	var t Trace
-	c := newCall(req)
-	d := e.fixed(c, &t)
-	if d.Verdict == NoOpinion {
-		var err error
-		if d, err = e.opinions(ctx, c, &t); err != nil {
-			return Decision{}, t, err
-		}
+	d, err := e.opinion(ctx, &req, &t)
+	if err != nil {
+		return Decision{}, t, err
 	}
-	if d.Verdict != Asked {
-		return d, t, nil
+	if d.Verdict == Asked {
+		d, err = e.approve(ctx, req, d, &t)
 	}
-	d, err := e.approve(ctx, req, d, &t)
 	return d, t, err
 }
 
@@ -112,36 +162,93 @@ func (t *Trace) add(stage string, d Decision) Decision {
 	return d
 }
 
-// fixed asks what no callback may overrule.
+// opinion is everything but the approver. Where hooks rewrote the input, req has
+// it afterwards, and so has the decision.
+func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision, error) {
+	hooks := req.Hooks
+	if hooks.Verdict != NoOpinion || hooks.Input != nil {
+		if hooks.By == "" {
+			hooks.By = "hook"
+		}
+		t.add("hooks", hooks)
+	}
+	if hooks.Verdict == Denied {
+		return hooks, nil
+	}
+	if hooks.Input != nil {
+		req.Input = hooks.Input
+	}
+	c := newCall(*req)
+	d := e.fixed(c, t)
+	switch {
+	case d.Verdict == Denied:
+	case hooks.Verdict == Asked:
+		d = hooks
+	case d.Verdict == NoOpinion && hooks.Verdict == Allowed:
+		d = hooks
+	case d.Verdict == NoOpinion:
+		var err error
+		if d, err = e.opinions(ctx, c, t); err != nil {
+			return Decision{}, err
+		}
+	}
+	if d.Input == nil {
+		d.Input = hooks.Input
+	}
+	return d, nil
+}
+
+// fixed asks what neither hooks nor callbacks may overrule.
 func (e *Engine) fixed(req *call, t *Trace) Decision {
-	if d := t.add("deny rules", e.cfg.Rules.denies(req)); d.Verdict != NoOpinion {
+	if d := t.add("deny rules", e.rules.denies(req)); d.Verdict != NoOpinion {
 		return d
 	}
 	checked := e.sandbox(req)
 	if checked.Verdict == Denied {
 		return t.add("sandbox", checked)
 	}
-	if d := t.add("ask rules", e.cfg.Rules.asks(req)); d.Verdict != NoOpinion {
+	if d := t.add("ask rules", e.rules.asks(req)); d.Verdict != NoOpinion {
 		return d
 	}
 	return t.add("sandbox", checked)
 }
 
-// opinions asks callback, allow rules and mode, until one has an opinion.
-func (e *Engine) opinions(ctx context.Context, req *call, t *Trace) (Decision, error) {
-	if e.cfg.Callback != nil {
-		d, err := e.ask(ctx, e.cfg.Callback, "callback", req.Request)
+// opinions asks callbacks, allow rules and mode, until one has an opinion. Of
+// several callbacks every one is asked, and the strictest counts.
+func (e *Engine) opinions(ctx context.Context, c *call, t *Trace) (Decision, error) {
+	var d Decision
+	req := c.Request
+	for _, cb := range e.callbacks {
+		said, err := cb.ask(ctx, req)
 		if err != nil {
 			return Decision{}, err
 		}
-		if t.add("callback", d); d.Verdict != NoOpinion {
-			return e.again(req.Request, d, t), nil
+		t.add("callback", said)
+		if said.Verdict == NoOpinion {
+			continue
+		}
+		if said.Input == nil {
+			said.Input = d.Input
+		} else {
+			req.Input = said.Input
+		}
+		said.Updates = slices.Concat(d.Updates, said.Updates)
+		if said.Verdict >= d.Verdict {
+			d = said
+		} else {
+			d.Input, d.Updates = said.Input, said.Updates
+		}
+		if d.Verdict == Denied {
+			return d, nil
 		}
 	}
-	if d := t.add("allow rules", e.cfg.Rules.allows(req)); d.Verdict != NoOpinion {
+	if d.Verdict != NoOpinion {
+		return e.again(c.Request, d, t), nil
+	}
+	if d := t.add("allow rules", e.rules.allows(c)); d.Verdict != NoOpinion {
 		return d, nil
 	}
-	return t.add("mode", byMode(req)), nil
+	return t.add("mode", byMode(c)), nil
 }
 
 // again holds a rewritten input against what no callback may overrule.
@@ -157,9 +264,23 @@ func (e *Engine) again(req Request, d Decision, t *Trace) Decision {
 	return d
 }
 
-// approve asks a person; with nobody to ask the call is denied.
+// approve asks a person, unless one answered before for longer than once; with
+// nobody to ask the call is denied. What is asked for is the call as it would run.
 func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Trace) (Decision, error) {
-	if e.cfg.Approver == nil {
+	if asked.Input != nil {
+		req.Input = asked.Input
+	}
+	if d := e.granted.allows(newCall(req)); d.Verdict == Allowed {
+		d.By, d.Input, d.Updates = "granted rule", asked.Input, asked.Updates
+		return t.add("granted", d), nil
+	}
+	if req.Mode == holdfast.ModeDontAsk {
+		d := asked
+		d.Verdict = Denied
+		d.Reason = fmt.Sprintf("%s, and permission mode %s never asks", asked.Reason, req.Mode)
+		return t.add("approver", d), nil
+	}
+	if e.approver == nil {
 		d := asked
 		d.Verdict = Denied
 		d.Reason = fmt.Sprintf("%s, and nobody can be asked; the user can allow it with: holdfast session update %s --mode %s",
@@ -169,10 +290,7 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 		}
 		return t.add("approver", d), nil
 	}
-	if asked.Input != nil {
-		req.Input = asked.Input
-	}
-	d, err := e.cfg.Approver.Evaluate(ctx, req)
+	d, err := e.approver.Approve(ctx, req, asked)
 	switch {
 	case err != nil:
 		return Decision{}, err
@@ -184,13 +302,21 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 	if d.By == "" {
 		d.By = "approver"
 	}
-	return e.again(req, t.add("approver", d), t), nil
+	d.Updates = slices.Concat(asked.Updates, d.Updates)
+	d = e.again(req, t.add("approver", d), t)
+	if d.Verdict == Asked {
+		// The person rewrote the call into another one that wants to be asked.
+		d.Verdict = Denied
+		d.Reason += ", and the answer was for another input"
+	}
+	return d, nil
 }
 
 // ask guards a policy that others wrote: a panic is a denial, and so is no answer
 // in time, even of one that does not look at its context.
-func (e *Engine) ask(ctx context.Context, p Policy, by string, req Request) (Decision, error) {
-	limited, cancel := context.WithTimeout(ctx, e.cfg.Patience)
+func (p callback) ask(ctx context.Context, req Request) (Decision, error) {
+	const by = "callback"
+	limited, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
 	type answer struct {
 		d   Decision
@@ -205,7 +331,7 @@ func (e *Engine) ask(ctx context.Context, p Policy, by string, req Request) (Dec
 			}
 			got <- a
 		}()
-		a.d, a.err = evaluate(limited, p, req)
+		a.d, a.err = evaluate(limited, p.Policy, req)
 	}()
 	select {
 	case a := <-got:
@@ -220,20 +346,31 @@ func (e *Engine) ask(ctx context.Context, p Policy, by string, req Request) (Dec
 		if err := context.Cause(ctx); err != nil {
 			return Decision{}, err
 		}
-		return deny(by, "no answer within %s", e.cfg.Patience), nil
+		return deny(by, "no answer within %s", p.patience), nil
 	}
 }
 
-// sandbox holds a call against the sandbox settings, and approves Bash where they
-// say so and a sandbox of the system is in force.
+// sandbox holds a call against the sandbox settings of every layer, and approves
+// Bash where one says so and a sandbox of the system is in force.
 func (e *Engine) sandbox(req *call) Decision {
-	if e.cfg.Sandbox == nil {
-		return Decision{}
+	var out Decision
+	for _, s := range e.sandboxes {
+		d := s.holds(req)
+		if d.Verdict == Denied {
+			return d
+		}
+		if d.Verdict == Allowed && s.approves {
+			out = d
+		}
 	}
-	c := e.checker
+	return out
+}
+
+func (s *sandboxed) holds(req *call) Decision {
+	c := s.checker
 	if o := options(req.Request); o.Cwd != usualCwd || o.Home != usualHome {
 		var err error
-		if c, err = check.New(*e.cfg.Sandbox, o); err != nil {
+		if c, err = check.New(s.settings, o); err != nil {
 			return deny("sandbox", "the sandbox settings make no sense: %s", err)
 		}
 	}
@@ -260,7 +397,7 @@ func (e *Engine) sandbox(req *call) Decision {
 	switch {
 	case !v.Allowed:
 		return deny("sandbox", "%s: %s", holdfast.Quote(v.Subject), v.Reason)
-	case req.Tool == "Bash" && e.cfg.Sandbox.AutoAllowBashIfSandboxed && req.Sandboxed:
+	case req.Tool == "Bash" && s.settings.AutoAllowBashIfSandboxed && req.Sandboxed:
 		return Decision{Verdict: Allowed, By: "sandbox"}
 	}
 	return Decision{}

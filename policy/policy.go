@@ -30,6 +30,8 @@ type Request struct {
 	Cwd, Home string
 	// Sandboxed says that a sandbox of the system is in force around the tool.
 	Sandboxed bool
+	// Hooks is what the hooks before the call came to, the strictest of them.
+	Hooks Decision
 }
 
 // Verdict is what an opinion comes to. The zero value is none.

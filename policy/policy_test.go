@@ -213,14 +213,99 @@ func TestOrder(t *testing.T) {
 	decide(t, engine(t, never), boxed("ls"))
 }
 
+// What hooks say counts before everything else when it is strict, and lifts no
+// rule when it is mild (SDK-H30, P22).
+func TestHooksBeforeRules(t *testing.T) {
+	e := engine(t, policy.Config{
+		Rules: rules(t, nil, []string{"Bash(git push *)"}, []string{"Bash(sudo *)"}),
+		Approver: approver(func(context.Context, policy.Request, policy.Decision) (policy.Decision, error) {
+			return policy.Allow(), nil
+		}),
+	})
+	hooked := func(mode holdfast.Mode, cmd string, d policy.Decision) policy.Request {
+		r := bash(mode, cmd)
+		d.By = "hook"
+		r.Hooks = d
+		return r
+	}
+	for _, c := range []struct {
+		req   policy.Request
+		want  policy.Verdict
+		by    string
+		input string
+	}{
+		{hooked(holdfast.ModeBypassPermissions, "ls", policy.Deny("no")), policy.Denied, "hook", ""},
+		{hooked(holdfast.ModeDefault, "ls", policy.Allow()), policy.Allowed, "hook", ""},
+		{hooked(holdfast.ModeBypassPermissions, "sudo ls", policy.Allow()), policy.Denied, "deny rule", ""},
+		{hooked(holdfast.ModeDontAsk, "git push origin", policy.Allow()), policy.Denied, "ask rule", ""},
+		{hooked(holdfast.ModeBypassPermissions, "ls", policy.Ask("sure?")), policy.Allowed, "approver", ""},
+		{hooked(holdfast.ModeBypassPermissions, "sudo ls", policy.Ask("sure?")), policy.Denied, "deny rule", ""},
+		{hooked(holdfast.ModeBypassPermissions, "ls", policy.AllowInput(json.RawMessage(`{"command":"sudo ls"}`))), policy.Denied, "deny rule", `{"command":"sudo ls"}`},
+		{hooked(holdfast.ModeBypassPermissions, "ls", policy.Decision{Input: json.RawMessage(`{"command":"id"}`)}), policy.Allowed, "mode", `{"command":"id"}`},
+	} {
+		if d := decide(t, e, c.req); d.Verdict != c.want || d.By != c.by || string(d.Input) != c.input {
+			t.Errorf("%s %s after %+v: %+v", c.req.Mode, c.req.Input, c.req.Hooks, d)
+		}
+	}
+}
+
+// A layer adds what it forbids, and what it allows unless an agent can write it.
+func TestLayers(t *testing.T) {
+	base := engine(t, policy.Config{Rules: rules(t, []string{"Bash(git *)"}, nil, []string{"Bash(sudo *)"}), Sandbox: &check.Settings{DeniedCommands: []string{"curl"}}})
+	layer := policy.Config{
+		Rules:   rules(t, []string{"Bash(make *)"}, nil, []string{"Bash(git push *)"}),
+		Granted: rules(t, []string{"Bash(npm *)"}, nil, nil).Allow,
+		Sandbox: &check.Settings{DeniedCommands: []string{"wget"}, AutoAllowBashIfSandboxed: true},
+	}
+	loose, err := base.With(layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer.Tighten = true
+	tight, err := base.With(layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cmd                string
+		base, loose, tight policy.Verdict
+	}{
+		{"git status", policy.Allowed, policy.Allowed, policy.Allowed},
+		{"git push origin", policy.Allowed, policy.Denied, policy.Denied},
+		{"make all", policy.Denied, policy.Allowed, policy.Denied},
+		{"npm ci", policy.Denied, policy.Allowed, policy.Denied},
+		{"sudo ls", policy.Denied, policy.Denied, policy.Denied},
+		{"curl x", policy.Denied, policy.Denied, policy.Denied},
+		{"git clone; wget x", policy.Denied, policy.Denied, policy.Denied},
+	} {
+		for e, want := range map[*policy.Engine]policy.Verdict{base: c.base, loose: c.loose, tight: c.tight} {
+			if d := decide(t, e, bash(holdfast.ModeDefault, c.cmd)); d.Verdict != want {
+				t.Errorf("%s: %+v, not %s", c.cmd, d, want)
+			}
+		}
+	}
+	boxed := bash(holdfast.ModeDefault, "ls")
+	boxed.Sandboxed = true
+	if l, ti := decide(t, loose, boxed), decide(t, tight, boxed); l.Verdict != policy.Allowed || ti.Verdict != policy.Denied {
+		t.Errorf("a layer that approves %+v, one that may only tighten %+v", l, ti)
+	}
+}
+
 // A person's answer counts where one is asked.
+type approver func(context.Context, policy.Request, policy.Decision) (policy.Decision, error)
+
+// Approve implements policy.Approver.
+func (f approver) Approve(ctx context.Context, req policy.Request, asked policy.Decision) (policy.Decision, error) {
+	return f(ctx, req, asked)
+}
+
 func TestApprover(t *testing.T) {
 	for _, c := range []struct {
 		answer policy.Decision
 		want   policy.Verdict
 	}{{policy.Allow(), policy.Allowed}, {policy.Deny("no"), policy.Denied}, {policy.Decision{}, policy.Denied}, {policy.Ask("hm"), policy.Denied}} {
 		asked := 0
-		e := engine(t, policy.Config{Rules: rules(t, nil, nil, []string{"Bash(sudo *)"}), Approver: policy.Func(func(context.Context, policy.Request) (policy.Decision, error) {
+		e := engine(t, policy.Config{Rules: rules(t, nil, nil, []string{"Bash(sudo *)"}), Approver: approver(func(context.Context, policy.Request, policy.Decision) (policy.Decision, error) {
 			asked++
 			return c.answer, nil
 		})})

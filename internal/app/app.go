@@ -137,7 +137,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	decider, err := Policy(s.cfg.Permissions)
+	base, err := Policy(s.cfg.Permissions)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Store:    s.store,
 		Journal:  s.journal,
 		Runtimes: []runtime.Runtime{loop},
-		Agents:   s.agents, Sealer: sealer, Decider: decider, Pools: s.pool,
+		Agents:   s.agents, Sealer: sealer, Policy: base, Pools: s.pool,
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,

@@ -41,14 +41,15 @@ type Sealer interface {
 }
 
 // Config configures an Engine. Store, Journal, Pools, Runtimes, Agents, Sealer,
-// Decider, Dir, Clock and Rand must be set.
+// Policy, Dir, Clock and Rand must be set.
 type Config struct {
 	Store    Store
 	Journal  *journal.Journal
 	Runtimes []runtime.Runtime
 	Agents   Agents
 	Sealer   Sealer
-	Decider  policy.Decider
+	// Policy decides tool calls; each session adds its own layers to it.
+	Policy *policy.Engine
 	// Pools hold the boxes of each trust level. A missing one refuses its sessions.
 	Pools map[holdfast.Trust]*sandbox.Pool
 	// Dir is the sessions' directory.
@@ -120,7 +121,7 @@ func New(cfg Config) (*Engine, error) {
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
 	}
-	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
+	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
 	return e, nil

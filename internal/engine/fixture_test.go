@@ -120,7 +120,7 @@ func (w *world) try() error {
 	w.store, w.journal = store, journal.New(journal.Config{Store: gate{store, w}})
 	cfg := engine.Config{
 		Store: gate{store, w}, Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
-		Decider: new(policy.Engine), Dir: filepath.Join(w.dir, "sessions"), DefaultTrust: holdfast.Untrusted,
+		Policy: new(policy.Engine), Dir: filepath.Join(w.dir, "sessions"), DefaultTrust: holdfast.Untrusted,
 		DefaultModel: "scripted", CheckModel: checkModel, Clock: time.Now, Rand: rand.Reader,
 	}
 	if w.pools != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -212,12 +211,6 @@ func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 
 // Release tells the box to forget calls whose outcome is recorded.
 func (h *host) Release(box *sandbox.Box, calls ...holdfast.CallID) { box.Release(calls...) }
-
-// Decide asks the policy. An untrusted session's tools run in a box or not at all.
-func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
-	req.Session, req.Mode, req.Sandboxed = h.u.id, h.row.Mode, h.row.Trust == holdfast.Untrusted
-	return h.e.cfg.Decider.Decide(ctx, req)
-}
 
 // NewCall mints a call id.
 func (h *host) NewCall() (holdfast.CallID, error) {

@@ -50,6 +50,7 @@ func eventTypes() []holdfast.EventType {
 		holdfast.EventBoxQueued, holdfast.EventBoxStarted, holdfast.EventBoxStopped,
 		holdfast.EventBoxFrozen, holdfast.EventBoxOOM, holdfast.EventBoxLost,
 		holdfast.EventModelRequest, holdfast.EventUsage, holdfast.EventNotice,
+		holdfast.EventApprovalAsked, holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired, holdfast.EventRulesChanged, holdfast.EventHookRan,
 		holdfast.DeltaText, holdfast.DeltaThinking, holdfast.DeltaToolOutput,
 	}
 }

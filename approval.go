@@ -1,0 +1,127 @@
+package holdfast
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// ApprovalState says where a question to a person stands.
+type ApprovalState string
+
+// The states of an approval. All but pending are final.
+const (
+	ApprovalPending ApprovalState = "pending"
+	ApprovalAllowed ApprovalState = "allowed"
+	ApprovalDenied  ApprovalState = "denied"
+	// ApprovalExpired: nobody answered in time, or the turn ended before; that is a
+	// denial.
+	ApprovalExpired ApprovalState = "expired"
+)
+
+// ApprovalScope says for how long an allowing answer holds.
+type ApprovalScope string
+
+// The scopes.
+const (
+	ScopeOnce      ApprovalScope = "once"
+	ScopeSession   ApprovalScope = "session"
+	ScopeWorkspace ApprovalScope = "workspace"
+)
+
+// Approval is a question to a person: may this tool call run. It is bound to the
+// turn, the tool use and the input; an answer counts for exactly that call.
+type Approval struct {
+	ID        ApprovalID      `json:"id"`
+	Session   SessionID       `json:"session_id"`
+	Turn      TurnID          `json:"turn_id"`
+	ToolUseID string          `json:"tool_use_id"`
+	Tool      string          `json:"tool"`
+	Input     json.RawMessage `json:"input"`
+	// InputHash is InputHash of Input.
+	InputHash string `json:"input_hash"`
+	// By and Rule name what wanted it asked, Reason says why.
+	By     string `json:"by"`
+	Rule   string `json:"rule,omitempty"`
+	Reason string `json:"reason"`
+	// Suggestion is the rule that an answer for longer than once grants unless it
+	// names another one; empty when there is none to suggest.
+	Suggestion string        `json:"suggestion,omitempty"`
+	State      ApprovalState `json:"state"`
+	AskedAt    time.Time     `json:"asked_at"`
+	// ExpiresAt is when silence becomes a denial; nil is never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// AnsweredAt, AnsweredBy, Scope and Answer are set by the end of the question;
+	// Answer is the person's reason, which the model reads on a denial.
+	AnsweredAt *time.Time    `json:"answered_at,omitempty"`
+	AnsweredBy string        `json:"answered_by,omitempty"`
+	Scope      ApprovalScope `json:"scope,omitempty"`
+	Answer     string        `json:"answer,omitempty"`
+}
+
+// ApprovalAnswered is the payload of approval.answered and approval.expired; that
+// of approval.asked is the Approval.
+type ApprovalAnswered struct {
+	ID        ApprovalID    `json:"id"`
+	ToolUseID string        `json:"tool_use_id"`
+	State     ApprovalState `json:"state"`
+	By        string        `json:"by,omitempty"`
+	Scope     ApprovalScope `json:"scope,omitempty"`
+	// Granted is the rule that holds from now on, for a scope beyond once.
+	Granted string `json:"granted,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// AnswerApproval is the request to answer an approval.
+type AnswerApproval struct {
+	// Decision is allow or deny.
+	Decision string `json:"decision"`
+	// Scope is for allow: once (default), session or workspace.
+	Scope ApprovalScope `json:"scope,omitempty"`
+	// Rule replaces the suggested rule of a scope beyond once.
+	Rule string `json:"rule,omitempty"`
+	// Reason is kept, and on a denial read by the model.
+	Reason string `json:"reason,omitempty"`
+}
+
+// HookRan is the payload of hook.ran: a hook was run, and what came of it.
+type HookRan struct {
+	// Event is the hook's event, Hook its name: the command, the address, or the
+	// name a function was registered with.
+	Event string `json:"event"`
+	Hook  string `json:"hook"`
+	// Where is box, host, http or server.
+	Where     string `json:"where"`
+	ToolUseID string `json:"tool_use_id,omitempty"`
+	// Outcome is ok, blocked, failed, timeout or refused.
+	Outcome  string `json:"outcome"`
+	ExitCode *int   `json:"exit_code,omitempty"`
+	// Message is what it said, Reason why it blocked or failed.
+	Message    string  `json:"message,omitempty"`
+	Reason     string  `json:"reason,omitempty"`
+	DurationMS float64 `json:"duration_ms"`
+}
+
+// RulesChanged is the payload of rules.changed: the session's own permission
+// rules are other ones from here on.
+type RulesChanged struct {
+	// By says who changed them: an approval's id, hook, policy, or a person.
+	By      string       `json:"by"`
+	Changes []RuleChange `json:"changes"`
+}
+
+// RuleChange is one change of the permission rules of a session or workspace.
+type RuleChange struct {
+	Scope ApprovalScope `json:"scope"`
+	// Behavior is allow, ask, deny, or grant: allowed instead of asking.
+	Behavior string `json:"behavior"`
+	Rule     string `json:"rule"`
+	Removed  bool   `json:"removed,omitempty"`
+}
+
+// InputHash is the SHA-256 of a tool's input as it is recorded, in hexadecimal.
+func InputHash(input json.RawMessage) string {
+	sum := sha256.Sum256(input)
+	return hex.EncodeToString(sum[:])
+}
