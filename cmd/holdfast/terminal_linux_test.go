@@ -64,6 +64,11 @@ func TestTerminalPassesKeysSizesAndExitCode(t *testing.T) {
 	ours, theirs := openPTY(t)
 	resizeTo(t, ours, 33, 77)
 	var shown, said screen
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the terminal shows %q, the command says %q", shown.String(), said.String())
+		}
+	})
 	done := make(chan int, 1)
 	go func() {
 		done <- run(t.Context(), []string{"terminal", strings.TrimSpace(id)}, func(k string) string { return vars[k] }, theirs, &shown, &said)

@@ -114,6 +114,34 @@ func TestHZ1_ChildrenAreConfinedAndBoxdIsNot(t *testing.T) {
 	}
 }
 
+// TestHZ1_ToolsCannotSignalBoxd: tools and terminals are in a Landlock domain of
+// their own, so that no signal reaches any thread of boxd, not even where boxd has
+// the tools' user (I-16).
+func TestHZ1_ToolsCannotSignalBoxd(t *testing.T) {
+	dir := home(t)
+	d := open(t, dir)
+	if !capable(t, d, "landlock") {
+		t.Skip("SKIPPED LOUDLY: no Landlock here")
+	}
+	b := box(t, d, spec(dir, "signals"))
+	install(t, b)
+	for name, pty := range map[string]*wire.Size{"command": nil, "terminal": {Rows: 24, Cols: 80}} {
+		_, out := try(t, b, wire.ExecRequest{Argv: []string{"./probe", "landlock-layers"}, PTY: pty})
+		if strings.TrimSpace(out) != "ok 1" {
+			t.Errorf("%s: Landlock domains: %q", name, out)
+		}
+		if !capable(t, d, "signal-scope") {
+			continue
+		}
+		for _, argv := range [][]string{{"./probe", "kill", "1", "0"}, {"./probe", "killall", "1", "15"}} {
+			if _, out := try(t, b, wire.ExecRequest{Argv: argv, PTY: pty}); strings.TrimSpace(out) != "EPERM" {
+				t.Errorf("%s: %v: %q", name, argv, out)
+			}
+		}
+	}
+	sh(t, b, "true")
+}
+
 // TestHZ9_FileOperationsStayInTheBox: file operations run as a tool, so that a
 // link a tool planted leads to nothing of boxd's.
 func TestHZ9_FileOperationsStayInTheBox(t *testing.T) {

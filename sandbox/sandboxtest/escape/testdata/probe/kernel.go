@@ -22,7 +22,8 @@ func cstr(s string) uintptr {
 // comes back from behind the wall counts as success, see reached.
 func kernelVerbs() map[string]verb {
 	return map[string]verb{
-		"mount": simple(func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") }),
+		"landlock-layers": landlockLayers,
+		"mount":           simple(func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") }),
 		"umount": func(a []string) (string, error) {
 			return "", covered(func() error { return unix.Unmount(a[0], unix.MNT_DETACH) })
 		},
@@ -216,3 +217,23 @@ func tiocsti() error {
 
 // x32 calls getpid by its number in the third ABI of this processor.
 func x32() error { return sys(0x40000000 | unix.SYS_GETPID) }
+
+// landlockLayers tells how many Landlock domains this thread was put into: the
+// kernel stacks a fixed number of them, and what is left can be counted.
+func landlockLayers([]string) (string, error) {
+	const most = 16
+	attr := struct{ fs uint64 }{unix.LANDLOCK_ACCESS_FS_MAKE_SOCK}
+	fd, err := sysr(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if err != nil {
+		return "", err
+	}
+	for free := 0; free <= most; free++ {
+		switch err := sys(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0); {
+		case errors.Is(err, syscall.E2BIG):
+			return strconv.Itoa(most - free), nil
+		case err != nil:
+			return "", err
+		}
+	}
+	return "", errors.New("the kernel stacks without end")
+}
