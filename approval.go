@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -23,12 +24,38 @@ const (
 // ApprovalScope says for how long an allowing answer holds.
 type ApprovalScope string
 
+// ApprovalStates lists every state.
+func ApprovalStates() []ApprovalState {
+	return []ApprovalState{ApprovalPending, ApprovalAllowed, ApprovalDenied, ApprovalExpired}
+}
+
+// ParseApprovalState accepts a state; the empty one is invalid.
+func ParseApprovalState(s string) (ApprovalState, error) {
+	if slices.Contains(ApprovalStates(), ApprovalState(s)) {
+		return ApprovalState(s), nil
+	}
+	return "", Errorf(KindInvalid, "approval state", "%s is not a state of an approval", Quote(s)).
+		WithHint("use pending, allowed, denied, expired or all")
+}
+
 // The scopes.
 const (
 	ScopeOnce      ApprovalScope = "once"
 	ScopeSession   ApprovalScope = "session"
 	ScopeWorkspace ApprovalScope = "workspace"
 )
+
+// ParseApprovalScope accepts a scope; the empty string is once.
+func ParseApprovalScope(s string) (ApprovalScope, error) {
+	switch sc := ApprovalScope(s); sc {
+	case "":
+		return ScopeOnce, nil
+	case ScopeOnce, ScopeSession, ScopeWorkspace:
+		return sc, nil
+	}
+	return "", Errorf(KindInvalid, "approval scope", "%s is not a scope of an answer", Quote(s)).
+		WithHint("use once, session or workspace")
+}
 
 // Approval is a question to a person: may this tool call run. It is bound to the
 // turn, the tool use and the input; an answer counts for exactly that call.
@@ -71,6 +98,25 @@ type ApprovalAnswered struct {
 	// Granted is the rule that holds from now on, for a scope beyond once.
 	Granted string `json:"granted,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+}
+
+// ApprovalFilter selects approvals. Empty fields do not filter, but for State.
+type ApprovalFilter struct {
+	// State is a state or "all"; empty is pending.
+	State string
+	// Session is the whole id of a session, IDPrefix the beginning of an approval's.
+	Session, IDPrefix string
+	// Cursor is the Next of the page before.
+	Cursor string
+	// Limit is the page size, 1-1000; 0 is 50.
+	Limit int
+}
+
+// ApprovalPage is one page of approvals, the longest asked first. Next is the
+// cursor of the page after it, empty on the last.
+type ApprovalPage struct {
+	Approvals []Approval `json:"approvals"`
+	Next      string     `json:"next,omitempty"`
 }
 
 // AnswerApproval is the request to answer an approval.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -14,14 +15,9 @@ type Store interface {
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
 	// Rows is a page of sessions.
 	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
-	// Turn is one turn of a session.
-	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
-	// Turns lists turns by number, those after a number first; limit 0 is 100.
-	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
-	// OpenTurns lists the queued and running turns, of one session or (empty id)
-	// of all, by session and number.
-	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
+	TurnRows
 	Log
+	Approvals
 	// KeyRef is what an idempotency key stands for: empty for a new one, conflict
 	// for one that was used for another request.
 	KeyRef(ctx context.Context, k journal.Key) (string, error)
@@ -31,6 +27,31 @@ type Store interface {
 	Epoch() uint64
 	// DeleteSession removes an ended session and its log.
 	DeleteSession(ctx context.Context, id holdfast.SessionID) error
+}
+
+// TurnRows is what the engine reads of turns.
+type TurnRows interface {
+	// Turn is one turn of a session.
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
+	// Turns lists turns by number, those after a number first; limit 0 is 100.
+	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
+	// OpenTurns lists the queued and running turns, of one session or (empty id)
+	// of all, by session and number.
+	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
+}
+
+// Approvals is what the engine reads of questions to persons and of the rules
+// that their answers left.
+type Approvals interface {
+	// Approval is one question.
+	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
+	// Approvals is a page of questions, the longest asked first.
+	Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error)
+	// NextExpiry is when the first pending question expires; the zero time is never.
+	NextExpiry(ctx context.Context) (time.Time, error)
+	// Rules are the rules of a session or, with scope workspace, of a workspace, in
+	// the order in which they came.
+	Rules(ctx context.Context, scope holdfast.ApprovalScope, key string) ([]journal.Rule, error)
 }
 
 // Log is what the engine reads of sessions' logs.

@@ -43,8 +43,12 @@ type Change struct {
 	// Spent is added to what the session's ended turns used up.
 	Spent holdfast.Spent
 	// Turns are turn rows to insert (From empty) or move.
-	Turns  []TurnChange
-	Events []Draft
+	Turns []TurnChange
+	// Approvals are questions to ask or to end, Rules changes of the permission
+	// rules; neither raises the revision.
+	Approvals []ApprovalChange
+	Rules     []RuleChange
+	Events    []Draft
 	// Key makes the change happen at most once.
 	Key *Key
 }
@@ -165,6 +169,8 @@ type Counts struct {
 	// Sessions are by status, those of none left out; Turns queued or running.
 	Sessions map[holdfast.Status]int64
 	Turns    map[holdfast.TurnStatus]int64
+	// Approvals are the pending ones.
+	Approvals int64
 	// Unindexed are the sessions with entries that Search does not find yet.
 	Unindexed int
 }

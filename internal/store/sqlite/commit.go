@@ -98,6 +98,9 @@ func (c *change) plan(t *tx) error {
 	if err := c.planTurns(t, &row); err != nil {
 		return err
 	}
+	if err := c.planApprovals(t); err != nil {
+		return err
+	}
 	c.fields = len(c.Status) > 0 || c.Set != nil
 	c.record = c.fields || len(c.turns) > 0 || c.Spent != (holdfast.Spent{})
 	if c.record && c.Create == nil {
@@ -259,6 +262,9 @@ func (c *change) apply(t *tx) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := c.applyApprovals(t); err != nil {
+		return err
 	}
 	if k := c.Key; k != nil {
 		t.pages++

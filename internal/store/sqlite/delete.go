@@ -47,6 +47,8 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 			{t.s.w.deleteTurns, row.Number},
 			{t.s.w.keys.deleteScope, "turn:" + string(id)},
 			{t.s.w.search.forget, row.Number},
+			{t.s.w.approvals.delete, row.Number},
+			{t.s.w.approvals.deleteRule, string(id)},
 			{t.s.w.purgePut, row.Number},
 		} {
 			if _, err := d.st.ExecContext(t.ctx, d.arg); err != nil {

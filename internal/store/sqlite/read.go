@@ -335,6 +335,12 @@ func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 	err = s.counted(ctx, `SELECT status, count(*) FROM turns INDEXED BY turns_open WHERE status IN ('queued', 'running') GROUP BY status`, func(status string, n int64) {
 		out.Turns[holdfast.TurnStatus(status)] = n
 	})
+	if err != nil {
+		return out, err
+	}
+	err = s.counted(ctx, `SELECT state, count(*) FROM approvals INDEXED BY approvals_pending WHERE state = 'pending' GROUP BY state`, func(_ string, n int64) {
+		out.Approvals = n
+	})
 	return out, err
 }
 

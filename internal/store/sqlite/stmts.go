@@ -39,8 +39,9 @@ type writeStmts struct {
 		agents agentStmts
 		keys   apiKeyStmts
 	}
-	search searchStmts
-	keys   keyStmts
+	search    searchStmts
+	keys      keyStmts
+	approvals approvalStmts
 
 	all []*sql.Stmt
 }
@@ -124,6 +125,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.admin.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, created_at) VALUES (?,?,?,?,?)`)
 	p.add(&w.admin.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
 	w.prepareKeys(&p)
+	w.prepareApprovals(&p)
 	w.all = p.done
 	return w, p.err
 }
@@ -135,6 +137,7 @@ type readStmts struct {
 	agent, agents                        *sql.Stmt
 	versionByNumber, versionByID         *sql.Stmt
 	versions, apiKeys                    *sql.Stmt
+	approval, expiry, rules              *sql.Stmt
 }
 
 func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
@@ -166,6 +169,9 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.versionByID, `SELECT `+versionCols+` FROM agent_versions WHERE agent = ? AND id = ?
 		ORDER BY number DESC LIMIT 1`)
 	p.add(&r.versions, `SELECT `+versionCols+` FROM agent_versions WHERE agent = ? ORDER BY number DESC`)
+	p.add(&r.approval, approvalOne)
+	p.add(&r.expiry, `SELECT min(expires_at) FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL`)
+	p.add(&r.rules, ruleList)
 	p.add(&r.apiKeys, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
 	return r, p.err
 }

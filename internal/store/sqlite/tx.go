@@ -167,6 +167,9 @@ func checkParts(c *journal.Encoded) error {
 			return err
 		}
 	}
+	if err := checkApprovals(c); err != nil {
+		return err
+	}
 	if k := c.Key; k != nil {
 		if k.Scope == "" || k.Value == "" || k.Ref == "" {
 			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the idempotency key %s is incomplete",

@@ -69,6 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"key", keyCases},
 		{"turn", turnCases},
 		{"usage", usageCases},
+		{"approval", approvalCases},
 		{"fence", fenceCases},
 		{"read", readCases},
 		{"list", listCases},
@@ -205,7 +206,11 @@ func (e *env) snapshot(id holdfast.SessionID) string {
 	e.ok(err)
 	turns, err := e.Store.Turns(e.ctx, id, 0, 1000)
 	e.ok(err)
-	b, err := json.Marshal([]any{r, turns, e.log(id)})
+	asked, err := e.Store.Approvals(e.ctx, journal.ApprovalQuery{Session: id, Limit: 1000})
+	e.ok(err)
+	rules, err := e.Store.Rules(e.ctx, holdfast.ScopeSession, string(id))
+	e.ok(err)
+	b, err := json.Marshal([]any{r, turns, e.log(id), asked, rules})
 	e.ok(err)
 	return string(b)
 }

@@ -1,0 +1,295 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+const (
+	approvalCols = `number, id, session_id, turn, tool_use, tool, input, input_hash, asked_by, rule, reason, suggestion,
+		state, asked_at, expires_at, answered_at, answered_by, scope, answer`
+	approvalOne = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
+	ruleList    = `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? AND scope = ? ORDER BY number`
+)
+
+// approvalStmts are the writer's.
+type approvalStmts struct {
+	get, put, end, delete           *sql.Stmt
+	putRule, removeRule, deleteRule *sql.Stmt
+}
+
+func (w *writeStmts) prepareApprovals(p *preparer) {
+	a := &w.approvals
+	p.add(&a.get, approvalOne)
+	p.add(&a.put, `INSERT INTO approvals (id, session, session_id, turn, tool_use, tool, input, input_hash, asked_by,
+		rule, reason, suggestion, state, asked_at, expires_at, answered_by, scope, answer)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,'pending',?,?,'','','')`)
+	p.add(&a.end, `UPDATE approvals SET state = ?, answered_at = ?, answered_by = ?, scope = ?, answer = ?
+		WHERE id = ? AND state = 'pending'`)
+	p.add(&a.delete, `DELETE FROM approvals WHERE session = ?`)
+	p.add(&a.putRule, `INSERT INTO rules (scope, key, behavior, rule, source, at) VALUES (?,?,?,?,?,?)
+		ON CONFLICT DO NOTHING`)
+	p.add(&a.removeRule, `DELETE FROM rules WHERE key = ? AND scope = ? AND behavior = ? AND rule = ?`)
+	p.add(&a.deleteRule, `DELETE FROM rules WHERE key = ?`)
+}
+
+// scanApproval reads approvalCols.
+func scanApproval(sc scanner) (a holdfast.Approval, number int64, err error) {
+	var asked int64
+	var expires, answered sql.NullInt64
+	err = sc.Scan(&number, &a.ID, &a.Session, &a.Turn, &a.ToolUseID, &a.Tool, (*[]byte)(&a.Input), &a.InputHash, &a.By,
+		&a.Rule, &a.Reason, &a.Suggestion, &a.State, &asked, &expires, &answered, &a.AnsweredBy, &a.Scope, &a.Answer)
+	a.AskedAt, a.ExpiresAt, a.AnsweredAt = fromMS(asked), fromNullMS(expires), fromNullMS(answered)
+	return a, number, err
+}
+
+// planApprovals checks the questions of a change against what is stored. Those of
+// one change are about different approvals.
+func (c *change) planApprovals(t *tx) error {
+	for _, ac := range c.Approvals {
+		id := ac.ID
+		if ac.Ask != nil {
+			id = ac.Ask.ID
+		}
+		old, _, err := scanApproval(t.s.w.approvals.get.QueryRowContext(t.ctx, id))
+		ok, err := found(err)
+		switch {
+		case err != nil:
+			return err
+		case ac.Ask != nil && ok:
+			return conflict("approval %s exists already", id)
+		case ac.Ask != nil:
+		case !ok || old.Session != c.Session:
+			return noApproval(id)
+		case old.State != holdfast.ApprovalPending:
+			return answered(old)
+		}
+	}
+	return nil
+}
+
+// answered refuses a second answer, and tells the first.
+func answered(a holdfast.Approval) error {
+	text := "approval " + string(a.ID) + " is " + string(a.State) + " already"
+	if a.AnsweredBy != "" {
+		text += " by " + holdfast.Quote(a.AnsweredBy)
+	}
+	if a.AnsweredAt != nil {
+		text += " at " + a.AnsweredAt.Format(time.RFC3339)
+	}
+	if a.Answer != "" {
+		text += ": " + holdfast.Quote(a.Answer)
+	}
+	return holdfast.Errorf(holdfast.KindConflict, "approval", "%s", text).
+		WithHint("holdfast approvals list shows what is still open")
+}
+
+func noApproval(id holdfast.ApprovalID) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "approval", "there is no approval %s", holdfast.Quote(string(id))).
+		WithHint("holdfast approvals list shows them")
+}
+
+func (c *change) applyApprovals(t *tx) error {
+	st := &t.s.w.approvals
+	for _, ac := range c.Approvals {
+		t.pages += 4
+		var err error
+		if a := ac.Ask; a != nil {
+			t.pages += len(a.Input) / pageSize
+			_, err = st.put.ExecContext(t.ctx, a.ID, c.row.Number, c.Session, a.Turn, a.ToolUseID, a.Tool, []byte(a.Input),
+				a.InputHash, a.By, a.Rule, a.Reason, a.Suggestion, t.nowMS, toNullMS(a.ExpiresAt))
+		} else {
+			_, err = st.end.ExecContext(t.ctx, ac.To, t.nowMS, ac.By, ac.Scope, ac.Answer, ac.ID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Rules {
+		t.pages += 2
+		var err error
+		if r.Removed {
+			_, err = st.removeRule.ExecContext(t.ctx, r.Key, r.Scope, r.Behavior, r.Rule)
+		} else {
+			_, err = st.putRule.ExecContext(t.ctx, r.Scope, r.Key, r.Behavior, r.Rule, r.Source, t.nowMS)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkApprovals refuses questions and rules that no state could accept.
+func checkApprovals(c *journal.Encoded) error {
+	seen := map[holdfast.ApprovalID]bool{}
+	for _, ac := range c.Approvals {
+		id := ac.ID
+		switch a := ac.Ask; {
+		case a != nil:
+			id = a.ID
+			if a.Turn == "" || a.ToolUseID == "" || a.Tool == "" || !json.Valid(a.Input) || !utf8.Valid(a.Input) {
+				return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the approval of %s is incomplete", holdfast.Quote(a.Tool))
+			}
+			if err := checkText("approval", string(a.Turn), a.ToolUseID, a.Tool, a.InputHash, a.By, a.Rule, a.Reason, a.Suggestion); err != nil {
+				return err
+			}
+		case !slices.Contains(holdfast.ApprovalStates()[1:], ac.To):
+			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "an approval cannot become %s", holdfast.Quote(string(ac.To)))
+		}
+		if id == "" || seen[id] {
+			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "approval %s is no approval, or twice in one change", holdfast.Quote(string(id)))
+		}
+		seen[id] = true
+		if err := checkText("approval", string(id), ac.By, string(ac.Scope), ac.Answer); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Rules {
+		if r.Key == "" || r.Rule == "" || r.Scope != holdfast.ScopeSession && r.Scope != holdfast.ScopeWorkspace ||
+			!slices.Contains([]string{"allow", "ask", "deny", "grant"}, r.Behavior) {
+			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "rule %s of %s is incomplete", holdfast.Quote(r.Rule), holdfast.Quote(r.Key))
+		}
+		if err := checkText("rule", r.Key, r.Rule, r.Source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Approval implements engine.Store.
+func (s *Store) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
+	a, _, err := scanApproval(s.r.approval.QueryRowContext(ctx, id))
+	ok, err := found(err)
+	if err != nil {
+		return a, failure("store.approval", err)
+	}
+	if !ok {
+		return a, noApproval(id)
+	}
+	return a, nil
+}
+
+// Approvals implements engine.Store.
+func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error) {
+	if q.Limit < 0 || q.Limit > 1000 {
+		return journal.ApprovalPage{}, holdfast.Errorf(holdfast.KindInvalid, "store.approvals",
+			"limit %q is not between 1 and 1000", strconv.Itoa(q.Limit))
+	}
+	limit := clampLimit(q.Limit, 50, 1000)
+	where, args, err := s.filterApprovals(ctx, q)
+	if err != nil {
+		return journal.ApprovalPage{}, err
+	}
+	rows, err := s.readDB.QueryContext(ctx, `SELECT `+approvalCols+` FROM approvals`+where+` ORDER BY number LIMIT ?`, append(args, limit+1)...)
+	if err != nil {
+		return journal.ApprovalPage{}, failure("store.approvals", err)
+	}
+	defer rows.Close()
+	var p journal.ApprovalPage
+	var last int64
+	for rows.Next() {
+		a, number, err := scanApproval(rows)
+		if err != nil {
+			return journal.ApprovalPage{}, failure("store.approvals", err)
+		}
+		if len(p.Approvals) == limit {
+			p.Next = encodeCursor('a', last)
+			break
+		}
+		p.Approvals, last = append(p.Approvals, a), number
+	}
+	if err := rows.Err(); err != nil {
+		return journal.ApprovalPage{}, failure("store.approvals", err)
+	}
+	return p, nil
+}
+
+func (s *Store) filterApprovals(ctx context.Context, q journal.ApprovalQuery) (string, []any, error) {
+	var conds []string
+	var args []any
+	add := func(cond string, values ...any) {
+		conds, args = append(conds, cond), append(args, values...)
+	}
+	switch {
+	case q.State == holdfast.ApprovalPending:
+		// The text lets the partial index be used.
+		add(`state = 'pending'`)
+	case q.State != "":
+		add(`state = ?`, string(q.State))
+	}
+	if q.Session != "" {
+		n, err := s.number(ctx, q.Session)
+		if err != nil {
+			return "", nil, err
+		}
+		add(`session = ?`, n)
+	}
+	if p := strings.ToLower(q.IDPrefix); p != "" {
+		add(`id >= ? AND id < ?`, p, p+"~")
+	}
+	if q.Turn != "" {
+		add(`turn = ?`, string(q.Turn))
+		if q.ToolUse != "" {
+			add(`tool_use = ?`, q.ToolUse)
+		}
+	}
+	if !q.Due.IsZero() {
+		add(`expires_at IS NOT NULL AND expires_at <= ?`, q.Due.UnixMilli())
+	}
+	if q.Cursor != "" {
+		n, err := decodeCursor('a', q.Cursor)
+		if err != nil {
+			return "", nil, err
+		}
+		add(`number > ?`, n)
+	}
+	if len(conds) == 0 {
+		return "", nil, nil
+	}
+	return ` WHERE ` + strings.Join(conds, ` AND `), args, nil
+}
+
+// NextExpiry implements engine.Store.
+func (s *Store) NextExpiry(ctx context.Context) (time.Time, error) {
+	var at sql.NullInt64
+	if err := s.r.expiry.QueryRowContext(ctx).Scan(&at); err != nil {
+		return time.Time{}, failure("store.approvals", err)
+	}
+	if !at.Valid {
+		return time.Time{}, nil
+	}
+	return fromMS(at.Int64), nil
+}
+
+// Rules implements engine.Store.
+func (s *Store) Rules(ctx context.Context, scope holdfast.ApprovalScope, key string) ([]journal.Rule, error) {
+	rows, err := s.r.rules.QueryContext(ctx, key, string(scope))
+	if err != nil {
+		return nil, failure("store.rules", err)
+	}
+	defer rows.Close()
+	var out []journal.Rule
+	for rows.Next() {
+		var r journal.Rule
+		var at int64
+		if err := rows.Scan(&r.Scope, &r.Key, &r.Behavior, &r.Rule, &r.Source, &at); err != nil {
+			return nil, failure("store.rules", err)
+		}
+		r.At = fromMS(at)
+		out = append(out, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, failure("store.rules", err)
+	}
+	return out, nil
+}
