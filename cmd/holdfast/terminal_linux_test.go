@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +33,13 @@ func openPTY(t *testing.T) (ours, theirs *os.File) {
 	}
 	t.Cleanup(func() { theirs.Close(); ours.Close() })
 	return ours, theirs
+}
+
+func typeKeys(t *testing.T, pty *os.File, keys string) {
+	t.Helper()
+	if _, err := pty.WriteString(keys); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func resizeTo(t *testing.T, pty *os.File, rows, cols uint16) {
@@ -73,48 +79,45 @@ func TestTerminalPassesKeysSizesAndExitCode(t *testing.T) {
 	go func() {
 		done <- run(t.Context(), []string{"terminal", strings.TrimSpace(id)}, func(k string) string { return vars[k] }, theirs, &shown, &said)
 	}()
-	typed := func(keys, want string) {
-		t.Helper()
-		if _, err := ours.WriteString(keys); err != nil {
-			t.Fatal(err)
+	ended := func() (exit int, ok bool) {
+		select {
+		case exit = <-done:
+			return exit, true
+		default:
+			return 0, false
 		}
-		testkit.Eventually(t, "the terminal shows "+want, func() bool { return strings.Contains(shown.String(), want) })
 	}
-	typed("stty size\r", "33 77")
+	shows := func(want, keys string) {
+		t.Helper()
+		testkit.Eventually(t, "the terminal shows "+want, func() bool {
+			if exit, ok := ended(); ok {
+				t.Fatalf("the command ended with %d before the terminal showed %s", exit, want)
+			}
+			if keys != "" {
+				typeKeys(t, ours, keys)
+			}
+			return strings.Contains(shown.String(), want)
+		})
+	}
+	typeKeys(t, ours, "stty size\r")
+	shows("33 77", "")
 	resizeTo(t, ours, 11, 66)
 	// The test has no controlling terminal: the kernel tells nobody of a new size.
 	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "the new size is inside", func() bool {
-		if _, err := ours.WriteString("stty size\r"); err != nil {
-			t.Fatal(err)
-		}
-		return strings.Contains(shown.String(), "11 66")
-	})
-	typed("echo pa''sted; sleep 600\r", "pasted")
-	// Between its commands a shell forgets the key: press it again now and then.
-	var pressed time.Time
-	testkit.Eventually(t, "the key interrupts", func() bool {
-		if time.Since(pressed) > 500*time.Millisecond {
-			pressed = time.Now()
-			if _, err := ours.WriteString("\x03echo in''terrupted\r"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return strings.Contains(shown.String(), "interrupted")
-	})
-	if _, err := ours.WriteString("exit 3\r"); err != nil {
-		t.Fatal(err)
-	}
+	shows("11 66", "stty size\r")
+	// The program says itself that it runs: an interrupt that reaches the shell while
+	// it starts one leaves the program alone.
+	typeKeys(t, ours, "sh -c 'echo pa\"\"sted; exec sleep 600'\r")
+	shows("pasted", "")
+	typeKeys(t, ours, "\x03echo in''terrupted\r")
+	shows("interrupted", "")
+	typeKeys(t, ours, "exit 3\r")
 	exit := -1
-	testkit.Eventually(t, "the command ends with its shell", func() bool {
-		select {
-		case exit = <-done:
-			return true
-		default:
-			return false
-		}
+	testkit.Eventually(t, "the command ends with its shell", func() (ok bool) {
+		exit, ok = ended()
+		return ok
 	})
 	if exit != 3 || said.String() != "" {
 		t.Errorf("exit code %d, %s\n%s", exit, said.String(), shown.String())
