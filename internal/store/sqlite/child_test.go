@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -33,7 +34,7 @@ func child() {
 	case "rss":
 	case "fsize":
 		fsize = true
-	case "hold":
+	case "hold", "audit":
 	default:
 		childFails("unknown mode " + mode)
 	}
@@ -54,7 +55,7 @@ func child() {
 			childFails(err)
 		}
 	}
-	childAppends(ctx, s)
+	childAppends(ctx, s, mode)
 }
 
 func childFails(err any) {
@@ -65,7 +66,13 @@ func childFails(err any) {
 // childAppends appends to eight sessions for ever, each from its newest number
 // on, and prints "session seq" for each acknowledged event; it ends with the
 // first error, printed after a "!".
-func childAppends(ctx context.Context, s *Store) {
+//
+// Half of the events are recorded in the audit chain in mode audit.
+func childAppends(ctx context.Context, s *Store, mode string) {
+	types := [2]holdfast.EventType{"crash", "crash"}
+	if mode == "audit" {
+		types[1] = holdfast.EventToolAllowed
+	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -82,7 +89,7 @@ func childAppends(ctx context.Context, s *Store) {
 				c.LastSeq = head
 				e := journal.Encoded{Change: c}
 				for k := range n {
-					e.Events = append(e.Events, journal.Draft{Type: "crash"})
+					e.Events = append(e.Events, journal.Draft{Type: types[(head+int64(k))%2]})
 					e.Data = append(e.Data, fmt.Appendf(nil, `{"seq":%d,"pad":%q}`, head+int64(k)+1, strings.Repeat("x", 300)))
 				}
 				if _, err = s.Commit(ctx, e); err == nil {

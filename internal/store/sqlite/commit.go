@@ -22,7 +22,7 @@ func (s *Store) Commit(ctx context.Context, c journal.Encoded) (journal.Committe
 	if err := checkChange(&c); err != nil {
 		return journal.Committed{}, err
 	}
-	ch := &change{Encoded: c}
+	ch := &change{Encoded: c, by: journal.By(ctx)}
 	weight := 1024
 	for _, d := range c.Data {
 		weight += len(d)
@@ -36,6 +36,7 @@ func (s *Store) Commit(ctx context.Context, c journal.Encoded) (journal.Committe
 // change is a journal change on its way through the writer.
 type change struct {
 	journal.Encoded
+	by string // who asked for it
 
 	row    *journal.Row // as it will be
 	record bool         // the record changes: its revision rises
@@ -52,7 +53,7 @@ type turnPlan struct {
 
 // plan decides whether the change may happen and what it writes. It reads only.
 func (c *change) plan(t *tx) error {
-	*c = change{Encoded: c.Encoded}
+	*c = change{Encoded: c.Encoded, by: c.by}
 	if c.Key != nil {
 		dup, err := t.keyUsed(c.Key)
 		if err != nil || dup != "" {
@@ -283,6 +284,7 @@ func (c *change) apply(t *tx) error {
 		if err := t.append(c.row.Number, e); err != nil {
 			return err
 		}
+		t.audited(e, c.by)
 	}
 	t.s.cache.put(c.row)
 	c.done.Row = copyRow(c.row)

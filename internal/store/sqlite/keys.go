@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
 )
 
@@ -16,10 +18,22 @@ type apiKeyStmts struct {
 	get, put, revoke, touch *sql.Stmt
 }
 
+// keyMade and keyGone are what the audit chain says of a key.
+type keyMade struct {
+	ID       holdfast.KeyID   `json:"id"`
+	Name     string           `json:"name"`
+	Scopes   []holdfast.Scope `json:"scopes"`
+	MaxTrust holdfast.Trust   `json:"max_trust"`
+}
+
+type keyGone struct {
+	ID holdfast.KeyID `json:"id"`
+}
+
 func (w *writeStmts) prepareKeys(p *preparer) {
 	p.add(&w.admin.keys.get, `SELECT 1 FROM keys WHERE id = ?`)
 	p.add(&w.admin.keys.put, `INSERT INTO keys (`+apiKeyCols+`) VALUES (?,?,?,?,?,?,?,?)`)
-	p.add(&w.admin.keys.revoke, `UPDATE keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?`)
+	p.add(&w.admin.keys.revoke, `UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL`)
 	p.add(&w.admin.keys.touch, `UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?`)
 }
 
@@ -50,6 +64,7 @@ func (s *Store) PutKey(ctx context.Context, r keys.Record) error {
 	if err != nil {
 		return failure("store.key", err)
 	}
+	by := journal.By(ctx)
 	plan := func(t *tx) error {
 		have, err := t.hasKey(r.ID)
 		if err == nil && have {
@@ -60,7 +75,10 @@ func (s *Store) PutKey(ctx context.Context, r keys.Record) error {
 	apply := func(t *tx) error {
 		_, err := t.s.w.admin.keys.put.ExecContext(t.ctx, r.ID, r.Hash, r.Name, string(scopes), r.MaxTrust,
 			r.CreatedAt.UnixMilli(), toNullMS(r.LastUsedAt), toNullMS(r.RevokedAt))
-		return err
+		if err != nil {
+			return err
+		}
+		return t.recordKey(audit.KeyCreated, by, keyMade{r.ID, r.Name, r.Scopes, r.MaxTrust})
 	}
 	return s.do(ctx, "store.key", &op{plan: plan, apply: apply})
 }
@@ -88,25 +106,34 @@ func (s *Store) Keys(ctx context.Context) ([]keys.Record, error) {
 
 // RevokeKey implements keys.Store.
 func (s *Store) RevokeKey(ctx context.Context, id holdfast.KeyID, at time.Time) error {
-	return s.changeKey(ctx, id, at, func(w *writeStmts) *sql.Stmt { return w.admin.keys.revoke })
+	by := journal.By(ctx)
+	return s.changeKey(ctx, id, func(t *tx) error {
+		res, err := t.s.w.admin.keys.revoke.ExecContext(t.ctx, at.UnixMilli(), id)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return err // it was revoked before
+		}
+		return t.recordKey(audit.KeyRevoked, by, keyGone{id})
+	})
 }
 
 // TouchKey implements keys.Store.
 func (s *Store) TouchKey(ctx context.Context, id holdfast.KeyID, at time.Time) error {
-	return s.changeKey(ctx, id, at, func(w *writeStmts) *sql.Stmt { return w.admin.keys.touch })
+	return s.changeKey(ctx, id, func(t *tx) error {
+		_, err := t.s.w.admin.keys.touch.ExecContext(t.ctx, at.UnixMilli(), id)
+		return err
+	})
 }
 
-func (s *Store) changeKey(ctx context.Context, id holdfast.KeyID, at time.Time, stmt func(*writeStmts) *sql.Stmt) error {
+func (s *Store) changeKey(ctx context.Context, id holdfast.KeyID, apply func(*tx) error) error {
 	plan := func(t *tx) error {
 		have, err := t.hasKey(id)
 		if err == nil && !have {
 			return holdfast.Errorf(holdfast.KindNotFound, "store.key", "there is no key %s", holdfast.Quote(string(id))).
 				WithHint("holdfast key list shows them")
 		}
-		return err
-	}
-	apply := func(t *tx) error {
-		_, err := stmt(t.s.w).ExecContext(t.ctx, at.UnixMilli(), id)
 		return err
 	}
 	return s.do(ctx, "store.key", &op{plan: plan, apply: apply})

@@ -18,6 +18,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/audit"
 )
 
 //go:embed migrations/*.sql
@@ -39,6 +40,10 @@ type Config struct {
 	busy time.Duration
 	// gather is how long entries gather before they are indexed (default 100 ms).
 	gather time.Duration
+	// Audited is told the newest record of the audit chain after each commit that
+	// wrote one (default: nobody). It must not block.
+	Audited func(n int64)
+	noAudit bool // a benchmark compares with it
 	// Warn hears what the store cannot return to a caller, such as a background
 	// clean-up that failed (default: nobody). Called from one goroutine.
 	Warn func(error)
@@ -58,6 +63,8 @@ type Store struct {
 	r                       *readStmts
 	cache                   *cache
 	recent                  recent
+	// tip is the end of the audit chain on disk; the writer goroutine moves it.
+	tip atomic.Pointer[audit.Link]
 
 	queue queue
 	// gate is held while a transaction is open, and by the janitor to finish a
@@ -101,6 +108,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(error) {}
+	}
+	if cfg.Audited == nil {
+		cfg.Audited = func(int64) {}
 	}
 	path, err := filepath.Abs(cfg.Path)
 	if err != nil {
@@ -166,6 +176,9 @@ func (s *Store) open(ctx context.Context) error {
 		return openError(s.cfg.Path, err)
 	}
 	if s.r, err = prepareReads(ctx, s.readDB); err != nil {
+		return openError(s.cfg.Path, err)
+	}
+	if err := s.openAudit(ctx); err != nil {
 		return openError(s.cfg.Path, err)
 	}
 	return nil

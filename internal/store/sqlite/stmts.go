@@ -42,6 +42,7 @@ type writeStmts struct {
 	search    searchStmts
 	keys      keyStmts
 	approvals approvalStmts
+	audit     auditWrites
 
 	all []*sql.Stmt
 }
@@ -95,7 +96,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 		WHERE session = ? AND number = ?`)
 	for i, n := range eventSlots {
 		p.add(&w.insertEvents[i], `INSERT INTO events (id, type, turn, at, data) VALUES `+
-			strings.Repeat(eventCols+`,`, n-1)+eventCols)
+			repeated(eventCols, n))
 	}
 
 	p.add(&w.deleteRow, `DELETE FROM sessions WHERE number = ? RETURNING create_key`)
@@ -126,6 +127,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.admin.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
 	w.prepareKeys(&p)
 	w.prepareApprovals(&p)
+	w.prepareAudit(&p)
 	w.all = p.done
 	return w, p.err
 }
@@ -138,6 +140,7 @@ type readStmts struct {
 	versionByNumber, versionByID         *sql.Stmt
 	versions, apiKeys                    *sql.Stmt
 	approval, expiry, rules              *sql.Stmt
+	audit                                auditReads
 }
 
 func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
@@ -173,8 +176,12 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.expiry, `SELECT min(expires_at) FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL`)
 	p.add(&r.rules, ruleList)
 	p.add(&r.apiKeys, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
+	r.prepareAudit(&p)
 	return r, p.err
 }
+
+// repeated is n groups of placeholders.
+func repeated(group string, n int) string { return strings.Repeat(group+`,`, n-1) + group }
 
 // preparer prepares until the first error.
 type preparer struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/audit"
 )
 
 const (
@@ -190,6 +191,10 @@ type tx struct {
 	touched []holdfast.SessionID
 	// events wait to be inserted together.
 	events []eventRow
+	// chain is the end of the audit chain as this transaction sees it; records wait
+	// to be inserted together.
+	chain   audit.Link
+	records []audit.Record
 	// pages estimates how much the write-ahead log grows.
 	pages int
 }
@@ -201,7 +206,7 @@ func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err e
 		return e
 	}
 	now := s.cfg.Clock().UTC().Truncate(time.Millisecond)
-	t := &tx{ctx: ctx, s: s, now: now, nowMS: now.UnixMilli(), pages: 2}
+	t := &tx{ctx: ctx, s: s, now: now, nowMS: now.UnixMilli(), chain: s.AuditTip(), pages: 2}
 	if _, err := s.w.begin.ExecContext(ctx); err != nil {
 		return err
 	}
@@ -236,6 +241,9 @@ func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err e
 	if err := t.flush(); err != nil {
 		return err
 	}
+	if err := t.flushAudit(); err != nil {
+		return err
+	}
 	if written == 0 {
 		_, err := s.w.rollback.ExecContext(ctx)
 		return err
@@ -248,6 +256,7 @@ func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err e
 	if _, err := s.w.commit.ExecContext(ctx); err != nil {
 		return err
 	}
+	t.keepTip()
 	s.recent.put(t.touched, s.cache.get)
 	s.index.touch(t.touched...)
 	s.janitor.wrote(t.pages, s.cfg.CheckpointBytes)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
@@ -26,6 +27,7 @@ type Store interface {
 	engine.Store
 	Agents
 	keys.Store
+	audit.Store
 	// Healthy is nil while writes are taken.
 	Healthy() error
 	// Counts is cheap however many sessions there are.
@@ -78,6 +80,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"delete", deleteCases},
 		{"agent", agentCases},
 		{"api key", apiKeyCases},
+		{"audit", auditCases},
 		{"concurrent", concurrentCases},
 		{"model", modelCases},
 	} {
@@ -220,6 +223,12 @@ func (e *env) ok(err error) {
 	if err != nil {
 		e.Fatal(err)
 	}
+}
+
+// ok2 is ok for a commit whose outcome does not matter.
+func (e *env) ok2(_ journal.Committed, err error) {
+	e.Helper()
+	e.ok(err)
 }
 
 func (e *env) newSession() holdfast.SessionID {

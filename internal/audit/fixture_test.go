@@ -1,0 +1,172 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a chain in memory.
+type memory struct {
+	mu      sync.Mutex
+	tip     Link
+	records []Record
+	heads   []Head
+	fail    error
+}
+
+func (m *memory) add(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for range n {
+		r := m.tip.Next(Entry{
+			Time: start.Add(time.Duration(m.tip.N) * time.Second), Type: holdfast.EventToolAllowed,
+			Session: "01890a5d-ac96-774b-bcce-b302099a8057", Seq: m.tip.N + 7, Turn: "01890a5d-b21f-7c40-9d2e-5f6a7b8c9d0e",
+			By: "owner", Data: fmt.Appendf(nil, `{"tool_use_id":"t%d","tool":"Bash","by":"mode"}`, m.tip.N),
+		})
+		m.tip, m.records = r.Link, append(m.records, r)
+	}
+}
+
+func (m *memory) AuditTip() Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tip
+}
+
+func (m *memory) AuditRecords(_ context.Context, after, upto int64, limit int) (out []Record, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.records {
+		if r.N > after && r.N <= upto && len(out) < limit {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+func (m *memory) AuditHeads(_ context.Context, after, upto int64, limit int) (out []Head, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.heads {
+		if h.N > after && h.N <= upto && len(out) < limit {
+			out = append(out, h)
+		}
+	}
+	return out, nil
+}
+
+func (m *memory) AuditLast(context.Context) (r Record, h Head, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := len(m.records); n > 0 {
+		r = m.records[n-1]
+	}
+	if n := len(m.heads); n > 0 {
+		h = m.heads[n-1]
+	}
+	return r, h, nil
+}
+
+func (m *memory) PutAuditHead(_ context.Context, h Head) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return m.fail
+	}
+	if n := len(m.heads); n == 0 || m.heads[n-1].N < h.N {
+		m.heads = append(m.heads, h)
+	}
+	return nil
+}
+
+func (m *memory) signed() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.heads) == 0 {
+		return 0
+	}
+	return m.heads[len(m.heads)-1].N
+}
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
+
+func testKey(t testing.TB, b byte) Key {
+	t.Helper()
+	k, err := NewKey(bytes.Repeat([]byte{b}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func testLog(t testing.TB, m *memory) *Log {
+	t.Helper()
+	return NewLog(Config{Store: m, Key: testKey(t, 1), Now: func() time.Time { return start.Add(time.Hour) }, Warn: func(err error) { t.Errorf("warned: %v", err) }})
+}
+
+// export is the whole export of a chain, which must be sound.
+func export(t testing.TB, l *Log, after int64) []byte {
+	t.Helper()
+	out, err := tryExport(t, l, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func tryExport(t testing.TB, l *Log, after int64) ([]byte, error) {
+	t.Helper()
+	x, err := l.Begin(t.Context(), after)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = x.Write(t.Context(), &b)
+	return b.Bytes(), err
+}
+
+// signedChain is an export of n records with a head after each tenth.
+func signedChain(t testing.TB, n int) ([]byte, *memory) {
+	t.Helper()
+	m := &memory{}
+	l := testLog(t, m)
+	for i := range n {
+		m.add(1)
+		if i%10 == 9 {
+			if _, err := l.Head(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return export(t, l, 0), m
+}
+
+func verify(data []byte, opt Options) (Report, error) { return Verify(bytes.NewReader(data), opt) }
+
+// fault is the fault that a verifier finds.
+func fault(t testing.TB, data []byte, opt Options) *Fault {
+	t.Helper()
+	_, err := verify(data, opt)
+	var f *Fault
+	if !errors.As(err, &f) {
+		t.Fatalf("no fault but %v in\n%s", err, data)
+	}
+	return f
+}
+
+func lines(data []byte) []string {
+	all := strings.SplitAfter(string(data), "\n")
+	return all[:len(all)-1]
+}

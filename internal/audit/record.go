@@ -1,0 +1,186 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Hash is the SHA-256 of a record's body.
+type Hash [sha256.Size]byte
+
+// String is the hash in hexadecimal.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// ParseHash accepts 64 lower-case hex digits.
+func ParseHash(s string) (Hash, bool) {
+	var h Hash
+	n, err := hex.Decode(h[:], []byte(s[:min(len(s), 2*len(h))]))
+	return h, err == nil && n == len(h) && h.String() == s
+}
+
+// Link is a place in the chain: a record's number and hash. The zero value is the
+// place before the first record.
+type Link struct {
+	N    int64
+	Hash Hash
+}
+
+// Entry is a record before it has its place.
+type Entry struct {
+	Time    time.Time
+	Type    holdfast.EventType
+	Session holdfast.SessionID
+	Seq     int64
+	Turn    holdfast.TurnID
+	// By is who asked for the change: owner, or key and a key's id. Empty is the
+	// server itself.
+	By string
+	// Data is JSON.
+	Data []byte
+}
+
+// Record is an entry in its place. Body is what is hashed: the record's line in
+// an export up to its hash.
+type Record struct {
+	Link
+	Body []byte
+}
+
+// timeFormat is how every time of the chain is written: UTC, milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// Next is the record of an entry after l.
+func (l Link) Next(e Entry) Record {
+	b := make([]byte, 0, 320+len(e.Data))
+	b = l.prefix(b)
+	b = append(b, `,"time":"`...)
+	b = e.Time.UTC().AppendFormat(b, timeFormat)
+	b = append(b, `","type":`...)
+	b = appendString(b, string(e.Type))
+	if e.Session != "" {
+		b = append(b, `,"session_id":`...)
+		b = appendString(b, string(e.Session))
+	}
+	if e.Seq != 0 {
+		b = append(b, `,"seq":`...)
+		b = strconv.AppendInt(b, e.Seq, 10)
+	}
+	if e.Turn != "" {
+		b = append(b, `,"turn_id":`...)
+		b = appendString(b, string(e.Turn))
+	}
+	if e.By != "" {
+		b = append(b, `,"by":`...)
+		b = appendString(b, e.By)
+	}
+	b = append(b, `,"data":`...)
+	b = append(b, oneLine(bounded(e.Data))...)
+	return Record{Link: Link{N: l.N + 1, Hash: sha256.Sum256(b)}, Body: b}
+}
+
+// prefix appends how the record after l begins.
+func (l Link) prefix(b []byte) []byte {
+	b = append(b, `{"n":`...)
+	b = strconv.AppendInt(b, l.N+1, 10)
+	b = append(b, `,"prev":"`...)
+	b = hex.AppendEncode(b, l.Hash[:])
+	return append(b, '"')
+}
+
+// hashField stands between the body of a line and its hash.
+const hashField = `,"hash":"`
+
+// line appends the record as it stands in an export, without the end of line.
+func (r Record) line(b []byte) []byte {
+	b = append(b, r.Body...)
+	b = append(b, hashField...)
+	b = hex.AppendEncode(b, r.Hash[:])
+	return append(b, `"}`...)
+}
+
+// cut splits a line into body and hash.
+func cut(line []byte) (body []byte, h Hash, ok bool) {
+	const tail = len(hashField) + 2*len(h) + len(`"}`)
+	if len(line) < tail {
+		return nil, h, false
+	}
+	body, rest := line[:len(line)-tail], line[len(line)-tail:]
+	if string(rest[:len(hashField)]) != hashField || string(rest[len(rest)-2:]) != `"}` {
+		return nil, h, false
+	}
+	h, ok = ParseHash(string(rest[len(hashField) : len(rest)-2]))
+	return body, h, ok
+}
+
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			q, err := json.Marshal(s)
+			if err != nil {
+				q = []byte(`""`) // a string always marshals
+			}
+			return append(b, q...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+// oneLine takes the line breaks out of JSON, where they are only space.
+func oneLine(data []byte) []byte {
+	if bytes.IndexByte(data, '\n') < 0 {
+		return data
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, data) != nil {
+		return []byte("null")
+	}
+	return b.Bytes()
+}
+
+const (
+	// fieldMax is the largest field of a payload that a record holds as it is,
+	// dataMax the largest payload.
+	fieldMax = 4 << 10
+	dataMax  = 64 << 10
+)
+
+// bounded replaces what is large by its hash: fields of the payload, else all of it.
+func bounded(data []byte) []byte { return Shorten(data, fieldMax, dataMax) }
+
+// Shorten bounds a JSON value: it stays as it is up to field bytes; beyond, each
+// field of an object that is larger becomes {"sha256":…,"bytes":…} of its bytes,
+// and if that is larger than most, or the value is no object, the value itself.
+func Shorten(data []byte, field, most int) []byte {
+	if len(data) <= field {
+		return data
+	}
+	fields := map[string]json.RawMessage{}
+	if json.Unmarshal(data, &fields) != nil {
+		return digest(data)
+	}
+	for k, v := range fields {
+		if len(v) > field {
+			fields[k] = digest(v)
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(fields) != nil || b.Len() > most {
+		return digest(data)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+func digest(data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return []byte(`{"sha256":"` + hex.EncodeToString(sum[:]) + `","bytes":` + strconv.Itoa(len(data)) + `}`)
+}

@@ -1,0 +1,279 @@
+// budget: func TestTampering 110: the table of everything that can be done to an export
+
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func TestASoundExportVerifies(t *testing.T) {
+	for _, n := range []int{0, 1, 9, 10, 11, 600} {
+		data, m := signedChain(t, n)
+		rep, err := verify(data, Options{})
+		if err != nil {
+			t.Fatalf("%d records: %v", n, err)
+		}
+		if rep.Records != int64(n) || rep.First != 1 || rep.Last != int64(n) || rep.Hash != m.tip.Hash.String() || rep.Heads != int64(len(m.heads)) {
+			t.Errorf("%d records: %+v", n, rep)
+		}
+		if n > 0 && (!rep.FirstTime.Equal(start) || !rep.LastTime.Equal(start.Add(time.Duration(n-1)*time.Second))) {
+			t.Errorf("times %v %v", rep.FirstTime, rep.LastTime)
+		}
+	}
+}
+
+// TestARecordIsItsBytes: whoever has the file and SHA-256 can check it; the format
+// is in docs/format/audit.md.
+func TestARecordIsItsBytes(t *testing.T) {
+	r := Link{}.Next(Entry{Time: start, Type: holdfast.EventToolDenied, Session: "s", Seq: 3, Turn: "t", By: "key 1f", Data: []byte("{\"by\":\n\"a <b>\"}")})
+	const want = `{"n":1,"prev":"0000000000000000000000000000000000000000000000000000000000000000","time":"2026-01-02T03:04:05.678Z",` +
+		`"type":"tool.denied","session_id":"s","seq":3,"turn_id":"t","by":"key 1f","data":{"by":"a <b>"}`
+	if string(r.Body) != want || r.Hash != sha256.Sum256([]byte(want)) {
+		t.Fatalf("body %s", r.Body)
+	}
+	next := r.Next(Entry{Time: start, Type: "x\"é", Data: []byte("1")})
+	if got := string(next.line(nil)); !strings.HasPrefix(got, `{"n":2,"prev":"`+r.Hash.String()+`"`) || !json.Valid([]byte(got)) {
+		t.Fatalf("line %s", got)
+	}
+}
+
+// TestTampering: what is done to an export is found, at its line.
+func TestTampering(t *testing.T) {
+	data, m := signedChain(t, 25)
+	all := lines(data)
+	// Header, 10 records, head, 10 records, head, 5 records, head, end.
+	if len(all) != 30 {
+		t.Fatalf("%d lines", len(all))
+	}
+	join := func(parts ...[]string) string {
+		var b strings.Builder
+		for _, p := range parts {
+			b.WriteString(strings.Join(p, ""))
+		}
+		return b.String()
+	}
+	edit := func(line int, old, now string) string {
+		c := append([]string{}, all...)
+		c[line-1] = strings.Replace(c[line-1], old, now, 1)
+		if c[line-1] == all[line-1] {
+			t.Fatalf("line %d has no %q: %s", line, old, c[line-1])
+		}
+		return join(c)
+	}
+	resealed := func(line int, old, now string) string {
+		c := append([]string{}, all...)
+		body, _, _ := cut([]byte(strings.TrimSuffix(c[line-1], "\n")))
+		body = []byte(strings.Replace(string(body), old, now, 1))
+		c[line-1] = string(Record{Link: Link{Hash: sha256.Sum256(body)}, Body: body}.line(nil)) + "\n"
+		return join(c)
+	}
+	other := NewLog(Config{Store: m, Key: testKey(t, 2), Now: time.Now, Warn: func(error) {}})
+	foreign, err := tryExport(t, other, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, _ := signedChain(t, 15)
+	for name, c := range map[string]struct {
+		data   string
+		line   int64
+		reason string
+	}{
+		"a number":                     {edit(5, `"n":4`, `"n":5`), 5, "missing"},
+		"the hash before":              {edit(5, `"prev":"`+m.records[2].Hash.String()[:4], `"prev":"ffff`), 5, "does not follow"},
+		"the time":                     {edit(5, "2026-01-02", "2025-01-02"), 5, "changed"},
+		"the type":                     {edit(5, "tool.allowed", "tool.denied"), 5, "changed"},
+		"the session":                  {edit(5, "01890a5d-ac96", "01890a5d-ac97"), 5, "changed"},
+		"the sequence number":          {edit(5, `"seq":10`, `"seq":11`), 5, "changed"},
+		"the turn":                     {edit(5, "01890a5d-b21f", "01890a5d-b21e"), 5, "changed"},
+		"who asked":                    {edit(5, "owner", "Owner"), 5, "changed"},
+		"the payload":                  {edit(5, "Bash", "Read"), 5, "changed"},
+		"a space":                      {edit(5, `"data":`, `"data": `), 5, "changed"},
+		"the hash":                     {edit(5, m.records[3].Hash.String()[:4], "ffff"), 5, "changed"},
+		"a hash in capitals":           {edit(5, m.records[3].Hash.String(), strings.ToUpper(m.records[3].Hash.String())), 5, "no hash"},
+		"a record sealed again":        {resealed(5, "Bash", "Read"), 6, "does not follow"},
+		"the last record sealed again": {resealed(28, "Bash", "Read"), 29, "signed head names"},
+		"a line deleted in the middle": {join(all[:4], all[5:]), 5, "missing: record 5 follows record 3"},
+		"a line deleted before a head": {join(all[:10], all[11:]), 11, "missing"},
+		"the last record deleted":      {join(all[:27], all[28:]), 28, "missing: a signed head names record 25"},
+		"and its head too":             {join(all[:27], all[29:]), 28, "closing line names record 25"},
+		"and the closing line too":     {join(all[:27]), 28, "cut"},
+		"cut behind a head":            {join(all[:12]), 13, "cut"},
+		"cut in a line":                {join(all[:8], []string{all[8][:50]}), 9, "cut"},
+		"the last byte":                {strings.TrimSuffix(join(all), "\n"), 30, "cut"},
+		"two swapped":                  {join(all[:4], all[5:6], all[4:5], all[6:]), 5, "missing"},
+		"one twice":                    {join(all[:5], all[4:]), 6, "stands in its place"},
+		"an old head replayed":         {join(all[:23], all[11:12], all[24:]), 24, "not the one"},
+		"an old head at the end":       {join(all[:28], all[11:12], all[29:]), 29, "not the one"},
+		"a head deleted":               {join(all[:11], all[12:]), 0, ""},
+		"a head's number":              {edit(12, `"head":10`, `"head":9`), 12, "signature"},
+		"a head's time":                {edit(12, "2026-01-02T04", "2026-01-02T05"), 12, "signature"},
+		"a head's signature":           {edit(12, `"signature":"`, `"signature":"00`), 12, "signature"},
+		"a head with a space":          {edit(12, `"time":`, `"time": `), 12, "not as it was written"},
+		"the end of a shorter export":  {join(all[:29], lines(short)[len(lines(short))-1:]), 30, "another export"},
+		"the end of another key":       {join(all[:29], lines(foreign)[len(lines(foreign))-1:]), 30, "signature"},
+		"the header's key":             {join(lines(foreign)[:1], all[1:]), 12, "signature"},
+		"the header's first":           {edit(1, `"first":1`, `"first":2`), 2, "stands in its place"},
+		"the header's prev":            {edit(1, `"prev":"0000`, `"prev":"1000`), 1, "follows nothing"},
+		"a line more":                  {join(all, all[:1]), 31, "more after"},
+		"an empty line":                {join(all[:4], []string{"\n"}, all[4:]), 5, "no record"},
+		"another line":                 {join(all[:4], []string{"{}\n"}, all[4:]), 5, "no record"},
+		"no more than the header":      {all[0], 2, "cut"},
+		"a line that never ends":       {join(all[:4], []string{strings.Repeat("x", 2<<20)}), 5, "over"},
+	} {
+		_, err := verify([]byte(c.data), Options{})
+		if c.line == 0 {
+			// A head between is a help, no fact: the chain and its end hold.
+			if err != nil && !errors.As(err, new(*Fault)) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		var f *Fault
+		if !errors.As(err, &f) || f.Line != c.line || !strings.Contains(f.Reason, c.reason) {
+			t.Errorf("%s: %v, want line %d: %q", name, err, c.line, c.reason)
+		}
+	}
+}
+
+func TestWhatIsNoExport(t *testing.T) {
+	for _, data := range []string{"", "\n", "{}\n", "x", `{"audit":1`, `{"audit":2,"public_key":"","first":1,"prev":""}` + "\n", `{"audit":"x"}` + "\n"} {
+		if _, err := verify([]byte(data), Options{}); !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) == "" {
+			t.Errorf("%q: %v", data, err)
+		}
+	}
+	broken := errors.New("broken pipe")
+	data, _ := signedChain(t, 3)
+	if _, err := Verify(io.MultiReader(bytes.NewReader(data[:200]), errReader{broken}), Options{}); !errors.Is(err, broken) {
+		t.Errorf("a reader that fails: %v", err)
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+func TestAKeyThatIsGivenMustBeTheOne(t *testing.T) {
+	data, _ := signedChain(t, 12)
+	mine, err := ParsePublic(testKey(t, 1).Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := verify(data, Options{Key: mine}); err != nil || !rep.KeyGiven {
+		t.Fatal(rep, err)
+	}
+	other, err := ParsePublic(testKey(t, 2).Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := fault(t, data, Options{Key: other}); f.Line != 1 || !strings.Contains(f.Reason, "another key") {
+		t.Fatal(f)
+	}
+	for _, s := range []string{"", "00", strings.Repeat("x", 64), strings.ToUpper(testKey(t, 1).Public())} {
+		if _, err := ParsePublic(s); !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+}
+
+// TestAKnownHeadMustBeThere: an older export, or a chain written anew with the
+// key, is sound in itself; a head that was kept elsewhere tells.
+func TestAKnownHeadMustBeThere(t *testing.T) {
+	data, m := signedChain(t, 25)
+	for _, n := range []int64{1, 10, 25} {
+		if _, err := verify(data, Options{Known: &m.records[n-1].Link}); err != nil {
+			t.Errorf("record %d: %v", n, err)
+		}
+	}
+	long, _ := signedChain(t, 30)
+	if f := fault(t, data, Options{Known: &Link{N: 26}}); !strings.Contains(f.Reason, "the export ends at 25") {
+		t.Error(f)
+	}
+	if f := fault(t, long, Options{Known: &Link{N: 10, Hash: m.records[10].Hash}}); f.N != 10 || f.Line != 11 {
+		t.Error(f)
+	}
+	part := export(t, testLog(t, m), 20)
+	if _, err := verify(part, Options{Known: &m.records[4].Link}); !holdfast.IsKind(err, holdfast.KindInvalid) {
+		t.Error(err)
+	}
+	if rep, err := verify(part, Options{Known: &m.records[19].Link}); err != nil || rep.Records != 5 || rep.First != 21 {
+		t.Error(rep, err)
+	}
+	if f := fault(t, part, Options{Known: &Link{N: 20}}); f.N != 20 {
+		t.Error(f)
+	}
+	if _, err := testLog(t, m).Begin(t.Context(), 26); !holdfast.IsKind(err, holdfast.KindInvalid) {
+		t.Error(err)
+	}
+}
+
+// TestEditsAreFound: no edit of an export passes, but one that takes a signed head
+// away between others, which changes no record.
+func TestEditsAreFound(t *testing.T) {
+	data, _ := signedChain(t, 25)
+	heads := regexp.MustCompile(`(?m)^\{"head":.*\n`)
+	without := string(heads.ReplaceAll(data, nil))
+	rapid.Check(t, func(t *rapid.T) {
+		c := bytes.Clone(data)
+		for range rapid.IntRange(1, 4).Draw(t, "edits") {
+			at := rapid.IntRange(0, len(c)-1).Draw(t, "at")
+			n := min(rapid.SampledFrom([]int{0, 1, 2, 30, 400}).Draw(t, "removed"), len(c)-at)
+			put := rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "put")
+			if rapid.Bool().Draw(t, "copy") {
+				from := rapid.IntRange(0, len(c)-1).Draw(t, "from")
+				put = bytes.Clone(c[from:min(len(c), from+rapid.IntRange(0, 900).Draw(t, "length"))])
+			}
+			c = append(append(bytes.Clone(c[:at]), put...), c[at+n:]...)
+			if len(c) == 0 {
+				return
+			}
+		}
+		if bytes.Equal(c, data) || string(heads.ReplaceAll(c, nil)) == without && len(c) < len(data) {
+			return
+		}
+		if rep, err := verify(c, Options{}); err == nil {
+			t.Fatalf("an edit passed: %+v\n%s", rep, c)
+		}
+	})
+}
+
+// FuzzAuditVerify: whatever the file is, the verifier ends with a report of what is
+// there, a fault within it, or an error of its kind.
+func FuzzAuditVerify(f *testing.F) {
+	data, _ := signedChain(f, 12)
+	f.Add(data)
+	f.Add(data[:len(data)/2])
+	empty, _ := signedChain(f, 0)
+	f.Add(empty)
+	f.Add([]byte(`{"broken":"x","n":1}` + "\n"))
+	f.Fuzz(func(t *testing.T, c []byte) {
+		rep, err := verify(c, Options{})
+		var fault *Fault
+		switch {
+		case err == nil:
+			if !bytes.HasSuffix(c, []byte("\n")) || rep.Last-rep.First+1 != rep.Records || rep.PublicKey == "" {
+				t.Fatalf("%+v", rep)
+			}
+			if rep.PublicKey == testKey(t, 1).Public() && !bytes.Equal(c, data) && !bytes.Equal(c, empty) && rep.Heads > 1 {
+				t.Fatalf("not what was signed: %s", c)
+			}
+		case errors.As(err, &fault):
+			if n := int64(bytes.Count(c, []byte("\n"))) + 1; fault.Line < 1 || fault.Line > n || fault.Reason == "" {
+				t.Fatalf("%+v of %d lines", fault, n)
+			}
+		case !holdfast.IsKind(err, holdfast.KindInvalid):
+			t.Fatal(err)
+		}
+	})
+}
