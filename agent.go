@@ -9,6 +9,12 @@ type Agent struct {
 	Version int64 `json:"version"`
 	// VersionID is the newest version's content hash.
 	VersionID VersionID `json:"version_id"`
+	// Description, Model and Mode are what an update of the agent set, else what the
+	// newest version's settings say; empty for neither. Sessions that name no model
+	// or mode take these.
+	Description string `json:"description,omitempty"`
+	Model       string `json:"model,omitempty"`
+	Mode        Mode   `json:"mode,omitempty"`
 	// Runtime is how the agent runs; "native" in this release.
 	Runtime   string    `json:"runtime"`
 	CreatedAt time.Time `json:"created_at"`
@@ -17,11 +23,38 @@ type Agent struct {
 
 // AgentVersion is one immutable content-addressed state of an agent's folder.
 type AgentVersion struct {
-	Agent     AgentName   `json:"agent"`
-	Number    int64       `json:"number"`
-	ID        VersionID   `json:"id"`
-	Files     []AgentFile `json:"files"`
-	CreatedAt time.Time   `json:"created_at"`
+	Agent  AgentName   `json:"agent"`
+	Number int64       `json:"number"`
+	ID     VersionID   `json:"id"`
+	Files  []AgentFile `json:"files"`
+	// Settings are what the version's holdfast.yaml and .claude/settings.json say
+	// beside permissions and hooks.
+	Settings  AgentSettings `json:"settings,omitzero"`
+	CreatedAt time.Time     `json:"created_at"`
+}
+
+// AgentSettings are the choices for an agent's sessions; empty ones leave the
+// server's.
+type AgentSettings struct {
+	Description string `json:"description,omitempty"`
+	Runtime     string `json:"runtime,omitempty"`
+	Model       string `json:"model,omitempty"`
+	Mode        Mode   `json:"mode,omitempty"`
+}
+
+// Deployed is an agent after a deployment. Notices say what of the folder's
+// settings means nothing here.
+type Deployed struct {
+	Agent
+	Notices []string `json:"notices,omitempty"`
+}
+
+// UpdateAgent is the request to change an agent; nil leaves a field, empty goes
+// back to what the newest version says.
+type UpdateAgent struct {
+	Description *string `json:"description,omitempty"`
+	Model       *string `json:"model,omitempty"`
+	Mode        *string `json:"mode,omitempty"`
 }
 
 // AgentFile is one file of a version.

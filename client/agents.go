@@ -13,10 +13,11 @@ func agentPath(name holdfast.AgentName, rest string) string {
 	return "/v1/agents/" + url.PathEscape(string(name)) + rest
 }
 
-// DeployAgent uploads a tar of an agent's folder as its next version.
-func (c *Client) DeployAgent(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Agent, error) {
+// DeployAgent uploads a tar of an agent's folder as its next version; invalid for
+// a folder whose settings make no sense.
+func (c *Client) DeployAgent(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error) {
 	var out struct {
-		Agent holdfast.Agent `json:"agent"`
+		Agent holdfast.Deployed `json:"agent"`
 	}
 	err := c.do(ctx, call{
 		method: http.MethodPost, path: "/v1/agents", query: url.Values{"name": {string(name)}}, body: tar,
@@ -59,6 +60,16 @@ func (c *Client) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]
 	}
 	err := c.do(ctx, call{method: http.MethodGet, path: agentPath(name, "/versions")}, &out)
 	return out.Versions, err
+}
+
+// UpdateAgent changes an agent for the sessions that are created from now on;
+// not_found for an unknown one.
+func (c *Client) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
+	var out struct {
+		Agent holdfast.Agent `json:"agent"`
+	}
+	err := c.do(ctx, call{method: http.MethodPatch, path: agentPath(name, ""), body: req}, &out)
+	return out.Agent, err
 }
 
 // DeleteAgent deletes an agent; sessions keep the version they have.

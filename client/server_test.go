@@ -130,7 +130,7 @@ func TestASH1_AgentsAgainstAServer(t *testing.T) {
 	if err != nil || second.Version != 2 || second.VersionID == first.VersionID {
 		t.Fatalf("%+v %v", second, err)
 	}
-	if got, err := c.Agent(ctx, "helper"); err != nil || !cmp.Equal(got, second) {
+	if got, err := c.Agent(ctx, "helper"); err != nil || !cmp.Equal(got, second.Agent) {
 		t.Errorf("%+v %v", got, err)
 	}
 	list, err := c.Agents(ctx)

@@ -51,6 +51,12 @@ func ParseRule(s string) (Rule, error) {
 		if _, err := path.Match(strings.ReplaceAll(r.Spec, "**", "*"), ""); err != nil {
 			return Rule{}, badRule(s, "it is not a pattern of paths")
 		}
+		if dir, ok := strings.CutSuffix(r.Spec, "/"); ok && r.Spec != "/" {
+			return Rule{}, badRule(s, "no path ends in a slash; "+dir+"/** is what lies below it")
+		}
+		if strings.Contains(r.Spec[1:], "//") || !relative(r.Spec) && slices.ContainsFunc(strings.Split(r.Spec, "/"), func(p string) bool { return p == "." || p == ".." }) {
+			return Rule{}, badRule(s, "no path looks like that once it is resolved")
+		}
 		return r, nil
 	case "WebFetch":
 		domain, ok := strings.CutPrefix(r.Spec, "domain:")
@@ -75,6 +81,17 @@ func canonical(name string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// OfPaths reports whether what stands in the parentheses is a pattern of paths.
+func (r Rule) OfPaths() bool {
+	name, _ := canonical(r.Tool)
+	return r.Scoped && (tools[name] == reads || tools[name] == edits)
+}
+
+// relative reports whether a pattern begins at the tools' working directory.
+func relative(pattern string) bool {
+	return strings.Contains(pattern, "/") && !strings.HasPrefix(pattern, "/") && !strings.HasPrefix(pattern, "~/") && !strings.HasPrefix(pattern, "**/")
 }
 
 func (r Rule) String() string {
@@ -290,7 +307,8 @@ func wildcard(pattern, s string) bool {
 }
 
 // matchPath holds a pattern of paths against an absolute path: `**` is any number
-// of directories; without a slash it is a name anywhere.
+// of directories; without a slash it is a name anywhere; two slashes at the
+// beginning are one.
 func matchPath(req Request, pattern, p string) bool {
 	switch {
 	case strings.HasPrefix(pattern, "~/"):
@@ -299,7 +317,9 @@ func matchPath(req Request, pattern, p string) bool {
 		pattern = "/**/" + pattern
 	case strings.HasPrefix(pattern, "**/"):
 		pattern = "/" + pattern
-	case !strings.HasPrefix(pattern, "/"):
+	case strings.HasPrefix(pattern, "//"):
+		pattern = pattern[1:]
+	case relative(pattern):
 		pattern = path.Join(req.cwd(), pattern)
 	}
 	// A tree includes the directory at its top.

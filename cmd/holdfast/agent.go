@@ -13,6 +13,7 @@ type agentCmd struct {
 	Deploy agentDeployCmd `cmd:"" help:"Deploy a folder as the agent's next version."`
 	List   agentListCmd   `cmd:"" aliases:"ls" help:"List the agents."`
 	Show   agentShowCmd   `cmd:"" help:"Show an agent and its versions."`
+	Update agentUpdateCmd `cmd:"" help:"Set an agent's description, default model or mode."`
 	Delete agentDeleteCmd `cmd:"" aliases:"rm" help:"Delete an agent; sessions keep the version they have."`
 }
 
@@ -47,6 +48,9 @@ func (a *agentDeployCmd) Run(e *env) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	for _, n := range agent.Notices {
+		e.note("%s", line(n))
 	}
 	return e.say(map[string]any{"agent": agent}, "%s version %d (%s)", agent.Name, agent.Version, short(string(agent.VersionID)))
 }
@@ -113,7 +117,16 @@ func (a *agentShowCmd) Run(e *env) error {
 	if e.json {
 		return e.print(map[string]any{"agent": agent, "versions": versions})
 	}
-	fmt.Fprintf(e.stdout, "%s, runtime %s\n\n", line(string(agent.Name)), line(agent.Runtime))
+	fmt.Fprintf(e.stdout, "%s, runtime %s", line(string(agent.Name)), line(agent.Runtime))
+	for _, p := range [][2]string{{"model", agent.Model}, {"mode", string(agent.Mode)}} {
+		if p[1] != "" {
+			fmt.Fprintf(e.stdout, ", %s %s", p[0], line(p[1]))
+		}
+	}
+	if agent.Description != "" {
+		fmt.Fprintf(e.stdout, "\n%s", line(agent.Description))
+	}
+	fmt.Fprint(e.stdout, "\n\n")
 	var rows [][]string
 	var newest holdfast.AgentVersion
 	for _, v := range versions {
@@ -131,6 +144,41 @@ func (a *agentShowCmd) Run(e *env) error {
 		rows = append(rows, []string{fmt.Sprintf("%04o", f.Mode), strconv.FormatInt(f.Size, 10), f.Path})
 	}
 	return e.table([]string{"MODE", "SIZE", "FILE"}, rows)
+}
+
+type agentUpdateCmd struct {
+	Name        string  `arg:"" help:"The agent's name."`
+	Description *string `placeholder:"TEXT" help:"What the agent is for."`
+	Model       *string `placeholder:"MODEL" help:"Model of sessions that name none."`
+	Mode        *string `placeholder:"MODE" help:"Permission mode of sessions that name none."`
+}
+
+// Help is shown below the one-line description.
+func (*agentUpdateCmd) Help() string {
+	return `What is set here wins over the agent's holdfast.yaml, for sessions that are created from now on, and stays when another version is deployed. An empty value goes back to what the version says.
+
+Example:
+  holdfast agent update reviewer --mode plan`
+}
+
+// Run changes the agent.
+func (a *agentUpdateCmd) Run(e *env) error {
+	name, err := holdfast.ParseAgentName(a.Name)
+	if err != nil {
+		return err
+	}
+	if a.Description == nil && a.Model == nil && a.Mode == nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "agent", "nothing to change").WithHint("use --description, --model or --mode")
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	agent, err := c.UpdateAgent(e.ctx, name, holdfast.UpdateAgent{Description: a.Description, Model: a.Model, Mode: a.Mode})
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"agent": agent}, "updated %s", name)
 }
 
 type agentDeleteCmd struct {

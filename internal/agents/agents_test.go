@@ -72,6 +72,16 @@ func (m *memStore) AgentVersions(ctx context.Context, name holdfast.AgentName) (
 	return out, nil
 }
 
+func (m *memStore) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
+	a, err := m.Agent(ctx, name)
+	for to, p := range map[*string]*string{&a.Description: req.Description, &a.Model: req.Model, (*string)(&a.Mode): req.Mode} {
+		if p != nil {
+			*to = *p
+		}
+	}
+	return a, err
+}
+
 func (m *memStore) DeleteAgent(ctx context.Context, name holdfast.AgentName) error {
 	_, err := m.Agent(ctx, name)
 	m.deleted[name] = true
@@ -94,7 +104,7 @@ func wantKind(t *testing.T, err error, kind holdfast.Kind, part string) {
 
 func openRegistry(t *testing.T, dir string, store Store) *Registry {
 	t.Helper()
-	r, err := Open(t.Context(), dir, store)
+	r, err := Open(t.Context(), Config{Dir: dir, Store: store})
 	must(t, err)
 	return r
 }
@@ -133,7 +143,8 @@ func makeTar(t *testing.T, entries ...entry) []byte {
 
 func deploy(t *testing.T, r *Registry, name string, entries ...entry) (holdfast.Agent, error) {
 	t.Helper()
-	return r.Deploy(t.Context(), holdfast.AgentName(name), bytes.NewReader(makeTar(t, entries...)))
+	d, err := r.Deploy(t.Context(), holdfast.AgentName(name), bytes.NewReader(makeTar(t, entries...)))
+	return d.Agent, err
 }
 
 // clean fails when a stage is left in the registry's directory, and counts versions.
@@ -406,10 +417,10 @@ func TestInstructionsAreCut(t *testing.T) {
 		}
 	}
 	for i := range maxCached + 5 {
-		r.keep(holdfast.VersionID(fmt.Sprint(i)), "text")
+		r.texts.keep(holdfast.VersionID(fmt.Sprint(i)), "text")
 	}
-	if len(r.cache) > maxCached {
-		t.Errorf("%d texts are kept", len(r.cache))
+	if len(r.texts.kept) > maxCached {
+		t.Errorf("%d texts are kept", len(r.texts.kept))
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // is whole after the next start, and nothing else is there.
 func TestDeploySurvivesSIGKILL(t *testing.T) {
 	if dir := os.Getenv("AGENTS_TEST_DIR"); dir != "" {
-		r, err := Open(t.Context(), dir, newStore())
+		r, err := Open(t.Context(), Config{Dir: dir, Store: newStore()})
 		must(t, err)
 		for i := 0; ; i++ {
 			entries := []entry{{name: "CLAUDE.md", body: fmt.Sprint(os.Getpid(), i)}}

@@ -1,10 +1,10 @@
 // Package agents keeps deployed agents: it takes an agent's folder as a tar,
-// checks it, stores it under the hash of its content, and gives its files and
-// instructions back.
+// checks it, stores it under the hash of its content, and gives its files,
+// instructions and settings back.
 //
 // The app opens the Registry; engine and httpapi use it through interfaces of
-// their own; the CLI packs folders with PackDir. It imports rooted and the
-// vocabulary. Invariants: a version is visible whole or not at all, wherever the
+// their own; the CLI packs folders with PackDir. It imports rooted, settings and
+// the vocabulary. Invariants: a version is visible whole or not at all, wherever the
 // machine stops; it never changes; what is read back has the hash it was stored
 // under.
 package agents
@@ -42,6 +42,8 @@ type Store interface {
 	Agents(ctx context.Context) ([]holdfast.Agent, error)
 	// AgentVersions lists an agent's versions, newest first.
 	AgentVersions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error)
+	// UpdateAgent sets what wins over the settings of the agent's versions.
+	UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error)
 	// DeleteAgent takes an agent out of the list; its versions stay.
 	DeleteAgent(ctx context.Context, name holdfast.AgentName) error
 }

@@ -14,11 +14,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/settings"
 )
 
 //go:embed builtin
@@ -28,8 +28,6 @@ const (
 	stagePrefix  = ".new-"
 	manifestFile = "manifest.json"
 	filesDir     = "files"
-	// maxCached is how many versions' instructions are kept in memory.
-	maxCached = 64
 )
 
 // Registry keeps the deployed agents of one data directory. Safe for concurrent
@@ -38,14 +36,29 @@ type Registry struct {
 	dir   string
 	store Store
 
-	mu    sync.Mutex
-	cache map[holdfast.VersionID]string
+	check func(holdfast.AgentSettings) error
+
+	texts cache[string]
+	set   cache[settings.Settings]
+}
+
+// Config configures a Registry. Dir and Store must be set.
+type Config struct {
+	Dir   string
+	Store Store
+	// Check refuses what an agent may not choose on this server, as a model it does
+	// not have; nil refuses nothing.
+	Check func(holdfast.AgentSettings) error
 }
 
 // Open makes the registry of a directory, removes what a crash left half done,
 // and deploys the built-in agent when it is not there.
-func Open(ctx context.Context, dir string, store Store) (*Registry, error) {
-	r := &Registry{dir: dir, store: store, cache: map[holdfast.VersionID]string{}}
+func Open(ctx context.Context, cfg Config) (*Registry, error) {
+	r := &Registry{dir: cfg.Dir, store: cfg.Store, check: cfg.Check}
+	if r.check == nil {
+		r.check = func(holdfast.AgentSettings) error { return nil }
+	}
+	dir := cfg.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "agents", "%w", err)
 	}
@@ -85,10 +98,10 @@ func (r *Registry) deployBuiltin(ctx context.Context) error {
 // Deploy stores a tar of an agent's folder as its next version. The same content
 // is stored once, whoever deploys it. Invalid: not a tar, cut off, neither
 // CLAUDE.md nor AGENTS.md in its root, anything but regular files, paths that are
-// not clean or that collide. Too_large: over MaxBytes or MaxFiles. Unavailable:
+// not clean or that collide, settings that make no sense. Too_large: over MaxBytes or MaxFiles. Unavailable:
 // tar's reader failed. After an error nothing has changed.
-func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Agent, error) {
-	var none holdfast.Agent
+func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error) {
+	var none holdfast.Deployed
 	if _, err := holdfast.ParseAgentName(string(name)); err != nil {
 		return none, err
 	}
@@ -96,47 +109,63 @@ func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.R
 	if err != nil {
 		return none, disk(err)
 	}
-	v, err := r.complete(ctx, stage, tar)
+	v, notices, err := r.complete(ctx, stage, tar)
 	if err != nil {
 		_ = rooted.RemoveAll(stage) // what stays is removed at the next start
 		return none, err
 	}
 	v.Agent = name
-	return r.store.PutAgentVersion(ctx, v)
+	agent, err := r.store.PutAgentVersion(ctx, v)
+	return holdfast.Deployed{Agent: agent, Notices: notices}, err
 }
 
-// complete makes a stage whole and durable and gives it its name.
-func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v holdfast.AgentVersion, err error) {
+// complete makes a stage whole and durable and gives it its name; notices are
+// those of its settings.
+func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v holdfast.AgentVersion, notices []string, err error) {
 	files := filepath.Join(stage, filesDir)
 	if err := os.Mkdir(files, 0o700); err != nil {
-		return v, disk(err)
+		return v, nil, disk(err)
 	}
 	if v.Files, err = unpack(contextReader{ctx, tar}, files); err != nil {
-		return v, disk(err)
+		return v, nil, disk(err)
 	}
-	v.ID = contentID(v.Files)
+	set, err := r.readSettings(v.Files, func(f holdfast.AgentFile) ([]byte, error) {
+		return os.ReadFile(filepath.Join(files, filepath.FromSlash(f.Path)))
+	})
+	if err != nil {
+		return v, nil, disk(err)
+	}
+	if err := r.check(set.Choices()); err != nil {
+		return v, nil, err
+	}
+	v.ID, v.Settings = contentID(v.Files), set.Choices()
+	return v, set.Notices, r.name(ctx, stage, v)
+}
+
+// name makes a stage durable and gives it its name.
+func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersion) error {
 	raw, err := json.Marshal(v.Files)
 	if err != nil {
-		return v, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 	}
 	if err := writeDurable(filepath.Join(stage, manifestFile), raw); err != nil {
-		return v, disk(err)
+		return disk(err)
 	}
 	if err := syncDir(stage); err != nil {
-		return v, disk(err)
+		return disk(err)
 	}
 	err = os.Rename(stage, r.path(v.ID))
 	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
 		// The content is there already, unless it was damaged since.
 		if _, err := r.Files(ctx, v.ID); err != nil {
-			return v, err
+			return err
 		}
-		return v, rooted.RemoveAll(stage)
+		return rooted.RemoveAll(stage)
 	}
 	if err != nil {
-		return v, disk(err)
+		return disk(err)
 	}
-	return v, disk(syncDir(r.dir))
+	return disk(syncDir(r.dir))
 }
 
 // contextReader ends with its context.
@@ -265,10 +294,7 @@ func (r *Registry) Files(ctx context.Context, version holdfast.VersionID) ([]roo
 // Instructions is the text of a version's CLAUDE.md, or of its AGENTS.md, cut at
 // 128 KiB with a note. Errors as Files.
 func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (string, error) {
-	r.mu.Lock()
-	text, ok := r.cache[version]
-	r.mu.Unlock()
-	if ok {
+	if text, ok := r.texts.get(version); ok {
 		return text, nil
 	}
 	list, err := r.manifest(version)
@@ -286,25 +312,11 @@ func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (
 				if err != nil {
 					return "", err
 				}
-				return r.keep(version, cut(data)), nil
+				return r.texts.keep(version, cut(data)), nil
 			}
 		}
 	}
 	return "", damaged(version, instructions[0])
-}
-
-// keep caches a text. Versions never change, so any may be dropped.
-func (r *Registry) keep(version holdfast.VersionID, text string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id := range r.cache {
-		if len(r.cache) < maxCached {
-			break
-		}
-		delete(r.cache, id)
-	}
-	r.cache[version] = text
-	return text
 }
 
 func cut(data []byte) string {

@@ -111,9 +111,6 @@ type server struct {
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
 	var err error
-	if s.agents, err = agents.Open(ctx, filepath.Join(s.cfg.Data, "agents"), s.store); err != nil {
-		return err
-	}
 	sealer, err := seal.Open(filepath.Join(s.cfg.Data, "secret.key"), rand.Reader)
 	if err != nil {
 		return err
@@ -128,6 +125,9 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	model, err := defaultModel(s.cfg, choice)
 	if err != nil {
+		return err
+	}
+	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check)}); err != nil {
 		return err
 	}
 	loop, err := native.New(native.Config{

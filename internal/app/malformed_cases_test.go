@@ -386,6 +386,12 @@ func (v *victim) special(t *testing.T) []malformed {
 	for name, body := range map[string]string{"mode": `{"mode":"yolo"}`, "trust": `{"trust":"root"}`, "model": `{"model":"nobody"}`, "title": `{"title":"` + long + `"}`, "tags": `{"tags":[""]}`} {
 		post("PATCH /v1/sessions/{id}", one, "value of "+name, body, 400)
 	}
+	for name, body := range map[string]string{
+		"mode": `{"mode":"yolo"}`, "model": `{"model":"nobody"}`, "description": `{"description":"` + long + `"}`, "control": `{"description":"a\u001b"}`, "number": `{"mode":1}`,
+	} {
+		post("PATCH /v1/agents/{name}", "/v1/agents/helper", "value of "+name, body, 400)
+	}
+	post("PATCH /v1/agents/{name}", "/v1/agents/nobody", "unknown agent", `{"mode":"plan"}`, 404)
 	for name, body := range map[string]string{"empty": `{"text":""}`, "blank": `{"text":" \n"}`, "mode": `{"text":"x","mode":"yolo"}`, "trust": `{"text":"x","trust":"root"}`} {
 		post("POST /v1/sessions/{id}/turns", one+"/turns", "text "+name, body, 400)
 	}

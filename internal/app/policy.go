@@ -25,6 +25,23 @@ func Policy(p config.Permissions) (*policy.Engine, error) {
 	return policy.New(cfg)
 }
 
+// checkAgent refuses what an agent may not choose on this server.
+func checkAgent(model func(string) error) func(holdfast.AgentSettings) error {
+	return func(s holdfast.AgentSettings) error {
+		if s.Runtime != "" && s.Runtime != "native" {
+			return holdfast.Errorf(holdfast.KindInvalid, "agent", "runtime: %s is not a runtime of this server", holdfast.Quote(s.Runtime)).
+				WithHint("use native, or leave it out")
+		}
+		if s.Model == "" {
+			return nil
+		}
+		if err := model(s.Model); err != nil {
+			return holdfast.Errorf(holdfast.KindOf(err), "agent", "model: %w", err).WithHint("%s", holdfast.HintOf(err))
+		}
+		return nil
+	}
+}
+
 func readSandbox(name string) (*check.Settings, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -30,6 +31,9 @@ type Agents interface {
 	Get(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
 	// Instructions is the text of a version's CLAUDE.md or AGENTS.md.
 	Instructions(ctx context.Context, version holdfast.VersionID) (string, error)
+	// Settings are what a version says about permissions and hooks. They are shared:
+	// nobody changes them.
+	Settings(ctx context.Context, version holdfast.VersionID) (settings.Settings, error)
 	// Files are the files of a version, for the first box of a private workspace.
 	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -255,6 +256,10 @@ func (oneAgent) Get(_ context.Context, name holdfast.AgentName) (holdfast.Agent,
 
 func (oneAgent) Instructions(context.Context, holdfast.VersionID) (string, error) {
 	return "Be brief.", nil
+}
+
+func (oneAgent) Settings(context.Context, holdfast.VersionID) (settings.Settings, error) {
+	return settings.Settings{}, nil
 }
 
 func (oneAgent) Files(context.Context, holdfast.VersionID) ([]rooted.File, error) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -80,9 +81,6 @@ func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journa
 		Status: holdfast.StatusActive, Runtime: req.Runtime, Model: req.Model, Title: req.Title,
 		Tags: req.Tags, CreatedAt: now, LastActiveAt: now,
 	}
-	if err := e.fillChoices(&row.Session, req); err != nil {
-		return row, err
-	}
 	name := holdfast.DefaultAgent
 	var err error
 	if req.Agent != "" {
@@ -95,6 +93,9 @@ func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journa
 		return row, err
 	}
 	row.Agent, row.AgentVersion = agent.Name, agent.VersionID
+	if err := e.fillChoices(&row.Session, req, agent); err != nil {
+		return row, err
+	}
 	if req.ID != "" {
 		row.ID, err = holdfast.ParseSessionID(req.ID)
 	} else {
@@ -108,8 +109,9 @@ func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journa
 	return row, e.sealEnv(&row, req.Env)
 }
 
-// fillChoices checks what the request names and fills in the defaults.
-func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) error {
+// fillChoices checks what the request names and fills in the agent's choices and
+// the defaults. The agent has a say in mode, model and runtime, never in trust.
+func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, agent holdfast.Agent) error {
 	var err error
 	asked := &req.Trust
 	if req.Trust == "" {
@@ -118,20 +120,14 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession) er
 	if s.Trust, err = decideTrust("session.create", asked, e.cfg.DefaultTrust, req.MaxTrust); err != nil {
 		return err
 	}
-	if s.Mode = holdfast.DefaultMode(s.Trust); req.Mode != "" {
-		if s.Mode, err = holdfast.ParseMode(req.Mode); err != nil {
-			return err
-		}
+	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(holdfast.DefaultMode(s.Trust)))); err != nil {
+		return err
 	}
-	if s.Runtime == "" {
-		s.Runtime = "native"
-	}
+	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, "native")
 	if err := e.checkRuntime(s.Runtime); err != nil {
 		return err
 	}
-	if s.Model == "" {
-		s.Model = e.cfg.DefaultModel
-	}
+	s.Model = cmp.Or(s.Model, agent.Model, e.cfg.DefaultModel)
 	if err := e.cfg.CheckModel(s.Model); err != nil {
 		return err
 	}

@@ -21,6 +21,17 @@ type agentOutput struct {
 	}
 }
 
+type deployedOutput struct {
+	Body struct {
+		Agent holdfast.Deployed `json:"agent"`
+	}
+}
+
+type updateAgentInput struct {
+	Name string `path:"name" doc:"The agent's name."`
+	Body holdfast.UpdateAgent
+}
+
 type agentsInput struct {
 	Cursor string `query:"cursor" doc:"The next of the page before."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"The page size; 500 when absent."`
@@ -58,10 +69,11 @@ func (a *API) agentRoutes() {
 	huma.Register(a.huma, route(http.MethodGet, "/v1/agents", "list-agents", tag, "List the agents by name"), a.listAgents)
 	huma.Register(a.huma, route(http.MethodGet, one, "get-agent", tag, "Show an agent"), a.getAgent)
 	huma.Register(a.huma, route(http.MethodGet, one+"/versions", "list-agent-versions", tag, "List an agent's versions"), a.agentVersions)
+	huma.Register(a.huma, route(http.MethodPatch, one, "update-agent", tag, "Change an agent's description, default model and mode"), a.updateAgent)
 	huma.Register(a.huma, route(http.MethodDelete, one, "delete-agent", tag, "Delete an agent"), a.deleteAgent)
 }
 
-func (a *API) deployAgent(ctx context.Context, in *deployInput) (*agentOutput, error) {
+func (a *API) deployAgent(ctx context.Context, in *deployInput) (*deployedOutput, error) {
 	name, err := holdfast.ParseAgentName(in.Name)
 	if err != nil {
 		return nil, a.fail(err)
@@ -75,7 +87,9 @@ func (a *API) deployAgent(ctx context.Context, in *deployInput) (*agentOutput, e
 		}
 		return nil, a.fail(err)
 	}
-	return agentOf(agent), nil
+	out := &deployedOutput{}
+	out.Body.Agent = agent
+	return out, nil
 }
 
 func agentOf(agent holdfast.Agent) *agentOutput {
@@ -132,6 +146,18 @@ func (a *API) getAgent(ctx context.Context, in *agentInput) (*agentOutput, error
 		return nil, a.fail(err)
 	}
 	agent, err := a.cfg.Agents.Get(ctx, name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return agentOf(agent), nil
+}
+
+func (a *API) updateAgent(ctx context.Context, in *updateAgentInput) (*agentOutput, error) {
+	name, err := holdfast.ParseAgentName(in.Name)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	agent, err := a.cfg.Agents.Update(ctx, name, in.Body)
 	if err != nil {
 		return nil, a.fail(err)
 	}

@@ -302,7 +302,7 @@ func TestAgentsAndContainersThroughTheClient(t *testing.T) {
 	if err != nil || a.Version != 1 || a.VersionID != "tar" {
 		t.Fatalf("%+v %v", a, err)
 	}
-	if got, err := c.Agent(ctx, "one"); err != nil || got != a {
+	if got, err := c.Agent(ctx, "one"); err != nil || got != a.Agent || len(a.Notices) != 1 {
 		t.Errorf("%+v %v", got, err)
 	}
 	if list, err := c.Agents(ctx); err != nil || len(list) != 1 {

@@ -74,7 +74,9 @@ type Keys interface {
 // Agents is the registry of deployed agents.
 type Agents interface {
 	// Deploy stores a tar of an agent's folder as its next version.
-	Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Agent, error)
+	Deploy(ctx context.Context, name holdfast.AgentName, tar io.Reader) (holdfast.Deployed, error)
+	// Update sets what wins over the settings of the agent's versions.
+	Update(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error)
 	Get(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
 	List(ctx context.Context) ([]holdfast.Agent, error)
 	Versions(ctx context.Context, name holdfast.AgentName) ([]holdfast.AgentVersion, error)

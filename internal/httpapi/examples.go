@@ -46,6 +46,7 @@ func exampleTurnOf() holdfast.Turn {
 // requestExamples are the JSON bodies by operation.
 func requestExamples() map[string]any {
 	title, tags := "review of the parser", []string{"urgent"}
+	plan := string(holdfast.ModePlan)
 	end := holdfast.EndSession{Interrupt: true, Reason: "lunch"}
 	return map[string]any{
 		"create-session": holdfast.CreateSession{Agent: "reviewer", Title: title, Tags: tags, Env: map[string]string{"PROJECT": "apollo"}},
@@ -60,6 +61,7 @@ func requestExamples() map[string]any {
 			IDs: []string{"s-" + exampleID},
 		},
 		"prune-containers": holdfast.PruneContainers{DryRun: true},
+		"update-agent":     holdfast.UpdateAgent{Mode: &plan},
 		"create-key":       holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
 	}
 }
@@ -68,7 +70,10 @@ func requestExamples() map[string]any {
 func answerExamples() map[string]any {
 	at := exampleTime()
 	session := map[string]any{"session": exampleSession()}
-	agent := holdfast.Agent{Name: "reviewer", Version: 2, VersionID: exampleSession().AgentVersion, Runtime: "native", CreatedAt: at, UpdatedAt: at}
+	agent := holdfast.Agent{
+		Name: "reviewer", Version: 2, VersionID: exampleSession().AgentVersion, Description: "reviews changes", Mode: holdfast.ModePlan,
+		Runtime: "native", CreatedAt: at, UpdatedAt: at,
+	}
 	file := holdfast.FileInfo{Path: "hello.txt", Type: "file", Size: 6, Mode: 0o644, ModTime: at}
 	box := map[string]any{"containers": []holdfast.Container{{
 		ID: "s-" + exampleID, Driver: "local", State: holdfast.BoxIdle, Session: exampleID, PID: 4242, Boot: "b1", StartedAt: at, LastUsed: at,
@@ -103,9 +108,10 @@ func answerExamples() map[string]any {
 		"write-file":   map[string]any{"file": file},
 		"exec":         holdfast.ExecResult{Class: holdfast.ExitOK, Stdout: []byte("hello\n"), Stderr: []byte("warning\n"), DurationMS: 1.4},
 		"list-agents":  map[string]any{"agents": []holdfast.Agent{agent}},
-		"deploy-agent": map[string]any{"agent": agent}, "get-agent": map[string]any{"agent": agent},
+		"deploy-agent": map[string]any{"agent": holdfast.Deployed{Agent: agent, Notices: []string{`.claude/settings.json: "model" is ignored: it means nothing here`}}},
+		"get-agent":    map[string]any{"agent": agent}, "update-agent": map[string]any{"agent": agent},
 		"list-agent-versions": map[string]any{"versions": []holdfast.AgentVersion{{
-			Agent: "reviewer", Number: 2, ID: agent.VersionID, CreatedAt: at,
+			Agent: "reviewer", Number: 2, ID: agent.VersionID, CreatedAt: at, Settings: holdfast.AgentSettings{Mode: holdfast.ModePlan},
 			Files: []holdfast.AgentFile{{Path: "CLAUDE.md", Size: 10, Mode: 0o644, SHA256: strings.Repeat("0a", 32)}},
 		}}},
 		"list-containers": box, "stop-containers": box,

@@ -31,6 +31,7 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /v1/agents":                 holdfast.ScopeRead,
 	"POST /v1/agents":                holdfast.ScopeAdmin,
 	"GET /v1/agents/{name}":          holdfast.ScopeRead,
+	"PATCH /v1/agents/{name}":        holdfast.ScopeAdmin,
 	"DELETE /v1/agents/{name}":       holdfast.ScopeAdmin,
 	"GET /v1/agents/{name}/versions": holdfast.ScopeRead,
 

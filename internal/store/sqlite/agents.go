@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -9,26 +10,32 @@ import (
 )
 
 const (
-	agentCols   = `name, version, version_id, runtime, created_at, updated_at`
-	versionCols = `agent, number, id, files, created_at`
+	agentCols = `name, version, version_id, runtime, coalesce(nullif(own_description, ''), description),
+		coalesce(nullif(own_model, ''), model), coalesce(nullif(own_mode, ''), mode), created_at, updated_at`
+	versionCols = `agent, number, id, files, settings, created_at`
 )
 
 func scanAgent(sc scanner, more ...any) (holdfast.Agent, error) {
 	var a holdfast.Agent
 	var created, updated int64
-	err := sc.Scan(append([]any{&a.Name, &a.Version, &a.VersionID, &a.Runtime, &created, &updated}, more...)...)
+	err := sc.Scan(append([]any{&a.Name, &a.Version, &a.VersionID, &a.Runtime, &a.Description, &a.Model, &a.Mode, &created, &updated}, more...)...)
 	a.CreatedAt, a.UpdatedAt = fromMS(created), fromMS(updated)
 	return a, err
 }
 
 func scanVersion(sc scanner) (holdfast.AgentVersion, error) {
 	var v holdfast.AgentVersion
-	var files string
+	var files, settings string
 	var created int64
-	if err := sc.Scan(&v.Agent, &v.Number, &v.ID, &files, &created); err != nil {
+	if err := sc.Scan(&v.Agent, &v.Number, &v.ID, &files, &settings, &created); err != nil {
 		return v, err
 	}
 	v.CreatedAt = fromMS(created)
+	if settings != "" {
+		if err := json.Unmarshal([]byte(settings), &v.Settings); err != nil {
+			return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "settings of %s %d: %w", v.Agent, v.Number, err)
+		}
+	}
 	if err := json.Unmarshal([]byte(files), &v.Files); err != nil {
 		return v, holdfast.Errorf(holdfast.KindInternal, "store.agent", "files of %s %d: %w", v.Agent, v.Number, err)
 	}
@@ -37,7 +44,8 @@ func scanVersion(sc scanner) (holdfast.AgentVersion, error) {
 
 // PutAgentVersion records a deployment as the agent's newest version and returns
 // the agent. The number is the store's: one more than the last, also when the
-// content is the same (ASH-1) and when the agent was deleted in between.
+// content is the same (ASH-1) and when the agent was deleted in between. What
+// UpdateAgent set stays, unless the agent was deleted.
 func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (holdfast.Agent, error) {
 	if _, err := holdfast.ParseAgentName(string(v.Agent)); err != nil {
 		return holdfast.Agent{}, err
@@ -50,6 +58,13 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 			return holdfast.Agent{}, err
 		}
 	}
+	set := v.Settings
+	if err := checkText("agent settings", set.Description, set.Runtime, set.Model, string(set.Mode)); err != nil {
+		return holdfast.Agent{}, err
+	}
+	if set.Runtime == "" {
+		set.Runtime = "native"
+	}
 	if v.Files == nil {
 		v.Files = []holdfast.AgentFile{}
 	}
@@ -57,17 +72,30 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 	if err != nil {
 		return holdfast.Agent{}, failure("store.agent", err)
 	}
+	settings := ""
+	if v.Settings != (holdfast.AgentSettings{}) {
+		raw, err := json.Marshal(v.Settings)
+		if err != nil {
+			return holdfast.Agent{}, failure("store.agent", err)
+		}
+		settings = string(raw)
+	}
 	var a holdfast.Agent
 	plan := func(t *tx) error {
 		var deleted bool
-		old, err := scanAgent(t.s.w.admin.agents.get.QueryRowContext(t.ctx, v.Agent), &deleted)
+		var own holdfast.AgentSettings
+		old, err := scanAgent(t.s.w.admin.agents.get.QueryRowContext(t.ctx, v.Agent), &deleted, &own.Description, &own.Model, &own.Mode)
 		ok, err := found(err)
 		if err != nil {
 			return err
 		}
-		a = holdfast.Agent{Name: v.Agent, VersionID: v.ID, Runtime: "native", CreatedAt: t.now, UpdatedAt: t.now}
+		a = holdfast.Agent{
+			Name: v.Agent, VersionID: v.ID, Runtime: set.Runtime, Description: set.Description, Model: set.Model, Mode: set.Mode,
+			CreatedAt: t.now, UpdatedAt: t.now,
+		}
 		if ok && !deleted {
 			a.CreatedAt = old.CreatedAt
+			a.Description, a.Model, a.Mode = cmp.Or(own.Description, set.Description), cmp.Or(own.Model, set.Model), cmp.Or(own.Mode, set.Mode)
 		}
 		if err := t.s.w.admin.agents.lastVersion.QueryRowContext(t.ctx, v.Agent).Scan(&a.Version); err != nil {
 			return err
@@ -77,10 +105,10 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 	}
 	apply := func(t *tx) error {
 		t.pages += 4 + len(files)/pageSize
-		if _, err := t.s.w.admin.agents.putVersion.ExecContext(t.ctx, v.Agent, a.Version, v.ID, string(files), t.nowMS); err != nil {
+		if _, err := t.s.w.admin.agents.putVersion.ExecContext(t.ctx, v.Agent, a.Version, v.ID, string(files), settings, t.nowMS); err != nil {
 			return err
 		}
-		_, err := t.s.w.admin.agents.put.ExecContext(t.ctx, a.Name, a.Version, a.VersionID, a.Runtime,
+		_, err := t.s.w.admin.agents.put.ExecContext(t.ctx, a.Name, a.Version, a.VersionID, a.Runtime, set.Description, set.Model, set.Mode,
 			a.CreatedAt.UnixMilli(), t.nowMS)
 		return err
 	}
@@ -173,12 +201,7 @@ func (s *Store) AgentVersions(ctx context.Context, name holdfast.AgentName) ([]h
 // stay for the sessions that are pinned to them.
 func (s *Store) DeleteAgent(ctx context.Context, name holdfast.AgentName) error {
 	plan := func(t *tx) error {
-		var deleted bool
-		_, err := scanAgent(t.s.w.admin.agents.get.QueryRowContext(t.ctx, name), &deleted)
-		ok, err := found(err)
-		if err == nil && (!ok || deleted) {
-			return noAgent(name)
-		}
+		_, err := agentToChange(t, name)
 		return err
 	}
 	apply := func(t *tx) error {
@@ -186,6 +209,53 @@ func (s *Store) DeleteAgent(ctx context.Context, name holdfast.AgentName) error 
 		return err
 	}
 	return s.do(ctx, "store.agent", &op{plan: plan, apply: apply})
+}
+
+// agentToChange is what UpdateAgent set of an agent; not_found as Agent.
+func agentToChange(t *tx, name holdfast.AgentName) (own holdfast.AgentSettings, err error) {
+	var deleted bool
+	_, err = scanAgent(t.s.w.admin.agents.get.QueryRowContext(t.ctx, name), &deleted, &own.Description, &own.Model, &own.Mode)
+	ok, err := found(err)
+	if err == nil && (!ok || deleted) {
+		err = noAgent(name)
+	}
+	return own, err
+}
+
+// UpdateAgent sets what wins over the settings of the agent's versions; an empty
+// value gives those back their say. Not_found as Agent.
+func (s *Store) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
+	for _, p := range []*string{req.Description, req.Model, req.Mode} {
+		if p != nil {
+			if err := checkText("agent", *p); err != nil {
+				return holdfast.Agent{}, err
+			}
+		}
+	}
+	var own holdfast.AgentSettings
+	plan := func(t *tx) (err error) {
+		if own, err = agentToChange(t, name); err != nil {
+			return err
+		}
+		if req.Description != nil {
+			own.Description = *req.Description
+		}
+		if req.Model != nil {
+			own.Model = *req.Model
+		}
+		if req.Mode != nil {
+			own.Mode = holdfast.Mode(*req.Mode)
+		}
+		return nil
+	}
+	apply := func(t *tx) error {
+		_, err := t.s.w.admin.agents.update.ExecContext(t.ctx, own.Description, own.Model, own.Mode, t.nowMS, name)
+		return err
+	}
+	if err := s.do(ctx, "store.agent", &op{plan: plan, apply: apply}); err != nil {
+		return holdfast.Agent{}, err
+	}
+	return s.Agent(ctx, name)
 }
 
 func noAgent(name holdfast.AgentName) error {

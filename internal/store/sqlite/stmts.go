@@ -66,7 +66,7 @@ type searchStmts struct {
 }
 
 type agentStmts struct {
-	get, put, delete, putVersion, lastVersion *sql.Stmt
+	get, put, update, delete, putVersion, lastVersion *sql.Stmt
 }
 
 func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
@@ -117,13 +117,16 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq`)
 	p.add(&w.search.forget, `DELETE FROM search_seen WHERE session = ?`)
 
-	p.add(&w.admin.agents.get, `SELECT `+agentCols+`, deleted FROM agents WHERE name = ?`)
-	p.add(&w.admin.agents.put, `INSERT INTO agents (name, version, version_id, runtime, deleted, created_at, updated_at)
-		VALUES (?,?,?,?,0,?,?) ON CONFLICT (name) DO UPDATE SET version = excluded.version,
-		version_id = excluded.version_id, runtime = excluded.runtime, deleted = 0,
+	p.add(&w.admin.agents.get, `SELECT `+agentCols+`, deleted, own_description, own_model, own_mode FROM agents WHERE name = ?`)
+	p.add(&w.admin.agents.put, `INSERT INTO agents (name, version, version_id, runtime, description, model, mode, deleted, created_at, updated_at)
+		VALUES (?,?,?,?,?,?,?,0,?,?) ON CONFLICT (name) DO UPDATE SET version = excluded.version,
+		version_id = excluded.version_id, runtime = excluded.runtime, description = excluded.description,
+		model = excluded.model, mode = excluded.mode, own_description = iif(deleted, '', own_description),
+		own_model = iif(deleted, '', own_model), own_mode = iif(deleted, '', own_mode), deleted = 0,
 		created_at = excluded.created_at, updated_at = excluded.updated_at`)
 	p.add(&w.admin.agents.delete, `UPDATE agents SET deleted = 1, updated_at = ? WHERE name = ?`)
-	p.add(&w.admin.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, created_at) VALUES (?,?,?,?,?)`)
+	p.add(&w.admin.agents.update, `UPDATE agents SET own_description = ?, own_model = ?, own_mode = ?, updated_at = ? WHERE name = ?`)
+	p.add(&w.admin.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, settings, created_at) VALUES (?,?,?,?,?,?)`)
 	p.add(&w.admin.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
 	w.prepareKeys(&p)
 	w.prepareApprovals(&p)

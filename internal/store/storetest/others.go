@@ -242,6 +242,48 @@ var agentCases = []testCase{
 		e.ok(err)
 		equal(e, "next version", a.Version, 2)
 	}},
+	{"what an update sets wins over the versions' settings, until it is taken back or the agent deleted", func(e *env) {
+		ptr := func(s string) *string { return &s }
+		v := version("coder", 'a')
+		v.Settings = holdfast.AgentSettings{Description: "reviews", Runtime: "acp:x", Model: "m1", Mode: holdfast.ModePlan}
+		put, err := e.Store.PutAgentVersion(e.ctx, v)
+		e.ok(err)
+		check := func(description, model string, mode holdfast.Mode) {
+			a, err := e.Store.Agent(e.ctx, "coder")
+			e.ok(err)
+			equal(e, "description", a.Description, description)
+			equal(e, "model", a.Model, model)
+			equal(e, "mode", a.Mode, mode)
+		}
+		equal(e, "runtime", put.Runtime, "acp:x")
+		equal(e, "answered mode", put.Mode, holdfast.ModePlan)
+		check("reviews", "m1", holdfast.ModePlan)
+		vs, err := e.Store.AgentVersions(e.ctx, "coder")
+		e.ok(err)
+		equal(e, "settings of the version", vs[0].Settings, v.Settings)
+		a, err := e.Store.UpdateAgent(e.ctx, "coder", holdfast.UpdateAgent{Model: ptr("m2"), Mode: ptr("default")})
+		e.ok(err)
+		equal(e, "answered model", a.Model, "m2")
+		check("reviews", "m2", holdfast.ModeDefault)
+		v = version("coder", 'b')
+		v.Settings.Model = "m3"
+		put, err = e.Store.PutAgentVersion(e.ctx, v)
+		e.ok(err)
+		equal(e, "model after a deployment", put.Model, "m2")
+		check("", "m2", holdfast.ModeDefault)
+		_, err = e.Store.UpdateAgent(e.ctx, "coder", holdfast.UpdateAgent{Model: ptr(""), Description: ptr("mine")})
+		e.ok(err)
+		check("mine", "m3", holdfast.ModeDefault)
+		e.Store = e.Reopen(e.T)
+		check("mine", "m3", holdfast.ModeDefault)
+		e.ok(e.Store.DeleteAgent(e.ctx, "coder"))
+		_, err = e.Store.UpdateAgent(e.ctx, "coder", holdfast.UpdateAgent{})
+		e.isKind(err, holdfast.KindNotFound, `"coder"`)
+		put, err = e.Store.PutAgentVersion(e.ctx, version("coder", 'a'))
+		e.ok(err)
+		equal(e, "mode of a new agent of that name", put.Mode, "")
+		check("", "", "")
+	}},
 	{"refuses names and ids that are none", func(e *env) {
 		v := version("coder", 'a')
 		v.Agent = "Not A Name"

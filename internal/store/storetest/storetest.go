@@ -42,6 +42,8 @@ type Agents interface {
 	Agent(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
 	// Agents lists the deployed agents by name.
 	Agents(ctx context.Context) ([]holdfast.Agent, error)
+	// UpdateAgent sets what wins over the settings of the agent's versions.
+	UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error)
 	// AgentVersion is a version by number or id, of a deleted agent too.
 	AgentVersion(ctx context.Context, name holdfast.AgentName, ref string) (holdfast.AgentVersion, error)
 	// AgentVersions lists the versions, newest first.

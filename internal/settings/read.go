@@ -1,0 +1,262 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+const op = "agent settings"
+
+// reader turns the tree of one file into settings; the first error stays.
+type reader struct {
+	file    string
+	tighten bool
+	out     *Settings
+	err     error
+}
+
+// bad is a refusal of a field, or of the file.
+func (r *reader) bad(path, format string, args ...any) *holdfast.Error {
+	where := r.file
+	if path != "" {
+		where += ": " + path
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s", where, fmt.Sprintf(format, args...))
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// notice tells the one who deploys of something that means nothing here.
+func (r *reader) notice(format string, args ...any) {
+	r.out.Notices = append(r.out.Notices, r.file+": "+fmt.Sprintf(format, args...))
+}
+
+// each reads the keys of an object; one that has no function is refused.
+func (r *reader) each(path string, o object, known map[string]func(path string, v any)) {
+	for _, f := range o {
+		at := f.key
+		if path != "" {
+			at = path + "." + f.key
+		}
+		read, ok := known[f.key]
+		if !ok {
+			names := make([]string, 0, len(known))
+			for name := range known {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			r.fail(r.bad(path, "the key %s is not known", holdfast.Quote(f.key)).WithHint("the keys are %s", strings.Join(names, ", ")))
+			return
+		}
+		if f.value == nil {
+			r.fail(r.bad(at, "no value is given").WithHint("write a value or remove the key"))
+			return
+		}
+		read(at, f.value)
+	}
+}
+
+// own reads holdfast.yaml.
+func (r *reader) own(root object) {
+	r.each("", root, map[string]func(string, any){
+		"description": r.label(&r.out.Description, 1000),
+		"runtime":     r.label(&r.out.Runtime, 100),
+		"model":       r.label(&r.out.Model, 200),
+		"mode":        r.mode(&r.out.Mode),
+		"hooks":       r.hooks,
+		"permissions": r.under(map[string]func(string, any){
+			"allow": r.rules(&r.out.Rules.Allow, false), "ask": r.rules(&r.out.Rules.Ask, true), "deny": r.rules(&r.out.Rules.Deny, true),
+			"sandbox": r.sandbox,
+		}),
+	})
+}
+
+// cosmetic are the keys of Claude Code's settings that change nothing about what
+// an agent may do, nor what it answers.
+var cosmetic = []string{
+	"$schema", "alwaysThinkingEnabled", "attribution", "autoUpdatesChannel", "cleanupPeriodDays", "companyAnnouncements", "feedbackSurveyState",
+	"includeCoAuthoredBy", "language", "outputStyle", "plansDirectory", "prefersReducedMotion", "showTurnDuration", "spinnerTipsEnabled",
+	"spinnerTipsOverride", "spinnerVerbs", "statusLine", "terminalProgressBarEnabled", "theme", "fileSuggestion",
+}
+
+// claude reads .claude/settings.json, whose other keys are Claude Code's business.
+func (r *reader) claude(root object) {
+	known := map[string]func(string, any){
+		"hooks": r.hooks,
+		"permissions": r.under(map[string]func(string, any){
+			"allow": r.rules(&r.out.Rules.Allow, false), "ask": r.rules(&r.out.Rules.Ask, true), "deny": r.rules(&r.out.Rules.Deny, true),
+			"defaultMode":                  r.defaultMode,
+			"additionalDirectories":        r.ignore("tools work in the box's own directories"),
+			"disableBypassPermissionsMode": r.ignore("a session's mode is chosen when it is created"),
+		}),
+	}
+	for _, f := range root {
+		if known[f.key] != nil {
+			continue
+		}
+		known[f.key] = func(string, any) {}
+		if !slices.Contains(cosmetic, f.key) {
+			r.notice("%s is ignored: it means nothing here", holdfast.Quote(f.key))
+		}
+	}
+	r.each("", slices.DeleteFunc(slices.Clone(root), func(f field) bool { return f.value == nil && !slices.Contains([]string{"hooks", "permissions"}, f.key) }), known)
+}
+
+func (r *reader) ignore(why string) func(string, any) {
+	return func(path string, _ any) { r.notice("%s is ignored: %s", path, why) }
+}
+
+// under reads an object below a key.
+func (r *reader) under(known map[string]func(string, any)) func(string, any) {
+	return func(path string, v any) {
+		o, ok := v.(object)
+		if !ok {
+			r.fail(r.bad(path, "it has to hold keys and values"))
+			return
+		}
+		r.each(path, o, known)
+	}
+}
+
+// label reads a line of text.
+func (r *reader) label(out *string, most int) func(string, any) {
+	return func(path string, v any) {
+		s, ok := v.(string)
+		switch {
+		case !ok:
+			r.fail(r.bad(path, "%s is not text", holdfast.Quote(show(v))).WithHint("put it into quotes"))
+		case strings.TrimSpace(s) == "":
+			r.fail(r.bad(path, "it is empty").WithHint("write a value or remove the key"))
+		case len(s) > most:
+			r.fail(r.bad(path, "%s is over %d bytes", holdfast.Quote(s), most))
+		case strings.ContainsFunc(s, func(c rune) bool { return unicode.IsControl(c) && c != '\n' }):
+			r.fail(r.bad(path, "%s holds a control character", holdfast.Quote(s)))
+		default:
+			*out = strings.TrimSpace(s)
+		}
+	}
+}
+
+func (r *reader) mode(out *holdfast.Mode) func(string, any) {
+	return func(path string, v any) {
+		s, _ := v.(string)
+		m, err := holdfast.ParseMode(s)
+		if err != nil {
+			r.fail(r.bad(path, "%s is not a permission mode", holdfast.Quote(show(v))).WithHint("%s", holdfast.HintOf(err)))
+			return
+		}
+		*out = m
+	}
+}
+
+// defaultMode is Claude Code's name for the mode; that of holdfast.yaml counts.
+func (r *reader) defaultMode(path string, v any) {
+	var m holdfast.Mode
+	if r.mode(&m)(path, v); r.out.Mode == "" {
+		r.out.Mode = m
+	}
+}
+
+// rules reads a list of rules; those that do not tighten are left unread where
+// they do not count.
+func (r *reader) rules(out *[]policy.Rule, tightens bool) func(string, any) {
+	return func(path string, v any) {
+		list, ok := v.([]any)
+		if !ok {
+			r.fail(r.bad(path, "%s is not a list of rules", holdfast.Quote(show(v))).WithHint(`write a list, as ["Bash(git *)"]`))
+			return
+		}
+		if r.tighten && !tightens {
+			return
+		}
+		for i, item := range list {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			s, ok := item.(string)
+			if !ok {
+				r.fail(r.bad(at, "%s is not a rule", holdfast.Quote(show(item))).WithHint("put it into quotes"))
+				return
+			}
+			rule, err := policy.ParseRule(s)
+			if err != nil {
+				r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s: %w", r.file, at, err).WithHint("%s", holdfast.HintOf(err)))
+				return
+			}
+			*out = append(*out, r.spelled(rule, tightens)...)
+		}
+	}
+}
+
+// spelled is a rule of this file in the server's spelling. In Claude Code's
+// settings a path that begins with one slash lies below the folder, one with two
+// is absolute; where a rule tightens, the single slash is taken both ways.
+func (r *reader) spelled(rule policy.Rule, tightens bool) []policy.Rule {
+	if r.file != ClaudeFile || !rule.OfPaths() || !strings.HasPrefix(rule.Spec, "/") || strings.HasPrefix(rule.Spec, "//") {
+		return []policy.Rule{rule}
+	}
+	below := rule
+	below.Spec = "." + rule.Spec
+	if tightens {
+		return []policy.Rule{below, rule}
+	}
+	return []policy.Rule{below}
+}
+
+// sandbox reads the sandbox settings, whose fields are those of the checker.
+func (r *reader) sandbox(path string, v any) {
+	if _, ok := v.(object); !ok {
+		r.fail(r.bad(path, "it has to hold keys and values"))
+		return
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		r.fail(r.bad(path, "%s", err))
+		return
+	}
+	s, err := check.ParseSettings(raw)
+	if err != nil {
+		r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s: %w", r.file, path, err).WithHint("%s", holdfast.HintOf(err)))
+		return
+	}
+	r.out.Sandbox = &s
+}
+
+// hooks keeps the hooks for package hook; what a workspace says of them is nothing.
+func (r *reader) hooks(path string, v any) {
+	o, ok := v.(object)
+	if !ok {
+		r.fail(r.bad(path, "it has to hold events and what they run"))
+		return
+	}
+	if r.tighten || len(o) == 0 {
+		return
+	}
+	raw, err := json.Marshal(o)
+	if err != nil {
+		r.fail(r.bad(path, "%s", err))
+		return
+	}
+	r.out.Hooks = append(r.out.Hooks, Hooks{File: r.file, JSON: raw})
+}
+
+// show is a value as it might have been written.
+func show(v any) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Sprint(v)
+	}
+	return strings.TrimSpace(b.String())
+}
