@@ -140,6 +140,9 @@ type HookRan struct {
 	// Where is box, host, http or server.
 	Where     string `json:"where"`
 	ToolUseID string `json:"tool_use_id,omitempty"`
+	// Call names the run for good: it is what a hook that ran is found again by, and
+	// in a box the id of its call.
+	Call CallID `json:"call_id,omitempty"`
 	// Outcome is ok, blocked, failed, timeout or refused.
 	Outcome  string `json:"outcome"`
 	ExitCode *int   `json:"exit_code,omitempty"`
@@ -147,6 +150,24 @@ type HookRan struct {
 	Message    string  `json:"message,omitempty"`
 	Reason     string  `json:"reason,omitempty"`
 	DurationMS float64 `json:"duration_ms"`
+	// Decision is allow, ask or deny where the run had an opinion.
+	Decision string `json:"decision,omitempty"`
+	// Input replaces the tool's input, Output what the tool answered.
+	Input  json.RawMessage `json:"input,omitempty"`
+	Output *string         `json:"output,omitempty"`
+	// Context are texts for the model; they are part of the conversation.
+	Context []string `json:"context,omitempty"`
+	// Rules change the session's rules from here on.
+	Rules        []RuleChange      `json:"rules,omitempty"`
+	Notification *HookNotification `json:"notification,omitempty"`
+}
+
+// HookNotification is what a hook wants a person to know. Level is info, warning,
+// error or debug.
+type HookNotification struct {
+	Title string `json:"title"`
+	Body  string `json:"body"`
+	Level string `json:"level"`
 }
 
 // RulesChanged is the payload of rules.changed: the session's own permission

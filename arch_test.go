@@ -24,6 +24,7 @@ var layers = map[string]layer{
 
 	// Public packages.
 	"policy":                  {use: ". sandbox/check"},
+	"hook":                    {use: ". policy sandbox", third: "golang.org/x/sys/unix"},
 	"agent":                   {use: ". policy sandbox agent/model agent/tool"},
 	"agent/model":             {use: "."},
 	"agent/model/remote":      {use: ". agent/model"},

@@ -77,6 +77,9 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventHookRan: holdfast.HookRan{
 		Event: "preToolUse", Hook: "./check.sh", Where: "box", ToolUseID: "tu_1", Outcome: "blocked", ExitCode: ptr(2),
 		Message: "looked at it", Reason: "not today", DurationMS: 12.5,
+		Call: "00000000-0000-8000-8000-000000000000", Decision: "deny", Input: json.RawMessage(`{"command":"ls"}`), Output: ptr("less"),
+		Context: []string{"mind the gap"}, Rules: []holdfast.RuleChange{{Scope: holdfast.ScopeSession, Behavior: "deny", Rule: "Bash"}},
+		Notification: &holdfast.HookNotification{Title: "look", Body: "here", Level: "warning"},
 	},
 	holdfast.EventToolAllowed: holdfast.ToolDecision{ToolUseID: "tu_1", Tool: "Bash", InputHash: "00", By: "mode"},
 	holdfast.EventToolDenied:  holdfast.ToolDecision{ToolUseID: "tu_1", By: "mode", Reason: "plan mode changes nothing"},
