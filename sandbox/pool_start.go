@@ -320,6 +320,15 @@ func (p *Pool) emit(ev BoxEvent) {
 	}
 }
 
+// Reserve gives a box that never ran a ready boot, as Prewarmer does; without one
+// spec comes back as it is.
+func (p *Pool) Reserve(spec Spec) (Spec, bool) {
+	if p.warmer == nil || p.cfg.Prewarm <= 0 {
+		return spec, false
+	}
+	return p.warmer.Reserve(spec)
+}
+
 func (p *Pool) warm() {
 	if p.warmer == nil || p.cfg.Prewarm <= 0 {
 		return

@@ -381,6 +381,11 @@ func (w *warm) Prewarm(_ context.Context, n int) error {
 	return nil
 }
 
+func (w *warm) Reserve(s sandbox.Spec) (sandbox.Spec, bool) {
+	s.BoxdUID = 7
+	return s, true
+}
+
 func TestPoolPrewarms(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := &warm{Driver: mem.New(mem.Config{})}
@@ -389,7 +394,11 @@ func TestPoolPrewarms(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		h, err := p.Acquire(t.Context(), sandbox.Spec{Box: "w-a", Dir: t.TempDir()}, false, nil)
+		s, ok := p.Reserve(sandbox.Spec{Box: "w-a", Dir: t.TempDir()})
+		if !ok || s.BoxdUID != 7 {
+			t.Errorf("reserved %+v, %v", s, ok)
+		}
+		h, err := p.Acquire(t.Context(), s, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -18,9 +17,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// maxPassed bounds the descriptors that come with a claim.
-const maxPassed = 32
-
 // isReady reports whether this is a ready boot: a socket is where others have
 // their configuration.
 func isReady() bool {
@@ -31,35 +27,32 @@ func isReady() bool {
 // stand is the life of a ready boot until it has its box. A server that goes away
 // before ends it: io.EOF.
 func stand() (cfg *wire.Config, forker boxd.Forker, inForce, missing []string, err error) {
-	c := &control{}
-	var first wire.Config
-	if err := c.receive(&first); err != nil {
+	c := control{}
+	cfg = new(wire.Config)
+	if err := c.receive(cfg); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	p, err := jail.Prepare(&first)
-	if first.Jail != nil {
-		first.Jail.Mounts = nil
+	forker, inForce, missing, err = jail.Enter(cfg)
+	st := wire.JailStatus{InForce: inForce, Missing: missing}
+	if err != nil {
+		st.Err = wire.AsError(err)
+	} else {
+		cfg.Jail.Mounts = nil
 	}
 	var claim wire.Claim
 	warm(&claim)
-	st := wire.JailStatus{}
-	if err != nil {
-		st.Err = wire.AsError(err)
-	}
 	if werr := wire.WriteJSON(c, wire.FrameAnswer, st); err == nil {
 		err = werr
 	}
+	if err == nil {
+		err = c.receive(&claim)
+	}
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
-	if err := c.receive(&claim); err != nil {
-		return nil, nil, nil, nil, err
-	}
-	if cfg, err = claimed(&claim, c.passed); err != nil {
-		return nil, nil, nil, nil, err
-	}
-	forker, inForce, missing, err = p.Enter(cfg)
-	return cfg, forker, inForce, missing, err
+	cfg.Box, cfg.Env, cfg.SpoolBytes, cfg.OrphanAfter = claim.Box, claim.Env, claim.SpoolBytes, claim.OrphanAfter
+	cfg.Jail.StatusFD = configFD
+	return cfg, forker, append(inForce, claim.InForce...), append(missing, claim.Missing...), nil
 }
 
 // warm does what would otherwise be done once the claim is here: what JSON has to
@@ -77,38 +70,11 @@ func warm(claim *wire.Claim) {
 	runtime.GC()
 }
 
-// claimed puts descriptors for their indexes.
-func claimed(c *wire.Claim, passed []int) (*wire.Config, error) {
-	if c.Config.Jail == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "claim", "it describes no jail")
-	}
-	var bad error
-	at := func(i int) int {
-		if i < 0 || i >= len(passed) {
-			bad = holdfast.Errorf(holdfast.KindInvalid, "claim", "descriptor %d of %d", i, len(passed))
-			return -1
-		}
-		return passed[i]
-	}
-	cfg := &c.Config
-	cfg.ListenFD = at(cfg.ListenFD)
-	cfg.State = fmt.Sprintf("/proc/self/fd/%d", at(c.State))
-	cfg.Jail.StatusFD = configFD
-	for i := range cfg.Jail.Mounts {
-		m := &cfg.Jail.Mounts[i]
-		m.Late = true
-		if m.TreeFD >= 0 {
-			m.TreeFD = at(m.TreeFD)
-		}
-	}
-	return cfg, bad
-}
+// control is the server's socket of a ready boot. It blocks its thread: there is
+// nothing else to do.
+type control struct{}
 
-// control is the server's socket of a ready boot. It blocks its thread, there is
-// nothing else to do; passed are the descriptors that came.
-type control struct{ passed []int }
-
-func (c *control) Write(b []byte) (int, error) {
+func (control) Write(b []byte) (int, error) {
 	for n := 0; n < len(b); {
 		m, err := unix.Write(configFD, b[n:])
 		if err == unix.EINTR {
@@ -122,43 +88,21 @@ func (c *control) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (c *control) Read(b []byte) (int, error) {
-	oob := make([]byte, unix.CmsgSpace(4*maxPassed))
+func (control) Read(b []byte) (int, error) {
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(configFD, b, oob, unix.MSG_CMSG_CLOEXEC)
+		n, err := unix.Read(configFD, b)
 		if err == unix.EINTR {
 			continue
 		}
-		if err != nil {
-			return 0, err
+		if n == 0 && err == nil {
+			err = io.EOF
 		}
-		if n == 0 {
-			return 0, io.EOF
-		}
-		return n, c.keep(oob[:oobn])
+		return max(n, 0), err
 	}
-}
-
-func (c *control) keep(oob []byte) error {
-	if len(oob) == 0 {
-		return nil
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return err
-	}
-	for i := range msgs {
-		fds, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			return err
-		}
-		c.passed = append(c.passed, fds...)
-	}
-	return nil
 }
 
 // receive reads one message into v.
-func (c *control) receive(v any) error {
+func (c control) receive(v any) error {
 	var all strings.Builder
 	for {
 		t, b, err := wire.ReadFrame(c)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/host"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -30,6 +31,7 @@ func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Dr
 	case "local":
 		out[holdfast.Untrusted], err = local.New(local.Config{
 			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Now: time.Now, Rand: rand.Reader,
+			ReadyUID: cfg.UIDBase + 2*engine.MaxNumber,
 		})
 		return out, err
 	case "mem":

@@ -150,13 +150,19 @@ func (b *boxes) spec() (sandbox.Spec, error) {
 	}, nil
 }
 
-// acquire takes a new box and runs `true` in it once.
-func (b *boxes) acquire(ctx context.Context, pool *sandbox.Pool) (*sandbox.Hold, float64, error) {
+// acquire takes a new box, one of warm's if there is a warm.
+func (b *boxes) acquire(ctx context.Context, pool *sandbox.Pool, warm sandbox.Prewarmer) (*sandbox.Hold, float64, error) {
 	spec, err := b.spec()
 	if err != nil {
 		return nil, 0, err
 	}
 	began := time.Now()
+	if warm != nil {
+		var ok bool
+		if spec, ok = warm.Reserve(spec); !ok {
+			return nil, 0, errors.New("no box stood ready")
+		}
+	}
 	hold, err := pool.Acquire(ctx, spec, false, func(int) {})
 	return hold, ms(time.Since(began)), err
 }
@@ -168,7 +174,7 @@ func (b *boxes) cold(ctx context.Context) error {
 	}
 	f := gateBox
 	for range 40 {
-		hold, took, err := b.acquire(ctx, pool)
+		hold, took, err := b.acquire(ctx, pool, nil)
 		if err != nil {
 			return err
 		}
@@ -200,7 +206,7 @@ func (b *boxes) pooled(ctx context.Context) error {
 	}
 	f := gatePooled
 	for range ready {
-		hold, took, err := b.acquire(ctx, pool)
+		hold, took, err := b.acquire(ctx, pool, warm)
 		if err != nil {
 			return err
 		}
@@ -218,7 +224,7 @@ func (b *boxes) pooled(ctx context.Context) error {
 // live measures what a running box costs.
 func (b *boxes) live(ctx context.Context) error {
 	pool := b.pools[0]
-	hold, _, err := b.acquire(ctx, pool)
+	hold, _, err := b.acquire(ctx, pool, nil)
 	if err != nil {
 		return err
 	}

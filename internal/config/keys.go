@@ -143,7 +143,7 @@ func boxKeys() []key {
 	return []key{
 		count("max_boxes", "Boxes that may run at once. At the limit the box that is idle longest is stopped; a running one never is.",
 			func(c *Config) *int { return &c.MaxBoxes }, 1, 100_000),
-		count("prewarm", "Boxes that stand ready for the next session.", func(c *Config) *int { return &c.Prewarm }, 0, 1000),
+		count("prewarm", "Boxes that stand ready for new sessions.", func(c *Config) *int { return &c.Prewarm }, 0, 1000),
 		period("freeze_after", "An idle box is frozen after that time.", func(c *Config) *time.Duration { return &c.FreezeAfter }, time.Millisecond, true),
 		period("stop_after", "An idle box is stopped after that time.", func(c *Config) *time.Duration { return &c.StopAfter }, time.Millisecond, true),
 		period("orphan_after", "A box whose server does not return stops itself after that time.", func(c *Config) *time.Duration { return &c.OrphanAfter }, time.Second, true),
@@ -164,7 +164,7 @@ func boxKeys() []key {
 		period("disk_poll", "How often the disk is looked at while boxes run: what a box writes beyond limits.disk or into disk_reserve between two looks is its overshoot.",
 			func(c *Config) *time.Duration { return &c.DiskPoll }, 10*time.Millisecond, false),
 		count("uid_base", "First host uid of boxes when the server runs as root; each workspace takes two.",
-			func(c *Config) *uint32 { return &c.UIDBase }, 100_000, 4_000_000_000),
+			func(c *Config) *uint32 { return &c.UIDBase }, 100_000, 2_147_000_000),
 	}
 }
 

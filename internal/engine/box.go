@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -37,12 +38,30 @@ func (e *Engine) spec(row journal.Row) (sandbox.Spec, error) {
 		Limits: e.cfg.Box.Limits, LimitsMode: e.cfg.Box.LimitsMode, OrphanAfter: e.cfg.Box.OrphanAfter,
 		SpoolBytes: e.cfg.Box.SpoolBytes,
 	}
-	if e.cfg.Box.UIDBase != 0 {
-		s.BoxdUID = e.cfg.Box.UIDBase + 2*uint32(row.Number)
+	if row.Number >= MaxNumber {
+		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d of this data directory: there are no ids for its box", row.ID, row.Number)
+	}
+	if s.BoxdUID = e.derivedUID(row); row.BoxUID != 0 {
+		s.BoxdUID = row.BoxUID
+	}
+	if s.BoxdUID != 0 {
 		s.ToolUID = s.BoxdUID + 1
 	}
 	return s, nil
 }
+
+// derivedUID is the first of a session's two host ids unless its row has others;
+// 0 without any to allocate.
+func (e *Engine) derivedUID(row journal.Row) uint32 {
+	if e.cfg.Box.UIDBase == 0 {
+		return 0
+	}
+	return e.cfg.Box.UIDBase + 2*uint32(row.Number)
+}
+
+// MaxNumber is how many sessions of a data directory have ids for their boxes: two
+// for each from BoxConfig.UIDBase on. Ready boots may have those that follow.
+const MaxNumber = 1 << 29
 
 // acquire claims the session's box, seeding its workspace the first time. The
 // caller has claimed u.
@@ -88,7 +107,7 @@ func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, queued fun
 	}
 	switch {
 	case !row.FilesSeeded || !row.HadFiles:
-		if err := e.seed(ctx, u, spec); err != nil {
+		if spec, err = e.seed(ctx, u, pool, spec); err != nil {
 			return nil, nil, err
 		}
 	case !e.hasWorkspace(u.id):
@@ -120,18 +139,31 @@ func (e *Engine) hasWorkspace(id holdfast.SessionID) bool {
 
 // seed makes the private workspace and copies the agent's files into it, once:
 // they are durable before the row says so, and existing files are never
-// overwritten. A workspace whose loss was accepted is made anew, empty.
-func (e *Engine) seed(ctx context.Context, u *unit, spec sandbox.Spec) error {
+// overwritten. A workspace whose loss was accepted is made anew, empty. A box that
+// stands ready is reserved; the row keeps the ids that its files have, and the
+// answer is spec with them.
+func (e *Engine) seed(ctx context.Context, u *unit, pool *sandbox.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
 	u.seed.Lock()
 	defer u.seed.Unlock()
 	row, err := e.cfg.Store.Row(ctx, u.id)
-	if err != nil || row.FilesSeeded && row.HadFiles {
-		return err
+	if err != nil {
+		return spec, err
 	}
+	if row.FilesSeeded && row.HadFiles {
+		return e.spec(row)
+	}
+	c := journal.NewChange(u.id)
+	yes := true
+	c.Set = &journal.RowPatch{FilesSeeded: &yes, HadFiles: &yes}
 	var files []rooted.File
 	if !row.FilesSeeded {
 		if files, err = e.cfg.Agents.Files(ctx, row.AgentVersion); err != nil {
-			return err
+			return spec, err
+		}
+	}
+	if !row.FilesSeeded && !row.HadFiles {
+		if spec = e.reserve(pool, spec); spec.BoxdUID != e.derivedUID(row) {
+			c.Set.BoxUID = &spec.BoxdUID
 		}
 	}
 	uid, gid := os.Getuid(), os.Getgid()
@@ -139,13 +171,28 @@ func (e *Engine) seed(ctx context.Context, u *unit, spec sandbox.Spec) error {
 		uid, gid = int(spec.ToolUID), int(spec.ToolUID)
 	}
 	if err := rooted.Seed(filepath.Join(spec.Dir, "workspace"), files, uid, gid); err != nil {
-		return err
+		return spec, err
 	}
-	c := journal.NewChange(u.id)
-	yes := true
-	c.Set = &journal.RowPatch{FilesSeeded: &yes, HadFiles: &yes}
 	_, err = e.cfg.Journal.Commit(ctx, c)
-	return err
+	return spec, err
+}
+
+// reserve gives a session whose box never ran one that stands ready, if there is
+// one. A reservation that was cut off before its commit left its directory, whose
+// ids remain: only this server has written to it.
+func (e *Engine) reserve(pool *sandbox.Pool, spec sandbox.Spec) sandbox.Spec {
+	reserved, ok := pool.Reserve(spec)
+	if ok || e.cfg.Box.UIDBase == 0 {
+		return reserved
+	}
+	info, err := os.Lstat(filepath.Join(spec.Dir, "state"))
+	if err != nil {
+		return spec
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid >= e.cfg.Box.UIDBase+2*MaxNumber {
+		spec.BoxdUID, spec.ToolUID = st.Uid, st.Uid+1
+	}
+	return spec
 }
 
 // releaseSettled lets a box forget what a former connection left held and the

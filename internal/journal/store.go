@@ -70,6 +70,9 @@ type Row struct {
 	FilesSeeded bool
 	// HadFiles: a box ran once, so there may be files to lose.
 	HadFiles bool
+	// BoxUID is the first of the two host ids that the session's files belong to
+	// where its first box stood ready; 0: they derive from Number.
+	BoxUID uint32
 }
 
 // RowPatch is a partial update of a Row; nil fields stay.
@@ -83,6 +86,7 @@ type RowPatch struct {
 	Error       *string
 	FilesSeeded *bool
 	HadFiles    *bool
+	BoxUID      *uint32
 	// Budget and TurnBudget replace the bounds; one without any is none.
 	Budget     *holdfast.Budget
 	TurnBudget *holdfast.Budget

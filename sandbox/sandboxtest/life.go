@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -320,7 +321,8 @@ func needPrewarmer(_ Config, d sandbox.Driver) string {
 	return ""
 }
 
-// prewarm: ready boots are used by Ensure, are no boxes, and can be let go.
+// prewarm: ready boots are no boxes, become those they are reserved for, and can
+// be let go, reserved or not.
 func prewarm(f *fixture) {
 	w := f.d.(sandbox.Prewarmer)
 	f.must(w.Prewarm(f.ctx, 2))
@@ -332,7 +334,22 @@ func prewarm(f *fixture) {
 	}
 	boots := map[string]bool{}
 	for _, name := range []string{"a", "b", "c"} {
-		b := f.box(name)
+		spec := f.spec(name)
+		kept, ok := w.Reserve(spec)
+		if !ok && name != "c" {
+			f.Fatalf("no boot for box %s", name)
+		}
+		again, twice := w.Reserve(spec)
+		f.equal("reserved again "+name, fmt.Sprint(twice), fmt.Sprint(ok))
+		f.equal("ids", fmt.Sprint(again.BoxdUID, again.ToolUID), fmt.Sprint(kept.BoxdUID, kept.ToolUID))
+		if name == "a" {
+			infos, err := f.d.List(f.ctx)
+			f.must(err)
+			f.equal("boxes while one is reserved", fmt.Sprint(len(infos)), "0")
+		}
+		_, err := f.d.Ensure(f.ctx, kept)
+		f.must(err)
+		b := f.dial(spec.Box, 1)
 		f.write(b, "who", name)
 		f.equal("file of its own", f.sh(b, "cat who"), name)
 		boots[b.Boot()] = true
@@ -340,6 +357,9 @@ func prewarm(f *fixture) {
 	if len(boots) != 3 {
 		f.Fatalf("boots %v", boots)
 	}
+	f.must(w.Prewarm(f.ctx, 1))
+	unused, _ := w.Reserve(f.spec("unused"))
+	f.must(f.d.Remove(f.ctx, unused.Box))
 	f.must(w.Prewarm(f.ctx, 1))
 	f.must(w.Prewarm(f.ctx, 0))
 	f.sh(f.box("d"), "true")

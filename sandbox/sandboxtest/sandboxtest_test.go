@@ -123,6 +123,8 @@ func (b *broken) Prewarm(ctx context.Context, n int) error {
 	return nil
 }
 
+func (b *broken) Reserve(s sandbox.Spec) (sandbox.Spec, bool) { return s, false }
+
 const brokenEnv = "SANDBOXTEST_BROKEN"
 
 // TestBroken is run by TestSuiteNotices in a process of its own, and fails.

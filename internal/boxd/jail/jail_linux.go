@@ -26,10 +26,7 @@ const op = "jail"
 // or invalid for a config that makes no sense; the process is then half jailed
 // and must exit.
 func Enter(cfg *wire.Config) (forker boxd.Forker, inForce, missing []string, err error) {
-	e, err := prepare(cfg)
-	if err == nil {
-		err = e.finish()
-	}
+	e, err := enter(cfg)
 	if err != nil {
 		Ready(cfg, nil, nil, err)
 		return nil, nil, nil, err
@@ -42,8 +39,6 @@ type entry struct {
 	cfg              *wire.Config
 	jail             *wire.Jail
 	inForce, missing []string
-	// unmapped: the ids of this process are to come.
-	unmapped bool
 
 	oom    int
 	root   *root
@@ -77,10 +72,13 @@ type step struct {
 	do   func() error
 }
 
-// prepare does what depends on no box.
-func prepare(cfg *wire.Config) (*entry, error) {
-	if cfg.Jail == nil {
+// enter does it.
+func enter(cfg *wire.Config) (*entry, error) {
+	switch {
+	case cfg.Jail == nil:
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the config describes no jail")
+	case cfg.Jail.ToolUID <= 0:
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "tools may not run as uid %d", cfg.Jail.ToolUID)
 	}
 	e := &entry{cfg: cfg, jail: cfg.Jail, inForce: cfg.Jail.InForce, missing: cfg.Jail.Missing}
 	if err := e.check(); err != nil {
@@ -101,7 +99,8 @@ func prepare(cfg *wire.Config) (*entry, error) {
 		go func() { filtered <- e.forker.filter() }()
 		return nil
 	}
-	return e, steps([]step{
+	var rules *rulesets
+	err := steps([]step{
 		{"PR_SET_DUMPABLE", undumpable},
 		{"forker", e.forker.start},
 		{"filters", filter},
@@ -110,23 +109,7 @@ func prepare(cfg *wire.Config) (*entry, error) {
 		{"move to the leaf", e.moveSelf},
 		{"ambient capabilities", dropAmbient},
 		{"seccomp", func() error { return <-filtered }},
-	})
-}
-
-// finish closes the box for good.
-func (e *entry) finish() error {
-	if e.jail.ToolUID <= 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "tools may not run as uid %d", e.jail.ToolUID)
-	}
-	var late []wire.Mount
-	for _, m := range e.jail.Mounts {
-		if m.Late {
-			late = append(late, m)
-		}
-	}
-	var rules *rulesets
-	err := steps([]step{
-		{"mounts", func() error { return e.root.complete(late, e.become) }},
+		{"groups", e.dropGroups},
 		{"root", e.root.enter},
 		{"read-only root", e.root.seal},
 		{"hostname", func() error { return unix.Sethostname([]byte(e.jail.Hostname)) }},
@@ -137,7 +120,7 @@ func (e *entry) finish() error {
 		{"confinement", func() error { return e.forker.confine(rules) }},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rules.close()
 	e.force("read-only-root")
@@ -152,31 +135,23 @@ func (e *entry) finish() error {
 	if e.oom < 0 {
 		e.lack("oom-score", "/proc/self/oom_score_adj cannot be written")
 	}
-	return nil
+	return e, nil
 }
 
 func undumpable() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
-// become turns this process into boxd's user, with no group of the server.
-func (e *entry) become() error {
+// dropGroups leaves boxd with no group of the server. An ordinary user's namespace
+// may not call setgroups; its groups stay, and reach only what is mounted.
+func (e *entry) dropGroups() error {
 	if e.jail.SameUID {
-		// An ordinary user's namespace may not call setgroups; its groups stay, and
-		// reach only what is mounted.
 		return nil
 	}
-	var calls []uintptr
-	if groups, err := unix.Getgroups(); err != nil || len(groups) > 0 {
-		calls = append(calls, unix.SYS_SETGROUPS)
+	if groups, err := unix.Getgroups(); err == nil && len(groups) == 0 {
+		return nil
 	}
-	if e.unmapped {
-		calls = append(calls, unix.SYS_SETRESGID, unix.SYS_SETRESUID)
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		return errno
 	}
-	for _, nr := range calls {
-		if _, _, errno := syscall.AllThreadsSyscall(nr, 0, 0, 0); errno != 0 {
-			return errno
-		}
-	}
-	// The change of user made the process dumpable as the system is configured.
 	return undumpable()
 }
 

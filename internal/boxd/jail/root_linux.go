@@ -16,8 +16,7 @@ import (
 // root builds the box's root: a small tmpfs holding mount points, links and the
 // few files made up for the box, with everything else moved in.
 type root struct {
-	jail    *wire.Jail
-	entered bool // the old root is gone
+	jail *wire.Jail
 	// over is the directory of the old root that the new one lies over, covered
 	// leads below it.
 	over    string
@@ -26,7 +25,7 @@ type root struct {
 
 func newRoot(j *wire.Jail) *root { return &root{jail: j, covered: -1} }
 
-// build makes all of the root but what is late; of that, the mount points.
+// build makes all of the root.
 func (r *root) build() error {
 	// Nothing that happens here may travel back to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -43,9 +42,6 @@ func (r *root) build() error {
 		return err
 	}
 	for _, m := range r.jail.Mounts {
-		if m.Late {
-			m = pointOf(m)
-		}
 		if err := place(m); err != nil {
 			return err
 		}
@@ -53,46 +49,8 @@ func (r *root) build() error {
 	return nil
 }
 
-// pointOf is what a late mount leaves to be done: a place to be put at.
-func pointOf(m wire.Mount) wire.Mount {
-	if m.Content != "" || m.Link != "" {
-		return wire.Mount{Target: path.Dir(m.Target), Dir: true}
-	}
-	return wire.Mount{Target: m.Target, Dir: true}
-}
-
-// complete adds late mounts, that is files first: with become the process turns
-// into boxd's own user, who may no longer write to the root.
-func (r *root) complete(late []wire.Mount, become func() error) error {
-	if err := r.openTrees(late); err != nil {
-		return err
-	}
-	_ = unix.Umask(0)
-	defer unix.Umask(0o022)
-	for _, files := range []bool{true, false} {
-		for _, m := range late {
-			if (m.Content != "" || m.Link != "") != files {
-				continue
-			}
-			if err := place(m); err != nil {
-				return err
-			}
-		}
-		if files {
-			if err := become(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // enter makes the new root, the working directory, the only one.
 func (r *root) enter() error {
-	if r.entered {
-		return nil
-	}
-	r.entered = true
 	r.uncover()
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
@@ -170,13 +128,6 @@ func (r *root) enterTmpfs() error {
 	var err error
 	for _, at := range []string{"/tmp", "/run", "/mnt", "/usr"} {
 		if err = r.cover(at); err != nil {
-			continue
-		}
-		if r.jail.RootFD > 0 {
-			if err = unix.MoveMount(r.jail.RootFD, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err == nil {
-				_ = unix.Close(r.jail.RootFD)
-				return unix.Chdir(at)
-			}
 			continue
 		}
 		if err = unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m,nr_inodes=4096"); err == nil {

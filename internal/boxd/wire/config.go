@@ -62,9 +62,6 @@ type Jail struct {
 	BoxdProcs int `json:"boxd_procs,omitempty"`
 	// StatusFD receives one JSON JailStatus and is closed; 0 is none.
 	StatusFD int `json:"status_fd,omitempty"`
-	// RootFD is a detached, empty tmpfs to build the root in; 0 is one that boxd
-	// mounts itself. A box without ids cannot make files on its own.
-	RootFD int `json:"root_fd,omitempty"`
 	// InForce and Missing are what the driver itself verified, for the Welcome.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
@@ -92,22 +89,21 @@ type Mount struct {
 	NoExec   bool `json:"no_exec,omitempty"`
 	// Dev allows device nodes; otherwise nodev. All mounts are nosuid.
 	Dev bool `json:"dev,omitempty"`
-	// Late: it depends on the box, so that a ready boot makes only its mount point
-	// and the Claim brings the rest.
-	Late bool `json:"late,omitempty"`
 }
 
 // Claim gives a ready boot its box. A ready boot is a boxd with a Unix socket
-// where others have their configuration: it reads a Config that names no box,
-// prepares what does not depend on one, answers with a JailStatus and waits.
-// Each of the three is one frame of JSON (see WriteReady). The status of the box
-// itself follows on the same socket, which is then closed.
+// where others have their configuration: it reads a Config without what is here,
+// closes its jail, answers with a JailStatus and waits. Each of the three is one
+// frame of JSON. The status of the box itself follows on the same socket, which is
+// then closed.
 type Claim struct {
-	// Config is that of the box. Its Jail holds only what the first one did not:
-	// leaves and counters stay, Mounts are the late ones. Every descriptor in it,
-	// and State, is an index into those passed along with the frame.
-	Config Config `json:"config"`
-	State  int    `json:"state"`
+	Box         string        `json:"box"`
+	Env         []string      `json:"env"`
+	SpoolBytes  int64         `json:"spool_bytes"`
+	OrphanAfter time.Duration `json:"orphan_after"`
+	// InForce and Missing are the limits, as the driver found them.
+	InForce []string `json:"in_force"`
+	Missing []string `json:"missing"`
 }
 
 // JailStatus is what boxd tells the driver once, when the box is closed around

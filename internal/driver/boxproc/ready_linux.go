@@ -24,8 +24,9 @@ type Ready struct {
 }
 
 // Spawn starts a ready boot. l.Config is what it prepares for; it says in Status
-// when it has. log takes its stdout and stderr. On error nothing is left.
-func Spawn(ctx context.Context, l Launch, log *os.File) (*Ready, error) {
+// when it has. log takes its stdout and stderr, listener is where it will serve.
+// On error nothing is left.
+func Spawn(ctx context.Context, l Launch, log, listener *os.File) (*Ready, error) {
 	fail := func(err error) (*Ready, error) {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.spawn", "ready boxd: %w", err)
 	}
@@ -33,6 +34,7 @@ func Spawn(ctx context.Context, l Launch, log *os.File) (*Ready, error) {
 	if err != nil {
 		return fail(err)
 	}
+	l.Config.ListenFD = ListenFD
 	message, err := wire.AppendJSON(nil, wire.FrameRequest, l.Config)
 	if err != nil {
 		return fail(err)
@@ -42,8 +44,7 @@ func Spawn(ctx context.Context, l Launch, log *os.File) (*Ready, error) {
 		return fail(err)
 	}
 	defer theirs.Close()
-	// It has no listener yet: the log stands in for it.
-	cmd := l.command(log, theirs, log)
+	cmd := l.command(log, theirs, listener)
 	if err := startPatient(cmd); err != nil {
 		_ = ours.Close()
 		return fail(err)
@@ -59,7 +60,7 @@ func Spawn(ctx context.Context, l Launch, log *os.File) (*Ready, error) {
 	p.watch()
 	r := &Ready{Proc: p, Control: ours, kernel: kernel}
 	if r.start, err = StartTime(p.pid); err == nil {
-		err = r.send(ctx, message, nil)
+		err = r.send(ctx, message)
 	}
 	if err != nil {
 		_ = ours.Close()
@@ -94,12 +95,11 @@ func (r *Ready) Status(ctx context.Context) (wire.JailStatus, error) {
 	return st, nil
 }
 
-// Claim gives it its box. The record of the box must be on disk by now; files
-// are what the claim's indexes mean, and remain the caller's.
-func (r *Ready) Claim(ctx context.Context, c wire.Claim, files []*os.File) error {
+// Claim gives it its box. The record of the box must be on disk by now.
+func (r *Ready) Claim(ctx context.Context, c wire.Claim) error {
 	message, err := wire.AppendJSON(nil, wire.FrameRequest, c)
 	if err == nil {
-		err = r.send(ctx, message, files)
+		err = r.send(ctx, message)
 	}
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.claim", "ready boxd: %w", err)
@@ -107,22 +107,10 @@ func (r *Ready) Claim(ctx context.Context, c wire.Claim, files []*os.File) error
 	return nil
 }
 
-func (r *Ready) send(ctx context.Context, message []byte, files []*os.File) error {
+func (r *Ready) send(ctx context.Context, message []byte) error {
 	stop := context.AfterFunc(ctx, func() { _ = r.Control.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
-	var oob []byte
-	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, f := range files {
-			fds[i] = int(f.Fd())
-		}
-		oob = unix.UnixRights(fds...)
-	}
-	// The descriptors travel with the first byte, whatever becomes of the rest.
-	n, _, err := r.Control.WriteMsgUnix(message, oob, nil)
-	if err == nil && n < len(message) {
-		_, err = r.Control.Write(message[n:])
-	}
+	_, err := r.Control.Write(message)
 	return err
 }
 

@@ -137,7 +137,7 @@ func TestBytesNear(t *testing.T) {
 // TestPlanShowsNothingElse: the root of a box is an allow-list, everything of the
 // host in it is read-only, and nothing private of /etc is among it.
 func TestPlanShowsNothingElse(t *testing.T) {
-	mounts, err := plan(&Config{}, "host", "/ws", "/hm", sandbox.DefaultLimits(), false)
+	mounts, err := plan(&Config{}, "/ws", "/hm", sandbox.DefaultLimits(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,10 @@ type Config struct {
 	// ProbeUID is the first of two host uids that Probe maps as a root server;
 	// 0 is 1879048188, below the default uid_base.
 	ProbeUID uint32
+	// ReadyUID is the first of the host uids of ready boots of a root server, two
+	// for each that is ever made; 0 is 2952790016, above those of the default
+	// uid_base.
+	ReadyUID uint32
 	// StartTimeout bounds a start when the context allows longer; 0 is 20 s.
 	StartTimeout time.Duration
 	Now          func() time.Time
@@ -40,6 +44,7 @@ type Config struct {
 const (
 	op               = "driver.local"
 	defaultProbeUID  = 1_879_048_188
+	defaultReadyUID  = 2_952_790_016
 	defaultStartTime = 20 * time.Second
 	// toolUID is the uid of tools inside every box.
 	toolUID = 1000
@@ -97,6 +102,9 @@ func (c *Config) check() error {
 	}
 	if c.ProbeUID == 0 {
 		c.ProbeUID = defaultProbeUID
+	}
+	if c.ReadyUID == 0 {
+		c.ReadyUID = defaultReadyUID
 	}
 	if c.StartTimeout <= 0 {
 		c.StartTimeout = defaultStartTime

@@ -5,6 +5,7 @@ package local_test
 import (
 	"context"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/internal/driver/local"
@@ -17,12 +18,22 @@ import (
 // Freezer at its word.
 type noFreezer struct{ sandbox.Driver }
 
-// warmed starts every box out of a ready boot.
-type warmed struct{ *local.Driver }
+// warmed starts every new box out of a ready boot. ids are those that boxes have
+// kept since, by directory.
+type warmed struct {
+	*local.Driver
+	ids *sync.Map
+}
 
 func (w *warmed) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, error) {
 	if err := w.Prewarm(ctx, 1); err != nil {
 		return sandbox.Info{}, err
+	}
+	if kept, ok := w.ids.Load(s.Dir); ok {
+		s.BoxdUID, s.ToolUID = kept.(sandbox.Spec).BoxdUID, kept.(sandbox.Spec).ToolUID
+	} else {
+		s, _ = w.Reserve(s)
+		w.ids.Store(s.Dir, s)
 	}
 	return w.Driver.Ensure(ctx, s)
 }
@@ -30,11 +41,12 @@ func (w *warmed) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, erro
 // conformance is the contract of every driver.
 func conformance(t *testing.T, warm bool, opts ...option) {
 	homes := map[sandbox.Driver]string{}
+	ids := new(sync.Map)
 	freezes := capable(t, open(t, home(t), opts...), "freeze")
 	wrap := func(d *local.Driver) sandbox.Driver {
 		var out sandbox.Driver = d
 		if warm {
-			out = &warmed{d}
+			out = &warmed{d, ids}
 		}
 		if !freezes {
 			out = &noFreezer{out}

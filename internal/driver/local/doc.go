@@ -7,6 +7,7 @@
 // whatever a box needs outside of its namespaces (record, socket, cgroups) is
 // written down before it exists, so that a server killed at any moment leaves
 // nothing that the next one cannot find and end; and no host uid 0 is ever
-// mapped into a box (HZ-8). A ready boot (Prewarm) is no box: it has namespaces, a
-// cgroup and a file that names it, no ids yet, and ends with its server.
+// mapped into a box (HZ-8). A ready boot (Prewarm) is a box in all but name: walls,
+// limits, ids and directories are its own, a file names it, and it ends with its
+// server unless a new session has become its owner.
 package local

@@ -60,6 +60,7 @@ func New(cfg Config) (*Driver, error) {
 		}
 	}
 	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, dir: dir, procs: map[holdfast.BoxID]*boxproc.Proc{}}
+	d.ready.reserved = map[holdfast.BoxID]*readyBoot{}
 	name := "holdfast-" + dir.Owner()
 	d.cg = sync.OnceValue(func() hierarchy { return findHierarchy(name, cfg.CgroupRoot) })
 	return d, nil
@@ -191,7 +192,7 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 		return err
 	}
 	defer unlock()
-	if err := d.clear(ctx, box); err != nil {
+	if err := errors.Join(d.release(ctx, box), d.clear(ctx, box)); err != nil {
 		return err
 	}
 	return record(box)

@@ -208,7 +208,7 @@ func leftovers(t *testing.T, dir string) []string {
 	})
 	files, _ := os.ReadDir(run)
 	for _, f := range files {
-		if f.Name() != "owner" && !strings.HasPrefix(f.Name(), "boxd-") {
+		if f.Name() != "owner" && f.Name() != "ids" && !strings.HasPrefix(f.Name(), "boxd-") {
 			left = append(left, "file "+f.Name())
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
@@ -31,17 +28,21 @@ const readyExt = ".ready"
 // maxReady bounds what a caller can ask for.
 const maxReady = 1000
 
-// readyBoot is a boxd without a box: all that does not depend on one is done.
+// readyBoot is a box without a name: a boxd behind its walls, with limits, ids and
+// directories of its own, that waits to learn whose it is.
 type readyBoot struct {
 	name string // ready-<server's pid>-<its start time>-<number>
 	file string
 	cg   boxCgroup
+	// spec has the ids and the directory of the box to be.
+	spec sandbox.Spec
 	// record and listener are files of the box, made ahead: making a file may have
 	// to wait for the disk.
 	record, listener *os.File
-	// limits are those in place, inForce and missing what became of them.
-	limits           sandbox.Limits
-	inForce, missing []string
+	// limits are those asked for, inForce and lacks what became of them; missing is
+	// all that the box lacks.
+	limits                  sandbox.Limits
+	inForce, lacks, missing []string
 	// proc is nil while it is being made.
 	proc *boxproc.Ready
 }
@@ -49,19 +50,8 @@ type readyBoot struct {
 func (b *readyBoot) recordFile() string { return b.file + ".record" }
 func (b *readyBoot) socketFile() string { return b.file + ".socket" }
 
-// directory becomes that of a session that has none yet.
+// directory becomes that of the box.
 func (b *readyBoot) directory() string { return b.file + ".dir" }
-
-func (b *readyBoot) makeDirectory() error {
-	for _, dir := range []string{"", "workspace", "home", "state"} {
-		if err := os.Mkdir(filepath.Join(b.directory(), dir), 0o700); err != nil {
-			return err
-		}
-	}
-	// Whose it will be is not known yet; only boxd reaches it through the directory.
-	token := filepath.Join(b.directory(), "state", wire.TokenFile)
-	return errors.Join(os.WriteFile(token, nil, 0o600), os.Chmod(token, 0o666))
-}
 
 // readyBoots are those of one driver.
 type readyBoots struct {
@@ -72,11 +62,13 @@ type readyBoots struct {
 	// sweeping is held while looking for what others left; swept: there is nothing.
 	sweeping sync.Mutex
 	swept    bool
+	ids      idBlock
 
-	mu     sync.Mutex
-	free   []*readyBoot
-	n      int
-	limits sandbox.Limits // of the last box
+	mu       sync.Mutex
+	free     []*readyBoot
+	reserved map[holdfast.BoxID]*readyBoot
+	n        int
+	limits   sandbox.Limits // of the last box
 	// failure is why a ready boot did not become a box since the last Prewarm.
 	failure error
 	closed  bool
@@ -156,6 +148,12 @@ func (d *Driver) closeReady() error {
 	if d.ready.ctx == nil {
 		return nil // none was ever made
 	}
+	d.ready.mu.Lock()
+	for box, b := range d.ready.reserved {
+		d.ready.free = append(d.ready.free, b)
+		delete(d.ready.reserved, box)
+	}
+	d.ready.mu.Unlock()
 	return d.trim(d.ready.ctx, 0)
 }
 
@@ -166,21 +164,6 @@ func (b *readyBoot) lives() bool {
 	default:
 		return true
 	}
-}
-
-// take is a ready boot for a box; nil without one.
-func (d *Driver) take(limits sandbox.Limits) *readyBoot {
-	d.ready.mu.Lock()
-	defer d.ready.mu.Unlock()
-	d.ready.limits = limits
-	for i, b := range d.ready.free {
-		// A dead one is ended by the next Prewarm, off the path.
-		if b.lives() {
-			d.ready.free = append(d.ready.free[:i:i], d.ready.free[i+1:]...)
-			return b
-		}
-	}
-	return nil
 }
 
 // boot makes one.
@@ -215,44 +198,33 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
 	if b.listener, err = boxproc.ListenAt(b.socketFile()); err != nil {
 		return err
 	}
-	if err := b.makeDirectory(); err != nil {
+	d.ready.mu.Lock()
+	b.limits = withDefaults(d.ready.limits) // most boxes have those of the one before
+	d.ready.mu.Unlock()
+	b.spec = sandbox.Spec{Dir: b.directory()}
+	if d.root {
+		if b.spec.BoxdUID, err = d.ready.ids.next(d.dir.Path(), d.cfg.ReadyUID); err != nil {
+			return err
+		}
+		b.spec.ToolUID = b.spec.BoxdUID + 1
+	}
+	l := &launch{d: d, spec: b.spec, limits: b.limits, cg: b.cg, shared: -1}
+	defer l.close()
+	workspace, err := l.directories()
+	if err != nil {
+		return err
+	}
+	if err := makeToken(filepath.Join(b.directory(), "state"), b.spec.BoxdUID, d.root); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
 	if err := b.cg.make(h); err != nil {
 		return err
 	}
-	l := &launch{d: d, cg: b.cg, shared: -1}
-	defer l.close()
-	mounts, err := plan(&d.cfg, "", "", "", sandbox.Limits{}, !d.root)
+	cfg, attr, err := l.prepare(workspace)
 	if err != nil {
 		return err
 	}
-	for i, m := range mounts {
-		if m.Late {
-			mounts[i] = wire.Mount{Target: m.Target, TreeFD: -1, Late: true}
-			if m.Content != "" {
-				mounts[i].Content = " "
-			}
-		}
-	}
-	j := &wire.Jail{SameUID: !d.root, Mounts: mounts, WorkCgroup: -1, RequireSeccomp: true}
-	attr := l.attributes()
-	if d.root {
-		if err := openTrees(mounts, l.give); err != nil {
-			return err
-		}
-		// The process has no ids, so it can make no file system to write to.
-		root, err := emptyRoot()
-		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "root of a ready boot: %w", err)
-		}
-		j.RootFD = l.give(root)
-		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups, attr.Credential = nil, nil, false, nil
-		attr.AmbientCaps = readyCaps
-	}
-	if err := l.leafFiles(j, attr); err != nil {
-		return err
-	}
+	cfg.Jail.InForce = namespaceNames
 	program, err := d.programFile()
 	if err != nil {
 		return err
@@ -262,52 +234,30 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
 	err = errors.Join(l.cg.inside(h, func() {
 		b.proc, err = boxproc.Spawn(ctx, boxproc.Launch{
 			Path: exe, Argv: []string{"holdfast-boxd"}, Env: []string{},
-			Dir: "/", Attr: attr, Files: l.files, Config: wire.Config{Jail: j},
-		}, log)
+			Dir: "/", Attr: attr, Files: l.files, Config: cfg,
+		}, log, b.listener)
 	}), err)
 	if err != nil {
 		return err
 	}
-	if _, err = b.proc.Status(ctx); err != nil {
+	st, err := b.proc.Status(ctx)
+	if err != nil {
 		said, _ := os.ReadFile(b.file)
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w; it said %s", err, holdfast.Quote(string(said[max(0, len(said)-400):])))
 	}
-	// Most boxes have the limits of the one before: then they are in place, and it
-	// is enough to look at them while the box gets ready.
-	d.ready.mu.Lock()
-	b.limits = withDefaults(d.ready.limits)
-	d.ready.mu.Unlock()
-	b.inForce, b.missing = b.cg.limit(h, b.limits)
+	b.inForce, b.lacks = b.cg.limit(h, b.limits)
+	b.missing = unique(slices.Concat(b.lacks, []string{diskChecked}, st.Missing))
 	return nil
 }
 
-// readyCaps are what a root server's boxd has in its namespace while it has no
-// ids there: what it takes to build the box, and what it keeps (see jail).
-var readyCaps = []uintptr{
-	unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE,
-	unix.CAP_KILL, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE,
-}
-
-// emptyRoot is a detached tmpfs of the host's.
-func emptyRoot() (*os.File, error) {
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, err
+// makeToken makes the file of the fencing token ahead.
+func makeToken(state string, uid uint32, root bool) error {
+	name := filepath.Join(state, wire.TokenFile)
+	err := os.WriteFile(name, nil, 0o600)
+	if err == nil && root {
+		err = os.Lchown(name, int(uid), int(uid))
 	}
-	defer unix.Close(fs)
-	for _, kv := range [][2]string{{"mode", "0755"}, {"size", "4m"}, {"nr_inodes", "4096"}} {
-		if err := unix.FsconfigSetString(fs, kv[0], kv[1]); err != nil {
-			return nil, err
-		}
-	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, err
-	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "root"), nil
+	return err
 }
 
 // end ends a ready boot and all it has. Idempotent.
@@ -466,20 +416,4 @@ func serverLives(name string) bool {
 	}
 	start, err := boxproc.StartTime(pid)
 	return err == nil && strconv.FormatUint(start, 10) == f[2]
-}
-
-// writeMaps gives the process its two ids.
-func writeMaps(pid int, spec sandbox.Spec) error {
-	content := fmt.Sprintf("0 %d 1\n%d %d 1\n", spec.BoxdUID, toolUID, spec.ToolUID)
-	for _, name := range []string{"gid_map", "uid_map"} {
-		f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", pid, name), os.O_WRONLY, 0)
-		if err == nil {
-			_, err = io.WriteString(f, content)
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", name, err)
-		}
-	}
-	return nil
 }

@@ -29,6 +29,13 @@ func prewarm(t *testing.T, d *local.Driver, n int) {
 	}
 }
 
+// upReady starts a box out of a ready boot, if there is one.
+func upReady(t *testing.T, d *local.Driver, s sandbox.Spec) (sandbox.Spec, sandbox.Info) {
+	t.Helper()
+	s, _ = d.Reserve(s)
+	return s, up(t, d, s)
+}
+
 // pids are the boxd processes of a data directory.
 func pids(t *testing.T, dir string) []int {
 	t.Helper()
@@ -52,8 +59,7 @@ func TestAnyReadyBootBecomesTheBox(t *testing.T) {
 	if len(ready) != 1 {
 		t.Fatalf("ready: %v", ready)
 	}
-	s := spec(dir, "same")
-	info := up(t, d, s)
+	s, info := upReady(t, d, spec(dir, "same"))
 	if info.PID != ready[0] {
 		t.Errorf("the box is process %d, ready was %v: %v", info.PID, ready, d.Prewarm(t.Context(), 0))
 	}
@@ -143,7 +149,8 @@ func TestAnyReadyBootsEnd(t *testing.T) {
 // start from nothing.
 func TestAnyReadyBootThatFailsCostsNoBox(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir string, pid int){
-		"killed": func(_ *testing.T, _ string, pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) },
+		"killed":                func(_ *testing.T, _ string, pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) },
+		"reserved, then killed": func(_ *testing.T, _ string, pid int) { _ = syscall.Kill(pid, syscall.SIGKILL) },
 		"no socket": func(t *testing.T, dir string, _ int) {
 			files, _ := filepath.Glob(filepath.Join(dir, "run", "local", "*.socket"))
 			if len(files) != 1 {
@@ -157,9 +164,12 @@ func TestAnyReadyBootThatFailsCostsNoBox(t *testing.T) {
 			d := open(t, dir, bestEffort)
 			prewarm(t, d, 1)
 			ready := pids(t, dir)
-			spoil(t, dir, ready[0])
 			s := spec(dir, "failed")
-			info := up(t, d, s)
+			if name == "reserved, then killed" {
+				s, _ = d.Reserve(s)
+			}
+			spoil(t, dir, ready[0])
+			s, info := upReady(t, d, s)
 			if info.PID == ready[0] {
 				t.Errorf("the box is process %d, which is no good", info.PID)
 			}
@@ -177,17 +187,28 @@ func TestAnyReadyBootThatFailsCostsNoBox(t *testing.T) {
 	}
 }
 
-// TestReadyBootTakesTheLimitsOfItsBox: not those it stood ready with.
-func TestReadyBootTakesTheLimitsOfItsBox(t *testing.T) {
+// TestAnyReadyBootHasTheLimitsOfItsBox: one that stands ready with others is for
+// another box; the next ones have those of the last box.
+func TestAnyReadyBootHasTheLimitsOfItsBox(t *testing.T) {
 	dir := home(t)
-	d := open(t, dir)
-	if !capable(t, d, "pids-limit") {
-		t.Skip("no limits here")
-	}
+	d := open(t, dir, bestEffort)
 	prewarm(t, d, 1)
+	limits := sandbox.Limits{Pids: 77, MemoryBytes: 200 << 20}
 	s := spec(dir, "limits")
-	s.Limits = sandbox.Limits{Pids: 77, MemoryBytes: 200 << 20}
+	s.Limits = limits
+	if _, ok := d.Reserve(s); ok {
+		t.Error("a boot with other limits was reserved")
+	}
+	prewarm(t, d, 0)
+	prewarm(t, d, 1)
+	s, ok := d.Reserve(s)
+	if !ok {
+		t.Fatal("no boot with the limits of the last box")
+	}
 	up(t, d, s)
+	if !capable(t, d, "pids-limit") {
+		return
+	}
 	owner, err := os.ReadFile(filepath.Join(dir, "run", "local", "owner"))
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +228,38 @@ func TestReadyBootTakesTheLimitsOfItsBox(t *testing.T) {
 			t.Errorf("%s is not in force: %s", name, all)
 		}
 	}
+}
+
+// TestAnyReadyBootIsForOneBox: a spec that is not the reserved one gets a start
+// from nothing, with its own ids, and no ids are given twice.
+func TestAnyReadyBootIsForOneBox(t *testing.T) {
+	dir := home(t)
+	former := open(t, dir, bestEffort)
+	prewarm(t, former, 1)
+	zero, ok := former.Reserve(spec(dir, "zero"))
+	if err := former.Close(); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	d := open(t, dir, bestEffort)
+	prewarm(t, d, 2)
+	first, ok1 := d.Reserve(spec(dir, "first"))
+	second, ok2 := d.Reserve(spec(dir, "second"))
+	if !ok1 || !ok2 || os.Geteuid() == 0 && first.ToolUID == second.ToolUID {
+		t.Fatalf("%+v %v, %+v %v", first, ok1, second, ok2)
+	}
+	if os.Geteuid() == 0 && first.BoxdUID <= zero.BoxdUID+1 {
+		t.Errorf("after a restart %+v, before %+v", first, zero)
+	}
+	moved := first
+	moved.Dir = filepath.Join(dir, "s", "moved")
+	before := pids(t, dir)
+	if info := up(t, d, moved); slices.Contains(before, info.PID) {
+		t.Error("the box has the boot that was reserved for another directory")
+	}
+	if err := d.Prewarm(t.Context(), 0); err == nil {
+		t.Error("nobody is told that a reserved boot was of no use")
+	}
+	up(t, d, second)
 }
 
 // TestAnyServerKilledWithReadyBoots: whatever moment the server dies in, ready
@@ -249,8 +302,8 @@ func TestReadyBoxWithoutAReadableRecordEnds(t *testing.T) {
 		t.Skip("no cgroups here")
 	}
 	prewarm(t, d, 2)
-	lost, other := spec(dir, "lost"), spec(dir, "other")
-	info, stays := up(t, d, lost), up(t, d, other)
+	lost, info := upReady(t, d, spec(dir, "lost"))
+	_, stays := upReady(t, d, spec(dir, "other"))
 	prewarm(t, d, 1)
 	records, _ := filepath.Glob(filepath.Join(dir, "run", "local", "*.json"))
 	for _, f := range records {
@@ -270,16 +323,15 @@ func TestReadyBoxWithoutAReadableRecordEnds(t *testing.T) {
 }
 
 // TestAnyReadyBootsDirectories: a new session's are made ahead, an old one's are
-// left as they are, and a workspace elsewhere is the only one.
+// left as they are, and a workspace elsewhere needs another box.
 func TestAnyReadyBootsDirectories(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir, bestEffort)
 	prewarm(t, d, 1)
-	fresh := spec(dir, "fresh")
-	up(t, d, fresh)
+	fresh, _ := upReady(t, d, spec(dir, "fresh"))
 	var before []string
 	list := func(s sandbox.Spec) (out []string) {
-		for _, name := range []string{"", "home", "state", "workspace"} {
+		for _, name := range []string{"", "home", "state", "workspace", "state/token"} {
 			fi, err := os.Stat(filepath.Join(s.Dir, name))
 			if err != nil {
 				continue
@@ -289,11 +341,13 @@ func TestAnyReadyBootsDirectories(t *testing.T) {
 		}
 		return out
 	}
-	if before = list(fresh); len(before) != 4 {
+	dial(t, d, fresh.Box)
+	if before = list(fresh); len(before) != 5 {
 		t.Fatal(before)
 	}
 	cold := spec(dir, "cold")
 	up(t, d, cold)
+	dial(t, d, cold.Box)
 	if got := list(cold); !slices.Equal(got, before) {
 		t.Errorf("made ahead %v, made then %v", before, got)
 	}
@@ -305,18 +359,19 @@ func TestAnyReadyBootsDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	prewarm(t, d, 1)
+	if s, ok := d.Reserve(fresh); ok || s.BoxdUID != fresh.BoxdUID {
+		t.Errorf("a boot was reserved for a box that has files: %+v", s)
+	}
 	up(t, d, fresh)
 	if got := sh(t, dial(t, d, fresh.Box), "cat kept"); got != "x" {
 		t.Errorf("the workspace holds %q", got)
 	}
 
-	prewarm(t, d, 1)
 	away := spec(dir, "away")
 	away.Workspace = filepath.Join(cold.Dir, "workspace")
 	away.ToolUID = cold.ToolUID
-	up(t, d, away)
-	if _, err := os.Stat(filepath.Join(away.Dir, "workspace")); err == nil {
-		t.Error("a workspace that nobody asked for")
+	if _, ok := d.Reserve(away); ok {
+		t.Error("a boot was reserved for a box whose workspace is elsewhere")
 	}
 	prewarm(t, d, 0)
 	if left, _ := filepath.Glob(filepath.Join(dir, "run", "local", "*.dir")); len(left) > 0 {
@@ -330,8 +385,7 @@ func TestSweepOfARunningServer(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir, bestEffort)
 	prewarm(t, d, 1)
-	box := spec(dir, "stays")
-	info := up(t, d, box)
+	_, info := upReady(t, d, spec(dir, "stays"))
 	prewarm(t, d, 1)
 	before := pids(t, dir)
 	// Process 1 started at another time: the server of that name is gone.

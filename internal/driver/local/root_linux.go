@@ -72,7 +72,7 @@ func (p *planner) bind(source, target string, ro bool) {
 }
 
 // plan is the whole root of a box.
-func plan(cfg *Config, host, workspace, home string, limits sandbox.Limits, sameUID bool) ([]wire.Mount, error) {
+func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bool) ([]wire.Mount, error) {
 	p := &planner{cfg: cfg}
 	if err := p.top(); err != nil {
 		return nil, err
@@ -80,14 +80,8 @@ func plan(cfg *Config, host, workspace, home string, limits sandbox.Limits, same
 	p.etc()
 	p.add(wire.Mount{FSType: "proc", Target: "/proc", NoExec: true})
 	p.dev()
-	return append(p.mounts, planLate(host, workspace, home, limits, sameUID)...), nil
-}
-
-// planLate is what depends on the box or makes use of its users' ids.
-func planLate(host, workspace, home string, limits sandbox.Limits, sameUID bool) []wire.Mount {
-	p := &planner{}
-	p.add(wire.Mount{Content: host + "\n", Target: "/etc/hostname"})
-	p.add(wire.Mount{Content: "127.0.0.1 localhost " + host + "\n::1 localhost\n", Target: "/etc/hosts"})
+	p.add(wire.Mount{Content: hostname + "\n", Target: "/etc/hostname"})
+	p.add(wire.Mount{Content: "127.0.0.1 localhost " + hostname + "\n::1 localhost\n", Target: "/etc/hosts"})
 	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if !sameUID {
 		// Tools open their terminal again by name.
@@ -99,18 +93,16 @@ func planLate(host, workspace, home string, limits sandbox.Limits, sameUID bool)
 	p.add(wire.Mount{FSType: "tmpfs", Target: "/run/holdfast", Data: "mode=0755,size=1m", NoExec: true})
 	p.add(wire.Mount{Source: workspace, Target: boxWorkspace})
 	p.add(wire.Mount{Source: home, Target: boxHome})
-	for i := range p.mounts {
-		p.mounts[i].Late = true
-	}
-	return p.mounts
+	return p.mounts, nil
 }
 
 // maxTerminals is how many terminals a box may have. The kernel has one number
 // for the whole machine (4096), which a box could use up alone.
 const maxTerminals = 64
 
-// The paths inside every box.
+// The paths inside every box, and its name: like them it is the same everywhere.
 const (
+	hostname     = "holdfast"
 	boxWorkspace = "/workspace"
 	boxHome      = "/home/agent"
 	boxTmp       = "/tmp"

@@ -45,6 +45,7 @@ func playServer() int {
 		}
 	}
 	fmt.Println("starting")
+	s, _ = d.Reserve(s)
 	if _, err := d.Ensure(ctx, s); err != nil {
 		fmt.Println(err)
 		return 4

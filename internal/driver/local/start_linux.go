@@ -28,6 +28,9 @@ var namespaceNames = []string{
 	"user-namespace", "mount-namespace", "pid-namespace", "network-namespace", "ipc-namespace", "uts-namespace", "cgroup-namespace",
 }
 
+// diskChecked is missing in every box.
+const diskChecked = "disk-limit: checked, not enforced"
+
 // launch is one start under way.
 type launch struct {
 	d      *Driver
@@ -94,18 +97,20 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		}
 		limited <- l.limit(h)
 	}()
-	status, cfg, attr, err := l.prepare(workspace)
-	if lerr := <-limited; lerr != nil || err != nil {
-		if err == nil {
-			_ = status.Close()
-		}
-		return r, errors.Join(lerr, err)
+	cfg, attr, err := l.prepare(workspace)
+	if err = errors.Join(<-limited, err); err != nil {
+		return r, err
 	}
-	l.missing = append(l.missing, "disk-limit: checked, not enforced")
+	status, w, err := os.Pipe()
+	if err != nil {
+		return r, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	defer status.Close()
+	cfg.Jail.StatusFD = l.give(w)
+	l.missing = append(l.missing, diskChecked)
 	r.Missing = unique(l.missing)
 	cfg.Jail.InForce = append(append([]string{}, namespaceNames...), l.inForce...)
 	cfg.Jail.Missing = l.missing
-	defer status.Close()
 	program, err := l.d.programFile()
 	if err != nil {
 		return r, err
@@ -183,58 +188,57 @@ func (l *launch) directories() (workspace string, err error) {
 // limit applies the limits, or refuses where they are required.
 func (l *launch) limit(h hierarchy) error {
 	inForce, missing := l.cg.limit(h, l.limits)
+	l.inForce, l.missing = append(l.inForce, inForce...), append(l.missing, missing...)
+	return l.accept(missing)
+}
+
+// accept refuses a box that lacks limits where they are required.
+func (l *launch) accept(missing []string) error {
 	mode := l.spec.LimitsMode
 	if mode == "" {
 		mode = l.d.cfg.LimitsMode
 	}
-	if mode == sandbox.LimitsRequired && len(missing) > 0 {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "limits of box %s cannot be enforced: %s", holdfast.Quote(string(l.spec.Box)), strings.Join(missing, "; ")).
-			WithHint("run the server as root or in a unit with Delegate=yes on cgroup v2, or allow limits: best-effort")
+	if mode != sandbox.LimitsRequired || len(missing) == 0 {
+		return nil
 	}
-	l.inForce, l.missing = append(l.inForce, inForce...), append(l.missing, missing...)
-	return nil
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "limits of box %s cannot be enforced: %s", holdfast.Quote(string(l.spec.Box)), strings.Join(missing, "; ")).
+		WithHint("run the server as root or in a unit with Delegate=yes on cgroup v2, or allow limits: best-effort")
 }
 
 // prepare opens all that boxd inherits and makes its configuration.
-func (l *launch) prepare(workspace string) (status *os.File, cfg wire.Config, attr *syscall.SysProcAttr, err error) {
-	host := hostname(l.spec.Box)
-	mounts, err := plan(&l.d.cfg, host, workspace, filepath.Join(l.spec.Dir, "home"), l.limits, !l.d.root)
+func (l *launch) prepare(workspace string) (cfg wire.Config, attr *syscall.SysProcAttr, err error) {
+	mounts, err := plan(&l.d.cfg, workspace, filepath.Join(l.spec.Dir, "home"), l.limits, !l.d.root)
 	if err != nil {
-		return nil, cfg, nil, err
+		return cfg, nil, err
 	}
 	if l.d.root {
 		if err := openTrees(mounts, l.give); err != nil {
-			return nil, cfg, nil, err
+			return cfg, nil, err
 		}
 	}
 	state, err := os.Open(filepath.Join(l.spec.Dir, "state"))
 	if err != nil {
-		return nil, cfg, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return cfg, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
-	cfg = l.config(host)
+	cfg = l.config()
 	// By descriptor: the directory is in no mount that tools can see.
 	cfg.State = fmt.Sprintf("/proc/self/fd/%d", l.give(state))
 	cfg.Jail.Mounts = mounts
 	attr = l.attributes()
 	if err := l.cgroupFiles(cfg.Jail, attr); err != nil {
-		return nil, cfg, nil, err
+		return cfg, nil, err
 	}
-	status, w, err := os.Pipe()
-	if err != nil {
-		return nil, cfg, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
-	}
-	cfg.Jail.StatusFD = l.give(w)
-	return status, cfg, attr, nil
+	return cfg, attr, nil
 }
 
 // config is the configuration but for descriptors, mounts and what is in force.
-func (l *launch) config(host string) wire.Config {
+func (l *launch) config() wire.Config {
 	return wire.Config{
 		Box:       string(l.spec.Box),
 		Workspace: boxWorkspace, Home: boxHome, Tmp: boxTmp,
 		Env: environment(l.spec.Env), OrphanAfter: l.spec.OrphanAfter, SpoolBytes: l.spec.SpoolBytes,
 		Jail: &wire.Jail{
-			Hostname: host, ToolUID: toolUID, SameUID: !l.d.root,
+			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
 			TmpBytes: l.limits.TmpBytes, NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
 			WorkCgroup: -1, RequireSeccomp: true,
 		},
@@ -351,12 +355,6 @@ func explain(err error) error {
 		}
 	}
 	return e.WithHint("holdfast doctor shows what this machine lacks")
-}
-
-// hostname is a valid host name made of a box id.
-func hostname(box holdfast.BoxID) string {
-	h := string(box)
-	return h[:min(len(h), 63)]
 }
 
 // environment is the base environment of tools; the spec's entries come last and

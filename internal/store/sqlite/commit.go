@@ -142,6 +142,7 @@ func patch(row *journal.Row, p *journal.RowPatch) {
 	set(&row.Runtime, p.Runtime)
 	set(&row.FilesSeeded, p.FilesSeeded)
 	set(&row.HadFiles, p.HadFiles)
+	set(&row.BoxUID, p.BoxUID)
 	if p.Budget != nil {
 		row.Budget = bounds(p.Budget)
 	}
@@ -313,7 +314,7 @@ func (c *change) applyRow(t *tx) error {
 	if c.Create == nil {
 		_, err := t.s.w.updateRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
 			r.LastActiveAt.UnixMilli(), spent, budget, r.Status, r.Trust, r.Runtime, r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags,
-			r.Error, r.FilesSeeded, r.HadFiles, r.Number)
+			r.Error, r.FilesSeeded, r.HadFiles, r.BoxUID, r.Number)
 		return err
 	}
 	env, err := encodeEnv(r.Env)
@@ -328,7 +329,7 @@ func (c *change) applyRow(t *tx) error {
 	res, err := t.s.w.insertRow.ExecContext(t.ctx, r.ID, r.Status, r.Agent, r.AgentVersion, r.Trust, r.Runtime,
 		r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags, env, r.SealedEnv, r.Error, r.Revision,
 		r.CompletedTurns, r.LastTurn, r.FilesSeeded, r.HadFiles, key, r.CreatedAt.UnixMilli(),
-		r.LastActiveAt.UnixMilli(), spent, budget)
+		r.LastActiveAt.UnixMilli(), spent, budget, r.BoxUID)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func scanRow(sc scanner) (journal.Row, error) {
 	var last sql.NullInt64
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
 		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
-		&r.HadFiles, &created, &active, &spent, &budget, &last)
+		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &last)
 	if err != nil {
 		return r, err
 	}

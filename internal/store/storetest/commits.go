@@ -16,12 +16,12 @@ var createCases = []testCase{
 		c := creation(id)
 		c.Create.Env = map[string]string{"TOKEN": "secret", "A": "b"}
 		c.Create.SealedEnv = []byte{0, 1, 255}
-		c.Create.FilesSeeded, c.Create.HadFiles = true, true
+		c.Create.FilesSeeded, c.Create.HadFiles, c.Create.BoxUID = true, true, 4_000_000_000
 		done := e.commit(c)
 		want := *row()
 		want.ID, want.Number, want.Revision, want.LastSeq = id, done.Row.Number, 1, 1
 		want.Env = map[string]string{"TOKEN": "***", "A": "***"}
-		want.SealedEnv, want.FilesSeeded, want.HadFiles = []byte{0, 1, 255}, true, true
+		want.SealedEnv, want.FilesSeeded, want.HadFiles, want.BoxUID = []byte{0, 1, 255}, true, true, 4_000_000_000
 		if !reflect.DeepEqual(done.Row, want) {
 			e.Fatalf("committed %+v\nwant %+v", done.Row, want)
 		}
@@ -160,7 +160,7 @@ var commitCases = []testCase{
 	}},
 	{"patches the fields that are named and no other", func(e *env) {
 		id := e.newSession()
-		title, model, errText, yes := "T", "M", "E", true
+		title, model, errText, yes, uid := "T", "M", "E", true, uint32(4_000_000_000)
 		mode, trust, tags := holdfast.ModePlan, holdfast.Trusted, []string{"a", "b", "a"}
 		want := e.row(id)
 		for _, p := range []struct {
@@ -176,6 +176,7 @@ var commitCases = []testCase{
 			{journal.RowPatch{Error: &errText}, func() { want.Error = errText }},
 			{journal.RowPatch{FilesSeeded: &yes}, func() { want.FilesSeeded = yes }},
 			{journal.RowPatch{HadFiles: &yes}, func() { want.HadFiles = yes }},
+			{journal.RowPatch{BoxUID: &uid}, func() { want.BoxUID = uid }},
 			{journal.RowPatch{Tags: &[]string{}}, func() { want.Tags = []string{} }},
 			{journal.RowPatch{}, func() {}},
 		} {

@@ -1,0 +1,81 @@
+package local
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// idsFile keeps the number of the first pair of ids that nobody has, idsAhead is
+// how many pairs are taken at once.
+const (
+	idsFile  = "ids"
+	idsAhead = 64
+	maxPairs = 1 << 29
+)
+
+// idBlock hands out pairs of host ids for ready boots. None is given twice in the
+// life of a data directory: files may belong to it.
+type idBlock struct {
+	mu       sync.Mutex
+	from, to uint32
+}
+
+// next is the first id of a pair, from base on.
+func (b *idBlock) next(dir string, base uint32) (uint32, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.from == b.to {
+		first, err := takeIDs(dir)
+		if err != nil {
+			return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "ids of ready boots: %w", err)
+		}
+		b.from, b.to = first, first+idsAhead
+	}
+	if b.to > maxPairs {
+		return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "all ids for ready boots have been used").
+			WithHint("run without prewarm")
+	}
+	id := base + 2*b.from
+	b.from++
+	return id, nil
+}
+
+// takeIDs makes a block of pairs ours before any of them is used.
+func takeIDs(dir string) (from uint32, err error) {
+	name := filepath.Join(dir, idsFile)
+	old, err := os.ReadFile(name)
+	switch {
+	case err == nil:
+		n, err := strconv.ParseUint(strings.TrimSpace(string(old)), 10, 31)
+		if err != nil {
+			return 0, err
+		}
+		from = uint32(n)
+	case !errors.Is(err, fs.ErrNotExist):
+		return 0, err
+	}
+	f, err := os.CreateTemp(dir, "*.tmp")
+	if err != nil {
+		return 0, err
+	}
+	_, err = f.WriteString(strconv.Itoa(int(from)+idsAhead) + "\n")
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return 0, errors.Join(err, os.Remove(f.Name()))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	return from, errors.Join(d.Sync(), d.Close())
+}
