@@ -22,6 +22,9 @@ type Config struct {
 	Granted []Rule
 	// Sandbox refuses what it does not allow, in every mode. Nil allows all.
 	Sandbox *check.Settings
+	// Refuse, if not empty, is why every call is denied: where settings are that
+	// cannot be read, nobody knows what they would deny.
+	Refuse string
 	// Tighten leaves out what would allow: allow rules, grants and the sandbox's
 	// automatic approval. It is for settings that an agent can write.
 	Tighten bool
@@ -44,6 +47,7 @@ type Approver interface {
 // Engine is the one place that decides. It does not change once made and may be
 // used by many at once; the zero value leaves everything to the modes.
 type Engine struct {
+	refuse    string
 	rules     RuleSet
 	granted   RuleSet
 	sandboxes []sandboxed
@@ -81,6 +85,9 @@ func (e *Engine) With(cfg Config) (*Engine, error) {
 		Ask:   slices.Concat(e.rules.Ask, cfg.Rules.Ask),
 		Deny:  slices.Concat(e.rules.Deny, cfg.Rules.Deny),
 	}
+	if out.refuse == "" {
+		out.refuse = cfg.Refuse
+	}
 	out.granted.Allow = slices.Concat(e.granted.Allow, cfg.Granted)
 	if cfg.Sandbox != nil {
 		c, err := check.New(*cfg.Sandbox, options(Request{}))
@@ -106,7 +113,7 @@ func options(req Request) check.Options { return check.Options{Cwd: req.cwd(), H
 
 // Step is one opinion on the way to a decision.
 type Step struct {
-	// Stage is who was asked: hooks, deny rules, ask rules, sandbox, callback, allow
+	// Stage is who was asked: hooks, settings (those that cannot be read), deny rules, ask rules, sandbox, callback, allow
 	// rules, mode, granted, approver.
 	Stage    string `json:"stage"`
 	Verdict  string `json:"verdict"`
@@ -145,13 +152,23 @@ func (e *Engine) Decide(ctx context.Context, req Request) (Decision, error) {
 // whatever the others say. An input that was rewritten is held against rules and
 // sandbox once more.
 func (e *Engine) Explain(ctx context.Context, req Request) (Decision, Trace, error) {
+	return e.explain(ctx, req, true)
+}
+
+// Rehearse is Explain that asks nobody: the verdict is Asked where a person would
+// have to answer.
+func (e *Engine) Rehearse(ctx context.Context, req Request) (Decision, Trace, error) {
+	return e.explain(ctx, req, false)
+}
+
+func (e *Engine) explain(ctx context.Context, req Request, disturb bool) (Decision, Trace, error) {
 	var t Trace
 	d, err := e.opinion(ctx, &req, &t)
 	if err != nil {
 		return Decision{}, t, err
 	}
 	if d.Verdict == Asked {
-		d, err = e.approve(ctx, req, d, &t)
+		d, err = e.approve(ctx, req, d, &t, disturb)
 	}
 	return d, t, err
 }
@@ -200,6 +217,9 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 
 // fixed asks what neither hooks nor callbacks may overrule.
 func (e *Engine) fixed(req *call, t *Trace) Decision {
+	if e.refuse != "" {
+		return t.add("settings", Decision{Verdict: Denied, By: "settings", Reason: e.refuse})
+	}
 	if d := t.add("deny rules", e.rules.denies(req)); d.Verdict != NoOpinion {
 		return d
 	}
@@ -266,7 +286,8 @@ func (e *Engine) again(req Request, d Decision, t *Trace) Decision {
 
 // approve asks a person, unless one answered before for longer than once; with
 // nobody to ask the call is denied. What is asked for is the call as it would run.
-func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Trace) (Decision, error) {
+// Without disturb the question stands.
+func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Trace, disturb bool) (Decision, error) {
 	if asked.Input != nil {
 		req.Input = asked.Input
 	}
@@ -279,6 +300,9 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 		d.Verdict = Denied
 		d.Reason = fmt.Sprintf("%s, and permission mode %s never asks", asked.Reason, req.Mode)
 		return t.add("approver", d), nil
+	}
+	if !disturb {
+		return t.add("approver", asked), nil
 	}
 	if e.approver == nil {
 		d := asked

@@ -181,12 +181,18 @@ func (s RuleSet) allows(req *call) Decision {
 			return Decision{}
 		}
 	}
+	// The rule that is named is that of the first command.
+	first := -1
 	for _, c := range an.Commands {
-		if !slices.ContainsFunc(rules, func(r Rule) bool { return c.Name == path.Base(c.Name) && commandMatches(r.Spec, c, c.Name) }) {
+		i := slices.IndexFunc(rules, func(r Rule) bool { return c.Name == path.Base(c.Name) && commandMatches(r.Spec, c, c.Name) })
+		if i < 0 {
 			return Decision{}
 		}
+		if first < 0 {
+			first = i
+		}
 	}
-	return yes(rules[0])
+	return yes(rules[first])
 }
 
 // server reports whether a rule means a server's tool.

@@ -94,6 +94,8 @@ type Engine struct {
 	cfg      Config
 	runtimes map[string]runtime.Runtime
 
+	versions versions
+
 	// base is cancelled when the engine lets go of its turns.
 	base  context.Context
 	letGo context.CancelFunc

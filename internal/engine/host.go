@@ -18,6 +18,11 @@ type host struct {
 	r   *turnRun
 	row journal.Row
 
+	// mode is the session's, which an update changes in the middle of a turn; layers
+	// are what the session adds to the policy.
+	mode   atomic.Pointer[holdfast.Mode]
+	layers *layers
+
 	// progress is when the turn last showed life, in Unix milliseconds.
 	progress atomic.Int64
 	closed   atomic.Bool
@@ -36,7 +41,8 @@ type host struct {
 }
 
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
-	h := &host{e: e, u: u, r: r, row: row}
+	h := &host{e: e, u: u, r: r, row: row, layers: newLayers(e, u, row)}
+	h.mode.Store(&row.Mode)
 	h.acc = &account{id: u.id, now: e.cfg.Clock, began: r.startedAt, ended: row.Spent, session: row.Budget, turn: row.TurnBudget}
 	h.alive()
 	return h
@@ -91,6 +97,7 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 	}
 	c.Events = drafts
 	done, err := h.e.cfg.Journal.Commit(ctx, c)
+	h.layers.stale.Store(true)
 	if holdfast.IsKind(err, holdfast.KindUnavailable) {
 		h.torn.Store(true)
 	}

@@ -4,20 +4,33 @@ import (
 	"context"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
 // Decide asks whether a tool may run: hooks, then the policy of the server with
 // the layers of this session, then a person. An untrusted session's tools run in
-// a box or not at all.
+// a box or not at all. The mode is the session's of this moment.
 func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
-	req.Session, req.Mode, req.Sandboxed = h.u.id, h.row.Mode, h.row.Trust == holdfast.Untrusted
-	p, err := h.policy()
+	req.Session, req.Mode, req.Sandboxed = h.u.id, *h.mode.Load(), h.row.Trust == holdfast.Untrusted
+	p, err := h.policy(ctx)
 	if err != nil {
 		return policy.Decision{}, err
 	}
 	return p.Decide(ctx, req)
 }
 
-// policy is what decides in this turn.
-func (h *host) policy() (*policy.Engine, error) { return h.e.cfg.Policy, nil }
+// policy is what decides in this turn, as things stand.
+func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
+	p, fault, err := h.layers.policy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if fault != "" {
+		_, err = h.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeSettings, Text: fault}})
+	}
+	return p, err
+}
+
+// noticeSettings says that a workspace's settings cannot be read.
+const noticeSettings = "settings.unreadable"

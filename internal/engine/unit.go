@@ -33,6 +33,10 @@ type unit struct {
 	// host is that of running, for readers without the lock.
 	host atomic.Pointer[host]
 
+	// rules counts the changes of the session's permission rules, so that a running
+	// turn reads them anew. Whoever commits one raises it afterwards.
+	rules atomic.Int64
+
 	// seed serialises the first box of the workspace.
 	seed sync.Mutex
 	// moved counts what makes boxes of the session so far unusable: its end, a

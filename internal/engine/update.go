@@ -8,9 +8,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Update changes a session's labels and choices; the running turn keeps those it
-// began with, but a new budget binds it too. A change of trust or runtime would take its ground away: during a
-// turn it is conflict unless the request interrupts it.
+// Update changes a session's labels and choices. The running turn keeps the model
+// it began with; a new mode holds from its next tool call that is decided on, a new
+// budget from its next model call (SDK-P9). A change of trust or runtime would take
+// its ground away: during a turn it is conflict unless the request interrupts it.
 func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
 	u := e.lock(id)
 	defer e.unlock(u)
@@ -39,6 +40,7 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 	}
 	if u.running != nil {
 		u.running.host.acc.bind(done.Budget, done.TurnBudget)
+		u.running.host.mode.Store(&done.Mode)
 	}
 	if rt := e.runtimes[row.Runtime]; rt != nil && event.Runtime != nil {
 		rt.Forget(id)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 )
 
@@ -49,4 +50,42 @@ func usage(ctx context.Context, dir string, most int) (Usage, error) {
 		return nil
 	})
 	return u, err
+}
+
+func stat(dir, name string) (Stamp, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Stamp{}, err
+	}
+	defer root.Close()
+	for p := name; p != "."; p = path.Dir(p) {
+		info, err := root.Lstat(p)
+		switch {
+		case err != nil:
+			return Stamp{}, err
+		case info.Mode()&fs.ModeSymlink != 0:
+			return Stamp{}, irregular("file.open", p, "a symlink")
+		case p == name && !info.Mode().IsRegular():
+			return Stamp{}, irregular("file.open", p, "no regular file")
+		}
+	}
+	info, err := root.Lstat(name)
+	if err != nil {
+		return Stamp{}, err
+	}
+	return Stamp{size: info.Size(), mtime: info.ModTime().UnixNano()}, nil
+}
+
+func open(dir, name string) (*os.File, Stamp, error) {
+	st, err := stat(dir, name)
+	if err != nil {
+		return nil, st, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, st, err
+	}
+	defer root.Close()
+	f, err := root.Open(name)
+	return f, st, err
 }

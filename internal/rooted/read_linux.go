@@ -1,0 +1,73 @@
+package rooted
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// openAt opens a path below dir as openBeneath does.
+func openAt(dir, name string, flags int) (int, error) {
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, lookup(dir, err)
+	}
+	defer unix.Close(root)
+	fd, err := openBeneath(root, name, flags)
+	return fd, lookup(name, err)
+}
+
+// lookup gives an error of a path its meaning: what lies below a file is not there.
+func lookup(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOTDIR):
+		err = syscall.ENOENT
+	case errors.Is(err, syscall.ELOOP):
+		return irregular("file.open", name, "a symlink, or lies behind one")
+	}
+	return &os.PathError{Op: "open", Path: name, Err: err}
+}
+
+func stat(dir, name string) (Stamp, error) {
+	fd, err := openAt(dir, name, unix.O_PATH)
+	if err != nil {
+		return Stamp{}, err
+	}
+	defer unix.Close(fd)
+	return stamp(fd, name)
+}
+
+func stamp(fd int, name string) (Stamp, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Stamp{}, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		//nolint:unconvert // the width differs between architectures
+		return Stamp{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}, nil
+	case unix.S_IFLNK:
+		return Stamp{}, irregular("file.open", name, "a symlink")
+	case unix.S_IFDIR:
+		return Stamp{}, irregular("file.open", name, "a directory")
+	}
+	return Stamp{}, irregular("file.open", name, "no regular file")
+}
+
+func open(dir, name string) (*os.File, Stamp, error) {
+	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, Stamp{}, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	st, err := stamp(fd, name)
+	if err != nil {
+		f.Close()
+		return nil, Stamp{}, err
+	}
+	return f, st, nil
+}
