@@ -58,6 +58,7 @@ type cli struct {
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
+	Audit      auditCmd      `cmd:"" group:"server" help:"Export and verify the record of what was decided."`
 	Version    versionCmd    `cmd:"" group:"self" help:"Print the version."`
 	Completion completionCmd `cmd:"" group:"self" help:"Print the script that completes command lines."`
 	Man        manCmd        `cmd:"" group:"self" help:"Print the manual page, or write all of them."`

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/agents"
+	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
@@ -45,7 +46,8 @@ type Options struct {
 	Version string
 	// Environ is the server's environment.
 	Environ []string
-	Log     *slog.Logger
+	// Log is the server's log; nil discards it.
+	Log *slog.Logger
 	// Ready is told the API's URL once the server answers.
 	Ready func(url string)
 	// At is told when a turn passes a named kill point: crash tests only.
@@ -54,14 +56,23 @@ type Options struct {
 
 // Run serves until ctx ends, then drains and stops.
 func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
 	if err := makeDirs(cfg.Data); err != nil {
 		return err
 	}
-	store, err := openStore(ctx, cfg.Data, opt.Log)
+	var chain chain
+	store, err := openStore(ctx, cfg.Data, opt.Log, chain.audited)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	log, closeAudit, err := chain.open(ctx, cfg.Data, store, opt.Log)
+	if err != nil {
+		return err
+	}
+	defer closeAudit()
 	registry, err := openKeys(ctx, store, opt.Log)
 	if err != nil {
 		return err
@@ -78,7 +89,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
-	s := &server{cfg: cfg, opt: opt, store: store, keys: registry}
+	s := &server{cfg: cfg, opt: opt, store: store, keys: registry, audit: log}
 	if err := s.build(ctx, drivers); err != nil {
 		return err
 	}
@@ -101,6 +112,7 @@ type server struct {
 	opt    Options
 	store  *sqlite.Store
 	keys   *keys.Registry
+	audit  *audit.Log
 	agents *agents.Registry
 	engine *engine.Engine
 
@@ -224,7 +236,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Agents: s.agents, Keys: s.keys,
+		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Agents: s.agents, Keys: s.keys, Audit: s.audit,
 		Health: s.health, Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
 	})

@@ -66,6 +66,9 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagn
 		}
 	}
 	d.Checks = checks(cfg, d.Probes)
+	if c, ok := checkAudit(ctx, cfg.Data); ok {
+		d.Checks = append(d.Checks, c)
+	}
 	if d.Models, err = providers(cfg, environ); err != nil {
 		return d, err
 	}

@@ -19,7 +19,7 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 	if err := makeDirs(data); err != nil {
 		return k, "", err
 	}
-	store, err := openStore(ctx, data, slog.New(slog.DiscardHandler))
+	store, err := openStore(ctx, data, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return k, "", err
 	}
@@ -31,9 +31,9 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 	return registry.Create(ctx, req)
 }
 
-func openStore(ctx context.Context, data string, log *slog.Logger) (*sqlite.Store, error) {
+func openStore(ctx context.Context, data string, log *slog.Logger, audited func(int64)) (*sqlite.Store, error) {
 	return sqlite.Open(ctx, sqlite.Config{
-		Path: filepath.Join(data, "holdfast.db"), Clock: time.Now,
+		Path: filepath.Join(data, "holdfast.db"), Clock: time.Now, Audited: audited,
 		Warn: func(err error) { log.Warn("store", "err", err) },
 	})
 }

@@ -16,7 +16,7 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 	if err != nil || !strings.HasPrefix(secret, "hfk_") {
 		t.Fatal(k, err)
 	}
-	store, err := openStore(t.Context(), dir, slog.New(slog.DiscardHandler))
+	store, err := openStore(t.Context(), dir, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ const page = 256
 
 func (r Record) recomputed() Hash { return sha256.Sum256(r.Body) }
 
-// Exporter is an export that was checked and not written yet.
-type Exporter struct {
+// exporter is an export on its way.
+type exporter struct {
 	l           *Log
 	first, last Link
 	at          Link // how far it is
@@ -26,9 +26,14 @@ type Exporter struct {
 	headsAt     int64 // heads up to this number were read
 }
 
-// Begin checks that the records after a number can be exported, and fixes the end:
-// the one that the chain has now. invalid for an after beyond it.
-func (l *Log) Begin(ctx context.Context, after int64) (*Exporter, error) {
+// Export checks that the records after a number can be exported, and fixes the
+// end: the one that the chain has now. invalid for an after beyond it.
+//
+// The function writes the export, once: a header, each record followed by its
+// heads, and a closing line that signs the range. What is damaged is written as it
+// stands, and the closing line then says where instead of signing, as does the
+// error, internal: the file does not verify.
+func (l *Log) Export(ctx context.Context, after int64) (func(ctx context.Context, w io.Writer) error, error) {
 	head, err := l.head(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +42,7 @@ func (l *Log) Begin(ctx context.Context, after int64) (*Exporter, error) {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.export", "after %s is not a record of the chain", holdfast.Quote(number(after))).
 			WithHint("use 0 to %d", head.N)
 	}
-	x := &Exporter{l: l, last: head.Link, first: Link{N: after}, headsAt: after}
+	x := &exporter{l: l, last: head.Link, first: Link{N: after}, headsAt: after}
 	if after > 0 {
 		r, err := l.cfg.Store.AuditRecords(ctx, after-1, after, 1)
 		if err != nil {
@@ -50,15 +55,10 @@ func (l *Log) Begin(ctx context.Context, after int64) (*Exporter, error) {
 		x.first = r[0].Link
 	}
 	x.at = x.first
-	return x, nil
+	return x.write, nil
 }
 
-// Write writes the export, once: a header, each record followed by its heads, and
-// a closing line that signs the range.
-//
-// What is damaged is written as it stands, and the closing line then says where
-// instead of signing, as does the error, internal: the file does not verify.
-func (x *Exporter) Write(ctx context.Context, w io.Writer) error {
+func (x *exporter) write(ctx context.Context, w io.Writer) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	h := header{Audit: version, PublicKey: x.l.cfg.Key.Public(), First: x.first.N + 1, Prev: x.first.Hash.String()}
 	put(out, h.line())
@@ -95,7 +95,7 @@ func (x *Exporter) Write(ctx context.Context, w io.Writer) error {
 }
 
 // record writes one record, the heads before it first.
-func (x *Exporter) record(ctx context.Context, out *bufio.Writer, r Record) error {
+func (x *exporter) record(ctx context.Context, out *bufio.Writer, r Record) error {
 	if err := x.headsUpTo(ctx, out, r.N-1); err != nil {
 		return err
 	}
@@ -114,14 +114,14 @@ func (x *Exporter) record(ctx context.Context, out *bufio.Writer, r Record) erro
 	return err
 }
 
-func (x *Exporter) breakAt(n int64, why string) {
+func (x *exporter) breakAt(n int64, why string) {
 	if x.broken == nil {
 		x.broken = &brokenLine{Broken: why, N: n}
 	}
 }
 
 // headsUpTo writes the heads up to a number that were not written yet.
-func (x *Exporter) headsUpTo(ctx context.Context, out *bufio.Writer, n int64) error {
+func (x *exporter) headsUpTo(ctx context.Context, out *bufio.Writer, n int64) error {
 	for {
 		for len(x.heads) > 0 && x.heads[0].N <= n {
 			put(out, x.heads[0].line().line())

@@ -128,12 +128,12 @@ func export(t testing.TB, l *Log, after int64) []byte {
 
 func tryExport(t testing.TB, l *Log, after int64) ([]byte, error) {
 	t.Helper()
-	x, err := l.Begin(t.Context(), after)
+	write, err := l.Export(t.Context(), after)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = x.Write(t.Context(), &b)
+	err = write(t.Context(), &b)
 	return b.Bytes(), err
 }
 

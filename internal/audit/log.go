@@ -9,17 +9,22 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Store is what keeps the chain. Safe for concurrent use.
-type Store interface {
-	// AuditTip is the newest place in the chain that is on disk. Where signed heads
-	// go beyond the last record it is the newest head: no number is used twice.
-	AuditTip() Link
+// Source is what a chain is read from. Safe for concurrent use.
+type Source interface {
 	// AuditRecords returns up to limit records with after < n <= upto, in order, and
 	// AuditHeads the same of heads.
 	AuditRecords(ctx context.Context, after, upto int64, limit int) ([]Record, error)
 	AuditHeads(ctx context.Context, after, upto int64, limit int) ([]Head, error)
 	// AuditLast is the last record and the newest head; zero without one.
 	AuditLast(ctx context.Context) (Record, Head, error)
+}
+
+// Store is what keeps the chain. Safe for concurrent use.
+type Store interface {
+	Source
+	// AuditTip is the newest place in the chain that is on disk. Where signed heads
+	// go beyond the last record it is the newest head: no number is used twice.
+	AuditTip() Link
 	// PutAuditHead keeps a head; the first of a number stays.
 	PutAuditHead(ctx context.Context, h Head) error
 }
@@ -150,12 +155,12 @@ func (l *Log) head(ctx context.Context) (Head, error) {
 // Check compares the last record with the newest signed head: internal when
 // records that were signed are gone or other ones, or the head is of another key.
 // It says nothing of older records: an export does.
-func (l *Log) Check(ctx context.Context) error {
-	public, err := ParsePublic(l.cfg.Key.Public())
+func Check(ctx context.Context, src Source, k Key) error {
+	public, err := ParsePublic(k.Public())
 	if err != nil {
 		return err
 	}
-	last, head, err := l.cfg.Store.AuditLast(ctx)
+	last, head, err := src.AuditLast(ctx)
 	if err != nil || head.N == 0 {
 		return err
 	}
@@ -170,7 +175,7 @@ func (l *Log) Check(ctx context.Context) error {
 		return damaged("the audit chain was cut: a signed head names record %d of %s, the last one there is %d",
 			head.N, head.Time.Format(time.RFC3339), last.N)
 	}
-	at, err := l.cfg.Store.AuditRecords(ctx, head.N-1, head.N, 1)
+	at, err := src.AuditRecords(ctx, head.N-1, head.N, 1)
 	if err != nil {
 		return err
 	}

@@ -100,11 +100,11 @@ func TestADamagedChainIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, m := signedChain(t, 25)
 			l := testLog(t, m)
-			if err := l.Check(t.Context()); err != nil {
+			if err := Check(t.Context(), m, testKey(t, 1)); err != nil {
 				t.Fatal(err)
 			}
 			c.change(m)
-			err := l.Check(t.Context())
+			err := Check(t.Context(), m, testKey(t, 1))
 			if c.check == "" && err != nil || c.check != "" && (!holdfast.IsKind(err, holdfast.KindInternal) || !strings.Contains(err.Error(), c.check)) {
 				t.Errorf("check: %v", err)
 			}
@@ -121,7 +121,7 @@ func TestADamagedChainIsFound(t *testing.T) {
 			}
 		})
 	}
-	if err := testLog(t, &memory{}).Check(t.Context()); err != nil {
+	if err := Check(t.Context(), &memory{}, testKey(t, 1)); err != nil {
 		t.Error(err)
 	}
 }

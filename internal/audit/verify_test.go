@@ -213,7 +213,7 @@ func TestAKnownHeadMustBeThere(t *testing.T) {
 	if f := fault(t, part, Options{Known: &Link{N: 20}}); f.N != 20 {
 		t.Error(f)
 	}
-	if _, err := testLog(t, m).Begin(t.Context(), 26); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if _, err := testLog(t, m).Export(t.Context(), 26); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Error(err)
 	}
 }

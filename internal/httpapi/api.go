@@ -32,7 +32,7 @@ const (
 	maxSmall = 1 << 20
 )
 
-// Config configures an API. The first six are required; app gives the engine
+// Config configures an API. The first seven are required; app gives the engine
 // for three of them.
 type Config struct {
 	Sessions Sessions
@@ -40,6 +40,7 @@ type Config struct {
 	Boxes    Boxes
 	Agents   Agents
 	Keys     Keys
+	Audit    Audit
 	// Health is the state of the server.
 	Health func(ctx context.Context) holdfast.Health
 	// Metrics answers GET /metrics (default: with nothing); Answered is told the
@@ -181,6 +182,7 @@ func (a *API) routes() {
 	a.execRoutes()
 	a.boxRoutes()
 	a.keyRoutes()
+	a.auditRoutes()
 	a.healthRoutes()
 	a.docRoutes()
 }

@@ -28,6 +28,17 @@ func callerOf(ctx context.Context) caller {
 
 func (c caller) covers(need holdfast.Scope) bool { return c.owner || c.key.Covers(need) }
 
+// name is how the record of a change names who asked for it; empty for nobody.
+func (c caller) name() string {
+	switch {
+	case c.owner:
+		return "owner"
+	case c.key.ID != "":
+		return "key " + string(c.key.ID)
+	}
+	return ""
+}
+
 // maxTrust is the highest trust that the caller may have; empty for the owner.
 func (c caller) maxTrust() holdfast.Trust {
 	switch {

@@ -71,6 +71,15 @@ type Keys interface {
 	Check(ctx context.Context, secret string) (holdfast.Key, error)
 }
 
+// Audit is the hash-chained record of decisions.
+type Audit interface {
+	// Head is the newest place in it, signed.
+	Head(ctx context.Context) (holdfast.AuditHead, error)
+	// Export checks that the records after a number can be exported; the function
+	// writes them as lines.
+	Export(ctx context.Context, after int64) (func(ctx context.Context, w io.Writer) error, error)
+}
+
 // Agents is the registry of deployed agents.
 type Agents interface {
 	// Deploy stores a tar of an agent's folder as its next version.

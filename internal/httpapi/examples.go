@@ -120,7 +120,10 @@ func answerExamples() map[string]any {
 		}}},
 		"list-keys": map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
 		"create-key": map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
-		"healthz":    health, "readyz": health,
+		"read-audit-head": holdfast.AuditHead{
+			N: 25, Hash: strings.Repeat("0a", 32), Time: at, Signature: strings.Repeat("0b", 64), PublicKey: strings.Repeat("0c", 32),
+		},
+		"healthz": health, "readyz": health,
 	}
 }
 

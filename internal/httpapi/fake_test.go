@@ -446,7 +446,7 @@ func start(t testing.TB, edit func(*Config)) (*fakeEngine, *httptest.Server) {
 
 func (f *fakeEngine) config() Config {
 	return Config{
-		Sessions: f, Turns: f, Boxes: f, Agents: fakeAgents{f}, Keys: f.apiKeys(),
+		Sessions: f, Turns: f, Boxes: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Audit: fakeAudit{},
 		Health: func(context.Context) holdfast.Health { return f.health },
 		Token:  testToken, Version: "test", Listen: "127.0.0.1:0",
 	}

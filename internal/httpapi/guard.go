@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 // ServeHTTP answers one request: host and origin first, then the path, then the
@@ -42,7 +43,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		newProblem(err).write(w)
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+	r = r.WithContext(journal.As(context.WithValue(r.Context(), callerKey{}, who), who.name()))
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
 		r.Body = &patientBody{ReadCloser: r.Body, rc: rc, now: a.cfg.Now, limit: a.cfg.ReadTimeout}

@@ -69,4 +69,7 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /v1/keys":         holdfast.ScopeAdmin,
 	"POST /v1/keys":        holdfast.ScopeAdmin,
 	"DELETE /v1/keys/{id}": holdfast.ScopeAdmin,
+
+	"GET /v1/audit":      holdfast.ScopeAdmin,
+	"GET /v1/audit/head": holdfast.ScopeAdmin,
 }

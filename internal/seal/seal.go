@@ -1,5 +1,5 @@
 // Package seal encrypts what must not be readable at rest, such as the
-// environment of a session.
+// environment of a session, and keeps the server's own keys.
 //
 // The app opens the key, the engine uses it through an interface of its own. It
 // imports the standard library and the vocabulary. Invariant (I-22): what was sealed
@@ -41,6 +41,24 @@ type Sealer struct {
 // read is denied, one that is no key is internal.
 func Open(path string, random io.Reader) (*Sealer, error) {
 	const op = "secret.key"
+	key, err := KeyFile(path, random)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	}
+	return &Sealer{aead: aead, rand: random}, nil
+}
+
+// KeyFile reads a file of 32 secret bytes in hexadecimal, and makes it as Open does.
+// Errors are those of Open.
+func KeyFile(path string, random io.Reader) ([]byte, error) {
 	key, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = create(path, random); err == nil {
@@ -52,17 +70,9 @@ func Open(path string, random io.Reader) (*Sealer, error) {
 	case errors.As(err, &known):
 		return nil, err
 	case err != nil:
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "%w", err)
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
-	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
-	}
-	return &Sealer{aead: aead, rand: random}, nil
+	return key, nil
 }
 
 // Seal encrypts plain for a context, such as "session <id>": it must be given to
@@ -99,7 +109,7 @@ func damaged(context string) error {
 func associated(context string) []byte { return append([]byte(domain), context...) }
 
 func read(path string) ([]byte, error) {
-	const op = "secret.key"
+	op := filepath.Base(path)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
@@ -127,8 +137,8 @@ func read(path string) ([]byte, error) {
 }
 
 func notKey(path string) error {
-	return holdfast.Errorf(holdfast.KindInternal, "secret.key", "%s does not hold a key", holdfast.Quote(path)).
-		WithHint("put the file back from a backup; without one remove it, and what it sealed is lost")
+	return holdfast.Errorf(holdfast.KindInternal, filepath.Base(path), "%s does not hold a key", holdfast.Quote(path)).
+		WithHint("put the file back from a backup; without one remove it, and what was sealed or signed with it is lost")
 }
 
 // create makes the key file in one step: complete and on disk before it has its

@@ -4,6 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/audit"
@@ -28,11 +34,11 @@ func (w *writeStmts) prepareAudit(p *preparer) {
 	p.add(&w.audit.head, `INSERT INTO audit_heads (n, hash, at, signature) VALUES (?,?,?,?) ON CONFLICT (n) DO NOTHING`)
 }
 
-func (r *readStmts) prepareAudit(p *preparer) {
-	p.add(&r.audit.records, `SELECT n, hash, body FROM audit WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
-	p.add(&r.audit.heads, `SELECT n, hash, at, signature FROM audit_heads WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
-	p.add(&r.audit.last, `SELECT n, hash, body FROM audit ORDER BY n DESC LIMIT 1`)
-	p.add(&r.audit.lastHead, `SELECT n, hash, at, signature FROM audit_heads ORDER BY n DESC LIMIT 1`)
+func (r *auditReads) prepare(p *preparer) {
+	p.add(&r.records, `SELECT n, hash, body FROM audit WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
+	p.add(&r.heads, `SELECT n, hash, at, signature FROM audit_heads WHERE n > ? AND n <= ? ORDER BY n LIMIT ?`)
+	p.add(&r.last, `SELECT n, hash, body FROM audit ORDER BY n DESC LIMIT 1`)
+	p.add(&r.lastHead, `SELECT n, hash, at, signature FROM audit_heads ORDER BY n DESC LIMIT 1`)
 }
 
 // openAudit finds the end of the chain. A head beyond the last record is the end
@@ -115,31 +121,74 @@ func (s *Store) AuditTip() audit.Link { return *s.tip.Load() }
 
 // AuditRecords implements audit.Store.
 func (s *Store) AuditRecords(ctx context.Context, after, upto int64, limit int) ([]audit.Record, error) {
-	rows, err := s.r.audit.records.QueryContext(ctx, after, upto, limit)
-	return collect(rows, err, scanRecord)
+	return s.r.audit.AuditRecords(ctx, after, upto, limit)
 }
 
 // AuditHeads implements audit.Store.
 func (s *Store) AuditHeads(ctx context.Context, after, upto int64, limit int) ([]audit.Head, error) {
-	rows, err := s.r.audit.heads.QueryContext(ctx, after, upto, limit)
-	return collect(rows, err, scanHead)
+	return s.r.audit.AuditHeads(ctx, after, upto, limit)
 }
 
 // AuditLast implements audit.Store.
-func (s *Store) AuditLast(ctx context.Context) (last audit.Record, head audit.Head, err error) {
+func (s *Store) AuditLast(ctx context.Context) (audit.Record, audit.Head, error) {
+	return s.r.audit.AuditLast(ctx)
+}
+
+// AuditRecords implements audit.Source.
+func (r *auditReads) AuditRecords(ctx context.Context, after, upto int64, limit int) ([]audit.Record, error) {
+	rows, err := r.records.QueryContext(ctx, after, upto, limit)
+	return collect(rows, err, scanRecord)
+}
+
+// AuditHeads implements audit.Source.
+func (r *auditReads) AuditHeads(ctx context.Context, after, upto int64, limit int) ([]audit.Head, error) {
+	rows, err := r.heads.QueryContext(ctx, after, upto, limit)
+	return collect(rows, err, scanHead)
+}
+
+// AuditLast implements audit.Source.
+func (r *auditReads) AuditLast(ctx context.Context) (last audit.Record, head audit.Head, err error) {
 	// The head first: records that come meanwhile are no gap.
-	if head, err = scanHead(s.r.audit.lastHead.QueryRowContext(ctx)); err != nil {
-		if ok, err := found(err); !ok && err != nil {
-			return last, head, failure("store.audit", err)
-		}
+	if head, err = scanHead(r.lastHead.QueryRowContext(ctx)); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return last, head, failure("store.audit", err)
 	}
-	if last, err = scanRecord(s.r.audit.last.QueryRowContext(ctx)); err != nil {
-		if ok, err := found(err); !ok && err != nil {
-			return last, head, failure("store.audit", err)
-		}
+	if last, err = scanRecord(r.last.QueryRowContext(ctx)); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return last, head, failure("store.audit", err)
 	}
 	return last, head, nil
 }
+
+// AuditFile is the audit chain in the file of a database that a server may be
+// using: for whoever looks on from outside.
+type AuditFile struct {
+	auditReads
+	db *sql.DB
+}
+
+// OpenAudit opens the chain of an existing database for reading; not_found when
+// there is none. The caller closes it.
+func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit", "%w", err)
+	}
+	c, err := sqlite.NewConnector(Config{Path: path, busy: time.Second}.dsn("query_only(1)"))
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	f := &AuditFile{db: sql.OpenDB(c)}
+	p := preparer{ctx: ctx, prepare: f.db.PrepareContext}
+	if f.prepare(&p); p.err != nil {
+		err := errors.Join(p.err, f.Close())
+		if strings.Contains(err.Error(), "no such table") {
+			return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit", "%s is of a release without an audit chain", path)
+		}
+		return nil, openError(path, err)
+	}
+	return f, nil
+}
+
+// Close ends the reading.
+func (f *AuditFile) Close() error { return f.db.Close() }
 
 // PutAuditHead implements audit.Store.
 func (s *Store) PutAuditHead(ctx context.Context, h audit.Head) error {

@@ -27,11 +27,11 @@ func auditLog(t testing.TB, s *Store) *audit.Log {
 func exported(t testing.TB, s *Store) ([]byte, error) {
 	t.Helper()
 	var b bytes.Buffer
-	x, err := auditLog(t, s).Begin(t.Context(), 0)
+	write, err := auditLog(t, s).Export(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.Write(t.Context(), &b); err != nil {
+	if err := write(t.Context(), &b); err != nil {
 		return b.Bytes(), err
 	}
 	_, err = audit.Verify(bytes.NewReader(b.Bytes()), audit.Options{})

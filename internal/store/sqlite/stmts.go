@@ -179,7 +179,7 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.expiry, `SELECT min(expires_at) FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL`)
 	p.add(&r.rules, ruleList)
 	p.add(&r.apiKeys, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
-	r.prepareAudit(&p)
+	r.audit.prepare(&p)
 	return r, p.err
 }
 

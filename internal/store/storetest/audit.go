@@ -30,10 +30,10 @@ func (e *env) chain() []chained {
 	key, err := audit.NewKey(make([]byte, 32))
 	e.ok(err)
 	log := audit.NewLog(audit.Config{Store: e.Store, Key: key, Now: time.Now, Warn: func(err error) { e.Error(err) }})
-	x, err := log.Begin(e.ctx, 0)
+	write, err := log.Export(e.ctx, 0)
 	e.ok(err)
 	var b bytes.Buffer
-	e.ok(x.Write(e.ctx, &b))
+	e.ok(write(e.ctx, &b))
 	if _, err := audit.Verify(bytes.NewReader(b.Bytes()), audit.Options{}); err != nil {
 		e.Fatalf("the chain does not verify: %v\n%s", err, b.Bytes())
 	}

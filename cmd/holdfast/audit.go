@@ -1,0 +1,269 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/audit"
+)
+
+type auditCmd struct {
+	Export auditExportCmd `cmd:"" help:"Write the audit chain, or a part of it, as JSON lines."`
+	Verify auditVerifyCmd `cmd:"" help:"Check an export; needs no server."`
+	Head   auditHeadCmd   `cmd:"" help:"Sign and print the newest place in the chain, to keep elsewhere."`
+	Key    auditKeyCmd    `cmd:"" help:"Print the public key that the chain is signed with."`
+}
+
+type auditExportCmd struct {
+	After int64  `placeholder:"N" help:"Only the records after number N."`
+	File  string `arg:"" optional:"" help:"Where to; - or nothing is stdout."`
+}
+
+// Help is shown below the one-line description.
+func (*auditExportCmd) Help() string {
+	return `The chain holds every verdict on a tool call, approval, change of rules, hook run, decision about trust and mode, and API key made or revoked, of all sessions, also deleted ones. The export is verified on its way; it ends with 1 if the chain is damaged, and the file then shows where. docs/format/audit.md defines every byte.
+
+Examples:
+  holdfast audit export audit.jsonl
+  holdfast audit export --after 25000 | gzip > newer.jsonl.gz`
+}
+
+// Run exports, and verifies what passes.
+func (c *auditExportCmd) Run(e *env) error {
+	api, err := e.client()
+	if err != nil {
+		return err
+	}
+	body, err := api.Audit(e.ctx, c.After)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	in, done := e.progress(body, "exported")
+	defer done()
+	if c.File == "" || c.File == "-" {
+		_, err := exportTo(e.stdout, in)
+		return err
+	}
+	var rep audit.Report
+	err = writeNew(c.File, func(w io.Writer) (err error) {
+		rep, err = exportTo(w, in)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	done()
+	return e.say(rep, "exported %s to %s, head %d:%s", count(int(rep.Records), "record", "records"), c.File, rep.Last, rep.Hash)
+}
+
+// exportTo copies an export; the error says what does not hold in it.
+func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
+	rep, err := audit.Verify(io.TeeReader(r, w), audit.Options{})
+	var fault *audit.Fault
+	if errors.As(err, &fault) {
+		if _, cerr := io.Copy(w, r); cerr != nil {
+			return rep, cerr
+		}
+		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "%w", fault).WithHint("keep this export and a copy of the data directory")}
+	}
+	return rep, err
+}
+
+// kept is an error after which the file stays.
+type kept struct{ error }
+
+func (k *kept) Unwrap() error { return k.error }
+
+// writeNew makes a file in one step, complete or not at all; one that is there is
+// conflict.
+func writeNew(name string, write func(io.Writer) error) error {
+	if _, err := os.Lstat(name); err == nil {
+		return holdfast.Errorf(holdfast.KindConflict, "audit.export", "%s exists already", holdfast.Quote(name)).WithHint("name another file")
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".holdfast-*.tmp")
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%w", err)
+	}
+	defer os.Remove(f.Name())
+	err = write(f)
+	var keep *kept
+	if serr := errors.Join(f.Sync(), f.Close()); serr != nil || err != nil && !errors.As(err, &keep) {
+		return errors.Join(err, serr)
+	}
+	if lerr := os.Link(f.Name(), name); lerr != nil {
+		return errors.Join(err, holdfast.Errorf(holdfast.KindConflict, "audit.export", "%w", lerr))
+	}
+	return err
+}
+
+type auditVerifyCmd struct {
+	Key     string `placeholder:"HEX" help:"The public key it must be signed with, as holdfast audit key prints it."`
+	KeyFile string `placeholder:"FILE" help:"The same, from a file."`
+	Head    string `placeholder:"FILE|N:HASH" help:"A head kept elsewhere, which the chain must hold: what holdfast audit head printed, or N:HASH."`
+	File    string `arg:"" help:"The export; - is stdin."`
+}
+
+// Help is shown below the one-line description.
+func (*auditVerifyCmd) Help() string {
+	return `Prints what was verified, or the first line that does not hold and why. Without --key it believes the key in the file; compare the fingerprint it prints with that of holdfast audit key. An older export is sound in itself: --head holds it against a head that was kept. Ends with 0 if all holds, 1 if not, 2 if it is no export.
+
+Examples:
+  holdfast audit verify audit.jsonl
+  holdfast audit key > audit.pub; holdfast audit head --json > head.json     # kept elsewhere
+  holdfast audit verify --key-file audit.pub --head head.json audit.jsonl`
+}
+
+// verified is the answer as JSON.
+type verified struct {
+	OK bool `json:"ok"`
+	*audit.Report
+	*audit.Fault
+}
+
+// Run verifies an export.
+func (c *auditVerifyCmd) Run(e *env) error {
+	opt, err := c.options()
+	if err != nil {
+		return err
+	}
+	in := e.stdin
+	if c.File != "-" {
+		f, err := os.Open(c.File)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err).WithHint("holdfast audit export FILE makes one")
+		}
+		defer f.Close()
+		in = f
+	}
+	in, done := e.progress(in, "verified")
+	rep, err := audit.Verify(in, opt)
+	done()
+	var fault *audit.Fault
+	switch {
+	case errors.As(err, &fault) && e.json:
+		if err := e.print(verified{Fault: fault}); err != nil {
+			return err
+		}
+		return &exitError{1}
+	case errors.As(err, &fault):
+		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "%s: %w", c.File, fault)
+	case err != nil && holdfast.KindOf(err) == holdfast.KindInvalid:
+		return err
+	case err != nil:
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+	}
+	span := "no records"
+	if rep.Records > 0 {
+		span = fmt.Sprintf("%s, %d to %d, from %s to %s", count(int(rep.Records), "record", "records"), rep.First, rep.Last,
+			rep.FirstTime.Format(time.RFC3339), rep.LastTime.Format(time.RFC3339))
+	}
+	whose := "as given"
+	if !rep.KeyGiven {
+		whose = "from the file itself; compare with holdfast audit key"
+	}
+	return e.say(verified{OK: true, Report: &rep}, "verified %s\n%s on the way, exported %s\nhead %d:%s\nkey %s, %s", span,
+		count(int(rep.Heads), "signed head", "signed heads"), rep.Exported.Format(time.RFC3339), rep.Last, rep.Hash, rep.Fingerprint, whose)
+}
+
+func (c *auditVerifyCmd) options() (opt audit.Options, err error) {
+	key := c.Key
+	if c.KeyFile != "" {
+		if key != "" {
+			return opt, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "--key and --key-file are both given")
+		}
+		text, err := readSmall(c.KeyFile)
+		if err != nil {
+			return opt, err
+		}
+		key = strings.TrimSpace(string(text))
+	}
+	if key != "" || c.KeyFile != "" {
+		if opt.Key, err = audit.ParsePublic(key); err != nil {
+			return opt, err
+		}
+	}
+	if c.Head == "" {
+		return opt, nil
+	}
+	if n, hash, ok := strings.Cut(c.Head, ":"); ok {
+		num, nerr := strconv.ParseInt(n, 10, 64)
+		if h, ok := audit.ParseHash(hash); ok && nerr == nil && num >= 0 {
+			opt.Known = &audit.Link{N: num, Hash: h}
+			return opt, nil
+		}
+	}
+	text, err := readSmall(c.Head)
+	if err != nil {
+		return opt, err
+	}
+	var wire holdfast.AuditHead
+	if err := json.Unmarshal(text, &wire); err != nil {
+		return opt, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%s is not a head: %w", holdfast.Quote(c.Head), err).
+			WithHint("holdfast audit head --json prints one; or use N:HASH")
+	}
+	head, err := audit.ParseHead(wire)
+	if err != nil {
+		return opt, err
+	}
+	if opt.Known = &head.Link; opt.Key == nil {
+		opt.Key, err = audit.ParsePublic(wire.PublicKey)
+	}
+	return opt, err
+}
+
+// readSmall reads a file that has to be small.
+func readSmall(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+	}
+	return text, nil
+}
+
+type auditHeadCmd struct{}
+
+// Run prints the head.
+func (*auditHeadCmd) Run(e *env) error {
+	head, err := e.auditHead()
+	if err != nil {
+		return err
+	}
+	return e.say(head, "%d:%s", head.N, head.Hash)
+}
+
+type auditKeyCmd struct{}
+
+// Run prints the public key.
+func (*auditKeyCmd) Run(e *env) error {
+	head, err := e.auditHead()
+	if err != nil {
+		return err
+	}
+	fingerprint := audit.Fingerprint(head.PublicKey)
+	if !e.json {
+		e.note("fingerprint %s", fingerprint)
+	}
+	return e.say(map[string]string{"public_key": head.PublicKey, "fingerprint": fingerprint}, "%s", head.PublicKey)
+}
+
+func (e *env) auditHead() (holdfast.AuditHead, error) {
+	api, err := e.client()
+	if err != nil {
+		return holdfast.AuditHead{}, err
+	}
+	return api.AuditHead(e.ctx)
+}

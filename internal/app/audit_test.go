@@ -1,0 +1,109 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/config"
+)
+
+// lockedBuffer is a log that a server writes and a test reads.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// auditCheck is what the doctor says of the audit chain.
+func auditCheck(t *testing.T, cfg config.Config) (app.Check, bool) {
+	t.Helper()
+	d, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, os.Environ())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range d.Checks {
+		if c.Name == "audit chain" {
+			return c, true
+		}
+	}
+	return app.Check{}, false
+}
+
+// TestACutAuditChainIsSaid: by the doctor, beside a server and without one, by the
+// server's log at its start, and by each export from then on, also when the chain
+// has grown again.
+func TestACutAuditChainIsSaid(t *testing.T) {
+	cfg := settings(t, "mem")
+	if c, ok := auditCheck(t, cfg); ok {
+		t.Errorf("without a server: %+v", c)
+	}
+	log := &lockedBuffer{}
+	c, _, stop := serveLogged(t, cfg, log)
+	for range 3 {
+		if _, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, ok := auditCheck(t, cfg); !ok || !c.OK || !strings.Contains(c.Detail, "3 records") {
+		t.Errorf("beside a server: %+v", c)
+	}
+	stop()
+	if c, ok := auditCheck(t, cfg); !ok || !c.OK || !strings.Contains(c.Detail, "3 records, signed up to 3") {
+		t.Errorf("after a server: %+v", c)
+	}
+	if !strings.Contains(log.String(), `msg="audit chain" n=3 hash=`) || strings.Contains(log.String(), "damaged") {
+		t.Errorf("log %s", log)
+	}
+	if info, err := os.Stat(filepath.Join(cfg.Data, "audit.key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("audit.key %v %v", info, err)
+	}
+
+	db, err := sql.Open("sqlite", filepath.Join(cfg.Data, "holdfast.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), `DELETE FROM audit WHERE n = 3`); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := auditCheck(t, cfg); !ok || c.OK || !strings.Contains(c.Detail, "names record 3") || c.Fix == "" {
+		t.Errorf("cut: %+v", c)
+	}
+	c, _, _ = serveLogged(t, cfg, log)
+	if !strings.Contains(log.String(), `level=ERROR msg="the audit chain is damaged"`) {
+		t.Errorf("log %s", log)
+	}
+	if _, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	body, err := c.Audit(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	if _, err := audit.Verify(body, audit.Options{}); err == nil || !strings.Contains(err.Error(), "record 3: it is missing") {
+		t.Error(err)
+	}
+}

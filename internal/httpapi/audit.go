@@ -1,0 +1,66 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// lineType is the media type of one JSON value on each line.
+const lineType = "application/jsonl"
+
+type auditInput struct {
+	After string `query:"after" doc:"Only the records after this number; 0 or absent is all of them."`
+}
+
+type auditHeadOutput struct {
+	Body holdfast.AuditHead
+}
+
+func (a *API) auditRoutes() {
+	const tag = "audit"
+	export := route(http.MethodGet, "/v1/audit", "export-audit", tag, "Export the audit chain, as lines that holdfast audit verify checks")
+	export.Responses = map[string]*huma.Response{"200": {
+		Description: "A header, records, signed heads and a closing line, as docs/format/audit.md defines them. " +
+			"An answer without the closing line is cut.",
+		Content: map[string]*huma.MediaType{lineType: {Schema: &huma.Schema{Type: "string", Description: "A JSON object on each line."}}},
+	}}
+	huma.Register(a.huma, export, a.exportAudit)
+	huma.Register(a.huma, route(http.MethodGet, "/v1/audit/head", "read-audit-head", tag,
+		"The newest place in the audit chain, signed; kept elsewhere it shows later whether the chain was cut"),
+		func(ctx context.Context, _ *struct{}) (*auditHeadOutput, error) {
+			head, err := a.cfg.Audit.Head(ctx)
+			if err != nil {
+				return nil, a.fail(err)
+			}
+			return &auditHeadOutput{head}, nil
+		})
+}
+
+func (a *API) exportAudit(ctx context.Context, in *auditInput) (*raw, error) {
+	after, err := parseCursor("after", in.After)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	write, err := a.cfg.Audit.Export(ctx, after)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return answer(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", lineType)
+		w.Header().Set("Cache-Control", "no-store")
+		if r.Method == http.MethodHead {
+			return
+		}
+		if err := write(r.Context(), w); err != nil && !holdfast.IsKind(err, holdfast.KindInternal) {
+			// The status is sent: only a broken connection says that lines are missing.
+			// A chain that is damaged says so itself, in its last line.
+			panic(http.ErrAbortHandler)
+		} else if err != nil {
+			a.cfg.Log.ErrorContext(r.Context(), "audit", "err", err)
+		}
+	}), nil
+}
