@@ -90,6 +90,9 @@ func (e *Engine) With(cfg Config) (*Engine, error) {
 	}
 	out.granted.Allow = slices.Concat(e.granted.Allow, cfg.Granted)
 	if cfg.Sandbox != nil {
+		if err := cfg.Sandbox.Unsupported(); err != nil {
+			return nil, err
+		}
 		c, err := check.New(*cfg.Sandbox, options(Request{}))
 		if err != nil {
 			return nil, err
@@ -107,6 +110,16 @@ func (e *Engine) With(cfg Config) (*Engine, error) {
 		out.approver = cfg.Approver
 	}
 	return &out, nil
+}
+
+// Lint is what the sandbox settings of the layers say that means nothing here, or is
+// probably not meant so.
+func (e *Engine) Lint() []string {
+	var out []string
+	for _, s := range e.sandboxes {
+		out = append(out, s.settings.Lint()...)
+	}
+	return out
 }
 
 func options(req Request) check.Options { return check.Options{Cwd: req.cwd(), Home: req.home()} }
@@ -378,6 +391,9 @@ func (p callback) ask(ctx context.Context, req Request) (Decision, error) {
 // Bash where one says so and a sandbox of the system is in force.
 func (e *Engine) sandbox(req *call) Decision {
 	var out Decision
+	if req.wantsOut() && !e.letsOut() {
+		return deny("sandbox", "a command outside of the sandbox is allowed only with allowUnsandboxedCommands")
+	}
 	for _, s := range e.sandboxes {
 		d := s.holds(req)
 		if d.Verdict == Denied {
@@ -388,6 +404,12 @@ func (e *Engine) sandbox(req *call) Decision {
 		}
 	}
 	return out
+}
+
+// letsOut reports whether every layer with sandbox settings, and at least one, lets
+// the model ask for a command outside.
+func (e *Engine) letsOut() bool {
+	return len(e.sandboxes) > 0 && !slices.ContainsFunc(e.sandboxes, func(s sandboxed) bool { return !s.settings.AllowUnsandboxedCommands })
 }
 
 func (s *sandboxed) holds(req *call) Decision {
@@ -420,9 +442,22 @@ func (s *sandboxed) holds(req *call) Decision {
 	}
 	switch {
 	case !v.Allowed:
-		return deny("sandbox", "%s: %s", holdfast.Quote(v.Subject), v.Reason)
-	case req.Tool == "Bash" && s.settings.AutoAllowBashIfSandboxed && req.Sandboxed:
+		d := deny("sandbox", "%s: %s", holdfast.Quote(v.Subject), v.Reason)
+		d.Quiet = s.settings.Ignores(category(req.Tool, v.Code), v.Subject)
+		return d
+	case req.Tool == "Bash" && s.settings.AutoAllowBashIfSandboxed && req.Sandboxed && !req.wantsOut():
 		return Decision{Verdict: Allowed, By: "sandbox"}
 	}
 	return Decision{}
+}
+
+// category is what IgnoreViolations calls a denial.
+func category(tool string, code check.Code) string {
+	switch {
+	case tool == "WebFetch":
+		return "network"
+	case tool == "Bash" && code != check.CodeDeniedPath && code != check.CodeOutside:
+		return "command"
+	}
+	return "file"
 }

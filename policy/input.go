@@ -15,6 +15,8 @@ type fields struct {
 	Path     string `json:"path"`
 	URL      string `json:"url"`
 	Subagent string `json:"subagent_type"`
+	// Unsandboxed is the model's wish to run a command outside of the sandbox.
+	Unsandboxed json.RawMessage `json:"dangerouslyDisableSandbox"`
 }
 
 // call is a request with its input taken apart, each part once.
@@ -50,6 +52,12 @@ func (c *call) filePath() (string, bool) {
 		return c.cwd(), true
 	}
 	return c.absolute(p), true
+}
+
+// wantsOut reports whether a command asks to run outside of the sandbox.
+func (c *call) wantsOut() bool {
+	v := string(c.Unsandboxed)
+	return c.Tool == "Bash" && v != "" && v != "false" && v != "null"
 }
 
 // hostOf is the host of an address; empty for none.

@@ -66,6 +66,8 @@ type Decision struct {
 	Updates []Update
 	// Interrupt, with a denial, ends the turn.
 	Interrupt bool
+	// Quiet, with a denial, leaves it out of reports; it is in the log all the same.
+	Quiet bool
 }
 
 // Allow lets the tool run as asked.

@@ -82,6 +82,9 @@ func (c *checkArgs) checker(e *env) (*check.Checker, error) {
 	for _, l := range s.Lint() {
 		e.note("%s", l)
 	}
+	if err := s.Unsupported(); err != nil {
+		e.note("a server refuses these settings: %s", err)
+	}
 	return check.New(s, check.Options{Cwd: c.Cwd, Home: c.Home, FS: check.Host{}})
 }
 

@@ -153,6 +153,9 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
+	for _, l := range base.Lint() {
+		s.opt.Log.Warn("permissions.sandbox", "note", l)
+	}
 	s.metrics = newMetrics(s.opt.Version)
 	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
 	s.pool = s.pools(drivers)

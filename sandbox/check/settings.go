@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -170,11 +171,54 @@ func (n *Network) validate() error {
 	return nil
 }
 
-// Lint names rules that are legal and probably not meant so.
+// Unsupported names a field that asks for something nothing here carries out: such
+// settings would promise a wall that is not there. It is nil, or invalid.
+func (s Settings) Unsupported() error {
+	if s.Network == nil {
+		return nil
+	}
+	for _, f := range []struct {
+		name string
+		port *int
+	}{{"httpProxyPort", s.Network.HTTPProxyPort}, {"socksProxyPort", s.Network.SOCKSProxyPort}} {
+		if f.port != nil {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "network.%s: nothing would go through port %d: boxes have neither a network nor a proxy", f.name, *f.port).
+				WithHint("remove network.%s", f.name)
+		}
+	}
+	return nil
+}
+
+// Ignores reports whether a denial is left out of reports: whether a pattern of its
+// category (file, network, command) in IgnoreViolations matches the subject.
+func (s Settings) Ignores(category, subject string) bool {
+	return slices.ContainsFunc(s.IgnoreViolations[category], func(pattern string) bool {
+		ok, err := path.Match(pattern, subject)
+		return pattern == "*" || err == nil && ok
+	})
+}
+
+// Lint names rules that are legal and probably not meant so, or mean nothing here.
 func (s Settings) Lint() []string {
 	var out []string
+	idle := func(set bool, field, why string) {
+		if set {
+			out = append(out, field+" has no effect: "+why)
+		}
+	}
+	idle(s.AllowNestedSandbox, "allowNestedSandbox", "a box lets no sandbox be started in it")
+	idle(s.Ripgrep != nil, "ripgrep", "the box searches by itself")
+	if n := s.Network; n != nil {
+		const own = "the loopback of a box and the sockets in it are its own, and nothing of the host can be reached through them"
+		idle(n.AllowLocalBinding, "network.allowLocalBinding", own)
+		idle(n.AllowUnixSockets, "network.allowUnixSockets", own)
+		idle(n.AllowAllUnixSockets, "network.allowAllUnixSockets", own)
+	}
 	if len(s.AllowedReadPaths) > 0 && len(s.AllowedWritePaths) == 0 {
 		out = append(out, "allowedReadPaths is set and allowedWritePaths is not: every path may be written")
+	}
+	if s.AllowUnsandboxedCommands {
+		out = append(out, "allowUnsandboxedCommands lets such a command be decided upon; in a boxed session it still runs in the box")
 	}
 	if s.AllowedCommands != nil && len(s.DeniedCommands) > 0 {
 		out = append(out, "deniedCommands has no effect beside allowedCommands")
