@@ -10,11 +10,14 @@ import (
 )
 
 var (
-	conformanceRow  = regexp.MustCompile(`^\| ([A-Z]+)-(\d+) \| .+ \| (.+) \| (\S+) \|$`)
+	conformanceRow  = regexp.MustCompile(`^\| ([A-Z]+)-([A-Z]?)(\d+) \| .+ \| (.+) \| (\S+) \|$`)
 	conformanceTest = regexp.MustCompile("^`([^`]+)` (Test\\w+)$")
 	conformanceWait = regexp.MustCompile(`^pending: (part \d+|a later part)$`)
+	// conformanceElse is a row that was decided otherwise: the record, then the tests of
+	// what is done instead.
+	conformanceElse = regexp.MustCompile(`^deviation \(ADR (\d{4})\): (.+)$`)
 	// asserting are the calls by which a test fails.
-	asserting = regexp.MustCompile(`\.(Error|Errorf|Fatal|Fatalf|wantKind)\(`)
+	asserting = regexp.MustCompile(`\.(Error|Errorf|Fatal|Fatalf)\(|\bwant[A-Z]\w*\(`)
 )
 
 // TestConformanceTables: each row of docs/conformance names tests that exist,
@@ -55,7 +58,8 @@ func TestConformanceTables(t *testing.T) {
 				continue
 			}
 			rows++
-			checkRow(t, bodies, m[1], m[2], m[3])
+			row := tableRow{name: m[1] + "-" + m[2] + m[3], carries: regexp.MustCompile(m[1] + `[-_]?` + m[2] + `[-_]?` + m[3] + `(\D|$)`), tests: m[4], result: m[5]}
+			row.check(t, bodies)
 		}
 		if rows == 0 {
 			t.Errorf("%s has no rows", name)
@@ -63,25 +67,57 @@ func TestConformanceTables(t *testing.T) {
 	}
 }
 
-func checkRow(t *testing.T, bodies map[string]string, table, number, tests string) {
+// tableRow is a row of a table; carries finds its number in a test.
+type tableRow struct {
+	name, tests, result string
+	carries             *regexp.Regexp
+}
+
+func (r tableRow) check(t *testing.T, bodies map[string]string) {
 	t.Helper()
-	if conformanceWait.MatchString(tests) {
+	if conformanceWait.MatchString(r.tests) {
 		return
 	}
-	carries := regexp.MustCompile(table + `[-_]?` + number + `(\D|$)`)
-	for test := range strings.SplitSeq(tests, ", ") {
+	if m := conformanceElse.FindStringSubmatch(r.tests); m != nil {
+		r.tests = m[2]
+		r.deviates(t, m[1])
+	} else if r.result == "deviation" {
+		t.Errorf("%s: a deviation names its record: deviation (ADR 0000): `package` TestName", r.name)
+	}
+	for test := range strings.SplitSeq(r.tests, ", ") {
 		m := conformanceTest.FindStringSubmatch(test)
 		if m == nil {
-			t.Errorf("%s-%s: %q names no test", table, number, test)
+			t.Errorf("%s: %q names no test", r.name, test)
 			continue
 		}
 		switch body := bodies[m[1]+" "+m[2]]; {
 		case body == "":
-			t.Errorf("%s-%s: %s has no %s", table, number, m[1], m[2])
-		case !carries.MatchString(body):
-			t.Errorf("%s-%s: %s does not bear the number", table, number, m[2])
+			t.Errorf("%s: %s has no %s", r.name, m[1], m[2])
+		case !r.carries.MatchString(body):
+			t.Errorf("%s: %s does not bear the number", r.name, m[2])
 		case !asserting.MatchString(body):
-			t.Errorf("%s-%s: %s asserts nothing", table, number, m[2])
+			t.Errorf("%s: %s asserts nothing", r.name, m[2])
 		}
 	}
+}
+
+// deviates: the record exists, and docs/deviations.md has a line that names the row
+// and links to it.
+func (r tableRow) deviates(t *testing.T, number string) {
+	t.Helper()
+	records, err := filepath.Glob("docs/adr/" + number + "-*.md")
+	if err != nil || len(records) != 1 {
+		t.Errorf("%s: there is no ADR %s (%v)", r.name, number, err)
+		return
+	}
+	text, err := os.ReadFile("docs/deviations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range strings.Lines(string(text)) {
+		if r.carries.MatchString(l) && strings.Contains(l, "(adr/"+filepath.Base(records[0])+")") {
+			return
+		}
+	}
+	t.Errorf("%s: docs/deviations.md says nothing of it with a link to ADR %s", r.name, number)
 }

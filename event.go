@@ -163,6 +163,16 @@ type TurnEnded struct {
 	Kind    Kind   `json:"kind,omitempty"`
 	Message string `json:"message,omitempty"`
 	Hint    string `json:"hint,omitempty"`
+	// Denials are the tool calls of the turn that were not allowed, the first hundred.
+	Denials []DeniedCall `json:"denials,omitempty"`
+}
+
+// DeniedCall is a tool call that was not allowed. Input is as the model asked; it is
+// absent above 2 KiB, and tool.requested has it.
+type DeniedCall struct {
+	ToolUseID string          `json:"tool_use_id"`
+	Tool      string          `json:"tool"`
+	Input     json.RawMessage `json:"input,omitempty"`
 }
 
 // UserMessage is the payload of message.user. Steer marks a message that joined

@@ -46,7 +46,7 @@ var payloads = map[holdfast.EventType]any{
 
 	holdfast.EventTurnQueued:      holdfast.TurnQueuedData{Number: 2, Text: "and then", Position: 1},
 	holdfast.EventTurnStarted:     holdfast.TurnStartedData{Number: 2, MessageSeq: 9},
-	holdfast.EventTurnCompleted:   holdfast.TurnEnded{Number: 2, MessageSeq: 9, Result: "ok", StopReason: "end_turn", Usage: holdfast.Usage{InputTokens: 5, OutputTokens: 6}, Steps: 2},
+	holdfast.EventTurnCompleted:   holdfast.TurnEnded{Number: 2, MessageSeq: 9, Result: "ok", StopReason: "end_turn", Usage: holdfast.Usage{InputTokens: 5, OutputTokens: 6}, Steps: 2, Denials: []holdfast.DeniedCall{{ToolUseID: "tu_1", Tool: "Bash", Input: []byte(`{"command":"ls"}`)}}},
 	holdfast.EventTurnFailed:      holdfast.TurnEnded{Number: 2, MessageSeq: 9, Kind: holdfast.KindUnavailable, Message: "the model is overloaded", Hint: "send again", Steps: 1},
 	holdfast.EventTurnInterrupted: holdfast.TurnEnded{Number: 2, MessageSeq: 9, Message: "asked", Steps: 1},
 

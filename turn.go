@@ -77,11 +77,13 @@ type Turn struct {
 	// QueuePosition is 1 for the next turn to start; 0 when not queued.
 	QueuePosition int `json:"queue_position,omitempty"`
 	// Result is the assistant's final text of a completed turn.
-	Result     string     `json:"result,omitempty"`
-	StopReason string     `json:"stop_reason,omitempty"`
-	Error      string     `json:"error,omitempty"`
-	Usage      *Usage     `json:"usage,omitempty"`
-	CreatedAt  time.Time  `json:"created_at"`
-	StartedAt  *time.Time `json:"started_at,omitempty"`
-	EndedAt    *time.Time `json:"ended_at,omitempty"`
+	Result     string `json:"result,omitempty"`
+	StopReason string `json:"stop_reason,omitempty"`
+	Error      string `json:"error,omitempty"`
+	Usage      *Usage `json:"usage,omitempty"`
+	// Denials are the tool calls of an ended turn that were not allowed.
+	Denials   []DeniedCall `json:"denials,omitempty"`
+	CreatedAt time.Time    `json:"created_at"`
+	StartedAt *time.Time   `json:"started_at,omitempty"`
+	EndedAt   *time.Time   `json:"ended_at,omitempty"`
 }

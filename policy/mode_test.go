@@ -46,7 +46,8 @@ func file(mode holdfast.Mode, tool, name string) policy.Request {
 	return policy.Request{Mode: mode, Tool: tool, Input: b, ReadOnly: tool != "Write" && tool != "Edit"}
 }
 
-// The whole table: every mode, every tool name (SDK-P1 to P8).
+// The whole table: every mode, every tool name (SDK-P2, SDK-P3, SDK-P6,
+// SDK-P8).
 func TestModeTable(t *testing.T) {
 	names := []string{"Read", "Glob", "Grep", "LS", "TodoWrite", "Write", "Edit", "Bash", "WebFetch", "WebSearch", "Task", "mcp__x__y", "Nope", "read", ""}
 	readOnly := map[string]bool{"Read": true, "Glob": true, "Grep": true, "LS": true, "Nope": true, "mcp__x__y": true}

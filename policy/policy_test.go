@@ -24,7 +24,8 @@ func evaluate(t *testing.T, p policy.Policy, req policy.Request) policy.Decision
 	return d
 }
 
-// The four built-in policies (SDK-Q2 to Q5, Q13, Q14).
+// The four built-in policies (SDK-Q2, SDK-Q3, SDK-Q4, SDK-Q5, SDK-Q13,
+// SDK-Q14).
 func TestBuiltinPolicies(t *testing.T) {
 	for _, c := range []struct {
 		p    policy.Policy
@@ -62,7 +63,8 @@ func fixed(d policy.Decision) policy.Policy {
 	return policy.Func(func(context.Context, policy.Request) (policy.Decision, error) { return d, nil })
 }
 
-// Composition: order, the first denial, input threaded (SDK-Q6 to Q12).
+// Composition: order, the first denial, input threaded (SDK-Q6, SDK-Q7,
+// SDK-Q8, SDK-Q9, SDK-Q10, SDK-Q11, SDK-Q12).
 func TestAll(t *testing.T) {
 	var seen []string
 	record := func(name string, d policy.Decision) policy.Policy {
@@ -105,7 +107,7 @@ func TestAll(t *testing.T) {
 }
 
 // The callback beats the mode both ways, and what goes wrong with it denies
-// (SDK-P10 to P19).
+// (SDK-P11, SDK-P12, SDK-P13, SDK-P14, SDK-P15, SDK-P16, SDK-P17, SDK-P19).
 func TestCallback(t *testing.T) {
 	with := func(p policy.Policy) *policy.Engine { return engine(t, policy.Config{Callback: p}) }
 	if d := decide(t, with(fixed(policy.Allow())), bash(holdfast.ModePlan, "ls")); d.Verdict != policy.Allowed || d.By != "callback" {
@@ -167,7 +169,7 @@ func TestCallbackTimesOut(t *testing.T) {
 }
 
 // The order of the stages, and that nothing lifts what was denied before (SDK-P7,
-// P22, W1 to W6).
+// SDK-P22).
 func TestOrder(t *testing.T) {
 	base := policy.Config{
 		Rules:    rules(t, []string{"Bash(git *)", "Bash(sudo *)"}, []string{"Bash(git push *)"}, []string{"Bash(sudo *)"}),
@@ -214,7 +216,7 @@ func TestOrder(t *testing.T) {
 }
 
 // What hooks say counts before everything else when it is strict, and lifts no
-// rule when it is mild (SDK-H30, P22).
+// rule when it is mild (SDK-H30, SDK-P22).
 func TestHooksBeforeRules(t *testing.T) {
 	e := engine(t, policy.Config{
 		Rules: rules(t, nil, []string{"Bash(git push *)"}, []string{"Bash(sudo *)"}),
@@ -299,6 +301,7 @@ func (f approver) Approve(ctx context.Context, req policy.Request, asked policy.
 	return f(ctx, req, asked)
 }
 
+// A person is asked once, and what is no clear yes is a no (SDK-P17).
 func TestApprover(t *testing.T) {
 	for _, c := range []struct {
 		answer policy.Decision
@@ -318,7 +321,8 @@ func TestApprover(t *testing.T) {
 	}
 }
 
-// What the sandbox settings say of the file tools and of addresses (SDK-X3).
+// What the sandbox settings say of the file tools and of addresses (SDK-X3,
+// SDK-B12).
 func TestSandboxOfTools(t *testing.T) {
 	e := engine(t, policy.Config{Sandbox: &check.Settings{
 		AllowedReadPaths: []string{"/workspace"}, AllowedWritePaths: []string{"/workspace/out"}, DeniedPaths: []string{"/workspace/secret"},

@@ -70,7 +70,7 @@ func TestDenyRules(t *testing.T) {
 	}
 }
 
-// An allow rule has to cover all of a line, and covers no more.
+// An allow rule has to cover all of a line, and covers no more (SDK-P20).
 func TestAllowRules(t *testing.T) {
 	e := engine(t, policy.Config{Rules: rules(t, []string{"Bash(git *)", "Bash(ls:*)", "Read(/data/**)", "Write(/data/**)", "mcp__x"}, nil, nil)})
 	for cmd, want := range map[string]bool{

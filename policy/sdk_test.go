@@ -141,6 +141,7 @@ func sandboxedCommand(t *testing.T, s *check.Settings, mode holdfast.Mode, cmd s
 	return decide(t, engine(t, cfg), req)
 }
 
+// autoAllowBashIfSandboxed (SDK-B7), row by row.
 func TestSDKW1ToW6_BashApprovedByTheSandbox(t *testing.T) {
 	auto := &check.Settings{AutoAllowBashIfSandboxed: true, DeniedCommands: []string{"rm"}}
 	never := func(cfg *policy.Config, _ *policy.Request) {
@@ -233,8 +234,12 @@ func TestSDKB10_IgnoredViolationsAreStillDenied(t *testing.T) {
 		tool, field, value string
 		quiet              bool
 	}{
-		{"Bash", "command", "curl x", true}, {"Bash", "command", "rm x", false}, {"Bash", "command", "cat /etc/passwd", true},
-		{"Read", "file_path", "/etc/passwd", true}, {"Read", "file_path", "/etc/a/b", false}, {"WebFetch", "url", "https://x.org", true},
+		{"Bash", "command", "curl x", true},
+		{"Bash", "command", "rm x", false},
+		{"Bash", "command", "cat /etc/passwd", true},
+		{"Read", "file_path", "/etc/passwd", true},
+		{"Read", "file_path", "/etc/a/b", false},
+		{"WebFetch", "url", "https://x.org", true},
 	} {
 		b, _ := json.Marshal(map[string]string{c.field: c.value})
 		d := decide(t, e, policy.Request{Mode: holdfast.ModeBypassPermissions, Tool: c.tool, Input: b, ReadOnly: c.tool == "Read"})

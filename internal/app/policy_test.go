@@ -12,7 +12,8 @@ import (
 
 // Rules and sandbox settings of the server decide in its sessions: a rule holds in
 // bypassPermissions, Bash is approved by the sandbox where one is in force and not
-// on the host, and the log names the rule (SDK-P7, W1 to W6).
+// on the host, and the log names the rule (SDK-P7, SDK-B19, SDK-W2,
+// SDK-W4, SDK-W6).
 func TestServerPermissionsDecide(t *testing.T) {
 	cfg := settings(t, "mem")
 	file := filepath.Join(t.TempDir(), "sandbox.json")

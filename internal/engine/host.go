@@ -31,6 +31,8 @@ type host struct {
 	// acc is what the turn uses up; asked: a provider was asked in it.
 	acc   *account
 	asked atomic.Bool
+	// denied: a tool call of this run was not allowed.
+	denied atomic.Bool
 
 	// asking is held by whoever gets the box; mu guards the fields and is held
 	// for no longer than that takes, so that a turn can be ended at any time.
@@ -91,8 +93,11 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 	c := journal.NewChange(h.u.id)
 	for i := range drafts {
 		drafts[i].Turn = h.r.id
-		if drafts[i].Type == holdfast.EventModelRequest {
+		switch drafts[i].Type {
+		case holdfast.EventModelRequest:
 			h.asked.Store(true)
+		case holdfast.EventToolDenied:
+			h.denied.Store(true)
 		}
 	}
 	c.Events = drafts

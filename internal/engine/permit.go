@@ -17,7 +17,11 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	return p.Decide(ctx, req)
+	d, err := p.Decide(ctx, req)
+	if err == nil {
+		h.report(req, d)
+	}
+	return d, err
 }
 
 // policy is what decides in this turn, as things stand.

@@ -72,7 +72,7 @@ func (e *Engine) wireTurn(ctx context.Context, row journal.TurnRow) (holdfast.Tu
 	if err := ev.Decode(&end); err != nil {
 		return t, err
 	}
-	t.Result, t.StopReason, t.Error, t.Usage = end.Result, end.StopReason, end.Message, &end.Usage
+	t.Result, t.StopReason, t.Error, t.Usage, t.Denials = end.Result, end.StopReason, end.Message, &end.Usage, end.Denials
 	return t, nil
 }
 

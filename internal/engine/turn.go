@@ -123,6 +123,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 		return true, nil
 	}
 	to, typ, end, failed := classify(r, res, runErr)
+	end.Denials = r.host.denials(ctx)
 	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
 		if runErr == nil {
 			c.Events = append(c.Events, res.Final...)

@@ -244,6 +244,7 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
+// Which hosts a list of domains means (SDK-B11, SDK-B12).
 func TestDomains(t *testing.T) {
 	if v := checker(t, Settings{}).Domain("anything.example"); !v.Allowed {
 		t.Errorf("no network rules: %+v", v)
@@ -262,6 +263,7 @@ func TestDomains(t *testing.T) {
 	}
 }
 
+// Every mistake is found when the settings are read, and named (SDK-B20).
 func TestSettingsThatMakeNoSense(t *testing.T) {
 	for in, names := range map[string]string{
 		`{"allowedReadPath": []}`: "allowedReadPath", `{"deniedPaths": [""]}`: "deniedPaths[0]", `{"deniedPaths": ["/a", "etc"]}`: "deniedPaths[1]",
@@ -283,6 +285,7 @@ func TestSettingsThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// SDK-B18: the fields that are set, as a text.
 func TestSettingsSayWhatIsSet(t *testing.T) {
 	s, err := ParseSettings([]byte(`{"allowedCommands": [], "deniedPaths": ["/etc"], "autoAllowBashIfSandboxed": true, "ripgrep": {"command": "rg"}}`))
 	if err != nil {

@@ -142,7 +142,7 @@ func (j *judge) run(t *rapid.T, program string) []string {
 }
 
 // TestAllowedProgramsRunNothingDenied: what the checker lets pass under a denylist
-// does not start the denied word when bash runs it.
+// does not start the denied word when bash runs it (SDK-L9).
 func TestAllowedProgramsRunNothingDenied(t *testing.T) {
 	j := theJudge(t)
 	c, err := New(Settings{DeniedCommands: []string{"rm"}}, Options{Cwd: "/project", Home: "/home/agent"})

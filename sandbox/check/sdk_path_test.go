@@ -20,8 +20,8 @@ func on(t testing.TB, fs FS, s Settings) *Checker {
 	return c
 }
 
-// paths asks about each path; the expected answers are in the map.
-func paths(t *testing.T, c *Checker, o Op, want map[string]bool) {
+// wantPaths asks about each path; the expected answers are in the map.
+func wantPaths(t *testing.T, c *Checker, o Op, want map[string]bool) {
 	t.Helper()
 	for p, ok := range want {
 		if v := c.Path(p, o); v.Allowed != ok {
@@ -54,14 +54,14 @@ func TestSDKK1_BothFormsOfThePathQuestion(t *testing.T) {
 
 func TestSDKK2_NoRulesAllowEveryPath(t *testing.T) {
 	for _, o := range []Op{Read, Write} {
-		paths(t, checker(t, Settings{DeniedCommands: []string{"rm"}}), o, map[string]bool{"/": true, "/etc/shadow": true, "": true, "../x": true})
+		wantPaths(t, checker(t, Settings{DeniedCommands: []string{"rm"}}), o, map[string]bool{"/": true, "/etc/shadow": true, "": true, "../x": true})
 	}
 }
 
 func TestSDKK3_BothSidesAreNormalised(t *testing.T) {
 	fs := linkFS{"/lib": "/usr/lib", "/project/up": ".."}
 	c := on(t, fs, Settings{DeniedPaths: []string{"/lib//x/../secret/"}, AllowedReadPaths: []string{"/usr/lib/", "/project"}})
-	paths(t, c, Read, map[string]bool{
+	wantPaths(t, c, Read, map[string]bool{
 		"/lib/secret": false, "/usr/lib/secret/k": false, "/lib/./secret": false, "/usr//lib///secret/": false, "/usr/lib/a/../secret/k": false,
 		"/lib/open": true, "/usr/lib/open": true, "a": true, "./a/": true, "up/etc": false,
 	})
@@ -70,15 +70,15 @@ func TestSDKK3_BothSidesAreNormalised(t *testing.T) {
 func TestSDKK4_PrefixesEndAtSegments(t *testing.T) {
 	for _, rule := range []string{"/project", "/project/"} {
 		c := checker(t, Settings{AllowedReadPaths: []string{rule}})
-		paths(t, c, Read, map[string]bool{"/project": true, "/project/": true, "/project/a": true, "/projects": false, "/projectx/a": false, "/proj": false, "/": false})
+		wantPaths(t, c, Read, map[string]bool{"/project": true, "/project/": true, "/project/a": true, "/projects": false, "/projectx/a": false, "/proj": false, "/": false})
 	}
-	paths(t, checker(t, Settings{DeniedPaths: []string{"/"}}), Read, map[string]bool{"/": false, "/a": false})
+	wantPaths(t, checker(t, Settings{DeniedPaths: []string{"/"}}), Read, map[string]bool{"/": false, "/a": false})
 }
 
 func TestSDKK5_DenyFirstThenTheListOfTheOperation(t *testing.T) {
 	c := checker(t, Settings{AllowedReadPaths: []string{"/project", "/data"}, AllowedWritePaths: []string{"/project/out"}, DeniedPaths: []string{"/project/out/keep"}})
-	paths(t, c, Read, map[string]bool{"a": true, "/data/x": true, "out/keep": false, "/etc": false})
-	paths(t, c, Write, map[string]bool{"a": false, "/data/x": false, "out/x": true, "out/keep/x": false})
+	wantPaths(t, c, Read, map[string]bool{"a": true, "/data/x": true, "out/keep": false, "/etc": false})
+	wantPaths(t, c, Write, map[string]bool{"a": false, "/data/x": false, "out/x": true, "out/keep/x": false})
 }
 
 func TestSDKK6_RelativePathsAreTheToolsOwn(t *testing.T) {
@@ -87,25 +87,25 @@ func TestSDKK6_RelativePathsAreTheToolsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := checker(t, Settings{AllowedReadPaths: []string{"/project"}})
-	paths(t, c, Read, map[string]bool{"x": true, "../x": false, "..": false, wd: false})
+	wantPaths(t, c, Read, map[string]bool{"x": true, "../x": false, "..": false, wd: false})
 }
 
 func TestSDKK7_MissingTailsAndDanglingLinks(t *testing.T) {
 	fs := linkFS{"/project/link": "/secret", "/project/dangling": "/secret/not/there", "/project/out": "/project/new/dir"}
 	c := on(t, fs, Settings{AllowedWritePaths: []string{"/project"}, DeniedPaths: []string{"/secret"}})
-	paths(t, c, Write, map[string]bool{"link/new/file": false, "dangling": false, "dangling/x": false, "out/x/y": true, "not/there/yet": true})
+	wantPaths(t, c, Write, map[string]bool{"link/new/file": false, "dangling": false, "dangling/x": false, "out/x/y": true, "not/there/yet": true})
 }
 
 func TestSDKK8_DotDotAfterLinks(t *testing.T) {
 	fs := linkFS{"/project/link": "/data/deep/dir"}
 	c := on(t, fs, Settings{AllowedReadPaths: []string{"/project", "/data/deep"}})
-	paths(t, c, Read, map[string]bool{"link/../x": true, "link/../../x": false, "a/../x": true})
+	wantPaths(t, c, Read, map[string]bool{"link/../x": true, "link/../../x": false, "a/../x": true})
 }
 
 func TestSDKK9_AnyReadingInADeniedTreeDenies(t *testing.T) {
 	fs := linkFS{"/project/in": "/secret/x", "/secret/out": "/project/open", "/project/over": "/secret/out"}
 	c := on(t, fs, Settings{DeniedPaths: []string{"/secret"}})
-	paths(t, c, Read, map[string]bool{
+	wantPaths(t, c, Read, map[string]bool{
 		"in": false, "/secret/out": false, "over": false, "/secret/../project/x": true, "/secret/./": false, "/project/../secret": false, "open": true,
 	})
 }
@@ -123,19 +123,19 @@ func TestSDKK10_CaseIsTheVolumes(t *testing.T) {
 	if exact.opt.FoldCase {
 		t.Skip("this system folds case")
 	}
-	paths(t, exact, Read, map[string]bool{"/Secret/x": false, "/secret/x": true, "/SECRET": true})
-	paths(t, folded, Read, map[string]bool{"/Secret/x": false, "/secret/x": false, "/SECRET": false, "/other": true})
+	wantPaths(t, exact, Read, map[string]bool{"/Secret/x": false, "/secret/x": true, "/SECRET": true})
+	wantPaths(t, folded, Read, map[string]bool{"/Secret/x": false, "/secret/x": false, "/SECRET": false, "/other": true})
 }
 
 func TestSDKK11_TildeInBothReadings(t *testing.T) {
-	paths(t, checker(t, Settings{DeniedPaths: []string{"/home/u/.ssh"}}), Read, map[string]bool{"~/.ssh/id": false, "~/x": true, "~other/.ssh": true})
-	paths(t, checker(t, Settings{DeniedPaths: []string{"/project/~"}}), Read, map[string]bool{"~/x": false, "~": false})
-	paths(t, checker(t, Settings{AllowedReadPaths: []string{"/home/u"}}), Read, map[string]bool{"~/x": false})
+	wantPaths(t, checker(t, Settings{DeniedPaths: []string{"/home/u/.ssh"}}), Read, map[string]bool{"~/.ssh/id": false, "~/x": true, "~other/.ssh": true})
+	wantPaths(t, checker(t, Settings{DeniedPaths: []string{"/project/~"}}), Read, map[string]bool{"~/x": false, "~": false})
+	wantPaths(t, checker(t, Settings{AllowedReadPaths: []string{"/home/u"}}), Read, map[string]bool{"~/x": false})
 }
 
 func TestSDKK12_PathsThatCannotBeLocated(t *testing.T) {
 	for _, s := range []Settings{{DeniedPaths: []string{"/etc"}}, {AllowedReadPaths: []string{"/"}}, {AllowedWritePaths: []string{"/a"}}} {
-		paths(t, checker(t, s), Read, map[string]bool{"": false, "a\x00b": false, "/a": true})
+		wantPaths(t, checker(t, s), Read, map[string]bool{"": false, "a\x00b": false, "/a": true})
 	}
 }
 
@@ -173,5 +173,5 @@ func TestPathsOnDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths(t, c, Read, map[string]bool{"in/new": false, "in": false, "x": true, "../secret": false})
+	wantPaths(t, c, Read, map[string]bool{"in/new": false, "in": false, "x": true, "../secret": false})
 }
