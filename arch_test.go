@@ -52,7 +52,7 @@ var layers = map[string]layer{
 	"internal/journal":        {use: "."},
 	"internal/runtime":        {use: ". internal/journal policy sandbox"},
 	"internal/models":         {use: ". agent/model"},
-	"internal/settings":       {use: ". policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
+	"internal/settings":       {use: ". hook policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
 	"internal/agents":         {use: ". internal/rooted internal/settings", third: "golang.org/x/sys/unix"},
 	"internal/engine":         {use: ". internal/journal internal/runtime internal/rooted internal/settings policy sandbox internal/boxd/wire", third: "golang.org/x/sync/..."},
 	"internal/seal":           {use: "."},

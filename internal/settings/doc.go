@@ -2,7 +2,7 @@
 // .claude/settings.json, of a version that is deployed or of a workspace.
 //
 // internal/agents reads those of a version, the engine those of a workspace, the
-// CLI those of a folder; it imports the vocabulary, policy and the sandbox
+// CLI those of a folder; it imports the vocabulary, policy, hook and the sandbox
 // checker. Invariants: what it cannot read whole it refuses, naming file, field
 // and value; what a workspace says, which the agent can write, only tightens; a
 // file of any content costs bounded time and memory.
@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
@@ -55,8 +56,9 @@ type Settings struct {
 	// Rules are those of both files together.
 	Rules   policy.RuleSet
 	Sandbox *check.Settings
-	// Hooks are the hooks of each file, in the order of Files.
-	Hooks []Hooks
+	// Hooks are those of both files together, sound as hooks of a box: they run
+	// nowhere else.
+	Hooks hook.Config
 	// Notices say what is there and means nothing here.
 	Notices []string
 	// Sums are the SHA-256 of the files that were read.
@@ -66,14 +68,6 @@ type Settings struct {
 // Choices are what the settings choose for an agent's sessions.
 func (s Settings) Choices() holdfast.AgentSettings {
 	return holdfast.AgentSettings{Description: s.Description, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode}
-}
-
-// Hooks are the hooks section of one file.
-type Hooks struct {
-	// File is where they stand.
-	File string
-	// JSON is an object: event names with what is to run.
-	JSON []byte
 }
 
 // Layer is what the settings add to a policy.

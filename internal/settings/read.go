@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
@@ -232,7 +233,7 @@ func (r *reader) sandbox(path string, v any) {
 	r.out.Sandbox = &s
 }
 
-// hooks keeps the hooks for package hook; what a workspace says of them is nothing.
+// hooks reads hooks; what a workspace says of them is nothing.
 func (r *reader) hooks(path string, v any) {
 	o, ok := v.(object)
 	if !ok {
@@ -247,7 +248,22 @@ func (r *reader) hooks(path string, v any) {
 		r.fail(r.bad(path, "%s", err))
 		return
 	}
-	r.out.Hooks = append(r.out.Hooks, Hooks{File: r.file, JSON: raw})
+	var c hook.Config
+	if r.file == ClaudeFile {
+		c, err = hook.ParseSettings(raw)
+	} else if err = json.Unmarshal(raw, &c); err == nil {
+		err = new(hook.Registry).Load(c, hook.InBox)
+	}
+	if err != nil {
+		r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %w", r.file, err).WithHint("%s", holdfast.HintOf(err)))
+		return
+	}
+	if r.out.Hooks == nil {
+		r.out.Hooks = hook.Config{}
+	}
+	for event, groups := range c {
+		r.out.Hooks[event] = append(r.out.Hooks[event], groups...)
+	}
 }
 
 // show is a value as it might have been written.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -53,8 +54,8 @@ hooks:
 	files := map[string][]byte{
 		OwnFile: []byte("description: reviews changes\nruntime: native\nmodel: scripted\nmode: plan\npermissions:\n  allow: [Bash(git *)]\n" +
 			"  ask:\n    - \"Bash(git push *)\"\n  deny:\n    - Read(~/.ssh/**)\n  sandbox:\n    deniedPaths: [/etc]\n    allowedCommands: []\n" +
-			"    network: {allowedDomains: [\"*.example.com\"]}\nhooks:\n  preToolUse: [{matcher: Bash, command: \"true\", timeout: 5}]\n"),
-		ClaudeFile: []byte(`{"$schema": "x", "model": "opus", "hooks": {}, "permissions": {"defaultMode": "acceptEdits", "allow": ["Edit(/docs/**)"],
+			"    network: {allowedDomains: [\"*.example.com\"]}\nhooks:\n  preToolUse: [{matcher: Bash, hooks: [{type: command, command: \"true\", timeout: 5}]}]\n"),
+		ClaudeFile: []byte(`{"$schema": "x", "model": "opus", "hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "timeout": 1}]}]}, "permissions": {"defaultMode": "acceptEdits", "allow": ["Edit(/docs/**)"],
 			"deny": ["Read(/secrets/**)", "Read(//etc/shadow)", "Edit(./go.sum)"], "additionalDirectories": ["../x"]}}`),
 	}
 	if s, err = Parse(files); err != nil {
@@ -75,8 +76,8 @@ hooks:
 	if s.Sandbox == nil || s.Sandbox.AllowedCommands == nil || len(s.Sandbox.AllowedCommands) != 0 || s.Sandbox.Network.AllowedDomains[0] != "*.example.com" {
 		t.Errorf("sandbox %v", s.Sandbox)
 	}
-	if len(s.Hooks) != 1 || s.Hooks[0].File != OwnFile || string(s.Hooks[0].JSON) != `{"preToolUse":[{"matcher":"Bash","command":"true","timeout":5}]}` {
-		t.Errorf("hooks %s", s.Hooks)
+	if h := s.Hooks["preToolUse"]; len(s.Hooks) != 1 || len(h) != 2 || h[0].Matcher != "Bash" || h[0].Hooks[0].Timeout != 5 || h[1].Hooks[0].Timeout != 1000 {
+		t.Errorf("hooks %+v", s.Hooks)
 	}
 	want := []string{ClaudeFile + `: "model" is ignored: it means nothing here`, ClaudeFile + ": permissions.additionalDirectories is ignored: tools work in the box's own directories"}
 	if slices.Sort(s.Notices); !slices.Equal(s.Notices, want) {
@@ -112,6 +113,12 @@ func TestSDKP20_B20_RefusedSettings(t *testing.T) {
 		{OwnFile, "permissions: {sandbox: {denied: []}}", `permissions.sandbox: sandbox settings: unknown field "denied"`},
 		{OwnFile, "permissions: {sandbox: []}", "permissions.sandbox: it has to hold keys and values"},
 		{OwnFile, "hooks: [x]", "hooks: it has to hold events"},
+		{OwnFile, "hooks: {preTool: []}", `holdfast.yaml: hook: hooks.preTool: "preTool" is not an event`},
+		{OwnFile, "hooks: {preToolUse: [{matcher: '(', hooks: [{type: command, command: x}]}]}", `"(" is not a regular expression`},
+		{OwnFile, "hooks: {preToolUse: [{hooks: [{type: command, command: x, where: host}]}]}", "run in its sandbox only"},
+		{OwnFile, "hooks: {preToolUse: [{hooks: [{type: http, url: 'https://x.example'}]}]}", "run in its sandbox only"},
+		{ClaudeFile, `{"hooks": {"preToolUsed": []}}`, `.claude/settings.json: hook: hooks.preToolUsed: "preToolUsed" is not an event`},
+		{ClaudeFile, `{"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "comand": "x"}]}]}}`, `unknown field "comand"`},
 		{OwnFile, "a: &x 1\nb: *x", "an anchor or alias"},
 		{OwnFile, "model: !!str x", "a tag"},
 		{OwnFile, "model: x\nmodel: y", "already defined"},
@@ -194,10 +201,8 @@ func FuzzAgentSettings(f *testing.F) {
 			if _, err := policy.New(s.Layer()); err != nil {
 				t.Fatalf("what was read makes no policy: %v", err)
 			}
-			for _, h := range s.Hooks {
-				if !json.Valid(h.JSON) {
-					t.Fatalf("hooks are not JSON: %s", h.JSON)
-				}
+			if err := new(hook.Registry).Load(s.Hooks, hook.InBox); err != nil {
+				t.Fatalf("what was read makes no hooks: %v", err)
 			}
 		}
 		cfg, err := Tightening(files)
