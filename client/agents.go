@@ -72,6 +72,14 @@ func (c *Client) UpdateAgent(ctx context.Context, name holdfast.AgentName, req h
 	return out.Agent, err
 }
 
+// ExplainPolicy says how a tool call of a session would be decided. Nobody is asked
+// and nothing changes.
+func (c *Client) ExplainPolicy(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error) {
+	var out holdfast.PolicyExplanation
+	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/policy/explain"), body: req}, &out)
+	return out, err
+}
+
 // DeleteAgent deletes an agent; sessions keep the version they have.
 func (c *Client) DeleteAgent(ctx context.Context, name holdfast.AgentName) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: agentPath(name, "")}, nil)

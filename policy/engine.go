@@ -153,6 +153,15 @@ func (t Trace) String() string {
 	return b.String()
 }
 
+// Explains is a decision with the way there, in the words of the API.
+func (t Trace) Explains(d Decision, mode holdfast.Mode) holdfast.PolicyExplanation {
+	out := holdfast.PolicyExplanation{Verdict: d.Verdict.String(), By: d.By, Rule: d.Rule, Reason: d.Reason, Mode: mode, Trace: []holdfast.PolicyStep{}}
+	for _, s := range t {
+		out.Trace = append(out.Trace, holdfast.PolicyStep(s))
+	}
+	return out
+}
+
 // Decide implements Decider.
 func (e *Engine) Decide(ctx context.Context, req Request) (Decision, error) {
 	d, _, err := e.Explain(ctx, req)

@@ -1,87 +1,98 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/app"
-	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
 type policyCmd struct {
-	Explain policyExplainCmd `cmd:"" help:"Say how a tool call would be decided, and by what."`
+	Explain  policyExplainCmd  `cmd:"" help:"Say how a tool call would be decided, and by what."`
+	Simulate policySimulateCmd `cmd:"" help:"Hold the calls of sessions against a draft, and show what would change."`
 }
 
 type policyExplainCmd struct {
-	Mode   string   `default:"bypassPermissions" placeholder:"MODE" help:"Permission mode (${default})."`
-	Trust  string   `default:"untrusted" placeholder:"TRUST" help:"untrusted: in a box. trusted: on the host (${default})."`
-	Config string   `placeholder:"FILE" help:"The server's settings, as for serve."`
-	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting, as permissions.deny=Bash(rm *); repeatable."`
-	Tool   string   `arg:"" help:"The tool: Bash, Read, Write, WebFetch or another one."`
-	Input  string   `arg:"" help:"Its input as JSON, or for the common tools the command, file or address alone; put -- before it."`
+	policyDraft
+	Session string `placeholder:"ID" help:"Ask the server about a session, as it stands, instead of a draft."`
+	Mode    string `placeholder:"MODE" help:"Permission mode; by default the agent's, else that of the trust."`
+	Trust   string `placeholder:"TRUST" help:"untrusted (by default): in a box. trusted: on the host."`
+	Tool    string `arg:"" help:"The tool: Bash, Read, Write, WebFetch or another one."`
+	Input   string `arg:"" help:"Its input as JSON, or for the common tools the command, file or address alone; put -- before it."`
 }
 
 // Help is shown below the one-line description.
 func (*policyExplainCmd) Help() string {
-	return `Needs no server: it reads the settings that a server would start with. Shows every stage that was asked, in order; the last one decided. Ends with 0 if the call is allowed, 1 if it is denied.
+	return `Without --session it needs no server: it reads the settings that a server would start with. Shows every stage that was asked, in order; the last one decided. Nobody is asked and no hook runs. Ends with 0 if the call is allowed, 1 if it is denied or a person would be asked.
 
 Examples:
   holdfast policy explain --mode default Bash -- 'git push'
-  holdfast policy explain --set 'permissions.deny=Read(~/.ssh/**)' Read -- '~/.ssh/id_rsa'`
-}
-
-// explained is the answer as JSON.
-type explained struct {
-	Verdict string       `json:"verdict"`
-	By      string       `json:"by"`
-	Rule    string       `json:"rule,omitempty"`
-	Reason  string       `json:"reason,omitempty"`
-	Trace   policy.Trace `json:"trace"`
+  holdfast policy explain --set 'permissions.deny=Read(~/.ssh/**)' Read -- '~/.ssh/id_rsa'
+  holdfast policy explain --agent ./reviewer Write -- notes.txt
+  holdfast policy explain --session 01a1 Bash -- 'git push'`
 }
 
 // Run asks the policy.
 func (c *policyExplainCmd) Run(e *env) error {
-	flags, err := settingFlags(c.Set)
-	if err != nil {
-		return err
-	}
-	cfg, err := config.Load(config.Source{File: c.Config, Getenv: e.getenv, Flags: flags})
-	if err != nil {
-		return err
-	}
-	engine, err := app.Policy(cfg.Permissions)
-	if err != nil {
-		return err
-	}
-	mode, err := holdfast.ParseMode(c.Mode)
-	if err != nil {
-		return err
-	}
-	trust, err := holdfast.ParseTrust(c.Trust)
-	if err != nil {
-		return err
-	}
 	input, err := toolInput(c.Tool, c.Input)
 	if err != nil {
 		return err
 	}
-	d, trace, err := engine.Explain(e.ctx, policy.Request{
-		Session: "SESSION", Mode: mode, Tool: c.Tool, ReadOnly: policy.Reads(c.Tool), Input: input, Sandboxed: trust == holdfast.Untrusted,
-	})
+	var got holdfast.PolicyExplanation
+	if c.Session != "" {
+		got, err = c.server(e, input)
+	} else {
+		got, err = c.draft(e, input)
+	}
 	if err != nil {
 		return err
 	}
-	line := fmt.Sprintf("%s%s by %s", trace, d.Verdict, d.By)
-	if err := e.say(explained{Verdict: d.Verdict.String(), By: d.By, Rule: d.Rule, Reason: d.Reason, Trace: trace}, "%s", line); err != nil {
+	var trace policy.Trace
+	for _, s := range got.Trace {
+		trace = append(trace, policy.Step(s))
+	}
+	if err := e.say(got, "%s%s by %s", trace, got.Verdict, got.By); err != nil {
 		return err
 	}
-	if d.Verdict != policy.Allowed {
+	if got.Verdict != policy.Allowed.String() {
 		return &exitError{1}
 	}
 	return nil
+}
+
+// server asks about a session of a server.
+func (c *policyExplainCmd) server(e *env, input json.RawMessage) (holdfast.PolicyExplanation, error) {
+	if c.Mode != "" || c.Trust != "" || c.Config != "" || c.Agent != "" || len(c.Set) > 0 {
+		return holdfast.PolicyExplanation{}, holdfast.Errorf(holdfast.KindInvalid, "policy explain", "--session takes mode, trust and settings from the server").
+			WithHint("leave out --mode, --trust, --config, --set and --agent")
+	}
+	cl, id, err := e.onSession(c.Session)
+	if err != nil {
+		return holdfast.PolicyExplanation{}, err
+	}
+	return cl.ExplainPolicy(e.ctx, id, holdfast.ExplainPolicy{Tool: c.Tool, Input: input})
+}
+
+// draft asks a policy made here.
+func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.PolicyExplanation, err error) {
+	engine, agent, err := c.engine(e)
+	if err != nil {
+		return none, err
+	}
+	trust, err := holdfast.ParseTrust(cmp.Or(c.Trust, string(holdfast.Untrusted)))
+	if err != nil {
+		return none, err
+	}
+	mode, err := holdfast.ParseMode(cmp.Or(c.Mode, string(agent.Mode), string(holdfast.DefaultMode(trust))))
+	if err != nil {
+		return none, err
+	}
+	d, trace, err := engine.Rehearse(e.ctx, policy.Request{
+		Session: "SESSION", Mode: mode, Tool: c.Tool, ReadOnly: policy.Reads(c.Tool), Input: input, Sandboxed: trust == holdfast.Untrusted,
+	})
+	return trace.Explains(d, mode), err
 }
 
 // plainField is the field that an input which is no JSON stands for.

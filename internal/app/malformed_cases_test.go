@@ -338,6 +338,20 @@ func tarOf(t *testing.T, entries ...entry) io.Reader {
 	return &b
 }
 
+// policies are the cases of agents' choices and of questions about the policy.
+func (v *victim) policies(post func(op, target, name, body string, status int)) {
+	one, long := "/v1/sessions/"+string(v.session), strings.Repeat("x", 2000)
+	for name, body := range map[string]string{
+		"mode": `{"mode":"yolo"}`, "model": `{"model":"nobody"}`, "description": `{"description":"` + long + `"}`, "control": `{"description":"a\u001b"}`, "number": `{"mode":1}`,
+	} {
+		post("PATCH /v1/agents/{name}", "/v1/agents/helper", "value of "+name, body, 400)
+	}
+	for name, body := range map[string]string{"tool": `{"tool":"","input":{}}`, "long tool": `{"tool":"` + long + `","input":{}}`, "input": `{"tool":"Bash","input":"ls"}`, "no input": `{"tool":"Bash"}`, "null": `{"tool":"Bash","input":null}`} {
+		post("POST /v1/sessions/{id}/policy/explain", one+"/policy/explain", "value of "+name, body, 400)
+	}
+	post("PATCH /v1/agents/{name}", "/v1/agents/nobody", "unknown agent", `{"mode":"plan"}`, 404)
+}
+
 // special are the cases that no schema describes: files, tars, terminals, values.
 func (v *victim) special(t *testing.T) []malformed {
 	one := "/v1/sessions/" + string(v.session)
@@ -386,12 +400,7 @@ func (v *victim) special(t *testing.T) []malformed {
 	for name, body := range map[string]string{"mode": `{"mode":"yolo"}`, "trust": `{"trust":"root"}`, "model": `{"model":"nobody"}`, "title": `{"title":"` + long + `"}`, "tags": `{"tags":[""]}`} {
 		post("PATCH /v1/sessions/{id}", one, "value of "+name, body, 400)
 	}
-	for name, body := range map[string]string{
-		"mode": `{"mode":"yolo"}`, "model": `{"model":"nobody"}`, "description": `{"description":"` + long + `"}`, "control": `{"description":"a\u001b"}`, "number": `{"mode":1}`,
-	} {
-		post("PATCH /v1/agents/{name}", "/v1/agents/helper", "value of "+name, body, 400)
-	}
-	post("PATCH /v1/agents/{name}", "/v1/agents/nobody", "unknown agent", `{"mode":"plan"}`, 404)
+	v.policies(post)
 	for name, body := range map[string]string{"empty": `{"text":""}`, "blank": `{"text":" \n"}`, "mode": `{"text":"x","mode":"yolo"}`, "trust": `{"text":"x","trust":"root"}`} {
 		post("POST /v1/sessions/{id}/turns", one+"/turns", "text "+name, body, 400)
 	}

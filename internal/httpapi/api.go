@@ -175,6 +175,7 @@ func setDefaults(cfg *Config) {
 
 func (a *API) routes() {
 	a.agentRoutes()
+	a.policyRoutes()
 	a.sessionRoutes()
 	a.turnRoutes()
 	a.eventRoutes()

@@ -32,6 +32,8 @@ type Turns interface {
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error)
 	// Usage is what the session used up, and its budgets.
 	Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error)
+	// Explain says how a tool call would be decided; it asks nobody.
+	Explain(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error)
 	Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error)
 	Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error)
 	// Search finds what was said in sessions, and their titles.

@@ -62,6 +62,7 @@ func requestExamples() map[string]any {
 		},
 		"prune-containers": holdfast.PruneContainers{DryRun: true},
 		"update-agent":     holdfast.UpdateAgent{Mode: &plan},
+		"explain-policy":   holdfast.ExplainPolicy{Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`)},
 		"create-key":       holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
 	}
 }
@@ -93,6 +94,10 @@ func answerExamples() map[string]any {
 		"search": holdfast.SearchPage{Hits: []holdfast.SearchHit{{
 			Session: exampleID, Title: "review of the parser", Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Snippet: "write hello.txt", Time: at,
 		}}},
+		"explain-policy": holdfast.PolicyExplanation{
+			Verdict: "ask", By: "ask rule", Rule: "Bash(git push *)", Reason: "the rule Bash(git push *) wants it asked", Mode: holdfast.ModeDefault,
+			Trace: []holdfast.PolicyStep{{Stage: "ask rules", Verdict: "ask", Reason: "the rule Bash(git push *) wants it asked", Rule: "Bash(git push *)"}},
+		},
 		"send-message": holdfast.Sent{Turn: running, Seq: 1},
 		"list-turns":   map[string]any{"turns": []holdfast.Turn{turn}},
 		"get-turn":     map[string]any{"turn": turn},

@@ -20,6 +20,13 @@ func (f *fakeEngine) Deploy(_ context.Context, name holdfast.AgentName, tar io.R
 	return holdfast.Deployed{Agent: a, Notices: []string{"a notice"}}, f.fail
 }
 
+func (f *fakeEngine) Explain(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error) {
+	if _, err := f.Session(ctx, id); err != nil {
+		return holdfast.PolicyExplanation{}, err
+	}
+	return holdfast.PolicyExplanation{Verdict: "allow", By: req.Tool, Mode: holdfast.ModePlan, Trace: []holdfast.PolicyStep{}}, f.fail
+}
+
 // fakeAgents is the registry side of the fake, whose method names differ.
 type fakeAgents struct{ *fakeEngine }
 

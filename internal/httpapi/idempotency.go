@@ -18,17 +18,18 @@ const keyHeader = "Idempotency-Key"
 //
 //nolint:gochecknoglobals // a table
 var keyless = map[string]string{
-	"POST /v1/agents":                  "the same content is the same version id; deploy again",
-	"POST /v1/keys":                    "a secret is told once; revoke a key whose answer was lost, and make another",
-	"POST /v1/containers/stop":         "send it again: what is stopped stays stopped",
-	"POST /v1/containers/prune":        "send it again: what is removed stays removed",
-	"PATCH /v1/agents/{name}":          "send it again: what is set stays set",
-	"PATCH /v1/sessions/{id}":          "send it again, or send the revision it is for",
-	"POST /v1/sessions/{id}/pause":     "send it again, or look at the session",
-	"POST /v1/sessions/{id}/resume":    "send it again, or look at the session",
-	"POST /v1/sessions/{id}/end":       "send it again, or look at the session",
-	"POST /v1/sessions/{id}/interrupt": "send it again, or look at the session",
-	"POST /v1/sessions/{id}/exec":      "the outcome of a command is not kept; a message to the agent may carry a key",
+	"POST /v1/agents":                       "the same content is the same version id; deploy again",
+	"POST /v1/keys":                         "a secret is told once; revoke a key whose answer was lost, and make another",
+	"POST /v1/containers/stop":              "send it again: what is stopped stays stopped",
+	"POST /v1/containers/prune":             "send it again: what is removed stays removed",
+	"PATCH /v1/agents/{name}":               "send it again: what is set stays set",
+	"PATCH /v1/sessions/{id}":               "send it again, or send the revision it is for",
+	"POST /v1/sessions/{id}/pause":          "send it again, or look at the session",
+	"POST /v1/sessions/{id}/resume":         "send it again, or look at the session",
+	"POST /v1/sessions/{id}/end":            "send it again, or look at the session",
+	"POST /v1/sessions/{id}/interrupt":      "send it again, or look at the session",
+	"POST /v1/sessions/{id}/policy/explain": "it changes nothing; send it again",
+	"POST /v1/sessions/{id}/exec":           "the outcome of a command is not kept; a message to the agent may carry a key",
 }
 
 // keyed are the routes that honour the header.

@@ -45,13 +45,15 @@ var routeScopes = map[string]holdfast.Scope{
 	"POST /v1/sessions/{id}/end":       holdfast.ScopeWrite,
 	"POST /v1/sessions/{id}/interrupt": holdfast.ScopeWrite,
 
-	"POST /v1/sessions/{id}/turns":       holdfast.ScopeWrite,
-	"GET /v1/sessions/{id}/turns":        holdfast.ScopeRead,
-	"GET /v1/sessions/{id}/turns/{turn}": holdfast.ScopeRead,
-	"GET /v1/sessions/{id}/usage":        holdfast.ScopeRead,
-	"GET /v1/sessions/{id}/events":       holdfast.ScopeRead,
-	"GET /v1/sessions/{id}/transcript":   holdfast.ScopeRead,
-	"GET /v1/search":                     holdfast.ScopeRead,
+	"POST /v1/sessions/{id}/turns":          holdfast.ScopeWrite,
+	"GET /v1/sessions/{id}/turns":           holdfast.ScopeRead,
+	"GET /v1/sessions/{id}/turns/{turn}":    holdfast.ScopeRead,
+	"GET /v1/sessions/{id}/usage":           holdfast.ScopeRead,
+	"GET /v1/sessions/{id}/events":          holdfast.ScopeRead,
+	"GET /v1/sessions/{id}/transcript":      holdfast.ScopeRead,
+	"POST /v1/sessions/{id}/policy/explain": holdfast.ScopeRead,
+
+	"GET /v1/search": holdfast.ScopeRead,
 
 	"GET /v1/sessions/{id}/files":              holdfast.ScopeWrite,
 	"GET /v1/sessions/{id}/files/{path...}":    holdfast.ScopeWrite,

@@ -10,6 +10,10 @@ package settings
 
 import (
 	"crypto/sha256"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -80,6 +84,26 @@ func (s Settings) Empty() bool {
 	return s.Sandbox == nil && len(s.Rules.Allow)+len(s.Rules.Ask)+len(s.Rules.Deny) == 0
 }
 
+// ReadDir is Parse of a folder on disk, which its owner alone writes; not_found when
+// there is none.
+func ReadDir(dir string) (Settings, error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return Settings{}, holdfast.Errorf(holdfast.KindNotFound, op, "%s is not a folder", holdfast.Quote(dir))
+	}
+	files := map[string][]byte{}
+	for _, name := range Files() {
+		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
+		}
+		files[name] = data
+	}
+	return Parse(files)
+}
+
 // Parse reads the settings of an agent's folder from its files by path; files
 // that settings are not read from are passed over. Invalid: what makes no sense,
 // and in holdfast.yaml and in permissions every key that is not known.
@@ -97,7 +121,10 @@ func Tightening(files map[string][]byte) (policy.Config, error) {
 	if s.Sandbox != nil {
 		cfg.Sandbox = &check.Settings{
 			AllowedReadPaths: s.Sandbox.AllowedReadPaths, AllowedWritePaths: s.Sandbox.AllowedWritePaths, DeniedPaths: s.Sandbox.DeniedPaths,
-			DeniedCommands: s.Sandbox.DeniedCommands, AllowedCommands: s.Sandbox.AllowedCommands, Network: s.Sandbox.Network,
+			DeniedCommands: s.Sandbox.DeniedCommands, AllowedCommands: s.Sandbox.AllowedCommands,
+		}
+		if n := s.Sandbox.Network; n != nil {
+			cfg.Sandbox.Network = &check.Network{AllowedDomains: n.AllowedDomains}
 		}
 	}
 	return cfg, nil

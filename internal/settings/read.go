@@ -226,11 +226,17 @@ func (r *reader) sandbox(path string, v any) {
 		return
 	}
 	s, err := check.ParseSettings(raw)
+	if err == nil && !r.tighten {
+		err = s.Unsupported()
+	}
 	if err != nil {
 		r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s: %w", r.file, path, err).WithHint("%s", holdfast.HintOf(err)))
 		return
 	}
 	r.out.Sandbox = &s
+	for _, l := range s.Lint() {
+		r.notice("%s: %s", path, l)
+	}
 }
 
 // hooks reads hooks; what a workspace says of them is nothing.

@@ -111,6 +111,7 @@ func TestSDKP20_B20_RefusedSettings(t *testing.T) {
 		{OwnFile, "permissions: {sandbox: {deniedPaths: [etc]}}", `holdfast.yaml: permissions.sandbox: sandbox settings: deniedPaths[0]: a relative path: "etc" hint: write it from the root`},
 		{OwnFile, "permissions: {sandbox: {deniedPaths: ['']}}", "deniedPaths[0]: an empty path"},
 		{OwnFile, "permissions: {sandbox: {denied: []}}", `permissions.sandbox: sandbox settings: unknown field "denied"`},
+		{OwnFile, "permissions: {sandbox: {network: {httpProxyPort: 1}}}", "nothing would go through port 1"},
 		{OwnFile, "permissions: {sandbox: []}", "permissions.sandbox: it has to hold keys and values"},
 		{OwnFile, "hooks: [x]", "hooks: it has to hold events"},
 		{OwnFile, "hooks: {preTool: []}", `holdfast.yaml: hook: hooks.preTool: "preTool" is not an event`},
@@ -167,7 +168,7 @@ func TestNothingSaysNothing(t *testing.T) {
 func TestTighteningNeverLoosens(t *testing.T) {
 	cfg, err := Tightening(map[string][]byte{
 		OwnFile: []byte("mode: bypassPermissions\nmodel: x\nhooks: {preToolUse: []}\npermissions:\n  allow: [Bash, NoTool]\n  ask: [Write]\n" +
-			"  sandbox: {autoAllowBashIfSandboxed: true, allowUnsandboxedCommands: true, enableWeakerNestedSandbox: true, allowNestedSandbox: true, deniedPaths: [/x], ripgrep: {command: evil}}\n"),
+			"  sandbox: {autoAllowBashIfSandboxed: true, allowUnsandboxedCommands: true, enableWeakerNestedSandbox: true, allowNestedSandbox: true, deniedPaths: [/x], network: {httpProxyPort: 1, allowLocalBinding: true}, ripgrep: {command: evil}}\n"),
 		ClaudeFile: []byte(`{"permissions": {"allow": ["Bash(*)"], "deny": ["WebFetch"], "defaultMode": "bypassPermissions"}, "hooks": {"PreToolUse": []}}`),
 	})
 	if err != nil {
@@ -176,7 +177,7 @@ func TestTighteningNeverLoosens(t *testing.T) {
 	if !cfg.Tighten || cfg.Rules.Allow != nil || cfg.Granted != nil || rules(cfg.Rules.Ask) != "Write" || rules(cfg.Rules.Deny) != "WebFetch" {
 		t.Errorf("layer %+v", cfg)
 	}
-	if got := cfg.Sandbox.String(); got != `deniedPaths: ["/x"]` {
+	if got := cfg.Sandbox.String(); got != `deniedPaths: ["/x"], network: {}` {
 		t.Errorf("sandbox %s", got)
 	}
 	if _, err := Tightening(map[string][]byte{ClaudeFile: []byte(`{"permissions": {"deny": ["Nope"]}}`)}); err == nil {

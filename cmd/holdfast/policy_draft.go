@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// policyDraft names a policy that no server has to have.
+type policyDraft struct {
+	Config string   `placeholder:"FILE" help:"The server's settings, as for serve."`
+	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting, as permissions.deny=Bash(rm *); repeatable."`
+	Agent  string   `placeholder:"DIR" help:"An agent's folder, whose settings are added."`
+}
+
+// engine is the policy, and what the agent's folder says.
+func (d policyDraft) engine(e *env) (*policy.Engine, settings.Settings, error) {
+	var none settings.Settings
+	flags, err := settingFlags(d.Set)
+	if err != nil {
+		return nil, none, err
+	}
+	cfg, err := config.Load(config.Source{File: d.Config, Getenv: e.getenv, Flags: flags})
+	if err != nil {
+		return nil, none, err
+	}
+	p, err := app.Policy(cfg.Permissions)
+	if err != nil || d.Agent == "" {
+		return p, none, err
+	}
+	s, err := settings.ReadDir(d.Agent)
+	if err != nil {
+		return nil, none, err
+	}
+	p, err = p.With(s.Layer())
+	return p, s, err
+}

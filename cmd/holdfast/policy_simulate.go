@@ -1,0 +1,185 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/replay"
+)
+
+type policySimulateCmd struct {
+	policyDraft
+	Events []string `placeholder:"FILE" sep:"none" help:"A log as session events --json prints it, instead of a session; - is stdin."`
+	Check  bool     `help:"End with 1 if any call would be decided otherwise."`
+	IDs    []string `arg:"" optional:"" name:"id" help:"Sessions, or the beginnings of their ids."`
+}
+
+// Help is shown below the one-line description.
+func (*policySimulateCmd) Help() string {
+	return `Holds every tool call that sessions have made against a draft of the server's settings, in the mode of its time, and shows those that would be decided otherwise. Changes nothing, asks nobody and runs no hook: where a hook decided, that stands.
+
+The draft is all there is: name the folder of the sessions' agent too, if it has settings. Rules that answers left in a session count; those of its workspace's files do not.
+
+Examples:
+  holdfast policy simulate 01a1 --set 'permissions.deny=Bash(git push *)'
+  holdfast policy simulate 01a1 01b2 --config holdfast.yaml --agent ./reviewer --check`
+}
+
+// simulated counts what a simulation came to.
+type simulated struct {
+	Sessions int `json:"sessions"`
+	Calls    int `json:"calls"`
+	Differ   int `json:"differ"`
+	// Skipped calls were decided by no policy.
+	Skipped int `json:"skipped"`
+	// Changes counts those that differ, as "allow -> deny".
+	Changes map[string]int `json:"changes"`
+}
+
+// Run replays the logs.
+func (c *policySimulateCmd) Run(e *env) error {
+	if len(c.IDs)+len(c.Events) == 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no session is named").WithHint("holdfast policy simulate ID, or --events FILE")
+	}
+	if len(c.Set) == 0 && c.Config == "" && c.Agent == "" {
+		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no draft is named").WithHint("use --config FILE, --set KEY=VALUE or --agent DIR")
+	}
+	draft, _, err := c.engine(e)
+	if err != nil {
+		return err
+	}
+	sum := simulated{Changes: map[string]int{}}
+	r := replay.New(draft)
+	for _, id := range c.IDs {
+		cl, full, err := e.onSession(id)
+		if err != nil {
+			return err
+		}
+		if err := sum.log(e, r, cl.AllEvents(e.ctx, full, 0)); err != nil {
+			return err
+		}
+	}
+	for _, name := range c.Events {
+		if err := sum.log(e, r, e.eventsOf(name)); err != nil {
+			return err
+		}
+	}
+	if err := sum.print(e); err != nil {
+		return err
+	}
+	if c.Check && sum.Differ > 0 {
+		return &exitError{1}
+	}
+	return nil
+}
+
+// eventsOf reads events from a file, one JSON object after the other.
+func (e *env) eventsOf(name string) iter.Seq2[holdfast.Event, error] {
+	return func(yield func(holdfast.Event, error) bool) {
+		in := e.stdin
+		if name != "-" {
+			f, err := os.Open(name)
+			if err != nil {
+				yield(holdfast.Event{}, holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "events: %w", err))
+				return
+			}
+			defer f.Close()
+			in = f
+		}
+		dec := json.NewDecoder(in)
+		for n := 1; ; n++ {
+			var ev holdfast.Event
+			err := dec.Decode(&ev)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(ev, holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "event %d of %s: %w", n, holdfast.Quote(name), err).
+					WithHint("holdfast session events ID --json writes such a file"))
+				return
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+	}
+}
+
+// log replays events and shows what differs as it comes.
+func (s *simulated) log(e *env, r *replay.Replay, events iter.Seq2[holdfast.Event, error]) error {
+	for ev, err := range events {
+		if err != nil {
+			return err
+		}
+		call, skipped, err := r.Event(e.ctx, ev)
+		if err != nil {
+			return err
+		}
+		switch {
+		case ev.Type == holdfast.EventSessionCreated:
+			s.Sessions++
+		case skipped:
+			s.Skipped++
+		case call != nil:
+			s.Calls++
+			if !call.Differs {
+				continue
+			}
+			s.Differ++
+			s.Changes[call.Old.Verdict+" -> "+call.New.Verdict]++
+			if err := e.say(map[string]any{"call": call}, "%s #%d %s %s\n  %s\n  -> %s", call.Session, call.Seq, line(call.Tool), short80(call.Input), outcome(call.Old), outcome(call.New)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// short80 is an input for people.
+func short80(input json.RawMessage) string {
+	s := []rune(line(string(input)))
+	if len(s) > 80 {
+		s = append(s[:79], '…')
+	}
+	return string(s)
+}
+
+func outcome(o replay.Outcome) string {
+	out := o.Verdict + " by " + o.By
+	if o.Rule != "" {
+		out += " " + o.Rule
+	}
+	if o.Answer != "" {
+		out += ", " + o.Answer
+		if o.AnsweredBy != "" {
+			out += " by " + o.AnsweredBy
+		}
+	}
+	if o.Reason != "" {
+		out += ": " + o.Reason
+	}
+	return line(out)
+}
+
+func (s *simulated) print(e *env) error {
+	var changes []string
+	for _, c := range slices.Sorted(maps.Keys(s.Changes)) {
+		changes = append(changes, fmt.Sprintf("%d %s", s.Changes[c], c))
+	}
+	text := fmt.Sprintf("%s in %s: %d would be decided otherwise", count(s.Calls, "call", "calls"), count(s.Sessions, "session", "sessions"), s.Differ)
+	if len(changes) > 0 {
+		text += " (" + strings.Join(changes, ", ") + ")"
+	}
+	if s.Skipped > 0 {
+		text += fmt.Sprintf("; %d more decided by no policy", s.Skipped)
+	}
+	return e.say(map[string]any{"summary": s}, "%s", text)
+}

@@ -1,0 +1,36 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type explainInput struct {
+	SessionInput
+	Body holdfast.ExplainPolicy
+}
+
+type explainOutput struct {
+	Body holdfast.PolicyExplanation
+}
+
+func (a *API) policyRoutes() {
+	r := route(http.MethodPost, "/v1/sessions/{id}/policy/explain", "explain-policy", "policy", "Say how a tool call would be decided, and why; nobody is asked")
+	huma.Register(a.huma, r, a.explainPolicy)
+}
+
+func (a *API) explainPolicy(ctx context.Context, in *explainInput) (*explainOutput, error) {
+	id, err := holdfast.ParseSessionID(in.ID)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out, err := a.cfg.Turns.Explain(ctx, id, in.Body)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return &explainOutput{Body: out}, nil
+}

@@ -1,0 +1,240 @@
+// Package replay holds the tool calls of a session's log against another policy
+// and says of each whether it would be decided otherwise.
+//
+// The CLI calls it; it imports the vocabulary and policy. It reads one event after
+// the other and keeps no more than what is open. Invariant: what it cannot know it
+// does not make up: hooks keep the say they had, and a call that no policy decided
+// is not counted as one.
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// Replay is a policy that logs are held against. Not safe for concurrent use.
+type Replay struct {
+	draft *policy.Engine
+	logs  map[holdfast.SessionID]*log
+}
+
+// New makes a replay against a draft.
+func New(draft *policy.Engine) *Replay {
+	return &Replay{draft: draft, logs: map[holdfast.SessionID]*log{}}
+}
+
+// Outcome is how a call was or would be decided.
+type Outcome struct {
+	// Verdict is allow, deny, or ask where a person was or would be asked.
+	Verdict string `json:"verdict"`
+	By      string `json:"by"`
+	Rule    string `json:"rule,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// Answer is what came of a question: allowed, denied or expired; AnsweredBy is
+	// who gave it.
+	Answer     string `json:"answer,omitempty"`
+	AnsweredBy string `json:"answered_by,omitempty"`
+}
+
+// Call is a recorded call that both policies decided.
+type Call struct {
+	Session   holdfast.SessionID `json:"session_id"`
+	Seq       int64              `json:"seq"`
+	ToolUseID string             `json:"tool_use_id"`
+	Tool      string             `json:"tool"`
+	// Input is what the tool ran with, or would have.
+	Input   json.RawMessage `json:"input"`
+	Mode    holdfast.Mode   `json:"mode"`
+	Old     Outcome         `json:"old"`
+	New     Outcome         `json:"new"`
+	Differs bool            `json:"differs"`
+}
+
+// log is what a session's log said so far.
+type log struct {
+	mode  holdfast.Mode
+	trust holdfast.Trust
+	// policy is the draft with the session's own rules.
+	policy *policy.Engine
+	rules  []holdfast.RuleChange
+	calls  map[string]*open
+}
+
+// open is a call without a decision.
+type open struct {
+	holdfast.ToolRequested
+	seq      int64
+	asked    *holdfast.Approval
+	answered *holdfast.ApprovalAnswered
+}
+
+// Event takes the next event of a log, from its first on. When it decides a call,
+// call is that; skipped says that the call was decided by no policy, as one of a
+// tool that there is not. Logs of several sessions may be mixed.
+func (r *Replay) Event(ctx context.Context, ev holdfast.Event) (call *Call, skipped bool, err error) {
+	if ev.Type == holdfast.EventSessionCreated {
+		var d holdfast.SessionCreated
+		err := ev.Decode(&d)
+		r.logs[ev.Session] = &log{mode: d.Mode, trust: d.Trust, policy: r.draft, calls: map[string]*open{}}
+		return nil, false, err
+	}
+	l := r.logs[ev.Session]
+	if l == nil {
+		if ev.Seq == 0 {
+			return nil, false, nil
+		}
+		return nil, false, holdfast.Errorf(holdfast.KindInvalid, "policy.simulate", "the log of session %s does not begin with %s", ev.Session, holdfast.EventSessionCreated).
+			WithHint("export the whole log: holdfast session events %s --json", ev.Session)
+	}
+	switch ev.Type {
+	case holdfast.EventSessionUpdated:
+		var d holdfast.SessionUpdated
+		if err := ev.Decode(&d); err != nil {
+			return nil, false, err
+		}
+		if d.Mode != nil {
+			l.mode = *d.Mode
+		}
+		if d.Trust != nil {
+			l.trust = *d.Trust
+		}
+	case holdfast.EventRulesChanged:
+		return nil, false, l.change(ev, r.draft)
+	case holdfast.EventToolRequested:
+		o := &open{seq: ev.Seq}
+		if err := ev.Decode(&o.ToolRequested); err != nil {
+			return nil, false, err
+		}
+		l.calls[o.ToolUseID] = o
+	case holdfast.EventApprovalAsked, holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
+		return nil, false, l.approval(ev)
+	case holdfast.EventToolAllowed, holdfast.EventToolDenied:
+		return l.decided(ctx, ev)
+	}
+	return nil, false, nil
+}
+
+// approval notes a question or its end at the call it is about.
+func (l *log) approval(ev holdfast.Event) error {
+	if ev.Type == holdfast.EventApprovalAsked {
+		var d holdfast.Approval
+		if err := ev.Decode(&d); err != nil {
+			return err
+		}
+		if o := l.calls[d.ToolUseID]; o != nil {
+			o.asked, o.answered = &d, nil
+		}
+		return nil
+	}
+	var d holdfast.ApprovalAnswered
+	if err := ev.Decode(&d); err != nil {
+		return err
+	}
+	if o := l.calls[d.ToolUseID]; o != nil {
+		o.answered = &d
+	}
+	return nil
+}
+
+// change makes the session's rules those after an event.
+func (l *log) change(ev holdfast.Event, draft *policy.Engine) error {
+	var d holdfast.RulesChanged
+	if err := ev.Decode(&d); err != nil {
+		return err
+	}
+	for _, c := range d.Changes {
+		kept := l.rules[:0:0]
+		for _, have := range l.rules {
+			if have.Scope != c.Scope || have.Behavior != c.Behavior || have.Rule != c.Rule {
+				kept = append(kept, have)
+			}
+		}
+		if l.rules = kept; !c.Removed {
+			l.rules = append(l.rules, c)
+		}
+	}
+	var cfg policy.Config
+	for _, c := range l.rules {
+		rule, err := policy.ParseRule(c.Rule)
+		if err != nil {
+			return err
+		}
+		switch c.Behavior {
+		case "allow":
+			cfg.Rules.Allow = append(cfg.Rules.Allow, rule)
+		case "ask":
+			cfg.Rules.Ask = append(cfg.Rules.Ask, rule)
+		case "grant":
+			cfg.Granted = append(cfg.Granted, rule)
+		default:
+			cfg.Rules.Deny = append(cfg.Rules.Deny, rule)
+		}
+	}
+	var err error
+	l.policy, err = draft.With(cfg)
+	return err
+}
+
+// decided holds a decision of the log against the draft's.
+func (l *log) decided(ctx context.Context, ev holdfast.Event) (*Call, bool, error) {
+	var d holdfast.ToolDecision
+	if err := ev.Decode(&d); err != nil {
+		return nil, false, err
+	}
+	o := l.calls[d.ToolUseID]
+	delete(l.calls, d.ToolUseID)
+	if o == nil || d.By == "unknown tool" || d.By == "input" {
+		return nil, true, nil
+	}
+	c := &Call{Session: ev.Session, Seq: o.seq, ToolUseID: d.ToolUseID, Tool: o.Name, Input: o.Input, Mode: l.mode}
+	if d.Input != nil {
+		c.Input = d.Input
+	}
+	c.Old = o.outcome(ev.Type, d)
+	req := policy.Request{
+		Session: ev.Session, Mode: l.mode, Tool: o.Name, ReadOnly: policy.Reads(o.Name), Input: c.Input, CallID: d.ToolUseID,
+		Sandboxed: l.trust == holdfast.Untrusted, Hooks: hooked(c.Old),
+	}
+	got, _, err := l.policy.Rehearse(ctx, req)
+	if err != nil {
+		return nil, false, err
+	}
+	c.New = Outcome{Verdict: got.Verdict.String(), By: got.By, Rule: got.Rule, Reason: got.Reason}
+	c.Differs = c.Old.Verdict != c.New.Verdict
+	return c, false, nil
+}
+
+// outcome is how the log says that the call was decided.
+func (o *open) outcome(typ holdfast.EventType, d holdfast.ToolDecision) Outcome {
+	out := Outcome{Verdict: policy.Allowed.String(), By: d.By, Rule: d.Rule, Reason: d.Reason}
+	if typ == holdfast.EventToolDenied {
+		out.Verdict = policy.Denied.String()
+	}
+	if o.asked == nil {
+		return out
+	}
+	out = Outcome{Verdict: policy.Asked.String(), By: o.asked.By, Rule: o.asked.Rule, Reason: o.asked.Reason, Answer: string(holdfast.ApprovalExpired)}
+	if o.answered != nil {
+		out.Answer, out.AnsweredBy = string(o.answered.State), o.answered.By
+	}
+	return out
+}
+
+// hooked is what the hooks said, where they decided: no hook runs in a replay.
+func hooked(old Outcome) policy.Decision {
+	if old.By != "hook" && !strings.HasPrefix(old.By, "hook ") {
+		return policy.Decision{}
+	}
+	d := policy.Decision{Verdict: policy.Allowed, By: old.By, Reason: old.Reason}
+	switch old.Verdict {
+	case policy.Denied.String():
+		d.Verdict = policy.Denied
+	case policy.Asked.String():
+		d.Verdict = policy.Asked
+	}
+	return d
+}
