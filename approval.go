@@ -140,6 +140,8 @@ type HookRan struct {
 	// Where is box, host, http or server.
 	Where     string `json:"where"`
 	ToolUseID string `json:"tool_use_id,omitempty"`
+	// MessageSeq is the message.user that the run was about.
+	MessageSeq int64 `json:"message_seq,omitempty"`
 	// Call names the run for good: it is what a hook that ran is found again by, and
 	// in a box the id of its call.
 	Call CallID `json:"call_id,omitempty"`

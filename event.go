@@ -81,6 +81,16 @@ func (e Event) Decode(v any) error {
 	return nil
 }
 
+// With is e with another payload.
+func (e Event) With(data any) (Event, error) {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return e, Errorf(KindInternal, "event", "%s #%d does not encode: %w", e.Type, e.Seq, err)
+	}
+	e.Data = raw
+	return e, nil
+}
+
 // EndsTurn reports whether e is a turn's terminal event.
 func (e Event) EndsTurn() bool {
 	switch e.Type {
@@ -321,6 +331,8 @@ type Notice struct {
 	Text string `json:"text"`
 	// Until is when what the notice tells of is over: the wake time of a parked turn.
 	Until *time.Time `json:"until,omitempty"`
+	// Level is warning, error or debug where it is not a plain notice.
+	Level string `json:"level,omitempty"`
 }
 
 // ModelRequest is the payload of model.request: a request that left the server

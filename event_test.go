@@ -77,7 +77,7 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventHookRan: holdfast.HookRan{
 		Event: "preToolUse", Hook: "./check.sh", Where: "box", ToolUseID: "tu_1", Outcome: "blocked", ExitCode: ptr(2),
 		Message: "looked at it", Reason: "not today", DurationMS: 12.5,
-		Call: "00000000-0000-8000-8000-000000000000", Decision: "deny", Input: json.RawMessage(`{"command":"ls"}`), Output: ptr("less"),
+		Call: "00000000-0000-8000-8000-000000000000", MessageSeq: 4, Decision: "deny", Input: json.RawMessage(`{"command":"ls"}`), Output: ptr("less"),
 		Context: []string{"mind the gap"}, Rules: []holdfast.RuleChange{{Scope: holdfast.ScopeSession, Behavior: "deny", Rule: "Bash"}},
 		Notification: &holdfast.HookNotification{Title: "look", Body: "here", Level: "warning"},
 	},

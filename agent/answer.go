@@ -16,6 +16,12 @@ import (
 // results to the conversation in model order. Neighbours that only read run at
 // once; one that mutates runs alone, in its place.
 func (r *run) answer(ctx context.Context, uses []Use) error {
+	if r.env.Hooks != nil {
+		// A hook's run is named by what it is about, which has to be in the log.
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
 	for i := range uses {
 		if ctx.Err() != nil {
 			break
@@ -57,6 +63,7 @@ func (r *run) answer(ctx context.Context, uses []Use) error {
 	if ctx.Err() != nil || r.noBox != nil {
 		return r.settle(ctx, uses)
 	}
+	r.tellBatch(ctx, uses)
 	if err := r.flush(); err != nil {
 		return err
 	}
@@ -64,7 +71,7 @@ func (r *run) answer(ctx context.Context, uses []Use) error {
 	for i := range uses {
 		results[i] = uses[i].Result
 	}
-	r.c.Messages = AppendUser(r.c.Messages, results...)
+	r.c.Messages = AppendUser(r.c.Messages, append(results, r.hooked()...)...)
 	return nil
 }
 
@@ -138,6 +145,9 @@ func (r *run) decide(ctx context.Context, u *Use) {
 		r.add(holdfast.EventToolAllowed, d)
 		return
 	}
+	if v.By == "unknown tool" || v.By == "input" {
+		r.tellRefused(ctx, u, v.Reason)
+	}
 	d.Reason = valid(v.Reason)
 	if d.By == "" {
 		d.By = "policy"
@@ -182,7 +192,7 @@ func (r *run) read(ctx context.Context, group []Use) error {
 	wg.Wait()
 	for i := range group {
 		if group[i].State != Answered {
-			r.finish(&group[i], outcomes[i].ToolFinished)
+			r.finish(&group[i], r.tell(ctx, &group[i], outcomes[i].ToolFinished))
 			if r.noBox == nil {
 				r.noBox = outcomes[i].noBox
 			}

@@ -48,7 +48,7 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 			}
 		}
 		r.env.At("finished-uncommitted")
-		f := r.outcome(ctx, res, err, began)
+		f := r.tell(ctx, u, r.outcome(ctx, res, err, began))
 		f.Call = u.Started.Call
 		r.finish(u, f)
 		r.done = append(r.done, release{box, f.Call})

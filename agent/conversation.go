@@ -55,6 +55,8 @@ type Conversation struct {
 	// but with Pending the last one is the assistant message whose uses those are.
 	Messages []model.Message
 	Pending  []Use
+	// Hooked are what hooks said to the answers of Pending; it comes after them.
+	Hooked []string
 	// Joined are user texts that come after the answers of Pending.
 	Joined []string
 	// Seen is the newest log entry in Messages and Joined.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -59,6 +60,17 @@ type Meter interface {
 	Park(ctx context.Context, until time.Time) error
 }
 
+// Hooks hear of what happens in a turn. With hooks an answer of the model is
+// recorded before its calls are decided. Safe for concurrent use.
+type Hooks interface {
+	// Fire runs the hooks for an event. What they said is recorded with the next
+	// record.
+	Fire(ctx context.Context, in hook.Input) hook.Result
+	// Said are the texts for the model since it was called last; those of Decide
+	// are among them.
+	Said() []string
+}
+
 // Env is what surrounds one turn. Recorder, Policy and, with tools that act in a
 // box, Boxes and NewCall are required.
 type Env struct {
@@ -72,6 +84,8 @@ type Env struct {
 	NewCall func() (holdfast.CallID, error)
 	// Meter guards the turn's budgets; may be nil.
 	Meter Meter
+	// Hooks hear of tool calls; may be nil.
+	Hooks Hooks
 	// At marks kill points for crash tests; may be nil.
 	At func(point string)
 }

@@ -40,13 +40,14 @@ type Entry struct {
 	Secret     string `json:"-"`
 }
 
-// ParseConfig reads a Config and checks it as if its hooks were of the host.
-func ParseConfig(raw []byte) (Config, error) {
+// ParseConfig reads a Config and checks it as one whose commands run at a place
+// (see Load).
+func ParseConfig(raw []byte, at Where) (Config, error) {
 	var c Config
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, invalid(err)
 	}
-	return c, new(Registry).Load(c, OnHost)
+	return c, new(Registry).Load(c, at)
 }
 
 // ParseSettings reads the hooks of a settings file of Claude Code, which an agent

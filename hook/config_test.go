@@ -18,7 +18,7 @@ func TestSDKH31_Config(t *testing.T) {
 		"preToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "audit", "timeout": 5000, "fail_closed": true}, {"type": "http", "url": "https://h/x"}]}],
 		"stop": [{"hooks": [{"type": "command", "command": "format", "where": "box"}]}]
 	}`
-	c, err := hook.ParseConfig([]byte(good))
+	c, err := hook.ParseConfig([]byte(good), hook.OnHost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestSDKH31_Config(t *testing.T) {
 		`{"stop":[{"hooks":[` + cmd(`,"where":"moon"`) + `]}]}`:   `where`,
 		`{"stop":[{"hooks":[` + cmd(`,"url":"http://h"`) + `]}]}`: `command`,
 	} {
-		if _, err := hook.ParseConfig([]byte(said)); !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), part) {
+		if _, err := hook.ParseConfig([]byte(said), hook.OnHost); !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v, want %s", said, err, part)
 		}
 	}

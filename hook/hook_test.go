@@ -129,7 +129,7 @@ func TestSDKH10_Timeouts(t *testing.T) {
 			t.Errorf("timeout %s: %v", d, err)
 		}
 	}
-	c, err := hook.ParseConfig([]byte(`{"stop":[{"hooks":[{"type":"command","command":"sleep 10","timeout":1}]}]}`))
+	c, err := hook.ParseConfig([]byte(`{"stop":[{"hooks":[{"type":"command","command":"sleep 10","timeout":1}]}]}`), hook.OnHost)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package hook
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/policy"
@@ -19,7 +20,7 @@ type Result struct {
 	ToolOutput *string
 	// Updates change the rules of the session; none makes a stricter one milder.
 	Updates []policy.Update
-	// Context are texts for the model that are not in the log yet, in order.
+	// Context are texts for the model (see Texts) of the runs that were made now.
 	Context []string
 	// Runs has an entry for each run, in order.
 	Runs []Ran
@@ -56,9 +57,39 @@ func (r *Result) add(ran Ran) {
 		r.change(c)
 	}
 	if !ran.Known {
-		r.Context = append(r.Context, ran.Context...)
+		r.Context = append(r.Context, Texts(ran.HookRan)...)
 	}
 	r.Runs = append(r.Runs, ran)
+}
+
+// Texts are what a run has to say to the model, as they stand in the conversation,
+// now and whenever it is read from the log again. What comes from a hook cannot
+// close the tag around it.
+func Texts(ran holdfast.HookRan) []string {
+	said := slices.Clone(ran.Context)
+	switch Event(ran.Event) {
+	case PostToolUse, PostToolUseFailure, PostToolBatch:
+		if ran.Decision == decisionName(policy.Denied) {
+			said = append(said, "It objects: "+ran.Reason)
+		}
+	}
+	for i, s := range said {
+		said[i] = "<system-reminder>A hook (" + ran.Event + ", " + ran.Where + ") says: " + inert.Replace(s) + "</system-reminder>"
+	}
+	return said
+}
+
+var inert = strings.NewReplacer("<", "‹", ">", "›")
+
+// Withheld stands for a message of the user that a hook refused.
+const Withheld = "<system-reminder>The user said something here that a hook withheld.</system-reminder>"
+
+// Prompted is what the user said, after a run of a hook for it.
+func Prompted(text string, ran holdfast.HookRan) string {
+	if ran.Decision == decisionName(policy.Denied) {
+		text = Withheld
+	}
+	return strings.Join(append([]string{text}, Texts(ran)...), "\n")
 }
 
 // change takes a change of the rules in, unless an earlier hook was stricter about

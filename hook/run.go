@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -199,11 +200,11 @@ func (h *Hook) command(ctx context.Context, in Input, runner Runner, ran *holdfa
 	}
 	ran.ExitCode = &exit.Code
 	if exit.Code != 0 && exit.Code != 2 {
-		return failed(ran, OutcomeFailed, "exit status %d: %s", exit.Code, clean(string(exit.Stderr), maxReason))
+		return failed(ran, OutcomeFailed, "exit status %d: %s", exit.Code, clean(strings.TrimSpace(string(exit.Stderr)), maxReason))
 	}
 	out := h.read(exit.Stdout, ran)
 	if exit.Code == 2 {
-		ran.Outcome, ran.Reason = OutcomeOK, clean(string(exit.Stderr), maxReason)
+		ran.Outcome, ran.Reason = OutcomeOK, clean(strings.TrimSpace(string(exit.Stderr)), maxReason)
 		out.stricter(policy.Denied, "")
 	}
 	return out

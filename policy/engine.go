@@ -219,12 +219,11 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 	}
 	c := newCall(*req)
 	d := e.fixed(c, t)
+	byHooks := false
 	switch {
 	case d.Verdict == Denied:
-	case hooks.Verdict == Asked:
-		d = hooks
-	case d.Verdict == NoOpinion && hooks.Verdict == Allowed:
-		d = hooks
+	case hooks.Verdict == Asked, d.Verdict == NoOpinion && hooks.Verdict == Allowed:
+		d, byHooks = hooks, true
 	case d.Verdict == NoOpinion:
 		var err error
 		if d, err = e.opinions(ctx, c, t); err != nil {
@@ -233,6 +232,9 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 	}
 	if d.Input == nil {
 		d.Input = hooks.Input
+	}
+	if !byHooks {
+		d.Updates = slices.Concat(hooks.Updates, d.Updates)
 	}
 	return d, nil
 }

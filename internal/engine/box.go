@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -121,7 +122,7 @@ func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, queued fun
 	if err != nil {
 		return nil, nil, err
 	}
-	err = hold.Box.Adopt(func(held []wire.CallState) error { return e.releaseSettled(ctx, u.id, hold.Box, held) })
+	err = hold.Box.Adopt(func(held []wire.CallState) error { return e.releaseSettled(ctx, u, hold.Box, held) })
 	if err != nil {
 		hold.Release()
 		return nil, nil, err
@@ -197,8 +198,12 @@ func (e *Engine) reserve(pool *sandbox.Pool, spec sandbox.Spec) sandbox.Spec {
 
 // releaseSettled lets a box forget what a former connection left held and the
 // log needs no more: all finished calls but those whose intent has no outcome.
-func (e *Engine) releaseSettled(ctx context.Context, id holdfast.SessionID, box *sandbox.Box, held []wire.CallState) error {
-	open := map[holdfast.CallID]bool{}
+func (e *Engine) releaseSettled(ctx context.Context, u *unit, box *sandbox.Box, held []wire.CallState) error {
+	id, turn := u.id, holdfast.TurnID("")
+	if h := u.host.Load(); h != nil {
+		turn = h.r.id
+	}
+	open, ran := map[holdfast.CallID]bool{}, map[holdfast.CallID]bool{}
 	for ev, err := range e.cfg.Journal.Read(ctx, id, 0) {
 		if err != nil {
 			return err
@@ -216,10 +221,20 @@ func (e *Engine) releaseSettled(ctx context.Context, id holdfast.SessionID, box 
 				return err
 			}
 			delete(open, d.Call)
+		case holdfast.EventHookRan:
+			var d holdfast.HookRan
+			if err := ev.Decode(&d); err != nil {
+				return err
+			}
+			ran[d.Call] = true
 		}
 	}
 	var done []holdfast.CallID
 	for _, c := range held {
+		// A hook's run of the running turn is held until it is recorded.
+		if _, mine := hookOf(c.Call, turn); mine && !ran[c.Call] {
+			continue
+		}
 		if !open[c.Call] {
 			done = append(done, c.Call)
 		}
@@ -266,6 +281,12 @@ func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
 	c.Events = []journal.Draft{{Type: ev.Type, Data: data}}
 	if _, err := e.cfg.Journal.Commit(context.WithoutCancel(e.base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 		e.cfg.Log.Warn("box event not recorded", "box", ev.Box, "type", ev.Type, "err", err)
+	}
+	switch ev.Type {
+	case holdfast.EventBoxStarted:
+		e.tell(id, hook.Input{Event: hook.SandboxStarted, Trigger: ev.Started.Driver})
+	case holdfast.EventBoxStopped, holdfast.EventBoxLost:
+		e.tell(id, hook.Input{Event: hook.SandboxStopped, Trigger: string(ev.Type), Message: ev.Ended.Reason})
 	}
 }
 

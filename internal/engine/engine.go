@@ -54,6 +54,8 @@ type Config struct {
 	Sealer   Sealer
 	// Policy decides tool calls; each session adds its own layers to it.
 	Policy *policy.Engine
+	// Hooks are those of the server's owner; agents bring their own.
+	Hooks Hooks
 	// Pools hold the boxes of each trust level. A missing one refuses its sessions.
 	Pools map[holdfast.Trust]*sandbox.Pool
 	// Dir is the sessions' directory.

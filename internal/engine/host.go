@@ -22,6 +22,8 @@ type host struct {
 	// are what the session adds to the policy.
 	mode   atomic.Pointer[holdfast.Mode]
 	layers *layers
+	// hooking is what the turn has to do with hooks; nil is nothing.
+	hooking atomic.Pointer[hooking]
 
 	// progress is when the turn last showed life, in Unix milliseconds.
 	progress atomic.Int64
@@ -65,6 +67,9 @@ func (h *host) close() {
 	}
 }
 
+// hooked is nil in a turn without hooks.
+func (h *host) hooked() *hooking { return h.hooking.Load() }
+
 func (h *host) usable() error {
 	if h.closed.Load() || h.e.detached() {
 		return errLetGo
@@ -86,7 +91,9 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 	if err := h.usable(); err != nil {
 		return nil, err
 	}
-	if len(drafts) == 0 {
+	k := h.hooked()
+	owed := k.take()
+	if len(owed)+len(drafts) == 0 {
 		return nil, nil
 	}
 	h.alive()
@@ -101,8 +108,16 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 		}
 	}
 	c.Events = drafts
+	if len(owed) > 0 {
+		c.Events = append(owed[:len(owed):len(owed)], drafts...)
+	}
 	done, err := h.e.cfg.Journal.Commit(ctx, c)
 	h.layers.stale.Store(true)
+	if err != nil {
+		k.owe(owed)
+	} else {
+		k.recorded(done.Events)
+	}
 	if holdfast.IsKind(err, holdfast.KindUnavailable) {
 		h.torn.Store(true)
 	}
@@ -134,7 +149,7 @@ func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, erro
 			out = append(out, ev)
 		}
 	}
-	return out, nil
+	return h.hooked().steered(ctx, out)
 }
 
 // Box is the session's box, held until the turn ends or the box is lost.

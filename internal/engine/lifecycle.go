@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
@@ -39,13 +40,22 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 	if rt := e.runtimes[row.Runtime]; rt != nil {
 		rt.Forget(id)
 	}
+	told := hook.Input{Event: hook.SessionPaused, Message: or(req.Reason, "asked")}
 	if pool := e.cfg.Pools[row.Trust]; pool != nil && pool.Live(holdfast.SessionBox(id)) != nil {
-		e.rest.run(func() {
+		e.claim(id)
+		if !e.rest.run(func() {
+			defer e.disclaim(u)
+			// Hooks in the box come before its freeze.
+			e.fire(e.base, u, told)
 			// The idle timer does it later where this cannot.
 			if err := pool.Freeze(e.base, holdfast.SessionBox(id)); err != nil {
 				e.cfg.Log.Debug("not frozen at pause", "session", id, "err", err)
 			}
-		})
+		}) {
+			e.disclaim(u)
+		}
+	} else {
+		e.tellOf(ctx, row, told)
 	}
 	return row.Session, nil
 }
@@ -110,6 +120,7 @@ func (e *Engine) resume(ctx context.Context, u *unit, row journal.Row, req holdf
 		return holdfast.Resumed{Session: row.Session}, err
 	}
 	u.ask = true
+	e.tellOf(ctx, done.Row, hook.Input{Event: hook.SessionResumed, Trigger: string(plan.Receipt.Tier), Message: string(plan.Receipt.From)})
 	return holdfast.Resumed{Session: done.Row.Session, Receipt: &plan.Receipt}, nil
 }
 
@@ -160,6 +171,8 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 		rt.Forget(u.id)
 	}
 	u.moved.Add(1)
+	// Hooks in the box come before its end, whoever goes away meanwhile.
+	e.fire(context.WithoutCancel(ctx), u, hook.Input{Event: hook.SessionEnd, Message: reason})
 	return done.Row, e.removeBoxes(ctx, done.Row)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/policy"
 )
@@ -13,13 +14,30 @@ import (
 // a box or not at all. The mode is the session's of this moment.
 func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	req.Session, req.Mode, req.Sandboxed = h.u.id, *h.mode.Load(), h.row.Trust == holdfast.Untrusted
+	k := h.hooked()
+	req.Hooks = k.preToolUse(ctx, req)
+	if k != nil {
+		h.At("hooked")
+	}
+	if k != nil && ctx.Err() != nil {
+		// What is said of hooks that were cut off is no verdict.
+		return policy.Decision{}, context.Cause(ctx)
+	}
 	p, err := h.policy(ctx)
 	if err != nil {
 		return policy.Decision{}, err
 	}
+	if k != nil && k.has(hook.PermissionRequest) {
+		if p, err = p.With(policy.Config{Approver: requester{k, h.layers.approver}}); err != nil {
+			return policy.Decision{}, err
+		}
+	}
 	d, err := p.Decide(ctx, req)
 	if err == nil {
 		h.report(req, d)
+		if d.Verdict == policy.Denied {
+			k.denied(ctx, req, d)
+		}
 	}
 	return d, err
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -55,6 +56,7 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	if done.Duplicate != "" {
 		return e.Session(ctx, holdfast.SessionID(done.Duplicate))
 	}
+	e.tellOf(ctx, done.Row, hook.Input{Event: hook.Setup, Trigger: "created"})
 	return done.Row.Session, nil
 }
 

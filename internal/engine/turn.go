@@ -87,7 +87,18 @@ func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again boo
 		}
 		r.recounted = true
 	}
-	return rt.Run(ctx, runtime.Turn{Session: row.Session, ID: r.id, Instructions: text, Again: again, Meter: r.host}, r.host)
+	if err := r.host.prepareHooks(ctx); err != nil {
+		return runtime.Result{}, err
+	}
+	k := r.host.hooked()
+	if err := k.begin(ctx); err != nil {
+		return runtime.Result{}, err
+	}
+	t := runtime.Turn{Session: row.Session, ID: r.id, Instructions: text, Again: again, Meter: r.host}
+	if k != nil {
+		t.Hooks = k
+	}
+	return rt.Run(ctx, t, r.host)
 }
 
 // maxBegun bounds how often a turn is begun anew after the store refused a record.
@@ -124,7 +135,10 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	}
 	to, typ, end, failed := classify(r, res, runErr)
 	end.Denials = r.host.denials(ctx)
+	k := r.host.hooked()
+	owed := k.take()
 	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+		c.Events = append(c.Events, owed...)
 		if runErr == nil {
 			c.Events = append(c.Events, res.Final...)
 		}
@@ -138,13 +152,17 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 		}
 	})
 	if err != nil {
+		k.owe(owed)
 		return false, err
 	}
+	k.recorded(done.Events)
+	k.release()
 	r.host.close()
 	u.running = nil
 	u.busy.Store(false)
 	u.host.Store(nil)
 	r.finish()
+	k.stop(to, end)
 	if done.Row.Status == holdfast.StatusActive {
 		// What fails is tried again on its own: this turn has ended.
 		_ = e.next(ctx, u)

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -50,7 +52,34 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 		u.moved.Add(1)
 		err = e.stopBox(context.WithoutCancel(ctx), row, "trust changed")
 	}
+	e.tell(id, hook.Input{Event: hook.ConfigChange, Trigger: "session", Message: strings.Join(changed(event), ", ")})
+	if event.Trust != nil {
+		e.tell(id, hook.Input{Event: hook.CwdChanged, Trigger: "trust"})
+	}
 	return done, err
+}
+
+// changed names the fields that an update changed.
+func changed(ev holdfast.SessionUpdated) []string {
+	var out []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"title", ev.Title != nil},
+		{"tags", ev.Tags != nil},
+		{"mode", ev.Mode != nil},
+		{"model", ev.Model != nil},
+		{"trust", ev.Trust != nil},
+		{"runtime", ev.Runtime != nil},
+		{"budget", ev.Budget != nil},
+		{"turn_budget", ev.TurnBudget != nil},
+	} {
+		if f.set {
+			out = append(out, f.name)
+		}
+	}
+	return out
 }
 
 // commitUpdate writes an update on top of the record it was decided on, so that

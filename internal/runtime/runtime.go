@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -43,6 +44,22 @@ type Turn struct {
 	Again bool
 	// Meter guards the turn's budgets; nil bounds nothing.
 	Meter Meter
+	// Hooks hear of what only the runtime sees; nil when there are none. The engine
+	// fires preToolUse, permissionRequest and permissionDenied within Decide, and
+	// userPromptSubmit before a message is handed out.
+	Hooks Hooks
+}
+
+// Hooks hear of what happens in a turn. With hooks an answer of the model has to be
+// recorded before Decide or Fire is called for what it asked for. Safe for
+// concurrent use.
+type Hooks interface {
+	// Fire runs the hooks for an event. Session, turn, mode and directory are filled
+	// in. What they said is in the log with the next Record, before its events.
+	Fire(ctx context.Context, in hook.Input) hook.Result
+	// Said are the texts for the model since it was called last, those of Decide
+	// among them, as hook.Texts gives them for the events in the log.
+	Said() []string
 }
 
 // Meter guards what a turn may use up. Safe for concurrent use.

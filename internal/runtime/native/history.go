@@ -25,6 +25,10 @@ type history struct {
 	steers []agent.Joined
 	// reminders come before the next thing the user says.
 	reminders []string
+	// heard is what hooks said outside a turn, for the same place; prompt is the
+	// newest message that began a turn.
+	heard  []string
+	prompt int64
 
 	// The rest is about the newest turn.
 	turn  holdfast.TurnID
@@ -44,6 +48,8 @@ type history struct {
 type step struct {
 	blocks []model.Block
 	uses   []agent.Use
+	// hooked is what hooks said to it.
+	hooked []string
 }
 
 // filler stands where the user said nothing between two answers.
@@ -91,6 +97,7 @@ func (h *history) user(seq int64, m holdfast.UserMessage) {
 	h.close()
 	h.place(seq)
 	h.say(m.Text)
+	h.prompt = seq
 }
 
 // say adds what the user said, after the reminders that wait for it.
@@ -99,6 +106,8 @@ func (h *history) say(text string) {
 		h.append(model.Block{Type: model.Text, Text: "<system-reminder>" + r + "</system-reminder>"})
 	}
 	h.reminders = nil
+	h.hear(h.heard)
+	h.heard = nil
 	h.append(model.Block{Type: model.Text, Text: text})
 }
 
@@ -256,7 +265,10 @@ func (h *history) requested() *step {
 	if missing == len(h.open.uses) {
 		return nil
 	}
-	s := &step{uses: make([]agent.Use, 0, len(h.open.uses)-missing), blocks: make([]model.Block, 0, len(h.open.blocks)-missing)}
+	s := &step{
+		uses: make([]agent.Use, 0, len(h.open.uses)-missing), blocks: make([]model.Block, 0, len(h.open.blocks)-missing),
+		hooked: h.open.hooked,
+	}
 	for _, b := range h.open.blocks {
 		if b.Type == model.ToolUse {
 			i := slices.IndexFunc(h.open.uses, func(u agent.Use) bool { return u.ID == b.ID })
@@ -288,6 +300,7 @@ func (h *history) close() {
 		}
 	}
 	h.append(results...)
+	h.hear(s.hooked)
 }
 
 // end folds a turn's terminal event.
@@ -308,6 +321,8 @@ func (h *history) end(e holdfast.Event, why string) {
 // remind keeps what the model must know of its sandbox for the next message.
 func (h *history) remind(e holdfast.Event) error {
 	switch e.Type {
+	case holdfast.EventHookRan:
+		return fold(e, func(r *holdfast.HookRan) { h.hook(e, *r) })
 	case holdfast.EventModelRequest:
 		return fold(e, func(m *holdfast.ModelRequest) {
 			if m.Status != holdfast.StatusOK {
@@ -373,7 +388,7 @@ func (h *history) conversation(again bool) agent.Conversation {
 		c.Messages = agent.AppendUser(c.Messages, model.Block{Type: model.Text, Text: filler})
 	}
 	c.Messages = append(c.Messages, model.Message{Role: model.Assistant, Blocks: s.blocks})
-	c.Pending = s.uses
+	c.Pending, c.Hooked = s.uses, slices.Clone(s.hooked)
 	for _, u := range s.uses {
 		c.Reissue = c.Reissue && u.State == agent.Answered
 	}

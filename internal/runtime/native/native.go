@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -85,6 +86,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 		return runtime.Result{}, err
 	}
 	c := h.conversation(t.Again)
+	steers := slices.Clone(h.steers)
 	done := runtime.Result{Seen: h.seq, Text: h.text, StopReason: h.stop, Usage: h.usage, Steps: h.steps}
 	ended := h.spoke && len(c.Joined) == 0
 	r.cache.put(t.Session.ID, h)
@@ -103,11 +105,45 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	if t.Meter != nil {
 		around.Meter = t.Meter
 	}
+	if t.Hooks != nil {
+		around.Hooks = t.Hooks
+		if c.Joined, err = joined(ctx, host, steers); err != nil {
+			return runtime.Result{}, err
+		}
+	}
 	res, err := r.loop.Run(ctx, c, around)
 	return runtime.Result{
 		Final: env.drafts(res.Final), Seen: res.Seen, Text: res.Text, StopReason: res.StopReason,
 		Usage: res.Usage, Steps: res.Steps,
 	}, err
+}
+
+// joined are the messages that joined the turn and have no place yet, as the
+// hooks for them left them: one may have come after the last time they were run.
+func joined(ctx context.Context, host runtime.Host, steers []agent.Joined) ([]string, error) {
+	if len(steers) == 0 {
+		return nil, nil
+	}
+	if ctx.Err() != nil {
+		// Nothing is said to a model any more.
+		return nil, nil
+	}
+	events, err := host.Steered(ctx, steers[0].Seq-1)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, ev := range events {
+		if ev.Seq > steers[len(steers)-1].Seq {
+			break
+		}
+		var m holdfast.UserMessage
+		if err := ev.Decode(&m); err != nil {
+			return nil, err
+		}
+		out = append(out, m.Text)
+	}
+	return out, nil
 }
 
 // load is the session's history with the log read to its end.

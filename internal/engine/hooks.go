@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Hooks are the hooks that the server's owner installed, and where such hooks run.
+// Those of an agent's version run in its boxes. The zero value has none.
+type Hooks struct {
+	Registry *hook.Registry
+	// Places.Host and Places.HTTP; the box is the session's.
+	Places hook.Places
+}
+
+// noticeHook is the code of a notice that a hook asked for.
+const noticeHook = "hook.notification"
+
+// hooks are those of a session: the server's, then its agent's.
+type hooks struct{ server, agent *hook.Registry }
+
+// hooksOf are a session's hooks.
+func (e *Engine) hooksOf(ctx context.Context, row journal.Row) (hooks, error) {
+	s, err := e.cfg.Agents.Settings(ctx, row.AgentVersion)
+	if err != nil {
+		return hooks{}, err
+	}
+	agent, err := agentHooks(s)
+	return hooks{e.cfg.Hooks.Registry, agent}, err
+}
+
+func agentHooks(s settings.Settings) (*hook.Registry, error) {
+	if len(s.Hooks) == 0 {
+		return nil, nil
+	}
+	r := new(hook.Registry)
+	return r, r.Load(s.Hooks, hook.InBox)
+}
+
+func (s hooks) empty() bool { return s.server.Empty() && s.agent.Empty() }
+
+func (s hooks) has(e hook.Event) bool { return s.server.HasHooks(e) || s.agent.HasHooks(e) }
+
+// run runs the hooks for an event. name names each run, by whose it is and its
+// order there.
+func (s hooks) run(ctx context.Context, in hook.Input, at hook.Places, name func(whose string, h *hook.Hook) holdfast.CallID) hook.Result {
+	list := s.server.Hooks(in)
+	server := len(list)
+	list = append(list[:server:server], s.agent.Hooks(in)...)
+	if len(list) == 0 {
+		return hook.Result{}
+	}
+	whose := make(map[*hook.Hook]string, len(list))
+	for i, h := range list {
+		whose[h] = "server"
+		if i >= server {
+			whose[h] = "agent"
+		}
+	}
+	at.Call = func(h *hook.Hook, _ hook.Input) holdfast.CallID { return name(whose[h], h) }
+	return hook.Run(ctx, list, in, at)
+}
+
+// about fills in what every hook is told of the session.
+func (e *Engine) about(row journal.Row, in hook.Input) hook.Input {
+	in.Session, in.Mode, in.AgentType = row.ID, row.Mode, string(row.Agent)
+	in.Cwd = e.cwd(row)
+	return in
+}
+
+// cwd is the tools' directory as they see it.
+func (e *Engine) cwd(row journal.Row) string {
+	if row.Trust == holdfast.Trusted {
+		return filepath.Join(e.dir(row.ID), "workspace")
+	}
+	return "/workspace"
+}
+
+// drafts are the events of a run.
+func drafts(ran holdfast.HookRan) []journal.Draft {
+	out := []journal.Draft{{Type: holdfast.EventHookRan, Data: ran}}
+	if n := ran.Notification; n != nil {
+		text := n.Title
+		if n.Body != "" {
+			text += ": " + n.Body
+		}
+		level := n.Level
+		if level == "info" {
+			level = ""
+		}
+		out = append(out, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeHook, Text: text, Level: level}})
+	}
+	return out
+}
+
+// tell fires the hooks for an event that no turn is part of, in the background: a
+// crash may lose it. What they say has no say in what happened.
+func (e *Engine) tell(id holdfast.SessionID, in hook.Input) {
+	u := e.claim(id)
+	if !e.rest.run(func() {
+		defer e.disclaim(u)
+		e.fire(e.base, u, in)
+	}) {
+		e.disclaim(u)
+	}
+}
+
+// tellOf is tell for a session whose row is at hand: nothing is begun when no hook
+// waits for the event.
+func (e *Engine) tellOf(ctx context.Context, row journal.Row, in hook.Input) {
+	set, err := e.hooksOf(ctx, row)
+	if err != nil || set.has(in.Event) {
+		e.tell(row.ID, in)
+	}
+}
+
+// fire runs the hooks for an event that no turn is part of, and records them.
+func (e *Engine) fire(ctx context.Context, u *unit, in hook.Input) {
+	row, err := e.cfg.Store.Row(ctx, u.id)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return
+	}
+	set, herr := hooks{}, error(nil)
+	if err == nil {
+		set, herr = e.hooksOf(ctx, row)
+	}
+	if err != nil || herr != nil {
+		e.cfg.Log.Warn("hooks not run", "session", u.id, "event", in.Event, "err", err, "hooks", herr)
+		return
+	}
+	if !set.has(in.Event) {
+		return
+	}
+	at := e.cfg.Hooks.Places
+	at.Now = e.cfg.Clock
+	box := &borrowed{e: e, u: u, row: row, live: !startsBox(in.Event)}
+	defer box.release()
+	at.Box = &boxRunner{box: box.get, began: func(holdfast.CallID, *sandbox.Box) {}}
+	res := set.run(ctx, e.about(row, in), at, func(string, *hook.Hook) holdfast.CallID {
+		// Without randomness the run has no name, and a box refuses it.
+		id, _ := e.uuid()
+		return holdfast.CallID(id)
+	})
+	c := journal.NewChange(u.id)
+	for _, ran := range res.Runs {
+		c.Events = append(c.Events, drafts(ran.HookRan)...)
+		box.ran = append(box.ran, ran.Call)
+	}
+	if len(c.Events) == 0 {
+		return
+	}
+	if _, err := e.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		e.cfg.Log.Warn("hooks not recorded", "session", u.id, "event", in.Event, "err", err)
+	}
+}
+
+// startsBox reports whether hooks for an event may start the session's box. At the
+// end of a box or a session none is started for them.
+func startsBox(e hook.Event) bool {
+	switch e {
+	case hook.SessionEnd, hook.SessionPaused, hook.SandboxStarted, hook.SandboxStopped:
+		return false
+	}
+	return true
+}
+
+// borrowed is the session's box for hooks outside of a turn.
+type borrowed struct {
+	e    *Engine
+	u    *unit
+	row  journal.Row
+	live bool
+
+	mu   sync.Mutex
+	hold *sandbox.Hold
+	ran  []holdfast.CallID
+}
+
+func (b *borrowed) get(ctx context.Context) (*sandbox.Box, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hold != nil {
+		select {
+		case <-b.hold.Box.Done():
+			b.hold.Release()
+			b.hold = nil
+		default:
+			return b.hold.Box, nil
+		}
+	}
+	var err error
+	if b.live {
+		b.hold, err = b.e.liveBox(ctx, b.row)
+	} else {
+		b.hold, err = b.e.acquire(ctx, b.u, false, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.hold.Box, nil
+}
+
+// release lets the box forget what ran and gives it back.
+func (b *borrowed) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hold != nil {
+		b.hold.Box.Release(b.ran...)
+		b.hold.Release()
+	}
+}
+
+// liveBox is the session's box if it runs; denied when it does not.
+func (e *Engine) liveBox(ctx context.Context, row journal.Row) (*sandbox.Hold, error) {
+	pool := e.cfg.Pools[row.Trust]
+	if pool == nil || pool.Live(holdfast.SessionBox(row.ID)) == nil {
+		return nil, holdfast.Errorf(holdfast.KindDenied, "hook", "no sandbox is running")
+	}
+	spec, err := e.spec(row)
+	if err != nil {
+		return nil, err
+	}
+	return pool.Acquire(ctx, spec, false, func(int) {})
+}

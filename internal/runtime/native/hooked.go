@@ -1,0 +1,53 @@
+package native
+
+import (
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent"
+	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/hook"
+)
+
+// hook folds a hook's run: what it said to a prompt goes with the prompt, what it
+// said to tool calls after their answers, anything else before the next message.
+func (h *history) hook(e holdfast.Event, ran holdfast.HookRan) {
+	texts := hook.Texts(ran)
+	switch {
+	case !h.live || e.Turn != h.turn:
+		h.later(texts)
+	case ran.MessageSeq != 0:
+		i := slices.IndexFunc(h.steers, func(j agent.Joined) bool { return j.Seq == ran.MessageSeq })
+		if i >= 0 {
+			h.steers[i].Text = hook.Prompted(h.steers[i].Text, ran)
+		} else if ran.MessageSeq == h.prompt {
+			h.reprompt(ran)
+		}
+	case h.open != nil:
+		h.open.hooked = append(h.open.hooked, texts...)
+	default:
+		h.hear(texts)
+	}
+}
+
+// reprompt changes what the user said last. Blocks that were given away stay.
+func (h *history) reprompt(ran holdfast.HookRan) {
+	n := len(h.messages)
+	if n == 0 || h.messages[n-1].Role != model.User {
+		return
+	}
+	blocks := slices.Clone(h.messages[n-1].Blocks)
+	last := len(blocks) - 1
+	blocks[last].Text = hook.Prompted(blocks[last].Text, ran)
+	h.messages[n-1].Blocks = blocks
+}
+
+// hear adds what hooks said.
+func (h *history) hear(texts []string) {
+	for _, t := range texts {
+		h.append(model.Block{Type: model.Text, Text: t})
+	}
+}
+
+// later keeps what was said outside the turn for the next message.
+func (h *history) later(texts []string) { h.heard = append(h.heard, texts...) }
