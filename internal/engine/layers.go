@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -187,7 +188,7 @@ func (w *workspaceSettings) look(dir string, same map[string][sha256.Size]byte, 
 	w.looked, w.stamps, w.faults = true, stamps, faults
 	w.layer = w.read(dir, same)
 	if w.layer.Refuse != "" {
-		w.layer.Refuse += "; nothing is allowed until the user mends it (holdfast files cat " + string(id) + " FILE, holdfast files put " + string(id) + " FILE) or removes it (holdfast files rm)"
+		w.layer.Refuse += "; nothing is allowed until the user mends it: holdfast files put " + string(id) + " FILE, or cat and rm in place of put"
 	}
 	return w.layer.Refuse != before || w.layer.Refuse == ""
 }
@@ -196,7 +197,7 @@ func (w *workspaceSettings) read(dir string, same map[string][sha256.Size]byte) 
 	files := map[string][]byte{}
 	for i, name := range settings.Files() {
 		if w.faults[i] != "" {
-			return policy.Config{Refuse: "the workspace's settings cannot be read: " + w.faults[i]}
+			return unreadable(w.faults[i])
 		}
 		if w.stamps[i] == (rooted.Stamp{}) {
 			continue
@@ -207,7 +208,7 @@ func (w *workspaceSettings) read(dir string, same map[string][sha256.Size]byte) 
 			w.stamps[i] = rooted.Stamp{}
 			continue
 		case err != nil:
-			return policy.Config{Refuse: "the workspace's settings cannot be read: " + err.Error()}
+			return unreadable(err.Error())
 		}
 		w.stamps[i] = st
 		if sum, ok := same[name]; !ok || sha256.Sum256(data) != sum {
@@ -216,7 +217,11 @@ func (w *workspaceSettings) read(dir string, same map[string][sha256.Size]byte) 
 	}
 	cfg, err := settings.Tightening(files)
 	if err != nil {
-		return policy.Config{Refuse: "the workspace's settings cannot be read: " + err.Error()}
+		return unreadable(err.Error())
 	}
 	return cfg
+}
+
+func unreadable(why string) policy.Config {
+	return policy.Config{Refuse: "the workspace's settings cannot be read: " + strings.TrimPrefix(why, "agent settings: ")}
 }

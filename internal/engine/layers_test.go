@@ -242,3 +242,47 @@ func TestHZ6_UnreadableWorkspaceSettingsDenyEverything(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkDecide is a whole decision of a call in a turn: 20 rules in three
+// layers, a sandbox, settings in the workspace.
+func BenchmarkDecide(b *testing.B) {
+	d := newDecider("Bash", `{"command":"git log --oneline | head -n 20"}`)
+	var rules []policy.Rule
+	for i := range 10 {
+		r, err := policy.ParseRule(fmt.Sprintf("Bash(tool%d *)", i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		rules = append(rules, r)
+	}
+	server, err := policy.New(policy.Config{Rules: policy.RuleSet{Deny: rules[:5], Ask: rules[5:]}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	files := map[string][]byte{settings.OwnFile: []byte("permissions: {deny: [Read(/a), Read(/b), 'Bash(x *)', 'Bash(y *)', WebFetch], allow: ['Bash(git *)', 'Bash(head *)'], sandbox: {deniedPaths: [/etc]}}")}
+	w := newWorld(b, benchmark{d, b}, func(c *engine.Config) { c.Agents, c.Policy = folder{files: files}, server })
+	id := w.create(holdfast.CreateSession{Mode: "dontAsk"})
+	dir := filepath.Join(w.dir, "sessions", string(id), "workspace", ".claude")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "settings.json"), []byte(`{"permissions": {"deny": ["Bash(a *)", "Bash(b *)", "Write(/x)"]}}`), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	w.ended(id, w.send(id, "go").ID)
+}
+
+// benchmark is a decider that asks in a loop.
+type benchmark struct {
+	*decider
+	b *testing.B
+}
+
+func (r benchmark) Run(ctx context.Context, _ runtime.Turn, host runtime.Host) (runtime.Result, error) {
+	for r.b.Loop() {
+		if d, err := host.Decide(ctx, r.ask); err != nil || d.Verdict != policy.Allowed {
+			r.b.Errorf("%+v %v", d, err)
+		}
+	}
+	return runtime.Result{Seen: 1 << 40, Text: "done"}, nil
+}
