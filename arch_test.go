@@ -45,7 +45,7 @@ var layers = map[string]layer{
 	"internal/boxd/image":     {use: "."},
 	"cmd/boxd":                {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
 	"cmd/holdfast":            {use: ". client sandbox sandbox/check internal/agents internal/app internal/audit internal/bench internal/boxd/image internal/child internal/config internal/demo internal/double internal/lifecycle internal/obs internal/replay internal/settings internal/soak internal/torture policy", third: "github.com/alecthomas/kong golang.org/x/term"},
-	"internal/config":         {use: ". policy sandbox", third: "github.com/goccy/go-yaml"},
+	"internal/config":         {use: ". hook policy sandbox", third: "github.com/goccy/go-yaml"},
 	"internal/lifecycle":      {use: "."},
 	"internal/obs":            {use: "."},
 	"internal/rooted":         {use: ".", third: "golang.org/x/sys/unix"},

@@ -156,6 +156,10 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	for _, l := range base.Lint() {
 		s.opt.Log.Warn("permissions.sandbox", "note", l)
 	}
+	hooks, err := Hooks(s.cfg, s.opt.Environ)
+	if err != nil {
+		return err
+	}
 	s.metrics = newMetrics(s.opt.Version)
 	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
 	s.pool = s.pools(drivers)
@@ -163,7 +167,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Store:    s.store,
 		Journal:  s.journal,
 		Runtimes: []runtime.Runtime{loop},
-		Agents:   s.agents, Sealer: sealer, Policy: base, Pools: s.pool,
+		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks, Pools: s.pool,
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,

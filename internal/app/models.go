@@ -86,7 +86,7 @@ func providers(cfg config.Config, environ []string) ([]Provider, error) {
 			p.key, p.KeyFrom = v, variable
 		}
 		if files[i] != "" {
-			key, err := keyFile(p.Name, files[i])
+			key, err := keyFile(p.Name+".key_file", files[i])
 			if err != nil {
 				return nil, err
 			}
@@ -111,9 +111,9 @@ func variableOf(environ []string, name string) string {
 	return ""
 }
 
-func keyFile(provider, name string) (string, error) {
+func keyFile(setting, name string) (string, error) {
 	refuse := func(kind holdfast.Kind, why string) (string, error) {
-		return "", holdfast.Errorf(kind, "serve", "%s.key_file: %s %s", provider, holdfast.Quote(name), why).
+		return "", holdfast.Errorf(kind, "serve", "%s: %s %s", setting, holdfast.Quote(name), why).
 			WithHint("put the key alone into a file and: chmod 600 %s", name)
 	}
 	f, err := os.Open(name)

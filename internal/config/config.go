@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -45,6 +46,8 @@ type Config struct {
 	DefaultRuntime string
 
 	Permissions Permissions
+	// Hooks are the owner's; commands run on the host unless they say otherwise.
+	Hooks hook.Config
 
 	Models Models
 	Limits Limits

@@ -219,6 +219,14 @@ func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
 		name := prefix + fmt.Sprint(item.Key)
 		switch v := item.Value.(type) {
 		case yaml.MapSlice:
+			if name == hooksKey {
+				tree, err := treeJSON(v)
+				if err != nil {
+					return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %w", name, err)
+				}
+				values[name] = tree
+				continue
+			}
 			if prefix != "" {
 				return holdfast.Errorf(holdfast.KindInvalid, "config", "there is no setting %s", holdfast.Quote(name)).
 					WithHint("%s", suggest(name))
