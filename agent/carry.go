@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -132,7 +133,24 @@ func (r *run) invoke(ctx context.Context, t entry, u *Use, call tool.Call) (res 
 		}
 		out.close()
 	}()
-	return t.Run(ctx, call)
+	return t.Run(r.scoped(ctx, u), call)
+}
+
+// scoped holds the tool's file operations to what the policy leaves it. Without an
+// answer that is nothing: a call that acted before is still answered with what it did.
+func (r *run) scoped(ctx context.Context, u *Use) context.Context {
+	s, ok := r.env.Policy.(policy.Scoper)
+	if !ok {
+		return ctx
+	}
+	scope, err := s.Scope(ctx, policy.Request{Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, Input: u.runs(), CallID: u.ID})
+	switch {
+	case err != nil:
+		return sandbox.Scoped(ctx, []string{"/"}, nil)
+	case scope.Holds():
+		return sandbox.Scoped(ctx, scope.Denied, scope.Within)
+	}
+	return ctx
 }
 
 // outcome turns what a tool returned into what is recorded.

@@ -472,3 +472,21 @@ func category(tool string, code check.Code) string {
 	}
 	return "file"
 }
+
+// Scope is what the sandbox settings of all layers leave a tool to touch. It is empty
+// for tools that open no file by themselves.
+func (e *Engine) Scope(req Request) Scope {
+	var out Scope
+	c := tools[req.Tool]
+	if c != reads && c != edits {
+		return out
+	}
+	op := check.Read
+	if c == edits {
+		op = check.Write
+	}
+	for _, s := range e.sandboxes {
+		out = s.settings.Scope(op, req.home(), out)
+	}
+	return out
+}

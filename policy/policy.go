@@ -13,6 +13,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
 // Request is a tool call to be decided.
@@ -87,6 +88,16 @@ func Ask(reason string) Decision { return Decision{Verdict: Asked, Reason: reaso
 type Decider interface {
 	Decide(ctx context.Context, req Request) (Decision, error)
 }
+
+// Scoper is a Decider that can say what a tool may touch when it runs: names lead
+// elsewhere where links are, and only whoever opens a file knows.
+type Scoper interface {
+	// Scope is what the file tools are held to; other tools have an empty one.
+	Scope(ctx context.Context, req Request) (Scope, error)
+}
+
+// Scope is what a file tool may touch, by where its paths lead.
+type Scope = check.Scope
 
 // Policy is one opinion among others. Safe for concurrent use; an error denies.
 type Policy interface {

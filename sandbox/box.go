@@ -179,6 +179,10 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 		return nil, err
 	}
 	req.Release = b.unsentReleases()
+	switch req.Op {
+	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpList, wire.OpGlob, wire.OpGrep:
+		req.Scope, _ = ctx.Value(scopeKey{}).(*wire.Scope)
+	}
 	buf, err := wire.AppendJSON(make([]byte, 0, 512), wire.FrameRequest, req)
 	if err != nil {
 		return nil, err
@@ -196,6 +200,15 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 		return nil, err
 	}
 	return c, nil
+}
+
+type scopeKey struct{}
+
+// Scoped is a context under which Read, Write, Edit, List, Glob and Grep of any box
+// touch only what leads below a root of each list of within, and below none of denied.
+// Whoever runs a tool sets it, so that no tool can leave it out. Roots are absolute.
+func Scoped(ctx context.Context, denied []string, within [][]string) context.Context {
+	return context.WithValue(ctx, scopeKey{}, &wire.Scope{Denied: denied, Within: within})
 }
 
 func (c *conv) interrupt() {

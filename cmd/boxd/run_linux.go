@@ -87,9 +87,10 @@ func serve(cfg *wire.Config, forker boxd.Forker, inForce, missing []string) (*bo
 	if err != nil {
 		return nil, nil, err
 	}
+	fs := files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home})
 	srv, err := boxd.New(boxd.Config{
 		Config: *cfg, Hands: hands, InForce: inForce, Missing: missing,
-		Files: files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home}),
+		Files: fs, Scoped: func(s wire.Scope) boxd.FileOps { return fs.Within(s) },
 	})
 	if err != nil {
 		return nil, nil, err

@@ -88,3 +88,49 @@ func TestSDKB16_ServerRefusesWhatNothingCarriesOut(t *testing.T) {
 		}
 	}
 }
+
+// TestSDKK14_ToolsAreHeldWherePathsLead: in a real box, links that the agent made
+// itself lead no file tool into what the settings deny, and searching shows nothing of
+// it (SDK-K15).
+func TestSDKK14_ToolsAreHeldWherePathsLead(t *testing.T) {
+	cfg := settings(t, "local")
+	sandboxFile(t, &cfg, `{"deniedPaths": ["/workspace/secret"], "allowedReadPaths": ["/workspace"], "allowedWritePaths": ["/workspace"]}`)
+	c, _ := serve(t, cfg)
+	id := newSession(t, c, "untrusted")
+	put(t, c, id, "secret/key", canary, 0)
+	if _, out := run(t, c, id, "mkdir open && ln -s secret link && ln -s ../secret/key open/file && ln -s /etc outside && echo fine > open/fine"); out != "" {
+		t.Fatal(out)
+	}
+	calls := []string{
+		`{"tool":"Read","input":{"file_path":"link/key"}}`,
+		`{"tool":"Read","input":{"file_path":"open/file"}}`,
+		`{"tool":"Read","input":{"file_path":"outside/passwd"}}`,
+		`{"tool":"Write","input":{"file_path":"link/new","content":"x"}}`,
+		`{"tool":"Edit","input":{"file_path":"open/file","old_string":"walls","new_string":"holes"}}`,
+		`{"tool":"Grep","input":{"pattern":"canary","path":"link"}}`,
+		`{"tool":"Glob","input":{"pattern":"*","path":"link"}}`,
+		`{"tool":"LS","input":{"path":"link"}}`,
+		`{"tool":"Grep","input":{"pattern":"canary|fine","output_mode":"content"}}`,
+		`{"tool":"Glob","input":{"pattern":"**/*"}}`,
+		`{"tool":"LS","input":{}}`,
+	}
+	turn(t, c, id, script(calls...))
+	results := logged[holdfast.ToolFinished](t, c, id, holdfast.EventToolFinished)
+	if len(results) != len(calls) {
+		t.Fatalf("%d results: %+v", len(results), results)
+	}
+	for i, r := range results {
+		if strings.Contains(r.Content, canary) || i > 7 && strings.Contains(r.Content, "secret/key") || strings.Contains(r.Content, "root:") {
+			t.Errorf("%s shows %q", calls[i], r.Content)
+		}
+		if denied := i < 8; r.IsError != denied || denied && !strings.Contains(r.Content, "sandbox settings") {
+			t.Errorf("%s: %+v", calls[i], r)
+		}
+	}
+	if !strings.Contains(results[8].Content, "open/fine") || !strings.Contains(results[9].Content, "open/fine") || strings.Contains(results[10].Content, "secret/") {
+		t.Errorf("what is allowed: %q, %q, %q", results[8].Content, results[9].Content, results[10].Content)
+	}
+	if _, out := run(t, c, id, "cat secret/*"); out != canary {
+		t.Errorf("the denied tree holds %q", out)
+	}
+}

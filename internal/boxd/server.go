@@ -47,6 +47,9 @@ type Config struct {
 	wire.Config
 	Hands Hands
 	Files FileOps
+	// Scoped are the file operations of one request that a scope holds; nil refuses
+	// such requests.
+	Scoped func(wire.Scope) FileOps
 	// InForce and Missing go into the Welcome.
 	InForce, Missing []string
 	// Now defaults to time.Now; Rand to crypto/rand.

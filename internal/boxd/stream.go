@@ -48,6 +48,10 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "the first frame of a stream is not a request"))
 		return
 	}
+	if req.Scope != nil && s.cfg.Scoped == nil {
+		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "file operations of this box cannot be held to a scope"))
+		return
+	}
 	if len(req.Release) > 0 {
 		// A stale connection releases nothing; the operation itself says so.
 		_ = s.led.release(p, req.Release)
@@ -240,13 +244,21 @@ func (s *Server) do(fn func() error) error {
 	})
 }
 
+// files are the file operations as a request may use them.
+func (s *Server) files(req wire.Request) FileOps {
+	if req.Scope == nil {
+		return s.cfg.Files
+	}
+	return s.cfg.Scoped(*req.Scope)
+}
+
 func (s *Server) mutation(req wire.Request) (func() (any, error), error) {
 	switch req.Op {
 	case wire.OpEdit:
 		b, err := body[wire.EditRequest](req)
 		return func() (any, error) {
 			var a wire.EditAnswer
-			err := s.do(func() (err error) { a, err = s.cfg.Files.Edit(b); return err })
+			err := s.do(func() (err error) { a, err = s.files(req).Edit(b); return err })
 			return a, err
 		}, err
 	case wire.OpRemove:
@@ -264,13 +276,13 @@ func (s *Server) mutation(req wire.Request) (func() (any, error), error) {
 func (s *Server) lookFile(req wire.Request) (any, error) {
 	switch req.Op {
 	case wire.OpStat:
-		return look(s, req, s.cfg.Files.Stat)
+		return look(s, req, s.files(req).Stat)
 	case wire.OpList:
-		return look(s, req, s.cfg.Files.List)
+		return look(s, req, s.files(req).List)
 	case wire.OpGlob:
-		return look(s, req, s.cfg.Files.Glob)
+		return look(s, req, s.files(req).Glob)
 	default:
-		return look(s, req, s.cfg.Files.Grep)
+		return look(s, req, s.files(req).Grep)
 	}
 }
 
@@ -310,7 +322,7 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 		}
 		var data bytes.Buffer
 		var got wire.ReadAnswer
-		if err := s.do(func() (err error) { got, err = s.cfg.Files.Read(piece, &data); return err }); err != nil {
+		if err := s.do(func() (err error) { got, err = s.files(req).Read(piece, &data); return err }); err != nil {
 			return err
 		}
 		total.Size = got.Size
@@ -364,7 +376,7 @@ func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req w
 		if err != nil {
 			return a, err
 		}
-		err = s.do(func() (err error) { a, err = s.cfg.Files.Write(b, data); return err })
+		err = s.do(func() (err error) { a, err = s.files(req).Write(b, data); return err })
 		return a, err
 	})
 }

@@ -205,3 +205,37 @@ func (c *Checker) fold(p string) string {
 	}
 	return p
 }
+
+// Scope is what path rules come to for one operation, for whoever opens files where
+// the links are: a path has to lead below a root of each list of Within, and below
+// none of Denied. The roots are absolute.
+type Scope struct {
+	Denied []string
+	Within [][]string
+}
+
+// Holds reports whether there is anything to hold a file to.
+func (s Scope) Holds() bool { return len(s.Denied)+len(s.Within) > 0 }
+
+// Scope adds the rules of these settings to s. Home is what ~ stands for.
+func (s Settings) Scope(o Op, home string, to Scope) Scope {
+	at := func(rules []string) []string {
+		var out []string
+		for _, r := range rules {
+			if r == "~" || strings.HasPrefix(r, "~/") {
+				r = home + r[1:]
+			}
+			out = append(out, path.Clean(r))
+		}
+		return out
+	}
+	to.Denied = append(to.Denied, at(s.DeniedPaths)...)
+	allowed := s.AllowedReadPaths
+	if o == Write {
+		allowed = s.AllowedWritePaths
+	}
+	if len(allowed) > 0 {
+		to.Within = append(to.Within, at(allowed))
+	}
+	return to
+}

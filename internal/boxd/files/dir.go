@@ -33,7 +33,11 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	names, more, err := firstNames(path, limit)
+	real, err := f.located(op, req.Path, path)
+	if err != nil {
+		return ans, err
+	}
+	names, more, err := firstNames(real, limit)
 	if err != nil {
 		if errors.Is(err, syscall.ENOTDIR) {
 			if _, serr := os.Stat(path); serr == nil {
@@ -45,7 +49,10 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	ans.Truncated = more
 	left := answerBytes
 	for _, name := range names {
-		child := joinRaw(path, name)
+		child := joinRaw(real, name)
+		if !f.scope.holds(child) {
+			continue
+		}
 		info, err := os.Lstat(child)
 		if err != nil {
 			continue // it went away meanwhile

@@ -34,14 +34,18 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	if err != nil {
 		return none, err
 	}
-	t, err := openTarget(op, req.Path, path)
+	if _, err := f.located(op, req.Path, path); err != nil {
+		return none, err
+	}
+	t, err := f.openTarget(op, req.Path, path)
 	if err != nil {
 		return none, err
 	}
+	defer t.close()
 	if !t.exists {
 		return none, fail(op, req.Path, unix.ENOENT)
 	}
-	file, err := openRegular(op, req.Path, t.path(), unix.O_RDONLY|unix.O_NOFOLLOW)
+	file, err := openRegularAt(op, req.Path, t.fd, t.name, unix.O_RDONLY)
 	if err != nil {
 		return none, err
 	}
@@ -60,7 +64,7 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	}
 	unchanged := func() error {
 		var now unix.Stat_t
-		if err := unix.Lstat(t.path(), &now); err != nil {
+		if err := unix.Fstatat(t.fd, t.name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fail(op, req.Path, err)
 		}
 		if !sameState(&now, &file.st) {

@@ -68,6 +68,8 @@ type Config struct {
 // EncodeName. Paths in answers of Stat, Glob and Grep are absolute.
 type FS struct {
 	cfg Config
+	// scope holds one request; nil allows everything.
+	scope *scope
 }
 
 // New makes an FS.

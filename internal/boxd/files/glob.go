@@ -51,13 +51,17 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	g := &globber{walk: f.newWalk(), pattern: p, limit: limit, git: strings.Contains(rest, ".git")}
-	if err := g.dir(root, p.start()); err != nil && !holdfast.IsKind(fail(op, "", err), holdfast.KindNotFound) {
+	real, err := f.located(op, req.Path, root)
+	if err != nil {
+		return ans, err
+	}
+	g := &globber{walk: f.newWalk(), pattern: p, limit: limit, git: strings.Contains(rest, ".git"), scope: f.scope}
+	if err := g.dir(real, p.start()); err != nil && !holdfast.IsKind(fail(op, "", err), holdfast.KindNotFound) {
 		return ans, fail(op, req.Pattern, err)
 	}
 	g.trim()
 	for _, h := range g.hits {
-		ans.Paths = append(ans.Paths, EncodeName(f.shown(h.path)))
+		ans.Paths = append(ans.Paths, EncodeName(f.shown(renamed(h.path, real, root))))
 	}
 	ans.Truncated = g.truncated
 	return ans, nil
@@ -90,6 +94,7 @@ type globber struct {
 	pattern *pattern
 	limit   int
 	git     bool
+	scope   *scope
 	hits    []hit
 	bytes   int
 }
@@ -109,6 +114,7 @@ func (g *globber) dir(path string, at []place) error {
 		next, matched := g.pattern.step(at, e.name)
 		child := joinRaw(path, e.name)
 		switch {
+		case !g.scope.holds(child):
 		case e.typ.IsDir():
 			if len(next) == 0 || e.name == ".git" && !g.git {
 				continue

@@ -46,14 +46,19 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	info, err := os.Stat(root)
+	real, err := f.located(op, req.Path, root)
+	if err != nil {
+		return ans, err
+	}
+	info, err := os.Stat(real)
 	if err != nil {
 		return ans, fail(op, req.Path, err)
 	}
+	s.real, s.root = real, root
 	if info.IsDir() {
-		err = s.dir(root, "")
+		err = s.dir(real, "")
 	} else {
-		err = s.single(op, req.Path, root)
+		err = s.single(op, req.Path, real)
 	}
 	if err != nil {
 		return ans, fail(op, req.Path, err)
@@ -67,7 +72,10 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 type search struct {
 	*walk
 	matcher
-	fs     *FS
+	fs *FS
+	// real is where the search begins, root how that is shown.
+	real   string
+	root   string
 	glob   *pattern
 	byName bool
 	mode   string
@@ -127,6 +135,7 @@ func (s *search) dir(path, rel string) error {
 		}
 		child := joinRaw(path, e.name)
 		switch {
+		case !s.fs.scope.holds(child):
 		case e.typ.IsDir():
 			if e.name == ".git" {
 				continue
@@ -174,7 +183,7 @@ func (s *search) single(op, shown, path string) error {
 
 // load reads a file into the shared buffer; ok is false for one that is too large.
 func (s *search) load(op, shown, path string) (data []byte, ok bool, err error) {
-	file, err := openRegular(op, shown, path, unix.O_RDONLY)
+	file, err := s.fs.openLocated(op, shown, path, unix.O_RDONLY)
 	if err != nil {
 		return nil, false, err
 	}
@@ -192,7 +201,7 @@ func (s *search) file(path string, data []byte) {
 	if !s.possible(data) || bytes.IndexByte(data, 0) >= 0 {
 		return
 	}
-	shown := EncodeName(s.fs.shown(path))
+	shown := EncodeName(s.fs.shown(renamed(path, s.real, s.root)))
 	switch s.mode {
 	case grepFiles:
 		if s.any(data) {

@@ -47,6 +47,47 @@ func openRegular(op, shown, path string, flags int) (*file, error) {
 	return f, nil
 }
 
+// openRegularAt is openRegular of a name in an open directory; it follows no link.
+func openRegularAt(op, shown string, dir int, name string, flags int) (*file, error) {
+	f := &file{}
+	if err := unix.Fstatat(dir, name, &f.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil, fail(op, shown, err)
+	}
+	if err := mustBeRegular(op, shown, modeOf(uint32(f.st.Mode))); err != nil {
+		return nil, err
+	}
+	var err error
+	if f.fd, err = openAtRetry(dir, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC); err != nil {
+		return nil, fail(op, shown, err)
+	}
+	if err := unix.Fstat(f.fd, &f.st); err != nil {
+		f.close()
+		return nil, fail(op, shown, err)
+	}
+	if uint32(f.st.Mode)&unix.S_IFMT != unix.S_IFREG {
+		f.close()
+		return nil, notRegular(op, shown, "a special file")
+	}
+	return f, nil
+}
+
+// modeOf is the type of a file as os has it.
+func modeOf(mode uint32) os.FileMode {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return 0
+	case unix.S_IFDIR:
+		return os.ModeDir
+	case unix.S_IFIFO:
+		return os.ModeNamedPipe
+	case unix.S_IFSOCK:
+		return os.ModeSocket
+	case unix.S_IFBLK, unix.S_IFCHR:
+		return os.ModeDevice
+	}
+	return os.ModeIrregular
+}
+
 func openRetry(path string, flags int) (int, error) {
 	for {
 		fd, err := unix.Open(path, flags, 0)
@@ -144,10 +185,14 @@ func syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
-	// Some file systems have no fsync for directories; they keep order by themselves.
+	return errors.Join(syncOpenDir(d.Sync()), d.Close())
+}
+
+// syncOpenDir is what an fsync of a directory came to: some file systems have none for
+// directories; they keep order by themselves.
+func syncOpenDir(err error) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
-		err = nil
+		return nil
 	}
-	return errors.Join(err, d.Close())
+	return err
 }

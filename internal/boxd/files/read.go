@@ -22,7 +22,10 @@ func (f *FS) Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
 	if err != nil {
 		return none, err
 	}
-	file, err := openRegular(op, req.Path, path, unix.O_RDONLY)
+	if path, err = f.located(op, req.Path, path); err != nil {
+		return none, err
+	}
+	file, err := f.openLocated(op, req.Path, path, unix.O_RDONLY)
 	if err != nil {
 		return none, err
 	}

@@ -32,18 +32,22 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 	if err != nil {
 		return none, err
 	}
+	if _, err := f.located(op, req.Path, path); err != nil {
+		return none, err
+	}
 	if req.Parents {
 		if err := mkdirAll(filepath.Dir(path)); err != nil {
 			return none, fail(op, req.Path, err)
 		}
 	}
-	t, err := openTarget(op, req.Path, path)
+	t, err := f.openTarget(op, req.Path, path)
 	if err != nil {
 		if !req.Parents && holdfast.IsKind(err, holdfast.KindNotFound) {
 			err = holdfast.Errorf(holdfast.KindNotFound, op, "the parent directory of %s does not exist", holdfast.Quote(req.Path))
 		}
 		return none, err
 	}
+	defer t.close()
 	if !t.exists {
 		if t.perm = os.FileMode(req.Mode).Perm(); t.perm == 0 {
 			t.perm = 0o644
@@ -58,9 +62,10 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 
 // target is the file that a write is to replace or create.
 type target struct {
-	// dir is the resolved directory, name the final name, no symlink (unless it
-	// turns into one meanwhile: then the rename replaces the link).
+	// dir is the resolved directory, fd that directory itself, name the final name, no
+	// symlink (unless it turns into one meanwhile: then the rename replaces the link).
 	dir, name string
+	fd        int
 	exists    bool
 	st        unix.Stat_t
 	perm      os.FileMode
@@ -68,9 +73,33 @@ type target struct {
 
 func (t target) path() string { return joinRaw(t.dir, t.name) }
 
-// openTarget follows symlinks to the file itself and checks that an existing
-// one is regular and writable. The file need not exist; its directory must.
-func openTarget(op, shown, path string) (target, error) {
+func (t target) close() { _ = unix.Close(t.fd) }
+
+// openTarget follows symlinks to the file itself, which has to lie in the scope, and
+// checks that an existing one is regular and writable. The file need not exist; its
+// directory must, and is held open. The caller closes the target.
+func (f *FS) openTarget(op, shown, path string) (target, error) {
+	t, err := f.findTarget(op, shown, path)
+	if err != nil {
+		return t, err
+	}
+	if !f.scope.holds(t.path()) {
+		return t, outOfScope(op, shown, f.shown(t.path()))
+	}
+	if t.fd, err = openPlainDir(t.dir, unix.O_RDONLY); err != nil {
+		return t, fail(op, shown, err)
+	}
+	if t.exists {
+		err = t.inspect(op, shown)
+	}
+	if err != nil {
+		t.close()
+	}
+	return t, err
+}
+
+// findTarget follows symlinks to the file itself.
+func (f *FS) findTarget(op, shown, path string) (target, error) {
 	var t target
 	for range maxLinks {
 		dir, name := splitRaw(path)
@@ -93,7 +122,8 @@ func openTarget(op, shown, path string) (target, error) {
 			return t, fail(op, shown, err)
 		}
 		if info.Mode()&os.ModeSymlink == 0 {
-			return t, t.inspect(op, shown)
+			t.exists = true
+			return t, nil
 		}
 		link, err := os.Readlink(t.path())
 		if err != nil {
@@ -112,16 +142,16 @@ func openTarget(op, shown, path string) (target, error) {
 // asks the kernel, so that a read-only file or mount refuses although a rename
 // would not.
 func (t *target) inspect(op, shown string) error {
-	file, err := openRegular(op, shown, t.path(), unix.O_WRONLY|unix.O_NOFOLLOW)
+	file, err := openRegularAt(op, shown, t.fd, t.name, unix.O_WRONLY)
 	if errors.Is(err, syscall.ETXTBSY) {
 		// A running program cannot be written to, but replaced.
-		file, err = openRegular(op, shown, t.path(), unix.O_RDONLY|unix.O_NOFOLLOW)
+		file, err = openRegularAt(op, shown, t.fd, t.name, unix.O_RDONLY)
 	}
 	if err != nil {
 		return err
 	}
 	defer file.close()
-	t.exists, t.st = true, file.st
+	t.st = file.st
 	t.perm = os.FileMode(uint32(file.st.Mode)).Perm()
 	return nil
 }
@@ -129,7 +159,7 @@ func (t *target) inspect(op, shown string) error {
 // replace puts data in the place of the target: temporary file, fsync, rename,
 // fsync of the directory. before runs just before the rename and may refuse it.
 func (f *FS) replace(op, shown string, t target, data io.Reader, before func() error) (int64, error) {
-	tmp, err := f.temp(t.dir)
+	tmp, err := f.temp(t)
 	if err != nil {
 		return 0, fail(op, shown, err)
 	}
@@ -139,13 +169,13 @@ func (f *FS) replace(op, shown string, t target, data io.Reader, before func() e
 		err = before()
 	}
 	if err == nil {
-		err = os.Rename(name, t.path())
+		err = unix.Renameat(t.fd, name, t.fd, t.name)
 	}
 	if err != nil {
-		_ = os.Remove(name)
+		_ = unix.Unlinkat(t.fd, name, 0)
 		return 0, fail(op, shown, err)
 	}
-	return size, after(op, shown, syncDir(t.dir))
+	return size, after(op, shown, syncOpenDir(unix.Fsync(t.fd)))
 }
 
 func (f *FS) fill(op, shown string, tmp *os.File, t target, data io.Reader) (int64, error) {
@@ -187,17 +217,21 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// temp makes a new file that nobody else can have, in dir.
-func (f *FS) temp(dir string) (*os.File, error) {
+// temp makes a new file that nobody else can have, beside the target. Its name is
+// that in the directory.
+func (f *FS) temp(t target) (*os.File, error) {
 	for try := 0; ; try++ {
 		var b [8]byte
 		if _, err := io.ReadFull(f.cfg.Rand, b[:]); err != nil {
 			return nil, err
 		}
-		name := joinRaw(dir, ".holdfast-"+hex.EncodeToString(b[:])+".tmp")
-		tmp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-		if !errors.Is(err, os.ErrExist) || try == 100 {
-			return tmp, err
+		name := ".holdfast-" + hex.EncodeToString(b[:]) + ".tmp"
+		fd, err := unix.Openat(t.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), name), nil
+		case !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.EINTR) || try == 100:
+			return nil, err
 		}
 	}
 }

@@ -53,7 +53,18 @@ type Request struct {
 	// Release are finished calls whose outcome is committed: boxd forgets them
 	// before it serves the operation. Unknown ids are fine.
 	Release []holdfast.CallID `json:"release,omitempty"`
-	Body    json.RawMessage   `json:"body,omitempty"`
+	// Scope holds an operation on files; it is no part of Hash, because rules may
+	// change before a call is issued again.
+	Scope *Scope          `json:"scope,omitempty"`
+	Body  json.RawMessage `json:"body,omitempty"`
+}
+
+// Scope is what a file operation may touch, by where paths really lead in the box.
+// They have to lie below a root of each list of Within, and below none of Denied.
+// Roots are absolute.
+type Scope struct {
+	Denied []string   `json:"denied,omitempty"`
+	Within [][]string `json:"within,omitempty"`
 }
 
 // ArgumentHash is the hash that binds a call id to its arguments: hex SHA-256

@@ -135,6 +135,7 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, ended: make(chan struct{})}
 	m.slow = d.w.faults.slow
 	m.onStart = func() { d.w.started(b, lf) }
+	fs := files.New(files.Config{Workspace: "/workspace", Home: "/home/agent", Base: root})
 	srv, err := boxd.New(boxd.Config{
 		Config: wire.Config{
 			Box: string(spec.Box), State: state, Workspace: "/workspace", Home: "/home/agent", Tmp: "/tmp",
@@ -144,7 +145,8 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 			MaxHeld: d.cfg.MaxHeld, OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes,
 		},
 		Hands:   m,
-		Files:   files.New(files.Config{Workspace: "/workspace", Home: "/home/agent", Base: root}),
+		Files:   fs,
+		Scoped:  func(s wire.Scope) boxd.FileOps { return fs.Within(s) },
 		InForce: []string{"imitated processes"},
 		Missing: []string{"memory-limit: not imitated", "terminal: not imitated"},
 	})
