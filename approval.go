@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // ApprovalState says where a question to a person stands.
@@ -129,6 +131,34 @@ type AnswerApproval struct {
 	Rule string `json:"rule,omitempty"`
 	// Reason is kept, and on a denial read by the model.
 	Reason string `json:"reason,omitempty"`
+}
+
+// maxAnswer bounds the texts of an answer, in bytes.
+const maxAnswer = 2000
+
+// Check refuses an answer that makes no sense whatever it is to; its rule is not
+// parsed.
+func (r AnswerApproval) Check() error {
+	const op = "approval"
+	scope, err := ParseApprovalScope(string(r.Scope))
+	if err != nil {
+		return err
+	}
+	for name, s := range map[string]string{"reason": r.Reason, "rule": r.Rule} {
+		if len(s) > maxAnswer || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+			return Errorf(KindInvalid, op, "%s %s is not text of at most %d bytes", name, Quote(s), maxAnswer).
+				WithHint("give a shorter %s, without control characters", name)
+		}
+	}
+	switch {
+	case r.Decision != "allow" && r.Decision != "deny":
+		return Errorf(KindInvalid, op, "decision %s is not an answer", Quote(r.Decision)).WithHint("use allow or deny")
+	case r.Decision == "deny" && (r.Scope != "" || r.Rule != ""):
+		return Errorf(KindInvalid, op, "scope and rule are for allow, the decision is deny").WithHint("leave scope and rule out, or decide allow")
+	case r.Rule != "" && scope == ScopeOnce:
+		return Errorf(KindInvalid, op, "a rule is for a scope beyond once").WithHint("choose scope session or workspace, or leave the rule out")
+	}
+	return nil
 }
 
 // HookRan is the payload of hook.ran: a hook was run, and what came of it.

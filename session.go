@@ -77,9 +77,11 @@ type Session struct {
 	Spent Spent `json:"spent"`
 	// ParkedUntil is when the running turn asks its model again, while it waits for
 	// a limit of the provider to pass.
-	ParkedUntil  *time.Time `json:"parked_until,omitempty"`
-	CreatedAt    time.Time  `json:"created_at"`
-	LastActiveAt time.Time  `json:"last_active_at"`
+	ParkedUntil *time.Time `json:"parked_until,omitempty"`
+	// PendingApprovals is how many questions to a person the running turn waits for.
+	PendingApprovals int       `json:"pending_approvals,omitempty"`
+	CreatedAt        time.Time `json:"created_at"`
+	LastActiveAt     time.Time `json:"last_active_at"`
 }
 
 // Tier is the rung of the resume ladder that was taken.

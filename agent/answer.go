@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -27,7 +28,9 @@ func (r *run) answer(ctx context.Context, uses []Use) error {
 			break
 		}
 		if uses[i].State == Requested {
-			r.decide(ctx, &uses[i])
+			if err := r.decide(ctx, &uses[i]); err != nil {
+				return err
+			}
 		}
 	}
 	for i := 0; i < len(uses) && ctx.Err() == nil && r.noBox == nil; {
@@ -111,8 +114,9 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 	return r.noBox
 }
 
-// decide allows a use or answers it with the denial.
-func (r *run) decide(ctx context.Context, u *Use) {
+// decide allows a use or answers it with the denial. An error ends the run: nobody
+// decided, or what led here could not be recorded.
+func (r *run) decide(ctx context.Context, u *Use) error {
 	var v policy.Decision
 	t, known := r.Tools.byName[u.Name]
 	switch _, bad := objectOf(u.Input); {
@@ -126,9 +130,14 @@ func (r *run) decide(ctx context.Context, u *Use) {
 		var err error
 		v, err = r.env.Policy.Decide(ctx, policy.Request{
 			Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, ReadOnly: t.effect != tool.Mutate, Input: u.Input, CallID: u.ID,
+			Ready: r.flush,
 		})
 		if err != nil && ctx.Err() != nil {
-			return
+			return nil
+		}
+		var open *policy.Undecided
+		if errors.As(err, &open) {
+			return err
 		}
 		if err != nil {
 			v = policy.Decision{By: v.By, Reason: "no decision: " + err.Error()}
@@ -143,7 +152,7 @@ func (r *run) decide(ctx context.Context, u *Use) {
 	if v.Verdict == policy.Allowed {
 		u.State, u.Rewritten, d.Input = Allowed, v.Input, v.Input
 		r.add(holdfast.EventToolAllowed, d)
-		return
+		return nil
 	}
 	if v.By == "unknown tool" || v.By == "input" {
 		r.tellRefused(ctx, u, v.Reason)
@@ -154,6 +163,7 @@ func (r *run) decide(ctx context.Context, u *Use) {
 	}
 	u.State, u.Result = Answered, DeniedResult(d)
 	r.add(holdfast.EventToolDenied, d)
+	return nil
 }
 
 // read runs the unanswered uses of a group that change nothing, and puts their

@@ -341,7 +341,7 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 	d, err := e.approver.Approve(ctx, req, asked)
 	switch {
 	case err != nil:
-		return Decision{}, err
+		return Decision{}, &Undecided{err}
 	case d.Verdict != Allowed:
 		d.Verdict = Denied
 	case d.Input == nil:

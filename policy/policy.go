@@ -33,7 +33,20 @@ type Request struct {
 	Sandboxed bool
 	// Hooks is what the hooks before the call came to, the strictest of them.
 	Hooks Decision
+	// Ready makes durable what led to the call; an approver calls it before it asks
+	// anybody, so that the question outlives a crash. Nil has nothing to do.
+	Ready func() error
 }
+
+// Undecided is the error of a decision that nobody took: who should have is gone,
+// or was not reached. The call is neither allowed nor denied; whoever wanted the
+// decision ends its run.
+type Undecided struct{ Err error }
+
+func (u *Undecided) Error() string { return "nobody decided: " + u.Err.Error() }
+
+// Unwrap is why.
+func (u *Undecided) Unwrap() error { return u.Err }
 
 // Verdict is what an opinion comes to. The zero value is none.
 type Verdict uint8
@@ -84,7 +97,7 @@ func Deny(reason string) Decision { return Decision{Verdict: Denied, Reason: rea
 func Ask(reason string) Decision { return Decision{Verdict: Asked, Reason: reason} }
 
 // Decider decides tool calls. The verdict is Allowed or Denied, anything else
-// denies, and so does an error. Safe for concurrent use.
+// denies, and so does an error, but for Undecided. Safe for concurrent use.
 type Decider interface {
 	Decide(ctx context.Context, req Request) (Decision, error)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +28,7 @@ type chatCmd struct {
 
 // Help is shown below the one-line description.
 func (*chatCmd) Help() string {
-	return `Each line is a message. What is sent while a turn runs waits for its end. Ctrl-C interrupts the turn, a second one leaves; the session stays. When the server restarts, the chat waits for it and goes on. Without a terminal, lines come from stdin one after the other, each when the turn before it has ended; the command ends with 1 if a turn failed.
+	return `Each line is a message. What is sent while a turn runs waits for its end. When a tool has to be allowed, the chat asks: y allows it once, s in this session, w in this workspace (each with a rule of yours behind it, if you like), n with a reason denies it. Ctrl-C interrupts the turn, a second one leaves; the session stays. When the server restarts, the chat waits for it and goes on. Without a terminal, lines come from stdin one after the other, each when the turn before it has ended; the command ends with 1 if a turn failed.
 
 Lines that begin with a slash: /help, /status, /files [DIR], /interrupt, /quit.
 
@@ -51,7 +52,7 @@ func (c *chatCmd) Run(e *env) error {
 
 	t := &talk{
 		e: e, ctx: ctx, person: isTerminal(e.stdin), link: make(chan error, 16),
-		view: &turnView{e: e, live: isTerminal(e.stdout)}, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
+		view: &turnView{e: e, live: isTerminal(e.stdout), quiet: isTerminal(e.stdin)}, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
 	}
 	if err := c.session(t); err != nil {
 		return err
@@ -106,14 +107,16 @@ type talk struct {
 	view    *turnView
 	link    chan error // the stream broke, or is back (nil)
 
-	waiting  int                      // messages that the server has not confirmed
-	open     map[holdfast.TurnID]bool // our turns that have not ended
-	ended    map[holdfast.TurnID]bool // ends that may come before the confirmation
-	running  holdfast.TurnID
-	asked    bool // an interrupt was asked for
-	leaving  bool // Ctrl-C was pressed while nothing ran
-	prompted bool
-	failed   bool
+	waiting int                      // messages that the server has not confirmed
+	open    map[holdfast.TurnID]bool // our turns that have not ended
+	ended   map[holdfast.TurnID]bool // ends that may come before the confirmation
+	running holdfast.TurnID
+	// questions wait for an answer of this person, the longest asked first.
+	questions []holdfast.Approval
+	asked     bool // an interrupt was asked for
+	leaving   bool // Ctrl-C was pressed while nothing ran
+	prompted  bool
+	failed    bool
 }
 
 // heard is an event of the log, or the end of it.
@@ -136,9 +139,10 @@ func (t *talk) loop(keys <-chan os.Signal) error {
 	go t.listen(events)
 	go t.read(lines)
 	go t.send(out, results)
+	t.recall()
 	for {
 		take := lines
-		if idle := t.waiting == 0 && len(t.open) == 0; idle && t.person && !t.prompted {
+		if idle := t.waiting == 0 && len(t.open) == 0; (idle || len(t.questions) > 0) && t.person && !t.prompted {
 			t.prompt()
 		} else if !idle && (!t.person || lines == nil) {
 			take = nil
@@ -280,6 +284,7 @@ func (t *talk) event(ev holdfast.Event) (over bool, err error) {
 			t.ended[ev.Turn] = true
 		}
 		delete(t.open, ev.Turn)
+		t.questions = slices.DeleteFunc(t.questions, func(q holdfast.Approval) bool { return q.Turn == ev.Turn })
 		t.unprompt()
 		if t.e.json {
 			return false, t.e.print(ev)
@@ -296,7 +301,10 @@ func (t *talk) event(ev holdfast.Event) (over bool, err error) {
 		return true, nil
 	}
 	t.unprompt()
-	return false, t.view.event(ev)
+	if err := t.view.event(ev); err != nil {
+		return false, err
+	}
+	return false, t.hear(ev)
 }
 
 // line does what a line says: a command, or a message.
@@ -305,10 +313,13 @@ func (t *talk) line(l string, out chan<- string) (over bool, err error) {
 	switch {
 	case text == "":
 		return false, nil
-	case strings.HasPrefix(text, "//"):
+	case strings.HasPrefix(text, "//") && len(t.questions) == 0:
 		text = text[1:]
 	case strings.HasPrefix(text, "/"):
 		return t.command(text)
+	case len(t.questions) > 0:
+		t.reply(text)
+		return false, nil
 	}
 	if t.waiting >= cap(out) {
 		t.say("not sent: %d messages wait for the server already", t.waiting)
@@ -394,7 +405,11 @@ func (t *talk) leave(code int) error {
 func (t *talk) prompt() {
 	t.prompted = true
 	if t.person && !t.e.json {
-		fmt.Fprint(t.e.stderr, "> ")
+		what := "> "
+		if len(t.questions) > 0 {
+			what = "y once, s session, w workspace, n deny [reason] > "
+		}
+		fmt.Fprint(t.e.stderr, what)
 	}
 }
 

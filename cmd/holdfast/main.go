@@ -1,3 +1,5 @@
+// budget: struct cli 32: one field for each command, as the help lists them
+
 // Command holdfast is the whole of Holdfast in one program: the server and the
 // commands that talk to it.
 //
@@ -41,6 +43,8 @@ type cli struct {
 	Session sessionCmd `cmd:"" group:"work" help:"Create, list, pause, resume and end sessions."`
 	Send    sendCmd    `cmd:"" group:"work" help:"Send a message and show the turn."`
 	Chat    chatCmd    `cmd:"" group:"work" help:"Talk with a session on this terminal."`
+
+	Approvals approvalsCmd `cmd:"" group:"work" help:"List and answer what tools ask for."`
 
 	Exec       execCmd       `cmd:"" group:"box" help:"Run a command in a session's box."`
 	Files      filesCmd      `cmd:"" group:"box" help:"List, read, write and remove a session's files."`

@@ -111,6 +111,8 @@ type turnView struct {
 	mid   bool   // the cursor is within a line of text
 	strip stripper
 	tools map[string]string
+	// quiet: whoever watches is asked in place.
+	quiet bool
 }
 
 func (v *turnView) event(ev holdfast.Event) error {
@@ -213,6 +215,10 @@ func (v *turnView) notice(ev holdfast.Event) error {
 		return shown(ev, func(d holdfast.ToolUnknown) error {
 			return v.say("? %s: outcome unknown: %s", v.tools[d.ToolUseID], d.Reason)
 		})
+	case holdfast.EventApprovalAsked:
+		return shown(ev, v.asked)
+	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
+		return shown(ev, v.answered)
 	case holdfast.EventTurnQueued:
 		return shown(ev, func(d holdfast.TurnQueuedData) error { return v.say("queued, position %d", d.Position) })
 	case holdfast.EventBoxQueued:
@@ -232,6 +238,28 @@ func (v *turnView) notice(ev holdfast.Event) error {
 		})
 	}
 	return nil
+}
+
+// asked shows a question, and how to answer it. The commands stand on lines of
+// their own, uncut.
+func (v *turnView) asked(a holdfast.Approval) error {
+	if err := v.say("⏸ %s waits for an answer: %s", a.Tool, a.Reason); err != nil || v.quiet {
+		return err
+	}
+	v.e.note("  holdfast approvals allow %s", a.ID)
+	v.e.note("  holdfast approvals deny %s --reason TEXT", a.ID)
+	return nil
+}
+
+func (v *turnView) answered(a holdfast.ApprovalAnswered) error {
+	what := string(a.State)
+	if a.By != "" {
+		what += " by " + a.By
+	}
+	if a.Granted != "" {
+		what += fmt.Sprintf("; from now on in this %s: %s", a.Scope, a.Granted)
+	}
+	return v.say("▶ %s", what)
 }
 
 // shown decodes a payload and shows it.

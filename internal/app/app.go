@@ -175,7 +175,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		},
 		DefaultTrust: s.cfg.DefaultTrust, DefaultModel: model, CheckModel: choice.Check,
 		Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
-		TurnSilence: s.cfg.TurnSilence, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
+		TurnSilence: s.cfg.TurnSilence, ApprovalTimeout: s.cfg.ApprovalTimeout, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	return err
 }
@@ -243,7 +243,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Agents: s.agents, Keys: s.keys, Audit: s.audit,
+		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Approvals: s.engine, Agents: s.agents, Keys: s.keys, Audit: s.audit,
 		Health: s.health, Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
 	})

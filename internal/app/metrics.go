@@ -68,12 +68,12 @@ func (l *looker) look(ctx context.Context) obs.State {
 	h := l.s.health(ctx)
 	out := obs.State{
 		Ready: h.Status == "ok" && h.ReadOnly == "", Readers: l.s.journal.Readers(), Boxes: l.s.boxStates(),
-		Unindexed: -1, DiskFree: -1, DiskSize: -1,
+		Unindexed: -1, Approvals: -1, DiskFree: -1, DiskSize: -1,
 	}
 	if c, err := l.count(ctx); err == nil {
 		out.Sessions = byName(c.Sessions, holdfast.StatusStarting, holdfast.StatusActive, holdfast.StatusPaused, holdfast.StatusError, holdfast.StatusEnded)
 		out.Turns = map[string]int64{"running": int64(h.RunningTurns), "queued": c.Turns[holdfast.TurnQueued]}
-		out.Unindexed = c.Unindexed
+		out.Unindexed, out.Approvals = c.Unindexed, c.Approvals
 	}
 	if d, err := rooted.DiskSpace(l.s.cfg.Data); err == nil {
 		out.DiskFree, out.DiskSize = d.Free, d.Bytes

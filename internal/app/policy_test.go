@@ -31,7 +31,7 @@ func TestServerPermissionsDecide(t *testing.T) {
 		{holdfast.CreateSession{Mode: "bypassPermissions"}, "env rm -rf x", false, "deny rule"},
 		{holdfast.CreateSession{Mode: "bypassPermissions"}, "cat secret/x", false, "sandbox"},
 		{holdfast.CreateSession{Mode: "default"}, "echo hi", true, "sandbox"},
-		{holdfast.CreateSession{Mode: "default", Trust: "trusted"}, "echo hi", false, "mode"},
+		{holdfast.CreateSession{Mode: "dontAsk", Trust: "trusted"}, "echo hi", false, "mode"},
 		{holdfast.CreateSession{Mode: "auto", Trust: "trusted"}, "echo hi", true, "mode"},
 	} {
 		ses, err := c.CreateSession(t.Context(), k.req, "")

@@ -65,6 +65,8 @@ type Config struct {
 	DrainTimeout time.Duration
 	// TurnSilence interrupts a turn that shows no progress for that long.
 	TurnSilence time.Duration
+	// ApprovalTimeout is how long a question to a person stays open; 0 is for ever.
+	ApprovalTimeout time.Duration
 
 	// UIDBase is the first host uid of boxes when the server runs as root.
 	UIDBase uint32
@@ -152,7 +154,7 @@ func Defaults() Config {
 		MaxBoxes: 64, MaxTurns: 3,
 		FreezeAfter: time.Minute, StopAfter: 15 * time.Minute, OrphanAfter: time.Hour,
 		OnStart: StartAdopt, OnShutdown: ShutdownStop,
-		DrainTimeout: 30 * time.Second, TurnSilence: 15 * time.Minute,
+		DrainTimeout: 30 * time.Second, TurnSilence: 15 * time.Minute, ApprovalTimeout: 10 * time.Minute,
 		UIDBase: 1_879_048_192, SpoolBytes: 16 << 20, Tail: 256,
 		DiskReserve: 5, DiskPoll: 2 * time.Second,
 		LogFormat: "text", LogLevel: "info",

@@ -88,7 +88,7 @@ func permissionKeys() []key {
 	return []key{
 		rules("deny", "Tool calls that are denied in every mode, as Bash(curl *) or Read(~/.ssh/**). What cannot be read and might be one of them is denied too.",
 			func(c *Config) *[]string { return &c.Permissions.Deny }),
-		rules("ask", "Tool calls that a person has to allow in every mode. While nobody can be asked they are denied.",
+		rules("ask", "Tool calls that a person has to allow in every mode. The call waits for holdfast approvals allow; see approval_timeout.",
 			func(c *Config) *[]string { return &c.Permissions.Ask }),
 		rules("allow", "Tool calls that no mode has to allow. A rule for Bash has to match every command of a line.",
 			func(c *Config) *[]string { return &c.Permissions.Allow }),
@@ -109,6 +109,8 @@ func sessionKeys() []key {
 			func(c *Config) *int { return &c.MaxTurns }, 1, 1000),
 		period("turn_silence", "A turn that shows no progress for that long is interrupted, then killed, then failed; its session stays usable.",
 			func(c *Config) *time.Duration { return &c.TurnSilence }, time.Second, false),
+		period("approval_timeout", "A question to a person that nobody answers is a denial after that time. Restarts do not extend it.",
+			func(c *Config) *time.Duration { return &c.ApprovalTimeout }, time.Second, true),
 		count("tail", "Recent events of a followed session that stay in memory.",
 			func(c *Config) *int { return &c.Tail }, 1, 100_000),
 	}
@@ -289,7 +291,7 @@ func period(name, doc string, at func(*Config) *time.Duration, least time.Durati
 			return shortDuration(*at(c))
 		},
 		set: func(c *Config, s string) error {
-			if s == "never" && never {
+			if never && (s == "never" || s == "0") {
 				*at(c) = 0
 				return nil
 			}

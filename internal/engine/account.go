@@ -27,7 +27,9 @@ type account struct {
 	// session and turn are the bounds; nil is none.
 	session, turn *holdfast.Budget
 	used          holdfast.Spent
-	reserved      holdfast.Usage
+	// asked is when questions were asked whose end is not in the log.
+	asked    map[holdfast.ApprovalID]time.Time
+	reserved holdfast.Usage
 	// parked is how long the turn waited for its provider; until is when the
 	// present wait is over.
 	parked time.Duration
@@ -189,6 +191,24 @@ func (a *account) take(ev holdfast.Event) error {
 		if m.Status != holdfast.StatusOK {
 			a.used.Usage = a.used.Usage.Add(m.Usage)
 		}
+	case holdfast.EventApprovalAsked:
+		var q holdfast.Approval
+		if err := ev.Decode(&q); err != nil {
+			return err
+		}
+		if a.asked == nil {
+			a.asked = map[holdfast.ApprovalID]time.Time{}
+		}
+		a.asked[q.ID] = ev.Time
+	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
+		var end holdfast.ApprovalAnswered
+		if err := ev.Decode(&end); err != nil {
+			return err
+		}
+		if at, ok := a.asked[end.ID]; ok {
+			a.parked += ev.Time.Sub(at)
+			delete(a.asked, end.ID)
+		}
 	case holdfast.EventNotice:
 		var n holdfast.Notice
 		if err := ev.Decode(&n); err != nil {
@@ -223,6 +243,10 @@ func (h *host) recount(ctx context.Context) error {
 		if err := a.take(ev); err != nil {
 			return err
 		}
+	}
+	for _, at := range a.asked {
+		// It waits still, and goes on with that.
+		a.parked += a.now().Sub(at)
 	}
 	h.acc.mu.Lock()
 	defer h.acc.mu.Unlock()
@@ -323,6 +347,7 @@ func (e *Engine) shown(s holdfast.Session) holdfast.Session {
 	}
 	if h := u.host.Load(); h != nil {
 		s.ParkedUntil = h.acc.parkedUntil()
+		s.PendingApprovals = int(h.waiting.Load())
 	}
 	return s
 }

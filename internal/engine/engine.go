@@ -71,6 +71,9 @@ type Config struct {
 	Budget, TurnBudget holdfast.Budget
 	// TurnSilence fails a turn that shows no progress for that long (default 15 min).
 	TurnSilence time.Duration
+	// ApprovalTimeout is how long a question to a person stays open; then it is a
+	// denial. 0 is for ever.
+	ApprovalTimeout time.Duration
 	// KillGrace is how long each step of ending a stuck turn may take (default 10 s).
 	KillGrace time.Duration
 	// At is told when a turn passes a named point; nil outside crash tests.
@@ -105,6 +108,10 @@ type Engine struct {
 	leaving chan struct{}
 	// turns run turns; rest are the watchdog and what outlives a call.
 	turns, rest crew
+	// bells ring when a question has its answer; expiry wakes who ends those that
+	// get none.
+	bells  bells
+	expiry chan struct{}
 
 	mu     sync.Mutex
 	units  map[holdfast.SessionID]*unit
@@ -125,6 +132,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, runtimes: map[string]runtime.Runtime{}, units: map[holdfast.SessionID]*unit{}, leaving: make(chan struct{}),
+		expiry: make(chan struct{}, 1),
 	}
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
@@ -146,10 +154,15 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 			return err
 		}
 	}
+	// First, so that a turn that goes on finds its question ended.
+	if err := e.expireDue(ctx); err != nil {
+		return err
+	}
 	if err := e.recover(ctx); err != nil {
 		return err
 	}
 	e.rest.run(e.watchdog)
+	e.rest.run(e.expirer)
 	return nil
 }
 

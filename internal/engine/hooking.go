@@ -390,6 +390,8 @@ type requester struct {
 	k *hooking
 	// next asks the person; nil is nobody.
 	next policy.Approver
+	// said takes what they want changed, beside what others want.
+	said *[]policy.Update
 }
 
 // Approve implements policy.Approver.
@@ -397,6 +399,8 @@ func (r requester) Approve(ctx context.Context, req policy.Request, asked policy
 	in := toolInput(hook.PermissionRequest, req)
 	in.PermissionSuggestions, in.Message = asked.Updates, asked.Reason
 	d := r.k.Fire(ctx, in).Decision()
+	*r.said = append((*r.said)[:len(*r.said):len(*r.said)], d.Updates...)
+	d.Updates = nil
 	switch {
 	case ctx.Err() != nil:
 		return policy.Decision{}, context.Cause(ctx)

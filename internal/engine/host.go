@@ -36,6 +36,15 @@ type host struct {
 	// denied: a tool call of this run was not allowed.
 	denied atomic.Bool
 
+	// questions: the turn asked a person, or found that it had; waiting counts
+	// those that it waits for; matched are the answers that decided a call of this
+	// run.
+	questions atomic.Bool
+	waiting   atomic.Int32
+	matched   sync.Map
+	// verdicts are what decisions bring with them, until they are recorded.
+	verdicts verdicts
+
 	// asking is held by whoever gets the box; mu guards the fields and is held
 	// for no longer than that takes, so that a turn can be ended at any time.
 	asking sync.Mutex
@@ -47,6 +56,7 @@ type host struct {
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
 	h := &host{e: e, u: u, r: r, row: row, layers: newLayers(e, u, row)}
 	h.mode.Store(&row.Mode)
+	h.layers.approver, h.layers.fresh = h, h.unrecorded
 	h.acc = &account{id: u.id, now: e.cfg.Clock, began: r.startedAt, ended: row.Spent, session: row.Budget, turn: row.TurnBudget}
 	h.alive()
 	return h
@@ -111,6 +121,8 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 	if len(owed) > 0 {
 		c.Events = append(owed[:len(owed):len(owed)], drafts...)
 	}
+	brought := h.verdicts.of(drafts)
+	brought.add(&c, h)
 	done, err := h.e.cfg.Journal.Commit(ctx, c)
 	h.layers.stale.Store(true)
 	if err != nil {
@@ -121,7 +133,11 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 	if holdfast.IsKind(err, holdfast.KindUnavailable) {
 		h.torn.Store(true)
 	}
-	return done.Events, err
+	if err != nil {
+		return nil, err
+	}
+	h.verdicts.recorded(brought)
+	return done.Events[len(owed) : len(owed)+len(drafts)], nil
 }
 
 // Delta shows an unnumbered event to live readers.

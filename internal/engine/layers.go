@@ -23,6 +23,8 @@ type layers struct {
 	u   *unit
 	// approver answers for persons; nil where nobody can be asked.
 	approver policy.Approver
+	// fresh are changes of the rules that the turn decided and has not recorded.
+	fresh func() []journal.RuleChange
 
 	// stale: something happened since the workspace was looked at.
 	stale atomic.Bool
@@ -38,7 +40,7 @@ type layers struct {
 }
 
 func newLayers(e *Engine, u *unit, row journal.Row) *layers {
-	l := &layers{e: e, u: u, row: row}
+	l := &layers{e: e, u: u, row: row, fresh: func() []journal.RuleChange { return nil }}
 	l.stale.Store(true)
 	return l
 }
@@ -54,7 +56,7 @@ func (l *layers) policy(ctx context.Context) (p *policy.Engine, fault string, er
 		}
 	}
 	if changes := l.u.rules.Load() + 1; changes != l.changes {
-		if l.rules, err = l.e.sessionRules(ctx, l.u.id); err != nil {
+		if l.rules, err = l.e.sessionRules(ctx, l.row, l.fresh()); err != nil {
 			return nil, "", err
 		}
 		l.changes, l.made = changes, nil
@@ -129,31 +131,29 @@ func (e *Engine) versioned(ctx context.Context, id holdfast.VersionID) (*version
 }
 
 // sessionRules are the rules that answers, hooks and persons left for a session
-// and its workspace. The key of a private workspace is the session's id.
-func (e *Engine) sessionRules(ctx context.Context, id holdfast.SessionID) (policy.Config, error) {
+// and its workspace, with changes that are not recorded yet.
+func (e *Engine) sessionRules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (policy.Config, error) {
 	var cfg policy.Config
-	for _, scope := range []holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.ScopeSession} {
-		list, err := e.cfg.Store.Rules(ctx, scope, string(id))
+	list, err := e.ruleRows(ctx, row)
+	if err != nil {
+		return cfg, err
+	}
+	for _, r := range applied(list, fresh) {
+		rule, err := policy.ParseRule(r.Rule)
 		if err != nil {
-			return cfg, err
+			cfg.Refuse = "a permission rule of this " + string(r.Scope) + " cannot be read: " + err.Error()
+			continue
 		}
-		for _, r := range list {
-			rule, err := policy.ParseRule(r.Rule)
-			if err != nil {
-				cfg.Refuse = "a permission rule of this " + string(scope) + " cannot be read: " + err.Error()
-				continue
-			}
-			switch r.Behavior {
-			case "allow":
-				cfg.Rules.Allow = append(cfg.Rules.Allow, rule)
-			case "ask":
-				cfg.Rules.Ask = append(cfg.Rules.Ask, rule)
-			case "grant":
-				cfg.Granted = append(cfg.Granted, rule)
-			default:
-				// What is not known is taken for the strictest.
-				cfg.Rules.Deny = append(cfg.Rules.Deny, rule)
-			}
+		switch r.Behavior {
+		case "allow":
+			cfg.Rules.Allow = append(cfg.Rules.Allow, rule)
+		case "ask":
+			cfg.Rules.Ask = append(cfg.Rules.Ask, rule)
+		case "grant":
+			cfg.Granted = append(cfg.Granted, rule)
+		default:
+			// What is not known is taken for the strictest.
+			cfg.Rules.Deny = append(cfg.Rules.Deny, rule)
 		}
 	}
 	return cfg, nil

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
@@ -87,7 +88,10 @@ func layered(t *testing.T, d *decider, files map[string][]byte, base policy.Conf
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, d, func(c *engine.Config) { c.Agents, c.Policy = folder{files: files}, server })
+	w := newWorld(t, d, func(c *engine.Config) {
+		// What is asked is denied: nobody answers.
+		c.Agents, c.Policy, c.ApprovalTimeout = folder{files: files}, server, time.Millisecond
+	})
 	id := w.create(holdfast.CreateSession{})
 	dir := filepath.Join(w.dir, "sessions", string(id), "workspace")
 	if err := os.MkdirAll(filepath.Join(dir, ".claude"), 0o755); err != nil {
@@ -109,12 +113,13 @@ func TestSDKP9_ModeChangesInTheMiddleOfATurn(t *testing.T) {
 	for _, c := range []struct {
 		mode holdfast.Mode
 		want policy.Verdict
-	}{{holdfast.ModeDontAsk, policy.Denied}, {holdfast.ModeBypassPermissions, policy.Allowed}, {holdfast.ModePlan, policy.Denied}} {
+		by   string
+	}{{holdfast.ModeDontAsk, policy.Denied, "mode"}, {holdfast.ModeBypassPermissions, policy.Allowed, "mode"}, {holdfast.ModePlan, policy.Denied, "approval"}} {
 		mode := string(c.mode)
 		if _, err := w.Update(t.Context(), id, holdfast.UpdateSession{Mode: &mode}); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.decide(); got.Verdict != c.want || got.By != "mode" {
+		if got := d.decide(); got.Verdict != c.want || got.By != c.by {
 			t.Errorf("after the change to %s: %+v", mode, got)
 		}
 	}
@@ -178,9 +183,9 @@ func TestHZ6_WorkspaceSettingsOnlyTighten(t *testing.T) {
 	check("as it was seeded", "rm x", policy.Denied, "deny rule")
 	write(own, "mode: bypassPermissions\npermissions: {allow: [Bash], sandbox: {autoAllowBashIfSandboxed: true}}\nhooks: {preToolUse: [{command: exit 0}]}\n")
 	write(claude, `{"permissions": {"allow": ["Bash"], "defaultMode": "bypassPermissions"}, "hooks": {"PreToolUse": []}}`)
-	check("with an allow rule for everything", "make", policy.Denied, "mode")
+	check("with an allow rule for everything", "make", policy.Denied, "approval")
 	check("with an allow rule for everything", "rm x", policy.Denied, "deny rule")
-	check("with an allow rule for everything", "git push", policy.Denied, "ask rule")
+	check("with an allow rule for everything", "git push", policy.Denied, "approval")
 	check("with an allow rule for everything", "git log", policy.Allowed, "allow rule")
 	write(claude, `{"permissions": {"deny": ["Bash(git *)"]}}`)
 	check("with a deny rule", "git log", policy.Denied, "deny rule")

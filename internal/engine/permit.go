@@ -27,19 +27,22 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	if err != nil {
 		return policy.Decision{}, err
 	}
+	said := req.Hooks.Updates
+	req.Hooks.Updates = nil
 	if k != nil && k.has(hook.PermissionRequest) {
-		if p, err = p.With(policy.Config{Approver: requester{k, h.layers.approver}}); err != nil {
+		if p, err = p.With(policy.Config{Approver: requester{k, h.layers.approver, &said}}); err != nil {
 			return policy.Decision{}, err
 		}
 	}
 	d, err := p.Decide(ctx, req)
-	if err == nil {
-		h.report(req, d)
-		if d.Verdict == policy.Denied {
-			k.denied(ctx, req, d)
-		}
+	if err != nil {
+		return d, err
 	}
-	return d, err
+	h.report(req, d)
+	if d.Verdict == policy.Denied {
+		k.denied(ctx, req, d)
+	}
+	return d, h.decided(ctx, req.CallID, append(updatesOf(byHook, said), updatesOf(byPolicy, d.Updates)...), d)
 }
 
 // policy is what decides in this turn, as things stand.

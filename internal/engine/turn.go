@@ -73,6 +73,8 @@ func (e *Engine) drive(u *unit, r *turnRun, row journal.Row) {
 
 func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again bool) (runtime.Result, error) {
 	r.host.torn.Store(false)
+	r.host.matched.Clear()
+	r.host.forget()
 	rt := e.runtimes[row.Runtime]
 	if rt == nil {
 		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, "turn", "runtime %s is not there", holdfast.Quote(row.Runtime))
@@ -133,6 +135,10 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 		r.begun++
 		return true, nil
 	}
+	open, err := e.open(ctx, r)
+	if err != nil {
+		return false, err
+	}
 	to, typ, end, failed := classify(r, res, runErr)
 	end.Denials = r.host.denials(ctx)
 	k := r.host.hooked()
@@ -141,6 +147,9 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 		c.Events = append(c.Events, owed...)
 		if runErr == nil {
 			c.Events = append(c.Events, res.Final...)
+		}
+		for _, a := range open {
+			expire(c, a, "the turn ended before anybody answered")
 		}
 		e.account(r, row, res, &end, c)
 		c.Events = append(c.Events, journal.Draft{Type: typ, Turn: r.id, Data: end})
@@ -157,6 +166,9 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	}
 	k.recorded(done.Events)
 	k.release()
+	for _, a := range open {
+		e.bells.ring(a.ID)
+	}
 	r.host.close()
 	u.running = nil
 	u.busy.Store(false)

@@ -33,6 +33,9 @@ func (e *Engine) watchdog() {
 				case r.host.acc.parkedUntil() != nil:
 					// It waits for its provider, for as long as the log says.
 					continue
+				case r.host.waiting.Load() > 0:
+					// It waits for a person.
+					continue
 				case now.Sub(time.UnixMilli(r.host.progress.Load())) < e.cfg.TurnSilence:
 					continue
 				default:

@@ -33,14 +33,15 @@ const (
 )
 
 // Config configures an API. The first seven are required; app gives the engine
-// for three of them.
+// for four of them.
 type Config struct {
-	Sessions Sessions
-	Turns    Turns
-	Boxes    Boxes
-	Agents   Agents
-	Keys     Keys
-	Audit    Audit
+	Sessions  Sessions
+	Turns     Turns
+	Boxes     Boxes
+	Approvals Approvals
+	Agents    Agents
+	Keys      Keys
+	Audit     Audit
 	// Health is the state of the server.
 	Health func(ctx context.Context) holdfast.Health
 	// Metrics answers GET /metrics (default: with nothing); Answered is told the
@@ -182,6 +183,7 @@ func (a *API) routes() {
 	a.fileRoutes()
 	a.execRoutes()
 	a.boxRoutes()
+	a.approvalRoutes()
 	a.keyRoutes()
 	a.auditRoutes()
 	a.healthRoutes()

@@ -43,6 +43,23 @@ func exampleTurnOf() holdfast.Turn {
 	}
 }
 
+func exampleApproval() holdfast.Approval {
+	input := json.RawMessage(`{"command":"git push origin main"}`)
+	expires := exampleTime().Add(10 * time.Minute)
+	return holdfast.Approval{
+		ID: "01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e", Session: exampleID, Turn: exampleTurn, ToolUseID: "toolu_1", Tool: "Bash",
+		Input: input, InputHash: holdfast.InputHash(input), By: "ask rule", Rule: "Bash(git push *)",
+		Reason: "the rule Bash(git push *) wants it asked", Suggestion: "Bash(git push origin main)",
+		State: holdfast.ApprovalPending, AskedAt: exampleTime(), ExpiresAt: &expires,
+	}
+}
+
+func exampleAnswered() holdfast.Approval {
+	a, at := exampleApproval(), exampleTime().Add(time.Minute)
+	a.State, a.AnsweredAt, a.AnsweredBy, a.Scope = holdfast.ApprovalAllowed, &at, "owner", holdfast.ScopeSession
+	return a
+}
+
 // requestExamples are the JSON bodies by operation.
 func requestExamples() map[string]any {
 	title, tags := "review of the parser", []string{"urgent"}
@@ -63,6 +80,7 @@ func requestExamples() map[string]any {
 		"prune-containers": holdfast.PruneContainers{DryRun: true},
 		"update-agent":     holdfast.UpdateAgent{Mode: &plan},
 		"explain-policy":   holdfast.ExplainPolicy{Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`)},
+		"answer-approval":  holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession, Rule: "Bash(git push *)"},
 		"create-key":       holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
 	}
 }
@@ -123,7 +141,10 @@ func answerExamples() map[string]any {
 		"prune-containers": holdfast.PrunedContainers{DryRun: true, Pruned: []holdfast.Pruned{{
 			Name: "s-" + exampleID, Driver: "local", Session: exampleID, Reason: "no session uses the box",
 		}}},
-		"list-keys": map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
+		"list-approvals":  holdfast.ApprovalPage{Approvals: []holdfast.Approval{exampleApproval()}, Next: "YTE"},
+		"get-approval":    map[string]any{"approval": exampleApproval()},
+		"answer-approval": map[string]any{"approval": exampleAnswered()},
+		"list-keys":       map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
 		"create-key": map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
 		"read-audit-head": holdfast.AuditHead{
 			N: 25, Hash: strings.Repeat("0a", 32), Time: at, Signature: strings.Repeat("0b", 64), PublicKey: strings.Repeat("0c", 32),

@@ -14,3 +14,54 @@ func (f *fakeEngine) PruneContainers(_ context.Context, req holdfast.PruneContai
 func (f *fakeEngine) StopContainers(_ context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
 	return f.boxes, f.see(req)
 }
+
+// asked is the one question of the fake: of a trusted session, pending until it
+// is answered.
+func (f *fakeEngine) asked() *holdfast.Approval {
+	if f.approval == nil {
+		a := exampleApproval()
+		f.approval = &a
+	}
+	return f.approval
+}
+
+func (f *fakeEngine) Approvals(_ context.Context, q holdfast.ApprovalFilter) (holdfast.ApprovalPage, error) {
+	if err := f.see(q); err != nil {
+		return holdfast.ApprovalPage{}, err
+	}
+	if q.State != "" && q.State != "all" {
+		if _, err := holdfast.ParseApprovalState(q.State); err != nil {
+			return holdfast.ApprovalPage{}, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q.State == "denied" {
+		return holdfast.ApprovalPage{}, nil
+	}
+	return holdfast.ApprovalPage{Approvals: []holdfast.Approval{*f.asked()}}, nil
+}
+
+func (f *fakeEngine) Approval(_ context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := *f.asked()
+	if id != a.ID {
+		return a, holdfast.Errorf(holdfast.KindNotFound, "approval", "there is no approval %s", holdfast.Quote(string(id)))
+	}
+	return a, nil
+}
+
+func (f *fakeEngine) AnswerApproval(_ context.Context, _ holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error) {
+	if err := f.see(req); err != nil {
+		return holdfast.Approval{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.asked()
+	if a.State != holdfast.ApprovalPending {
+		return *a, holdfast.Errorf(holdfast.KindConflict, "approval", "approval %s is %s already by %q", a.ID, a.State, a.AnsweredBy)
+	}
+	a.State, a.AnsweredBy = holdfast.ApprovalState(map[string]string{"allow": "allowed", "deny": "denied"}[req.Decision]), by
+	return *a, nil
+}

@@ -81,19 +81,20 @@ type fakeEngine struct {
 	store   *fakeStore
 	journal *journal.Journal
 
-	mu     sync.Mutex
-	turns  map[holdfast.SessionID][]holdfast.Turn
-	keys   map[string]holdfast.Turn
-	files  map[string][]byte
-	agents map[holdfast.AgentName]holdfast.Agent
-	fail   error // what every call on a session answers, when set
-	health holdfast.Health
-	boxes  []holdfast.Container
-	term   func(ctx context.Context, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
-	exec   func(ctx context.Context, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
-	last   any            // the newest request
-	key    string         // of the newest session
-	max    holdfast.Trust // of the newest request that tells it
+	mu       sync.Mutex
+	turns    map[holdfast.SessionID][]holdfast.Turn
+	keys     map[string]holdfast.Turn
+	files    map[string][]byte
+	agents   map[holdfast.AgentName]holdfast.Agent
+	fail     error // what every call on a session answers, when set
+	health   holdfast.Health
+	boxes    []holdfast.Container
+	term     func(ctx context.Context, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
+	exec     func(ctx context.Context, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
+	last     any    // the newest request
+	key      string // of the newest session
+	approval *holdfast.Approval
+	max      holdfast.Trust // of the newest request that tells it
 }
 
 func newFake() *fakeEngine {
@@ -446,7 +447,7 @@ func start(t testing.TB, edit func(*Config)) (*fakeEngine, *httptest.Server) {
 
 func (f *fakeEngine) config() Config {
 	return Config{
-		Sessions: f, Turns: f, Boxes: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Audit: fakeAudit{},
+		Sessions: f, Turns: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Audit: fakeAudit{},
 		Health: func(context.Context) holdfast.Health { return f.health },
 		Token:  testToken, Version: "test", Listen: "127.0.0.1:0",
 	}

@@ -30,6 +30,7 @@ var keyless = map[string]string{
 	"POST /v1/sessions/{id}/interrupt":      "send it again, or look at the session",
 	"POST /v1/sessions/{id}/policy/explain": "it changes nothing; send it again",
 	"POST /v1/sessions/{id}/exec":           "the outcome of a command is not kept; a message to the agent may carry a key",
+	"POST /v1/approvals/{id}":               "a question takes one answer; send it again, or look at the question",
 }
 
 // keyed are the routes that honour the header.

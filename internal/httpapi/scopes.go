@@ -68,6 +68,11 @@ var routeScopes = map[string]holdfast.Scope{
 	"POST /v1/containers/stop":  holdfast.ScopeAdmin,
 	"POST /v1/containers/prune": holdfast.ScopeAdmin,
 
+	// Who works with sessions may also let them do what they ask for.
+	"GET /v1/approvals":       holdfast.ScopeRead,
+	"GET /v1/approvals/{id}":  holdfast.ScopeRead,
+	"POST /v1/approvals/{id}": holdfast.ScopeWrite,
+
 	"GET /v1/keys":         holdfast.ScopeAdmin,
 	"POST /v1/keys":        holdfast.ScopeAdmin,
 	"DELETE /v1/keys/{id}": holdfast.ScopeAdmin,

@@ -8,8 +8,8 @@ import (
 
 // ApprovalChange asks a question to a person, or ends one.
 type ApprovalChange struct {
-	// Ask inserts a pending approval of the change's session; the store sets its
-	// AskedAt. An approval of that id that exists already is conflict. With Ask
+	// Ask inserts a pending approval of the change's session; the store sets an
+	// AskedAt that is zero. An approval of that id that exists already is conflict. With Ask
 	// the other fields are empty.
 	Ask *holdfast.Approval
 	// ID is the approval to end. It must be pending: otherwise the change fails
@@ -58,7 +58,7 @@ type ApprovalQuery struct {
 	Due time.Time
 	// Cursor is the Next of the page before; invalid when it is not one.
 	Cursor string
-	// Limit is the page size, 1-1000; 0 is 50.
+	// Limit is the page size, 1-1000; 0 is 50. A page is cut at 4 MiB of input, too.
 	Limit int
 }
 

@@ -46,8 +46,10 @@ type State struct {
 	// Sessions are by status, Turns queued or running, Boxes by state.
 	Sessions, Turns, Boxes map[string]int64
 	Unindexed, Readers     int
-	DiskFree, DiskSize     int64
-	Ready                  bool
+	// Approvals are the pending ones.
+	Approvals          int64
+	DiskFree, DiskSize int64
+	Ready              bool
 }
 
 // NewMetrics makes counters at zero.
@@ -170,6 +172,7 @@ func (m *Metrics) page(s State) []byte {
 	p.counter("holdfast_journal_commits_total", "Changes of sessions that were written.", &m.commits)
 	p.counter("holdfast_journal_events_total", "Events that were written.", &m.events)
 	p.known("holdfast_search_pending", "Sessions with entries that search does not find yet.", int64(s.Unindexed))
+	p.known("holdfast_approvals_pending", "Questions to persons that nobody answered, at most some seconds old.", s.Approvals)
 	p.known("holdfast_event_readers", "Readers that follow the log of a session.", int64(s.Readers))
 	m.routes(p)
 	p.known("holdfast_disk_free_bytes", "Free space on the disk of the data directory.", s.DiskFree)

@@ -19,7 +19,9 @@ func testMetrics() *Metrics {
 	})
 }
 
-func unknown() State { return State{Unindexed: -1, Readers: -1, DiskFree: -1, DiskSize: -1} }
+func unknown() State {
+	return State{Unindexed: -1, Approvals: -1, Readers: -1, DiskFree: -1, DiskSize: -1}
+}
 
 func mustParse(t *testing.T, m *Metrics, s State) parsed {
 	t.Helper()
@@ -73,7 +75,7 @@ func TestMetricsCount(t *testing.T) {
 	m.Answered("GET /v1/"+secretText, 0)
 	p := mustParse(t, m, State{
 		Sessions: map[string]int64{"active": 2, "paused": 0}, Turns: map[string]int64{"running": 1}, Boxes: map[string]int64{"idle": 3},
-		Unindexed: 4, Readers: 5, DiskFree: 6, DiskSize: 7, Ready: true,
+		Unindexed: 4, Approvals: 8, Readers: 5, DiskFree: 6, DiskSize: 7, Ready: true,
 	})
 	for series, want := range map[string]float64{
 		"holdfast_turns_started_total": 1, `holdfast_turns_ended_total{status="completed"}`: 1, `holdfast_turns_ended_total{status="failed"}`: 1,
@@ -90,7 +92,7 @@ func TestMetricsCount(t *testing.T) {
 		`holdfast_http_requests_total{route="/v1/sessions",method="GET",status="2xx"}`: 1, `holdfast_http_requests_total{route="/v1/sessions",method="POST",status="2xx"}`: 0,
 		`holdfast_http_requests_total{route="other",method="other",status="4xx"}`: 1, `holdfast_http_requests_total{route="other",method="other",status="other"}`: 1,
 		`holdfast_sessions{status="active"}`: 2, `holdfast_turns{status="running"}`: 1, `holdfast_boxes{state="idle"}`: 3,
-		"holdfast_search_pending": 4, "holdfast_event_readers": 5, "holdfast_disk_free_bytes": 6, "holdfast_disk_size_bytes": 7, "holdfast_ready": 1,
+		"holdfast_search_pending": 4, "holdfast_approvals_pending": 8, "holdfast_event_readers": 5, "holdfast_disk_free_bytes": 6, "holdfast_disk_size_bytes": 7, "holdfast_ready": 1,
 		"holdfast_uptime_seconds": 1,
 	} {
 		if got, ok := p.values[series]; !ok || got != want {

@@ -105,8 +105,12 @@ func (c *change) applyApprovals(t *tx) error {
 		var err error
 		if a := ac.Ask; a != nil {
 			t.pages += len(a.Input) / pageSize
+			asked := t.nowMS
+			if !a.AskedAt.IsZero() {
+				asked = a.AskedAt.UnixMilli()
+			}
 			_, err = st.put.ExecContext(t.ctx, a.ID, c.row.Number, c.Session, a.Turn, a.ToolUseID, a.Tool, []byte(a.Input),
-				a.InputHash, a.By, a.Rule, a.Reason, a.Suggestion, t.nowMS, toNullMS(a.ExpiresAt))
+				a.InputHash, a.By, a.Rule, a.Reason, a.Suggestion, asked, toNullMS(a.ExpiresAt))
 		} else {
 			_, err = st.end.ExecContext(t.ctx, ac.To, t.nowMS, ac.By, ac.Scope, ac.Answer, ac.ID)
 		}
@@ -197,6 +201,7 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 	defer rows.Close()
 	var p journal.ApprovalPage
 	var last int64
+	size := 0
 	for rows.Next() {
 		a, number, err := scanApproval(rows)
 		if err != nil {
@@ -207,6 +212,10 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 			break
 		}
 		p.Approvals, last = append(p.Approvals, a), number
+		if size += len(a.Input); size >= pageBytes {
+			p.Next = encodeCursor('a', last)
+			break
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return journal.ApprovalPage{}, failure("store.approvals", err)

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+type approvalsCmd struct {
+	List  approvalsListCmd  `cmd:"" aliases:"ls" help:"List what waits for an answer."`
+	Show  approvalsShowCmd  `cmd:"" help:"Show a question with the whole input of its call."`
+	Allow approvalsAllowCmd `cmd:"" help:"Let a tool call run."`
+	Deny  approvalsDenyCmd  `cmd:"" help:"Deny a tool call; the model reads why."`
+}
+
+type approvalsListCmd struct {
+	Session string `placeholder:"ID" help:"Only those of this session."`
+	State   string `placeholder:"STATE" help:"pending (the default), allowed, denied, expired or all."`
+}
+
+// Run lists questions.
+func (l *approvalsListCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	f := holdfast.ApprovalFilter{State: l.State, Limit: 1000}
+	if l.Session != "" {
+		id, err := e.resolve(c, l.Session)
+		if err != nil {
+			return err
+		}
+		f.Session = string(id)
+	}
+	list := []holdfast.Approval{}
+	for a, err := range c.AllApprovals(e.ctx, f) {
+		if err != nil {
+			return err
+		}
+		list = append(list, a)
+	}
+	if e.json {
+		return e.print(map[string]any{"approvals": list})
+	}
+	var rows [][]string
+	for _, a := range list {
+		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), line(compact(a.Input))})
+	}
+	return e.table([]string{"ID", "SESSION", "TOOL", "STATE", "INPUT"}, rows)
+}
+
+// standing is where a question stands, in a few words.
+func standing(a holdfast.Approval) string {
+	switch {
+	case a.State != holdfast.ApprovalPending && a.AnsweredBy != "":
+		return line(fmt.Sprintf("%s by %s", a.State, a.AnsweredBy))
+	case a.State != holdfast.ApprovalPending:
+		return string(a.State)
+	case a.ExpiresAt == nil:
+		return "pending"
+	}
+	return "pending until " + when(*a.ExpiresAt)
+}
+
+type approvalsShowCmd struct {
+	ID string `arg:"" help:"The question, or the beginning of its id."`
+}
+
+// Run shows a question.
+func (s *approvalsShowCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	id, err := e.approvalID(c, s.ID)
+	if err != nil {
+		return err
+	}
+	a, err := c.Approval(e.ctx, id)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"approval": a})
+	}
+	return e.showApproval(a)
+}
+
+func (e *env) showApproval(a holdfast.Approval) error {
+	rows := [][]string{
+		{"id", string(a.ID)},
+		{"session", string(a.Session)},
+		{"state", standing(a)},
+		{"tool", line(a.Tool)},
+		{"input", line(compact(a.Input))},
+		{"why", line(a.Reason)},
+		{"suggestion", line(a.Suggestion)},
+		{"scope", string(a.Scope)},
+		{"answer", line(a.Answer)},
+		{"asked", a.AskedAt.Local().Format(time.RFC3339)},
+	}
+	for _, r := range rows {
+		if r[1] == "" {
+			continue
+		}
+		if err := e.say(nil, "%-11s %s", r[0], r[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type approvalsAllowCmd struct {
+	ID     string `arg:"" help:"The question, or the beginning of its id."`
+	Scope  string `placeholder:"SCOPE" help:"For how long: once (the default), session, workspace."`
+	Rule   string `placeholder:"RULE" help:"The rule that a scope beyond once grants, such as Bash(git *), instead of the suggested one."`
+	Reason string `placeholder:"TEXT" help:"Kept with the answer."`
+}
+
+// Help is shown below the one-line description.
+func (*approvalsAllowCmd) Help() string {
+	return `Beyond once, a rule is granted: calls that it covers are not asked for any more. Without --rule it is the one that covers exactly this call, where there is one. No grant lifts a rule that denies.
+
+Examples:
+  holdfast approvals allow 01a1
+  holdfast approvals allow 01a1 --scope session --rule 'Bash(git *)'`
+}
+
+// Run allows.
+func (a *approvalsAllowCmd) Run(e *env) error {
+	return e.answer(a.ID, holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ApprovalScope(a.Scope), Rule: a.Rule, Reason: a.Reason})
+}
+
+type approvalsDenyCmd struct {
+	ID     string `arg:"" help:"The question, or the beginning of its id."`
+	Reason string `placeholder:"TEXT" help:"Why; the model reads it."`
+}
+
+// Run denies.
+func (d *approvalsDenyCmd) Run(e *env) error {
+	return e.answer(d.ID, holdfast.AnswerApproval{Decision: "deny", Reason: d.Reason})
+}
+
+func (e *env) answer(id string, req holdfast.AnswerApproval) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	full, err := e.approvalID(c, id)
+	if err != nil {
+		return err
+	}
+	a, err := c.AnswerApproval(e.ctx, full, req)
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"approval": a}, "%s %s: %s %s", a.ID, a.State, line(a.Tool), cut(line(compact(a.Input)), 200))
+}
+
+// approvalID finds the question that an id or the beginning of one means.
+func (e *env) approvalID(c *client.Client, id string) (holdfast.ApprovalID, error) {
+	if full, err := holdfast.ParseApprovalID(id); err == nil {
+		return full, nil
+	}
+	prefix := strings.ToLower(id)
+	const hint = "holdfast approvals list shows the ids"
+	if prefix == "" || len(prefix) > 36 || strings.Trim(prefix, "0123456789abcdef-") != "" {
+		return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is no approval id and no beginning of one", holdfast.Quote(id)).WithHint(hint)
+	}
+	page, err := c.Approvals(e.ctx, holdfast.ApprovalFilter{State: "all", IDPrefix: prefix, Limit: 2})
+	if err != nil {
+		return "", err
+	}
+	switch len(page.Approvals) {
+	case 0:
+		return "", holdfast.Errorf(holdfast.KindNotFound, "approvals", "no approval's id begins with %s", holdfast.Quote(id)).WithHint(hint)
+	case 1:
+		return page.Approvals[0].ID, nil
+	}
+	return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is the beginning of several ids, such as %s and %s",
+		holdfast.Quote(id), page.Approvals[0].ID, page.Approvals[1].ID).WithHint("give more of the id")
+}
+
+func (e *env) approvalCandidates(last string) (found []candidate) {
+	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
+	defer cancel()
+	c, err := e.client()
+	if err != nil || strings.Trim(last, "0123456789abcdef-") != "" {
+		return nil
+	}
+	page, err := c.Approvals(ctx, holdfast.ApprovalFilter{IDPrefix: last, Limit: 100})
+	if err != nil {
+		return nil
+	}
+	for _, a := range page.Approvals {
+		found = append(found, candidate{string(a.ID), cut(line(a.Tool+" "+compact(a.Input)), 60)})
+	}
+	return found
+}

@@ -1,0 +1,103 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Approvals are the questions to persons, as the engine implements them.
+type Approvals interface {
+	Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error)
+	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
+	// AnswerApproval answers a question, once: a second answer is conflict and
+	// quotes the first. by is who answers.
+	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error)
+}
+
+type approvalsInput struct {
+	State    string `query:"state" doc:"pending, allowed, denied, expired or all; pending when absent."`
+	Session  string `query:"session" doc:"Only the questions of this session."`
+	IDPrefix string `query:"id_prefix" doc:"Only those whose id begins so."`
+	Cursor   string `query:"cursor" doc:"The next of the page before."`
+	Limit    int    `query:"limit" minimum:"1" maximum:"1000" doc:"The page size; 50 when absent."`
+}
+
+type approvalsOutput struct {
+	Body holdfast.ApprovalPage
+}
+
+type approvalInput struct {
+	ID string `path:"id" doc:"The approval's id, a UUID." example:"01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e"`
+}
+
+type answerInput struct {
+	ID   string `path:"id" doc:"The approval's id, a UUID." example:"01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e"`
+	Body holdfast.AnswerApproval
+}
+
+type approvalOutput struct {
+	Body struct {
+		Approval holdfast.Approval `json:"approval"`
+	}
+}
+
+func (a *API) approvalRoutes() {
+	const tag, one = "approvals", "/v1/approvals/{id}"
+	huma.Register(a.huma, route(http.MethodGet, "/v1/approvals", "list-approvals", tag, "List the questions to persons, the longest asked first"), a.listApprovals)
+	huma.Register(a.huma, route(http.MethodGet, one, "get-approval", tag, "Show a question"), a.getApproval)
+	huma.Register(a.huma, route(http.MethodPost, one, "answer-approval", tag, "Answer a question: allow or deny a tool call, once"), a.answerApproval)
+}
+
+func (a *API) listApprovals(ctx context.Context, in *approvalsInput) (*approvalsOutput, error) {
+	page, err := a.cfg.Approvals.Approvals(ctx, holdfast.ApprovalFilter{
+		State: in.State, Session: in.Session, IDPrefix: in.IDPrefix, Cursor: in.Cursor, Limit: in.Limit,
+	})
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if page.Approvals == nil {
+		page.Approvals = []holdfast.Approval{}
+	}
+	return &approvalsOutput{Body: page}, nil
+}
+
+func (a *API) getApproval(ctx context.Context, in *approvalInput) (*approvalOutput, error) {
+	id, err := holdfast.ParseApprovalID(in.ID)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return a.approval(a.cfg.Approvals.Approval(ctx, id))
+}
+
+func (a *API) approval(got holdfast.Approval, err error) (*approvalOutput, error) {
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &approvalOutput{}
+	out.Body.Approval = got
+	return out, nil
+}
+
+// answerApproval lets a caller allow only what it could have done itself: a key
+// that may have untrusted sessions only does not answer for a trusted one.
+func (a *API) answerApproval(ctx context.Context, in *answerInput) (*approvalOutput, error) {
+	id, err := holdfast.ParseApprovalID(in.ID)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if err := in.Body.Check(); err != nil {
+		return nil, a.fail(err)
+	}
+	got, err := a.cfg.Approvals.Approval(ctx, id)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	if err := a.within(ctx, got.Session); err != nil {
+		return nil, a.fail(err)
+	}
+	return a.approval(a.cfg.Approvals.AnswerApproval(ctx, id, in.Body, callerOf(ctx).name()))
+}
