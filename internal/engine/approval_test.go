@@ -79,6 +79,7 @@ func TestSDKP2_AnAllowedCallRuns(t *testing.T) {
 		a.Suggestion != "" || a.ExpiresAt != nil || !strings.Contains(string(a.Input), "echo line") {
 		t.Errorf("%+v", a)
 	}
+	until(t, func() bool { return m.count(id, holdfast.EventApprovalAsked) == 1 })
 	types := m.types(id)
 	if i, j := slices.Index(types, holdfast.EventToolRequested), slices.Index(types, holdfast.EventApprovalAsked); i < 0 || j < i {
 		t.Errorf("asked before what led to it: %v", types)
