@@ -1,12 +1,16 @@
 package app_test
 
 import (
+	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
 )
@@ -132,5 +136,106 @@ func TestSDKK14_ToolsAreHeldWherePathsLead(t *testing.T) {
 	}
 	if _, out := run(t, c, id, "cat secret/*"); out != canary {
 		t.Errorf("the denied tree holds %q", out)
+	}
+}
+
+// TestSDKX2_AnyOneLayerStopsBash: a command is denied by a rule, by a hook and by the
+// sandbox settings, each by itself; only where none of them does it runs in the box.
+func TestSDKX2_AnyOneLayerStopsBash(t *testing.T) {
+	for layers := range 8 {
+		rule, hooked, sandbox := layers&1 != 0, layers&2 != 0, layers&4 != 0
+		t.Run(fmt.Sprintf("rule %v, hook %v, sandbox %v", rule, hooked, sandbox), func(t *testing.T) {
+			cfg := settings(t, "local")
+			want := ""
+			if sandbox {
+				sandboxFile(t, &cfg, `{"deniedCommands": ["touch"]}`)
+				want = "sandbox"
+			}
+			if rule {
+				cfg.Permissions.Deny = []string{"Bash(touch *)"}
+				want = "deny rule"
+			}
+			if hooked {
+				cfg.Hooks = hook.Config{hook.PreToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{
+					{Type: "command", Command: "grep -q 'touch witness' && echo not this one >&2 && exit 2; exit 0", Where: hook.InBox},
+				}}}}
+				want = "hook"
+			}
+			c, _ := serve(t, cfg)
+			id := newSession(t, c, "untrusted")
+			end := turn(t, c, id, script(bashCall("touch witness"), bashCall("echo ran > other")))
+			_, there := run(t, c, id, "ls witness other 2>/dev/null")
+			if want == "" {
+				if there != "other\nwitness\n" || len(end.Denials) != 0 {
+					t.Errorf("nobody objects: %q, %+v", there, end.Denials)
+				}
+				return
+			}
+			denied := logged[holdfast.ToolDecision](t, c, id, holdfast.EventToolDenied)
+			if there != "other\n" || len(end.Denials) != 1 || len(denied) != 1 || !strings.HasPrefix(denied[0].By, want) || denied[0].Reason == "" {
+				t.Errorf("in the box %q, denied %+v", there, denied)
+			}
+		})
+	}
+}
+
+// TestSDKX1_TheWholeProgram: the program of the article, in our words: a durable
+// session, five hooks, sandbox settings, rules that allow; a server that ends, and
+// another that goes on with the same session (SDK-X5). Reading outside is denied though
+// a rule allows Read (SDK-X3), and the audit chain has every execution and denial
+// (SDK-X4).
+func TestSDKX1_TheWholeProgram(t *testing.T) {
+	cfg := settings(t, "local")
+	sandboxFile(t, &cfg, `{"allowedReadPaths": ["/workspace"], "deniedCommands": ["touch"], "autoAllowBashIfSandboxed": true}`)
+	cfg.Permissions.Allow = []string{"Read", "Write(/workspace/**)"}
+	cfg.Hooks = hook.Config{}
+	for _, e := range []hook.Event{hook.SessionStart, hook.PreToolUse, hook.PostToolUse, hook.Stop, hook.SessionEnd} {
+		cfg.Hooks[e] = []hook.Group{{Hooks: []hook.Entry{{Type: "command", Command: `printf '{"message": "%s"}' "$HOOK_EVENT"`}}}}
+	}
+	c, stop := serve(t, cfg)
+	s, err := c.CreateSession(t.Context(), holdfast.CreateSession{Mode: "dontAsk"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := turn(t, c, s.ID, script(
+		`{"tool":"Write","input":{"file_path":"notes","content":"one"}}`,
+		bashCall("cat notes"),
+		`{"tool":"Read","input":{"file_path":"/etc/passwd"}}`,
+		bashCall("touch x"),
+	))
+	if len(end.Denials) != 2 || end.Denials[0].Tool != "Read" || end.Denials[1].Tool != "Bash" {
+		t.Errorf("denied %+v", end.Denials)
+	}
+	stop()
+	c, _ = serve(t, cfg)
+	if end := turn(t, c, s.ID, "What do you know?"); !strings.HasPrefix(end.Result, "You have sent 2 messages.") {
+		t.Errorf("the second server knows %q", end.Result)
+	}
+	if _, err := c.EndSession(t.Context(), s.ID, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"sessionStart": 1, "preToolUse": 4, "postToolUse": 2, "stop": 2, "sessionEnd": 1}
+	got := map[string]int{}
+	for _, h := range logged[holdfast.HookRan](t, c, s.ID, holdfast.EventHookRan) {
+		if got[h.Event]++; h.Message != h.Event {
+			t.Errorf("a hook of %s said %q", h.Event, h.Message)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("hooks ran %v, want %v", got, want)
+	}
+	export, err := c.Audit(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer export.Close()
+	chain, err := io.ReadAll(export)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for typ, n := range map[string]int{"tool.allowed": 2, "tool.denied": 2, "hook.ran": 10} {
+		if found := strings.Count(string(chain), `"type":"`+typ+`"`); found != n {
+			t.Errorf("the audit chain has %d of %s, want %d", found, typ, n)
+		}
 	}
 }

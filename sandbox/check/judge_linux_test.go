@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -112,14 +113,21 @@ func (j *judge) program(file, to string) error {
 	return nil
 }
 
+// failing is what the judge needs of a test, of either kind.
+type failing interface {
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // run gives the names of what a program starts. What bash refuses starts nothing.
-func (j *judge) run(t *rapid.T, program string) []string {
+// What it may use up is bounded.
+func (j *judge) run(t failing, program string) []string {
 	if err := os.Truncate(j.log, 0); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/bin/bash", "--norc", "--noprofile", "-c", program)
+	cmd := exec.CommandContext(ctx, "/bin/bash", "--norc", "--noprofile", "-c", `ulimit -u 1024 -f 1024 -v 1048576; exec /bin/bash --norc --noprofile -c "$0"`, program)
 	cmd.Dir = "/project"
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: j.root, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
@@ -167,6 +175,32 @@ func TestAllowedProgramsRunNothingDenied(t *testing.T) {
 	if ran == 0 || started == 0 {
 		t.Errorf("%d programs ran and started %d others: the judge judged nothing", ran, started)
 	}
+}
+
+// FuzzJudge is TestAllowedProgramsRunNothingDenied for programs that nobody wrote.
+func FuzzJudge(f *testing.F) {
+	for _, v := range vectors(f) {
+		if v.Kind == "command" {
+			f.Add(v.Input)
+		}
+	}
+	for _, s := range append(append([]string{}, fragments...), atoms...) {
+		f.Add(s)
+	}
+	c, err := New(Settings{DeniedCommands: []string{"rm"}}, Options{Cwd: "/project", Home: "/home/agent"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	j := theJudge(f)
+	f.Fuzz(func(t *testing.T, program string) {
+		// The kernel takes no longer arguments, and none with NUL bytes.
+		if len(program) > 64<<10 || strings.ContainsRune(program, 0) || !c.Command(program).Allowed {
+			return
+		}
+		if slices.Contains(j.run(t, program), "rm") {
+			t.Errorf("allowed, and it started rm: %q", program)
+		}
+	})
 }
 
 // TestMain removes the judge's root.
