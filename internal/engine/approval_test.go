@@ -317,7 +317,7 @@ func TestApprovalGoesWithItsSession(t *testing.T) {
 func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
 		m.set = func(c *engine.Config) { c.TurnSilence = 20 * time.Millisecond }
-		m.pool = func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = time.Millisecond, 2*time.Millisecond }
+		m.pool = func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = -1, 20*time.Millisecond }
 	})
 	id := m.create(holdfast.CreateSession{})
 	turn := m.send(id, script(bash("echo warm"), say("x")))
@@ -328,7 +328,13 @@ func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 	}
 	turn = m.send(id, script(step{"tool": "Read", "input": step{"file_path": "CLAUDE.md"}}, bash(touch), say("done")))
 	a := m.pending(id)
-	until(t, func() bool { return m.live[holdfast.Untrusted].Live(holdfast.SessionBox(id)) == nil })
+	until(t, func() bool {
+		list, err := m.Containers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(list, func(c holdfast.Container) bool { return c.State == holdfast.BoxRunning })
+	})
 	// The watchdog has looked many times by now.
 	if got, err := m.Turn(t.Context(), id, turn.ID); err != nil || got.Status != holdfast.TurnRunning {
 		t.Fatalf("%+v, %v\n%s", got, err, m.dump(id))
