@@ -455,6 +455,10 @@ func (v *victim) tars(t *testing.T) []malformed {
 		"long name":            read(tarOf(t, agent, entry{name: strings.Repeat("n", 300), data: "x"})),
 		"control":              read(tarOf(t, agent, entry{name: "a\x1b[31m", data: "x"})),
 		"not UTF-8":            read(tarOf(t, agent, entry{name: "a\xff", data: "x"})),
+		"unknown setting":      read(tarOf(t, agent, entry{name: "holdfast.yaml", data: "modle: x"})),
+		"unknown rule":         read(tarOf(t, agent, entry{name: ".claude/settings.json", data: `{"permissions":{"deny":["Nope"]}}`})),
+		"hook on the host":     read(tarOf(t, agent, entry{name: "holdfast.yaml", data: "hooks: {preToolUse: [{hooks: [{type: command, command: id, where: host}]}]}"})),
+		"deep settings":        read(tarOf(t, agent, entry{name: "holdfast.yaml", data: strings.Repeat("[", 50_000)})),
 	} {
 		out = append(out, malformed{
 			op: "POST /v1/agents", name: "tar: " + name, method: "POST", target: "/v1/agents?name=helper",

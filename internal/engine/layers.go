@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,14 +27,14 @@ type layers struct {
 	// fresh are changes of the rules that the turn decided and has not recorded.
 	fresh func() []journal.RuleChange
 
-	// stale: something happened since the workspace was looked at.
+	// stale: something was recorded since rules and workspace were looked at.
 	stale atomic.Bool
 
 	mu sync.Mutex
 	// made is the policy of everything below; nil when something has to be done anew.
 	made    *policy.Engine
 	version *versioned
-	// rules are the session's, as they were when the unit counted that many changes.
+	// rules are the session's, as they were when the unit had counted that many.
 	rules   policy.Config
 	changes int64
 	space   workspaceSettings
@@ -55,13 +56,19 @@ func (l *layers) policy(ctx context.Context) (p *policy.Engine, fault string, er
 			return nil, "", err
 		}
 	}
-	if changes := l.u.rules.Load() + 1; changes != l.changes {
-		if l.rules, err = l.e.sessionRules(ctx, l.row, l.fresh()); err != nil {
+	stale := l.stale.Swap(false)
+	if changes := l.u.rules.Load() + 1; stale || changes != l.changes {
+		rules, err := l.e.sessionRules(ctx, l.row, l.fresh())
+		if err != nil {
+			l.stale.Store(true)
 			return nil, "", err
 		}
-		l.changes, l.made = changes, nil
+		if !reflect.DeepEqual(rules, l.rules) {
+			l.rules, l.made = rules, nil
+		}
+		l.changes = changes
 	}
-	if l.stale.Swap(false) {
+	if stale {
 		changed := l.space.look(filepath.Join(l.e.dir(l.u.id), "workspace"), l.version.settings.Sums, l.u.id)
 		if changed {
 			l.made, fault = nil, l.space.layer.Refuse

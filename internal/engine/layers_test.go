@@ -154,6 +154,45 @@ func TestSDKB19_LayersOfASession(t *testing.T) {
 	}
 }
 
+// TestRulesOfTheSessionHoldAtOnce: a rule that an answer left, or that was taken
+// away, holds from the next call in the turn that runs.
+func TestRulesOfTheSessionHoldAtOnce(t *testing.T) {
+	d := newDecider("Bash", `{"command":"make x"}`)
+	w, id, _ := layered(t, d, nil, policy.Config{})
+	mode := string(holdfast.ModeDefault)
+	if _, err := w.Update(t.Context(), id, holdfast.UpdateSession{Mode: &mode}); err != nil {
+		t.Fatal(err)
+	}
+	change := func(scope holdfast.ApprovalScope, behavior string, removed bool) {
+		t.Helper()
+		c := journal.NewChange(id)
+		c.Rules = []journal.RuleChange{{Key: string(id), Source: "test", RuleChange: holdfast.RuleChange{Scope: scope, Behavior: behavior, Rule: "Bash(make *)", Removed: removed}}}
+		c.Events = []journal.Draft{{Type: holdfast.EventRulesChanged, Data: holdfast.RulesChanged{By: "test", Changes: []holdfast.RuleChange{c.Rules[0].RuleChange}}}}
+		if _, err := w.journal.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want string) {
+		t.Helper()
+		if got := d.decide(); got.Verdict.String()+" by "+got.By != want {
+			t.Errorf("%s by %s, want %s", got.Verdict, got.By, want)
+		}
+	}
+	check("deny by approval")
+	change(holdfast.ScopeSession, "grant", false)
+	check("allow by granted rule")
+	change(holdfast.ScopeWorkspace, "ask", false)
+	check("allow by granted rule")
+	change(holdfast.ScopeSession, "grant", true)
+	check("deny by approval")
+	change(holdfast.ScopeSession, "allow", false)
+	check("deny by approval")
+	change(holdfast.ScopeWorkspace, "ask", true)
+	check("allow by allow rule")
+	change(holdfast.ScopeSession, "deny", false)
+	check("deny by deny rule")
+}
+
 // TestHZ6_WorkspaceSettingsOnlyTighten: what an agent writes into the settings of
 // its workspace takes away and gives nothing (HZ-6, SDK-B19).
 func TestHZ6_WorkspaceSettingsOnlyTighten(t *testing.T) {

@@ -10,7 +10,6 @@ package replay
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/policy"
@@ -226,7 +225,7 @@ func (o *open) outcome(typ holdfast.EventType, d holdfast.ToolDecision) Outcome 
 
 // hooked is what the hooks said, where they decided: no hook runs in a replay.
 func hooked(old Outcome) policy.Decision {
-	if old.By != "hook" && !strings.HasPrefix(old.By, "hook ") {
+	if old.By != "hook" {
 		return policy.Decision{}
 	}
 	d := policy.Decision{Verdict: policy.Allowed, By: old.By, Reason: old.Reason}
