@@ -49,7 +49,7 @@ func places(t *testing.T) hook.Places {
 	return hook.Places{Host: hook.Host{Environ: os.Environ(), Dir: t.TempDir()}, HTTP: hook.NewClient()}
 }
 
-// TestSDKH1_ManyPerEventInOrder: also H4 and H5.
+// TestSDKH1_ManyPerEventInOrder: also SDK-H4 and SDK-H5.
 func TestSDKH1_ManyPerEventInOrder(t *testing.T) {
 	r := new(hook.Registry)
 	if res := r.Run(t.Context(), bashCall, hook.Places{}); len(res.Runs) != 0 || res.Verdict != policy.NoOpinion {
@@ -89,7 +89,7 @@ func TestSDKH3_ExactlyOneKind(t *testing.T) {
 	}
 }
 
-// TestSDKH6_Matcher: also H7, H8 and H9.
+// TestSDKH6_Matcher: also SDK-H7, SDK-H8 and SDK-H9.
 func TestSDKH6_Matcher(t *testing.T) {
 	for _, c := range []struct {
 		matcher, tool string

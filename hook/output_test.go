@@ -16,7 +16,7 @@ import (
 func ptr[T any](v T) *T { return &v }
 
 // TestSDKH18_Output: an object is an answer, other text a message, nothing is
-// nothing. Also SDK-H21, H22, H24 to H29.
+// nothing. Also SDK-H21, SDK-H22, SDK-H24, SDK-H26, SDK-H28 and SDK-H29.
 func TestSDKH18_Output(t *testing.T) {
 	for _, c := range []struct {
 		said string

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -119,8 +120,27 @@ func (k *hooking) Fire(ctx context.Context, in hook.Input) hook.Result {
 	})
 	k.h.alive()
 	k.note(in, res)
+	k.bring(ctx, in, res)
 	return res
 }
+
+// bring takes in what hooks want changed of the rules: it is recorded with their
+// runs. Before a tool call that belongs to the verdict.
+func (k *hooking) bring(ctx context.Context, in hook.Input, res hook.Result) {
+	if in.Event == hook.PreToolUse || in.Event == hook.PermissionRequest {
+		return
+	}
+	i := slices.IndexFunc(res.Runs, func(r hook.Ran) bool { return !r.Known })
+	if i < 0 {
+		return
+	}
+	if err := k.h.bring(ctx, hookUse(res.Runs[i].Call), updatesOf(byHook, res.Updates)); err != nil {
+		k.h.e.cfg.Log.Warn("what a hook changes of the rules is lost", "session", k.h.u.id, "err", err)
+	}
+}
+
+// hookUse stands for a hook's run where a tool use could.
+func hookUse(call holdfast.CallID) string { return "hook " + string(call) }
 
 func (k *hooking) hold(call holdfast.CallID, box *sandbox.Box) {
 	k.mu.Lock()

@@ -121,7 +121,7 @@ func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.E
 	if len(owed) > 0 {
 		c.Events = append(owed[:len(owed):len(owed)], drafts...)
 	}
-	brought := h.verdicts.of(drafts)
+	brought := h.verdicts.of(c.Events)
 	brought.add(&c, h)
 	done, err := h.e.cfg.Journal.Commit(ctx, c)
 	h.layers.stale.Store(true)

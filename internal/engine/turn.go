@@ -143,6 +143,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	end.Denials = r.host.denials(ctx)
 	k := r.host.hooked()
 	owed := k.take()
+	brought := r.host.verdicts.of(owed)
 	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
 		c.Events = append(c.Events, owed...)
 		if runErr == nil {
@@ -151,6 +152,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 		for _, a := range open {
 			expire(c, a, "the turn ended before anybody answered")
 		}
+		brought.add(c, r.host)
 		e.account(r, row, res, &end, c)
 		c.Events = append(c.Events, journal.Draft{Type: typ, Turn: r.id, Data: end})
 		c.Turns = []journal.TurnChange{{ID: r.id, From: holdfast.TurnRunning, To: to, EndSeq: row.LastSeq + int64(len(c.Events))}}
@@ -164,6 +166,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 		k.owe(owed)
 		return false, err
 	}
+	r.host.verdicts.recorded(brought)
 	k.recorded(done.Events)
 	k.release()
 	for _, a := range open {

@@ -51,13 +51,17 @@ func (h *host) forget() {
 // carried are several that are recorded at once.
 type carried []*brought
 
-// of are those whose verdict is among the drafts.
+// of are those whose verdict is among the drafts, or the run of the hook that
+// brought them.
 func (v *verdicts) of(drafts []journal.Draft) carried {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var out carried
 	for _, b := range v.open {
 		if slices.ContainsFunc(drafts, func(d journal.Draft) bool {
+			if ran, ok := d.Data.(holdfast.HookRan); ok {
+				return hookUse(ran.Call) == b.use
+			}
 			t, ok := d.Data.(holdfast.ToolDecision)
 			return ok && t.ToolUseID == b.use && (d.Type == holdfast.EventToolAllowed || d.Type == holdfast.EventToolDenied)
 		}) {

@@ -1,0 +1,57 @@
+package engine_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// TestSDKH25_HooksChangeTheRules: what one hook forbids stays forbidden for the rest
+// of the session, after a restart too; a later one does not take it back. It makes
+// no difference which event the hook was for.
+func TestSDKH25_HooksChangeTheRules(t *testing.T) {
+	for _, event := range []hook.Event{hook.PreToolUse, hook.PostToolUse} {
+		behavior := "deny"
+		var mu sync.Mutex
+		e := &ear{answer: func(in hook.Input) *hook.Output {
+			mu.Lock()
+			defer mu.Unlock()
+			return &hook.Output{Rules: []holdfast.RuleChange{{Scope: holdfast.ScopeSession, Behavior: behavior, Rule: "Bash"}}}
+		}}
+		m := listening(t, e, nil, event)
+		id := m.create(holdfast.CreateSession{})
+		m.run(id, script(bash("echo 1 >> f"), bash("echo 2 >> f"), say("a")))
+		mu.Lock()
+		behavior = "allow"
+		mu.Unlock()
+		m.restart()
+		m.run(id, script(step{"tool": "LS", "input": step{"path": "."}}, bash("echo 3 >> f"), say("b")))
+		if got := m.file(id, "f"); got != "1\n" {
+			t.Errorf("%s: f is %q\n%s", event, got, m.dump(id))
+		}
+		changed := datas[holdfast.RulesChanged](m.world, id, holdfast.EventRulesChanged)
+		if len(changed) == 0 || changed[0].By != "hook" || changed[0].Changes[0].Rule != "Bash" {
+			t.Errorf("%s: changes %+v\n%s", event, changed, m.dump(id))
+		}
+	}
+}
+
+// TestPermissionRequestFires: hooks may answer what a person would be asked, and
+// only that.
+func TestPermissionRequestFires(t *testing.T) {
+	for verdict, want := range map[policy.Verdict]string{policy.Allowed: "x\n", policy.NoOpinion: "", policy.Denied: ""} {
+		e := &ear{answer: func(in hook.Input) *hook.Output { return &hook.Output{Verdict: verdict, Reason: "so be it"} }}
+		m := listening(t, e, nil, hook.PermissionRequest)
+		id := m.create(holdfast.CreateSession{Mode: "default"})
+		m.run(id, script(step{"tool": "LS", "input": step{"path": "."}}, bash("echo x > f"), say("over")))
+		if got := e.of(hook.PermissionRequest); len(got) != 1 || got[0].ToolName != "Bash" || got[0].Message == "" {
+			t.Errorf("%s: told %+v", verdict, got)
+		}
+		if got := m.file(id, "f"); got != want {
+			t.Errorf("%s: f is %q\n%s", verdict, got, m.dump(id))
+		}
+	}
+}
