@@ -133,12 +133,19 @@ func (h *host) question(ctx context.Context, req policy.Request, asked policy.De
 	// Once it is asked it has to be known here.
 	h.questions.Store(true)
 	h.alive()
-	if _, err := e.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil {
+	// What hooks said before it is asked is said once, however long the answer takes.
+	k := h.hooked()
+	owed := k.take()
+	c.Events = append(owed, c.Events...)
+	done, err := e.cfg.Journal.Commit(context.WithoutCancel(ctx), c)
+	if err != nil {
+		k.owe(owed)
 		if holdfast.IsKind(err, holdfast.KindUnavailable) {
 			h.torn.Store(true)
 		}
 		return a, err
 	}
+	k.recorded(done.Events)
 	e.nudgeExpiry()
 	return a, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -53,5 +54,41 @@ func TestPermissionRequestFires(t *testing.T) {
 		if got := m.file(id, "f"); got != want {
 			t.Errorf("%s: f is %q\n%s", verdict, got, m.dump(id))
 		}
+	}
+}
+
+// TestHooksRunOnceAroundAQuestion: a server that dies while a person is asked does
+// not run the hooks before the question again; that somebody is asked is told.
+func TestHooksRunOnceAroundAQuestion(t *testing.T) {
+	e := &ear{answer: func(in hook.Input) *hook.Output {
+		if in.Event == hook.PreToolUse {
+			return &hook.Output{Context: []string{"mind the gap"}}
+		}
+		return nil
+	}}
+	m := listening(t, e, func(m *machine) {
+		inner := m.set
+		m.set = func(c *engine.Config) {
+			inner(c)
+			c.ApprovalTimeout = 0
+		}
+	}, hook.PreToolUse, hook.PermissionRequest, hook.Notify)
+	id := m.asks()
+	turn := m.send(id, script(bash(touch), say("done")))
+	m.pending(id)
+	until(t, func() bool { return len(e.of(hook.Notify)) == 1 })
+	m.restart()
+	a := m.pending(id)
+	m.answer(a, allow)
+	if got := m.ended(id, turn.ID); got.Status != holdfast.TurnCompleted || m.lines(id, "lines") != 1 {
+		t.Fatalf("turn = %+v\n%s", got, m.dump(id))
+	}
+	for _, event := range []hook.Event{hook.PreToolUse, hook.PermissionRequest, hook.Notify} {
+		if n := len(e.of(event)); n != 1 {
+			t.Errorf("%s fired %d times\n%s", event, n, m.dump(id))
+		}
+	}
+	if in := e.of(hook.Notify)[0]; in.Trigger != "approval" || in.ToolName != "Bash" {
+		t.Errorf("told %+v", in)
 	}
 }
