@@ -22,6 +22,9 @@ const (
 	maxMessage = 8 << 10
 	maxReason  = 4 << 10
 	maxContext = 64 << 10
+	// maxInput bounds a rewritten input, and what replaces a tool's output.
+	maxInput = 1 << 20
+	maxRule  = 1000
 )
 
 // Output is what a hook says. The zero value is nothing.
@@ -132,8 +135,8 @@ func parseObject(text []byte) (Output, error) {
 		out.Notification = &holdfast.HookNotification{Title: clean(n.Title, maxReason), Body: clean(n.Body, maxMessage), Level: level(n.Level)}
 	}
 	if u := a.PermissionUpdate; u != nil {
-		if _, err := policy.ParseRule(u.Tool); err != nil {
-			return Output{}, err
+		if _, err := policy.ParseRule(u.Tool); err != nil || len(u.Tool) > maxRule {
+			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.tool is not a rule")
 		}
 		if !slices.Contains(behaviors, u.Behavior) {
 			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.behavior: %s", holdfast.Quote(u.Behavior))
@@ -149,8 +152,8 @@ func (o *Output) specific(p specific) error {
 		o.Context = append(o.Context, clean(s, maxContext))
 	}
 	if in := bytes.TrimSpace(p.UpdatedInput); len(in) > 0 && string(in) != "null" {
-		if in[0] != '{' {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "updatedInput is not an object")
+		if in[0] != '{' || len(in) > maxInput {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "updatedInput is not an object of at most %d bytes", maxInput)
 		}
 		o.Input = json.RawMessage(in)
 	}
@@ -159,6 +162,9 @@ func (o *Output) specific(p specific) error {
 		var plain string
 		if json.Unmarshal(raw, &plain) == nil {
 			s = plain
+		}
+		if len(s) > maxInput {
+			return holdfast.Errorf(holdfast.KindInvalid, op, "updatedMCPToolOutput is over %d bytes", maxInput)
 		}
 		o.ToolOutput = &s
 	}

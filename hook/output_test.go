@@ -64,6 +64,28 @@ func TestSDKH18_Output(t *testing.T) {
 	}
 }
 
+// TestLongOutputIsBounded: what goes on of an answer has a limit, each part.
+func TestLongOutputIsBounded(t *testing.T) {
+	long := strings.Repeat("é", 2<<20)
+	for _, field := range []string{"message", "reason", "systemMessage", "additionalContext", "updatedMCPToolOutput"} {
+		out, _ := hook.ParseOutput([]byte(`{"` + field + `":"` + long + `"}`))
+		for _, s := range append(out.Context, out.Message, out.Reason) {
+			if len(s) > 65<<10 || !utf8.ValidString(s) {
+				t.Errorf("%s: %d bytes go on", field, len(s))
+			}
+		}
+		if out.ToolOutput != nil {
+			t.Errorf("%s: %d bytes of output go on", field, len(*out.ToolOutput))
+		}
+	}
+	if out, _ := hook.ParseOutput([]byte(`{"updatedInput":{"a":"` + long + `"}}`)); out.Input != nil {
+		t.Errorf("an input of %d bytes goes on", len(out.Input))
+	}
+	if out, _ := hook.ParseOutput([]byte(`{"permissionUpdate":{"tool":"Bash(` + long + `)","behavior":"deny"}}`)); out.Rules != nil {
+		t.Error("a rule without end goes on")
+	}
+}
+
 // TestSDKH23_Contradictions: of what one answer says the strictest counts.
 func TestSDKH23_Contradictions(t *testing.T) {
 	for said, want := range map[string]policy.Verdict{

@@ -263,7 +263,7 @@ func (h *Hook) call(ctx context.Context, in Input, ran *holdfast.HookRan) Output
 
 // check refuses what a function must not say.
 func (o *Output) check() error {
-	if in := bytes.TrimSpace(o.Input); len(in) > 0 && (in[0] != '{' || !json.Valid(in)) {
+	if in := bytes.TrimSpace(o.Input); len(in) > 0 && (in[0] != '{' || len(in) > maxInput || !json.Valid(in)) {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the rewritten input is not an object")
 	}
 	for _, c := range o.Rules {
