@@ -69,6 +69,10 @@ type open struct {
 	seq      int64
 	asked    *holdfast.Approval
 	answered *holdfast.ApprovalAnswered
+	// mode and policy are those of the time of the question: the answer may have
+	// changed the rules.
+	mode   holdfast.Mode
+	policy *policy.Engine
 }
 
 // Event takes the next event of a log, from its first on. When it decides a call,
@@ -125,7 +129,7 @@ func (l *log) approval(ev holdfast.Event) error {
 			return err
 		}
 		if o := l.calls[d.ToolUseID]; o != nil {
-			o.asked, o.answered = &d, nil
+			o.asked, o.answered, o.mode, o.policy = &d, nil, l.mode, l.policy
 		}
 		return nil
 	}
@@ -194,11 +198,15 @@ func (l *log) decided(ctx context.Context, ev holdfast.Event) (*Call, bool, erro
 		c.Input = d.Input
 	}
 	c.Old = o.outcome(ev.Type, d)
+	decider := l.policy
+	if o.asked != nil {
+		c.Mode, decider = o.mode, o.policy
+	}
 	req := policy.Request{
-		Session: ev.Session, Mode: l.mode, Tool: o.Name, ReadOnly: policy.Reads(o.Name), Input: c.Input, CallID: d.ToolUseID,
+		Session: ev.Session, Mode: c.Mode, Tool: o.Name, ReadOnly: policy.Reads(o.Name), Input: c.Input, CallID: d.ToolUseID,
 		Sandboxed: l.trust == holdfast.Untrusted, Hooks: hooked(c.Old),
 	}
-	got, _, err := l.policy.Rehearse(ctx, req)
+	got, _, err := decider.Rehearse(ctx, req)
 	if err != nil {
 		return nil, false, err
 	}

@@ -121,6 +121,14 @@ func TestReplayFollowsTheLog(t *testing.T) {
 	grant := holdfast.RuleChange{Scope: holdfast.ScopeSession, Behavior: "grant", Rule: "Bash(ls:*)"}
 	b.must(holdfast.EventRulesChanged, holdfast.RulesChanged{Changes: []holdfast.RuleChange{grant}})
 	check(b.call("ls", allowed, byMode), "allow", "allow", false)
+	// What an answer left holds from the next call on.
+	asks := func() {
+		ask()
+		answer()
+		b.must(holdfast.EventRulesChanged, holdfast.RulesChanged{Changes: []holdfast.RuleChange{{Scope: holdfast.ScopeSession, Behavior: "grant", Rule: "Bash(make *)"}}})
+	}
+	check(b.call("make x", allowed, holdfast.ToolDecision{By: "approval"}, asks), "ask", "ask", false)
+	check(b.call("make y", allowed, holdfast.ToolDecision{By: "granted rule"}), "allow", "allow", false)
 	grant.Removed = true
 	b.must(holdfast.EventRulesChanged, holdfast.RulesChanged{Changes: []holdfast.RuleChange{grant}})
 	check(b.call("ls", allowed, byMode), "allow", "ask", true)
