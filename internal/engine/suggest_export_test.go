@@ -1,0 +1,4 @@
+package engine
+
+// Suggest is for tests.
+var Suggest = suggest

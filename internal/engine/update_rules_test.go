@@ -1,0 +1,150 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// calledBack is a machine whose policy asks a callback.
+func calledBack(t *testing.T, answer func(command string) policy.Decision) *machine {
+	t.Helper()
+	base, err := policy.New(policy.Config{Callback: policy.Func(func(_ context.Context, req policy.Request) (policy.Decision, error) {
+		return answer(string(req.Input)), nil
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newMachine(t, func(m *machine) {
+		m.set = func(c *engine.Config) { c.Policy, c.ApprovalTimeout = base, time.Millisecond }
+	})
+}
+
+func wants(u ...policy.Update) policy.Decision {
+	d := policy.Allow()
+	d.Updates = u
+	return d
+}
+
+func rulesOf(to policy.Destination, typ policy.UpdateType, behavior string, rules ...string) policy.Update {
+	return policy.Update{Type: typ, Destination: to, Behavior: behavior, Rules: rules}
+}
+
+// changes are what a session's log says of its rules.
+func (w *world) changes(id holdfast.SessionID) []string {
+	var out []string
+	for _, c := range datas[holdfast.RulesChanged](w, id, holdfast.EventRulesChanged) {
+		for _, r := range c.Changes {
+			s := fmt.Sprintf("%s %s %s %s", c.By, r.Scope, r.Behavior, r.Rule)
+			if r.Removed {
+				s += " removed"
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// TestSDKP18_UpdatesOfADecision: what a decision brings with its verdict is kept with
+// the session or the workspace, is in force for the next call of the same message,
+// outlives a restart, and where it is not made the log says so.
+func TestSDKP18_UpdatesOfADecision(t *testing.T) {
+	m := calledBack(t, func(input string) policy.Decision {
+		switch {
+		case strings.Contains(input, "first"):
+			return wants(
+				rulesOf(policy.ToSession, policy.AddRules, "deny", "Bash(rm *)", "Read"),
+				rulesOf(policy.ToSession, policy.RemoveRules, "deny", "Read"),
+				rulesOf(policy.ToLocal, policy.AddRules, "ask", "Bash(git push *)"),
+				rulesOf(policy.ToCLI, policy.ReplaceRules, "allow", "Bash(ls *)"),
+				rulesOf(policy.ToUser, policy.AddRules, "allow", "Bash"),
+				rulesOf(policy.ToSession, policy.AddRules, "allow", "Bash("),
+				policy.Update{Type: policy.AddDirectories, Destination: policy.ToSession, Directories: []string{"/etc"}},
+			)
+		case strings.Contains(input, "second"):
+			return wants(policy.Update{Type: policy.SetMode, Destination: policy.ToSession, Mode: holdfast.ModeDontAsk})
+		}
+		return policy.Decision{}
+	})
+	id := m.create(holdfast.CreateSession{})
+	m.run(id, script(step{"tools": []step{bash("echo first"), bash("rm -f x")}}, bash("git push x"), bash("echo second"), bash("make"), say("done")))
+	want := []string{
+		"policy session deny Bash(rm *)", "policy session deny Read", "policy session deny Read removed",
+		"policy workspace ask Bash(git push *)", "policy session allow Bash(ls *)",
+	}
+	if got := m.changes(id); !slices.Equal(got, want) {
+		t.Errorf("changed %q, want %q", got, want)
+	}
+	var by []string
+	for _, d := range datas[holdfast.ToolDecision](m.world, id, holdfast.EventToolDenied) {
+		by = append(by, d.By+" "+d.Rule)
+	}
+	if want := []string{"deny rule Bash(rm *)", "approval ", "mode "}; !slices.Equal(by, want) {
+		t.Errorf("denied by %q, want %q\n%s", by, want, m.dump(id))
+	}
+	said := 0
+	for _, n := range datas[holdfast.Notice](m.world, id, holdfast.EventNotice) {
+		if n.Code == "permissions.refused" {
+			said++
+		}
+	}
+	if said != 3 {
+		t.Errorf("%d refusals were told\n%s", said, m.dump(id))
+	}
+	m.restart()
+	if s, err := m.Session(t.Context(), id); err != nil || s.Mode != holdfast.ModeDontAsk {
+		t.Errorf("%+v, %v", s, err)
+	}
+	m.run(id, script(bash("rm -f y"), bash("ls -l"), say("done")))
+	if n := m.count(id, holdfast.EventToolDenied); n != 4 {
+		t.Errorf("%d denials\n%s", n, m.dump(id))
+	}
+}
+
+// TestSDKP18_AnInterruptEndsTheTurn: after the denial, which is recorded.
+func TestSDKP18_AnInterruptEndsTheTurn(t *testing.T) {
+	m := calledBack(t, func(string) policy.Decision {
+		d := policy.Deny("enough")
+		d.Interrupt = true
+		return d
+	})
+	id := m.create(holdfast.CreateSession{})
+	turn := m.run(id, script(bash(touch), say("done")))
+	d := datas[holdfast.ToolDecision](m.world, id, holdfast.EventToolDenied)
+	if turn.Status != holdfast.TurnInterrupted || len(d) != 1 || d[0].Reason != "enough" || m.lines(id, "lines") != 0 {
+		t.Errorf("%+v\n%s", turn, m.dump(id))
+	}
+	m.sound(id)
+}
+
+func TestSuggestions(t *testing.T) {
+	for _, c := range []struct{ tool, input, want string }{
+		{"Bash", `{"command":"git push origin main"}`, "Bash(git push origin main)"},
+		{"Bash", `{"command":"a && b"}`, ""},
+		{"Bash", `{"command":"rm *"}`, ""},
+		{"Bash", `{"command":"echo hi > x"}`, ""},
+		{"Bash", `{"command":"echo $(id)"}`, ""},
+		{"Bash", `{"command":" ls"}`, ""},
+		{"Bash", `{"command":"ls\u202e"}`, ""},
+		{"Bash", `{}`, ""},
+		{"Write", `{"file_path":"a.txt"}`, "Edit(./a.txt)"},
+		{"Edit", `{"file_path":"/workspace/b/../c"}`, "Edit(/workspace/c)"},
+		{"Edit", `{"file_path":"x*"}`, ""},
+		{"Read", `{"file_path":"~/x"}`, "Read(~/x)"},
+		{"WebFetch", `{"url":"https://example.com/x"}`, "WebFetch(domain:example.com)"},
+		{"WebFetch", `{"url":"x"}`, ""},
+		{"mcp__github__push", `{}`, "mcp__github__push"},
+		{"Nope", `{}`, ""},
+	} {
+		if got := engine.Suggest(t.Context(), policy.Request{Tool: c.tool, Input: []byte(c.input)}); got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.tool, c.input, got, c.want)
+		}
+	}
+}
