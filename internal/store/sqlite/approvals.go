@@ -42,12 +42,16 @@ func (w *writeStmts) prepareApprovals(p *preparer) {
 	p.add(&a.deleteRule, `DELETE FROM rules WHERE key = ?`)
 }
 
-// scanApproval reads approvalCols.
+// scanApproval reads approvalCols. Plain strings are what database/sql is fast at.
 func scanApproval(sc scanner) (a holdfast.Approval, number int64, err error) {
+	var id, session, turn, state, scope string
+	var input []byte
 	var asked int64
 	var expires, answered sql.NullInt64
-	err = sc.Scan(&number, &a.ID, &a.Session, &a.Turn, &a.ToolUseID, &a.Tool, (*[]byte)(&a.Input), &a.InputHash, &a.By,
-		&a.Rule, &a.Reason, &a.Suggestion, &a.State, &asked, &expires, &answered, &a.AnsweredBy, &a.Scope, &a.Answer)
+	err = sc.Scan(&number, &id, &session, &turn, &a.ToolUseID, &a.Tool, &input, &a.InputHash, &a.By,
+		&a.Rule, &a.Reason, &a.Suggestion, &state, &asked, &expires, &answered, &a.AnsweredBy, &scope, &a.Answer)
+	a.ID, a.Session, a.Turn, a.Input = holdfast.ApprovalID(id), holdfast.SessionID(session), holdfast.TurnID(turn), input
+	a.State, a.Scope = holdfast.ApprovalState(state), holdfast.ApprovalScope(scope)
 	a.AskedAt, a.ExpiresAt, a.AnsweredAt = fromMS(asked), fromNullMS(expires), fromNullMS(answered)
 	return a, number, err
 }
