@@ -118,7 +118,7 @@ func TestSDKP2_ADenialIsRead(t *testing.T) {
 	}
 }
 
-// A question is answered once; the second answer hears of the first.
+// A question is answered once; the second answer hears of the first (SDK-P17).
 func TestApprovalAnsweredOnce(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.asks()
@@ -347,7 +347,7 @@ func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 
 // The answers for longer than once: the rule is granted in the transaction of the
 // answer, holds for the calls that it covers, also after a restart, and for no
-// other; it lifts no rule of deny.
+// other; it lifts no rule of deny (SDK-P18).
 func TestApprovalScopes(t *testing.T) {
 	for _, scope := range []holdfast.ApprovalScope{holdfast.ScopeSession, holdfast.ScopeWorkspace} {
 		t.Run(string(scope), func(t *testing.T) {

@@ -42,6 +42,7 @@ func TestSDKH25_HooksChangeTheRules(t *testing.T) {
 
 // TestPermissionRequestFires: hooks may answer what a person would be asked, and
 // only that.
+// It is an event of SDK-H0.
 func TestPermissionRequestFires(t *testing.T) {
 	for verdict, want := range map[policy.Verdict]string{policy.Allowed: "x\n", policy.NoOpinion: "", policy.Denied: ""} {
 		e := &ear{answer: func(in hook.Input) *hook.Output { return &hook.Output{Verdict: verdict, Reason: "so be it"} }}

@@ -144,7 +144,7 @@ func TestSDKH36_OrderOnAToolCall(t *testing.T) {
 }
 
 // TestHookEvents: every event that there is an occasion for fires; sessionEnd once
-// (SDK-H35).
+// (SDK-H35). These are the events of SDK-H0.
 func TestHookEvents(t *testing.T) {
 	e := &ear{}
 	m := listening(t, e, nil)
@@ -447,6 +447,7 @@ func TestHookOnTheHostSeesNoSecrets(t *testing.T) {
 
 // TestSDKH24_Notifications: what a hook wants people to know is an event, and no
 // hook is told of it again.
+// The notification is an event of SDK-H0.
 func TestSDKH24_Notifications(t *testing.T) {
 	e := &ear{answer: func(hook.Input) *hook.Output {
 		return &hook.Output{Notification: &holdfast.HookNotification{Title: "look", Body: "here", Level: "warning"}}
