@@ -59,6 +59,7 @@ var layers = map[string]layer{
 	"internal/seal":           {use: "."},
 	"internal/keys":           {use: "."},
 	"internal/audit":          {use: "."},
+	"internal/webhook":        {use: ". internal/journal"},
 	"internal/testkit":        {use: "."},
 	"internal/child":          {use: ". client"},
 	"internal/demo":           {use: ". client internal/child"},
@@ -74,8 +75,8 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":        {use: ". internal/journal internal/agents internal/keys internal/audit", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
-	"internal/store/storetest":     {use: ". internal/journal internal/engine internal/keys internal/audit", third: "pgregory.net/rapid"},
+	"internal/store/sqlite":        {use: ". internal/journal internal/agents internal/keys internal/audit internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/storetest":     {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
 	"internal/driver/local":        {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":         {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/mem":          {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},

@@ -38,6 +38,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/webhook"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -62,8 +63,13 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err := makeDirs(cfg.Data); err != nil {
 		return err
 	}
+	hooks, err := webhooks(cfg.Webhooks)
+	if err != nil {
+		return err
+	}
 	var chain chain
-	store, err := openStore(ctx, cfg.Data, opt.Log, chain.audited)
+	var bell bell
+	store, err := openStore(ctx, cfg.Data, opt.Log, sqlite.Config{Audited: chain.audited, Deliver: webhook.Filter(hooks), Outbox: bell.ring})
 	if err != nil {
 		return err
 	}
@@ -93,6 +99,11 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err := s.build(ctx, drivers); err != nil {
 		return err
 	}
+	closeWebhooks, err := bell.start(ctx, hooks, store, s.journal, opt.Log)
+	if err != nil {
+		return err
+	}
+	defer closeWebhooks()
 	return s.serve(ctx, token)
 }
 

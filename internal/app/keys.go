@@ -19,7 +19,7 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 	if err := makeDirs(data); err != nil {
 		return k, "", err
 	}
-	store, err := openStore(ctx, data, slog.New(slog.DiscardHandler), nil)
+	store, err := openStore(ctx, data, slog.New(slog.DiscardHandler), sqlite.Config{})
 	if err != nil {
 		return k, "", err
 	}
@@ -31,11 +31,10 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 	return registry.Create(ctx, req)
 }
 
-func openStore(ctx context.Context, data string, log *slog.Logger, audited func(int64)) (*sqlite.Store, error) {
-	return sqlite.Open(ctx, sqlite.Config{
-		Path: filepath.Join(data, "holdfast.db"), Clock: time.Now, Audited: audited,
-		Warn: func(err error) { log.Warn("store", "err", err) },
-	})
+func openStore(ctx context.Context, data string, log *slog.Logger, cfg sqlite.Config) (*sqlite.Store, error) {
+	cfg.Path, cfg.Clock = filepath.Join(data, "holdfast.db"), time.Now
+	cfg.Warn = func(err error) { log.Warn("store", "err", err) }
+	return sqlite.Open(ctx, cfg)
 }
 
 func openKeys(ctx context.Context, store keys.Store, log *slog.Logger) (*keys.Registry, error) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
 // TestListenBeyondLoopbackNeedsAKey, one that is not revoked.
@@ -16,7 +17,7 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 	if err != nil || !strings.HasPrefix(secret, "hfk_") {
 		t.Fatal(k, err)
 	}
-	store, err := openStore(t.Context(), dir, slog.New(slog.DiscardHandler), nil)
+	store, err := openStore(t.Context(), dir, slog.New(slog.DiscardHandler), sqlite.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,28 +112,41 @@ func variableOf(environ []string, name string) string {
 }
 
 func keyFile(setting, name string) (string, error) {
-	refuse := func(kind holdfast.Kind, why string) (string, error) {
-		return "", holdfast.Errorf(kind, "serve", "%s: %s %s", setting, holdfast.Quote(name), why).
-			WithHint("put the key alone into a file and: chmod 600 %s", name)
+	raw, err := privateFile(setting, name)
+	if err != nil {
+		return "", err
 	}
+	key := strings.TrimSpace(string(raw))
+	if key == "" || strings.ContainsAny(key, " \t\r\n\x00") {
+		return "", refuseFile(holdfast.KindInvalid, setting, name, "does not hold a key")
+	}
+	return key, nil
+}
+
+// privateFile reads a small file that its owner alone can read.
+func privateFile(setting, name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return refuse(holdfast.KindInvalid, "cannot be opened")
+		return nil, refuseFile(holdfast.KindInvalid, setting, name, "cannot be opened")
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil || !info.Mode().IsRegular():
-		return refuse(holdfast.KindInvalid, "is not a file")
+		return nil, refuseFile(holdfast.KindInvalid, setting, name, "is not a file")
 	case info.Mode().Perm()&0o077 != 0:
-		return refuse(holdfast.KindDenied, "can be read by others")
+		return nil, refuseFile(holdfast.KindDenied, setting, name, "can be read by others")
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, 4097))
-	key := strings.TrimSpace(string(raw))
-	if err != nil || key == "" || len(raw) > 4096 || strings.ContainsAny(key, " \t\r\n\x00") {
-		return refuse(holdfast.KindInvalid, "does not hold a key")
+	if err != nil || len(raw) > 4096 {
+		return nil, refuseFile(holdfast.KindInvalid, setting, name, "does not hold a key")
 	}
-	return key, nil
+	return raw, nil
+}
+
+func refuseFile(kind holdfast.Kind, setting, name, why string) error {
+	return holdfast.Errorf(kind, "serve", "%s: %s %s", setting, holdfast.Quote(name), why).
+		WithHint("put the key alone into a file and: chmod 600 %s", name)
 }
 
 func thinking(s string) anthropic.Thinking {

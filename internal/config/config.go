@@ -48,6 +48,8 @@ type Config struct {
 	Permissions Permissions
 	// Hooks are the owner's; commands run on the host unless they say otherwise.
 	Hooks hook.Config
+	// Webhooks are told of events.
+	Webhooks []Webhook
 
 	Models Models
 	Limits Limits

@@ -69,6 +69,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 	samples := []string{
 		"127.0.0.1:9", "/elsewhere", "host", "trusted", "a-model", "7", "777", "777s", "7777777", "777MiB",
 		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read", "adaptive", "off", "m=1/2", `{"stop":[]}`,
+		`[{"url":"https://a.example","secret_file":"/s","events":["turn.failed"]}]`,
 	}
 	single := map[string]bool{"Store": true, "DefaultRuntime": true} // one legal value each
 	touched := map[string]string{}
@@ -100,6 +101,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 func filled() Config {
 	c := Defaults()
 	c.Data, c.RootDir, c.Prewarm, c.Hosts, c.Origins, c.MetricsListen = "/d", "/r", 1, []string{"h"}, []string{"o"}, "h:1"
+	c.Webhooks = []Webhook{{URL: "u"}}
 	c.Permissions = Permissions{Allow: []string{"Read"}, Ask: []string{"Read"}, Deny: []string{"Read"}, Sandbox: "/s"}
 	c.Hooks = hook.Config{hook.Stop: nil}
 	return c

@@ -23,6 +23,7 @@ type key struct {
 	doc   string
 	value string // what may be written, for docs and hints
 	list  bool   // a file may list several
+	quiet bool   // errors do not show the value
 	set   func(c *Config, s string) error
 	get   func(c *Config) string
 }
@@ -42,7 +43,7 @@ func Keys() []string {
 }
 
 func keys() []key {
-	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), hookKeys(), modelKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
+	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), hookKeys(), webhookKeys(), modelKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
 }
 
 func serverKeys() []key {

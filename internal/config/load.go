@@ -93,7 +93,10 @@ func apply(c *Config, values map[string]string, origin func(key) string) error {
 			continue
 		}
 		seen++
-		if err := k.set(c, v); err != nil {
+		if err := k.set(c, v); err != nil && k.quiet {
+			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s is not allowed: %w", origin(k), err).
+				WithHint("docs/config.md shows every key")
+		} else if err != nil {
 			return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s is not allowed", origin(k), holdfast.Quote(strings.Join(items(v), ","))).
 				WithHint("%s", err.Error())
 		}
@@ -244,6 +247,12 @@ func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
 			}
 			var lines strings.Builder
 			for _, part := range v {
+				if m, ok := part.(yaml.MapSlice); ok {
+					var err error
+					if part, err = treeJSON(m); err != nil {
+						return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %w", name, err)
+					}
+				}
 				fmt.Fprintln(&lines, part)
 			}
 			values[name] = lines.String()

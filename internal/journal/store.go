@@ -49,6 +49,9 @@ type Change struct {
 	Approvals []ApprovalChange
 	Rules     []RuleChange
 	Events    []Draft
+	// Undelivered are rows of the outbox that are given up with this change. Its
+	// events go to no webhook.
+	Undelivered []int64
 	// Key makes the change happen at most once.
 	Key *Key
 }

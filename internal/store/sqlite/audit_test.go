@@ -39,7 +39,7 @@ func exported(t testing.TB, s *Store) ([]byte, error) {
 }
 
 // TestI25_NoCrashLeavesAGap kills a writing process again and again: each recorded
-// event that is in a log has its record and no other has one, the chain goes on
+// event that is in a log has its record and its delivery and no other has one, the chain goes on
 // over the crashes, and the next start signs what has no head.
 func TestI25_NoCrashLeavesAGap(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
@@ -120,6 +120,10 @@ func compareWithLogs(t *testing.T, s *Store, export []byte) {
 	}
 	if n != len(recorded) || n < 50 {
 		t.Fatalf("%d records of %d events", len(recorded), n)
+	}
+	var waiting int
+	if err := s.readDB.QueryRowContext(t.Context(), `SELECT count(*) FROM outbox`).Scan(&waiting); err != nil || waiting != n {
+		t.Fatalf("%d deliveries of %d events, %v", waiting, n, err)
 	}
 }
 

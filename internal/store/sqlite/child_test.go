@@ -34,7 +34,9 @@ func child() {
 	case "rss":
 	case "fsize":
 		fsize = true
-	case "hold", "audit":
+	case "hold":
+	case "audit":
+		cfg.Deliver = toldOfRecords
 	default:
 		childFails("unknown mode " + mode)
 	}
@@ -56,6 +58,14 @@ func child() {
 		}
 	}
 	childAppends(ctx, s, mode)
+}
+
+// toldOfRecords sends recorded verdicts to one receiver.
+func toldOfRecords(t holdfast.EventType) []string {
+	if t == holdfast.EventToolAllowed || t == holdfast.EventSessionCreated {
+		return []string{"receiver"}
+	}
+	return nil
 }
 
 func childFails(err any) {

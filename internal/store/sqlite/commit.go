@@ -286,6 +286,15 @@ func (c *change) apply(t *tx) error {
 			return err
 		}
 		t.audited(e, c.by)
+		if len(c.Undelivered) > 0 {
+			continue
+		}
+		if err := t.deliver(e); err != nil {
+			return err
+		}
+	}
+	if err := t.undelivered(c.Undelivered); err != nil {
+		return err
 	}
 	t.s.cache.put(c.row)
 	c.done.Row = copyRow(c.row)

@@ -40,6 +40,10 @@ type Config struct {
 	busy time.Duration
 	// gather is how long entries gather before they are indexed (default 100 ms).
 	gather time.Duration
+	// Deliver names the webhooks that are told of an event (default: none), Outbox
+	// is called after each commit that had something for one. Neither may block.
+	Deliver func(holdfast.EventType) []string
+	Outbox  func()
 	// Audited is told the newest record of the audit chain after each commit that
 	// wrote one (default: nobody). It must not block.
 	Audited func(n int64)
@@ -108,6 +112,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(error) {}
+	}
+	if cfg.Deliver == nil {
+		cfg.Deliver = func(holdfast.EventType) []string { return nil }
+	}
+	if cfg.Outbox == nil {
+		cfg.Outbox = func() {}
 	}
 	if cfg.Audited == nil {
 		cfg.Audited = func(int64) {}

@@ -54,14 +54,14 @@ func plain(t testing.TB, path string) *sql.DB {
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		path := filepath.Join(t.TempDir(), "data", "holdfast.db")
-		s := openAt(t, Config{Path: path})
+		s := openAt(t, Config{Path: path, Deliver: storetest.Deliver})
 		return storetest.Backend{
 			Store: s,
 			Reopen: func(t *testing.T) storetest.Store {
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
-				s = openAt(t, Config{Path: path})
+				s = openAt(t, Config{Path: path, Deliver: storetest.Deliver})
 				return s
 			},
 			Usurp: func(t *testing.T) {

@@ -42,9 +42,15 @@ type writeStmts struct {
 	search    searchStmts
 	keys      keyStmts
 	approvals approvalStmts
-	audit     auditWrites
+	besideWrites
 
 	all []*sql.Stmt
+}
+
+// besideWrites are of what is written beside the events of a change.
+type besideWrites struct {
+	audit  auditWrites
+	outbox outboxWrites
 }
 
 // close finalizes the statements. database/sql does not do so for statements of
@@ -131,6 +137,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	w.prepareKeys(&p)
 	w.prepareApprovals(&p)
 	w.prepareAudit(&p)
+	w.prepareOutbox(&p)
 	w.all = p.done
 	return w, p.err
 }
@@ -144,6 +151,7 @@ type readStmts struct {
 	versions, apiKeys                    *sql.Stmt
 	approval, expiry, rules              *sql.Stmt
 	audit                                auditReads
+	outbox                               outboxReads
 }
 
 func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
@@ -180,6 +188,7 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.rules, ruleList)
 	p.add(&r.apiKeys, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
 	r.audit.prepare(&p)
+	r.outbox.prepare(&p)
 	return r, p.err
 }
 

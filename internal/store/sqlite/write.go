@@ -195,6 +195,8 @@ type tx struct {
 	// to be inserted together.
 	chain   audit.Link
 	records []audit.Record
+	// outbox: something is to be delivered.
+	outbox bool
 	// pages estimates how much the write-ahead log grows.
 	pages int
 }
@@ -257,6 +259,9 @@ func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err e
 		return err
 	}
 	t.keepTip()
+	if t.outbox {
+		s.cfg.Outbox()
+	}
 	s.recent.put(t.touched, s.cache.get)
 	s.index.touch(t.touched...)
 	s.janitor.wrote(t.pages, s.cfg.CheckpointBytes)

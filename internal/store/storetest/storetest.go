@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
+	"github.com/holdfast-run/holdfast/internal/webhook"
 )
 
 // Store is all that a database must offer.
@@ -28,6 +29,7 @@ type Store interface {
 	Agents
 	keys.Store
 	audit.Store
+	webhook.Store
 	// Healthy is nil while writes are taken.
 	Healthy() error
 	// Counts is cheap however many sessions there are.
@@ -61,6 +63,18 @@ type Backend struct {
 	Usurp func(t *testing.T)
 }
 
+// Deliver is the filter of the outbox that every store under test is opened with:
+// one receiver of errors, two of what boxes lack.
+func Deliver(t holdfast.EventType) []string {
+	switch t {
+	case holdfast.EventSessionError:
+		return []string{"one"}
+	case holdfast.EventBoxOOM:
+		return []string{"one", "two"}
+	}
+	return nil
+}
+
 // Run runs the suite; open makes an empty database for each case and cleans up
 // after it.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
@@ -83,6 +97,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"agent", agentCases},
 		{"api key", apiKeyCases},
 		{"audit", auditCases},
+		{"outbox", outboxCases},
 		{"concurrent", concurrentCases},
 		{"model", modelCases},
 	} {

@@ -1,0 +1,85 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/webhook"
+)
+
+const (
+	// leastSecret is what a secret that signs must have, in bytes.
+	leastSecret = 16
+	// webhookDrain bounds how long requests that are under way may end.
+	webhookDrain = 10 * time.Second
+)
+
+// bell is the deliverer that the store wakes, once there is one.
+type bell struct {
+	d atomic.Pointer[webhook.Deliverer]
+}
+
+func (b *bell) ring() {
+	if d := b.d.Load(); d != nil {
+		d.Wake()
+	}
+}
+
+// start begins to deliver; the function ends it.
+func (b *bell) start(ctx context.Context, hooks []webhook.Hook, store webhook.Store, j *journal.Journal, log *slog.Logger) (func(), error) {
+	ctx = context.WithoutCancel(ctx)
+	d := webhook.New(webhook.Config{
+		Hooks: hooks, Store: store, Journal: j, Now: time.Now, Rand: mathrand.Float64,
+		Warn: func(err error) { log.Warn("webhooks", "err", err) },
+	})
+	b.d.Store(d)
+	if err := d.Start(ctx); err != nil {
+		return nil, err
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(ctx, webhookDrain)
+		defer cancel()
+		d.Close(ctx)
+	}, nil
+}
+
+// webhooks reads the secrets of the receivers.
+func webhooks(list []config.Webhook) ([]webhook.Hook, error) {
+	var out []webhook.Hook
+	for i, w := range list {
+		secrets, err := webhookSecrets(fmt.Sprintf("webhooks[%d].secret_file", i), w.SecretFile)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, webhook.Hook{URL: w.URL, Secrets: secrets, Events: w.Events})
+	}
+	return out, nil
+}
+
+// webhookSecrets reads a file of one secret, or of two lines while one takes over
+// from the other.
+func webhookSecrets(setting, name string) ([][]byte, error) {
+	text, err := privateFile(setting, name)
+	if err != nil {
+		return nil, err
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	var out [][]byte
+	for _, line := range lines {
+		line = bytes.TrimSpace(line)
+		if len(line) < leastSecret || len(lines) > 2 {
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s: %s does not hold a secret of %d characters or more, or two on a line each", setting, holdfast.Quote(name), leastSecret).
+				WithHint("openssl rand -hex 32 > %s && chmod 600 %s", name, name)
+		}
+		out = append(out, line)
+	}
+	return out, nil
+}

@@ -1,0 +1,146 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/webhook"
+)
+
+// tell is a change with one event of each type.
+func tell(id holdfast.SessionID, types ...holdfast.EventType) journal.Change {
+	c := journal.NewChange(id)
+	for i, t := range types {
+		c.Events = append(c.Events, journal.Draft{Type: t, Turn: "t", Data: map[string]int{"i": i}})
+	}
+	return c
+}
+
+// due are the deliveries to a receiver at a time far ahead.
+func (e *env) due(hook string) []webhook.Delivery {
+	e.Helper()
+	out, err := e.Store.Deliveries(e.ctx, hook, time.Now().Add(time.Hour), 100)
+	e.ok(err)
+	return out
+}
+
+// dueAs renders what is due as session and sequence numbers.
+func (e *env) dueAs(hook string, names map[holdfast.SessionID]string) string {
+	e.Helper()
+	var out []string
+	for _, d := range e.due(hook) {
+		out = append(out, fmt.Sprintf("%s%d", names[d.Session], d.Seq))
+	}
+	return strings.Join(out, " ")
+}
+
+var outboxCases = []testCase{
+	{"holds what was committed for each receiver, also after a restart", func(e *env) {
+		id := e.newSession()
+		e.commit(tell(id, holdfast.EventNotice, holdfast.EventBoxOOM, holdfast.EventBoxLost))
+		e.Store = e.Reopen(e.T)
+		ev := e.log(id)[2]
+		for _, hook := range []string{"one", "two"} {
+			got := e.due(hook)
+			if len(got) != 1 || got[0].Hook != hook || got[0].Attempts != 0 || !got[0].Created.Equal(ev.Time) {
+				e.Fatalf("%s: %+v", hook, got)
+			}
+			g := got[0].Event
+			if g.Session != id || g.Seq != ev.Seq || g.Type != ev.Type || g.Turn != "t" || string(g.Data) != string(ev.Data) || !g.Time.Equal(ev.Time) {
+				e.Fatalf("%s: %+v, event %+v", hook, g, ev)
+			}
+		}
+		equal(e, "nobody", len(e.due("three")), 0)
+	}},
+	{"a refused change delivers nothing", func(e *env) {
+		id := e.newSession()
+		c := tell(id, holdfast.EventBoxOOM)
+		c.LastSeq = 99
+		e.refuse(c, holdfast.KindConflict)
+		equal(e, "deliveries", len(e.due("one")), 0)
+	}},
+	{"gives one of a session at a time, in order, until it has failed often", func(e *env) {
+		a, b := e.newSession(), e.newSession()
+		names := map[holdfast.SessionID]string{a: "a", b: "b"}
+		e.commit(tell(a, holdfast.EventBoxOOM, holdfast.EventBoxOOM, holdfast.EventSessionError))
+		e.commit(tell(b, holdfast.EventBoxOOM))
+		equal(e, "due", e.dueAs("one", names), "a2 b2")
+		first := e.due("one")[0]
+		e.ok(e.Store.Delivered(e.ctx, first.Row))
+		e.ok(e.Store.Delivered(e.ctx, first.Row))
+		equal(e, "due", e.dueAs("one", names), "a3 b2")
+		equal(e, "the other", e.dueAs("two", names), "a2 b2")
+		later := time.Now().Add(2 * time.Hour)
+		second := e.due("one")[0]
+		for range webhook.HoldTries - 1 {
+			e.ok(e.Store.RetryDelivery(e.ctx, second.Row, later))
+		}
+		equal(e, "while it fails", e.dueAs("one", names), "b2")
+		e.ok(e.Store.RetryDelivery(e.ctx, second.Row, later))
+		equal(e, "when it failed often", e.dueAs("one", names), "a4 b2")
+		got, err := e.Store.Deliveries(e.ctx, "one", later, 1)
+		e.ok(err)
+		if len(got) != 1 || got[0].Row != second.Row || got[0].Attempts != webhook.HoldTries {
+			e.Fatalf("oldest first: %+v", got)
+		}
+	}},
+	{"says when the next is due", func(e *env) {
+		next := func() (time.Time, bool) {
+			at, ok, err := e.Store.NextDelivery(e.ctx, "one")
+			e.ok(err)
+			return at, ok
+		}
+		if _, ok := next(); ok {
+			e.Fatal("an empty outbox has a next one")
+		}
+		id := e.newSession()
+		e.commit(tell(id, holdfast.EventBoxOOM, holdfast.EventBoxOOM))
+		later := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+		e.ok(e.Store.RetryDelivery(e.ctx, e.due("one")[0].Row, later))
+		// The second of the session waits for the first.
+		if at, ok := next(); !ok || !at.Equal(later) {
+			e.Fatalf("next %v %v, want %v", at, ok, later)
+		}
+	}},
+	{"what is given up goes with its notice, or not at all", func(e *env) {
+		id := e.newSession()
+		e.commit(tell(id, holdfast.EventBoxOOM))
+		c := tell(id, holdfast.EventNotice, holdfast.EventBoxOOM)
+		c.Undelivered = []int64{e.due("one")[0].Row}
+		bad := c
+		bad.LastSeq = 99
+		e.refuse(bad, holdfast.KindConflict)
+		equal(e, "deliveries", len(e.due("one")), 1)
+		e.commit(c)
+		equal(e, "deliveries", len(e.due("one")), 0)
+		equal(e, "the other's", len(e.due("two")), 1)
+		equal(e, "log", len(e.log(id)), 4)
+	}},
+	{"outlives its session, and goes with its receiver", func(e *env) {
+		id := e.newSession()
+		e.commit(tell(id, holdfast.EventBoxOOM))
+		e.move(id, holdfast.StatusEnded)
+		e.ok(e.Store.DeleteSession(e.ctx, id))
+		equal(e, "deliveries", len(e.due("one")), 1)
+		n, err := e.Store.ForgetDeliveries(e.ctx, []string{"one", "x"})
+		e.ok(err)
+		equal(e, "forgotten", n, 1)
+		equal(e, "kept", len(e.due("one")), 1)
+		equal(e, "gone", len(e.due("two")), 0)
+		n, err = e.Store.ForgetDeliveries(e.ctx, nil)
+		e.ok(err)
+		equal(e, "forgotten", n, 1)
+	}},
+	{"bounds what a delivery holds", func(e *env) {
+		id := e.newSession()
+		c := journal.NewChange(id)
+		c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: map[string]string{"id": "a", "text": strings.Repeat("x", 1<<20)}}}
+		e.commit(c)
+		if got := e.due("one"); len(got) != 1 || len(got[0].Data) > 1000 || !strings.Contains(string(got[0].Data), `"id":"a","text":{"sha256":"`) {
+			e.Fatalf("%.200s", got[0].Data)
+		}
+	}},
+}
