@@ -50,7 +50,7 @@ func (b *bells) ring(ids ...holdfast.ApprovalID) {
 	}
 }
 
-// Approve implements policy.Approver: it asks a person, durably, and waits for the
+// Approve implements policy.Approver (I-27): it asks a person, durably, and waits for the
 // answer for as long as that takes. A question that was asked before, by this
 // server or a former one, for the same call with the same input, is not asked
 // again.
