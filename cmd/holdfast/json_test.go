@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // withoutJSON are the commands whose --json is not tried here, with the reason.
@@ -22,6 +25,36 @@ var withoutJSON = map[string]string{
 	"double messages-api":     "runs on until it is told to end",
 	"terminal":                "a terminal has no JSON form and says so",
 	"completion":              "its result is a script",
+}
+
+// question makes a session whose turn waits for a person, and gives the id of what it
+// waits for.
+func question(t *testing.T, vars map[string]string) string {
+	t.Helper()
+	code, out, errs := runCLI(t, vars, "", "session", "create", "--mode", "default")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	id := strings.TrimSpace(out)
+	if code, _, errs = runCLI(t, vars, "", "send", id, `<script>[{"tool":"Bash","input":{"command":"true"}},{"say":"ok"}]</script>`, "--no-wait"); code != 0 {
+		t.Fatal(errs)
+	}
+	var asked string
+	testkit.Eventually(t, "the turn asks", func() bool {
+		code, out, errs := runCLI(t, vars, "", "approvals", "list", "--session", id, "--json")
+		if code != 0 {
+			t.Fatal(errs)
+		}
+		var list struct{ Approvals []holdfast.Approval }
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			t.Fatalf("%q: %v", out, err)
+		}
+		for _, a := range list.Approvals {
+			asked = string(a.ID)
+		}
+		return asked != ""
+	})
+	return asked
 }
 
 // TestEveryCommandSpeaksJSON: with --json, stdout of every command is JSON and
@@ -48,20 +81,22 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		t.Fatal(errs)
 	}
 	key := secret[len("hfk_"):][:16]
+	asked := []string{question(t, vars), question(t, vars)}
 	// In this order: later ones use what earlier ones made.
 	lines := []string{
-		"version", "man", "doctor --driver mem", "agent deploy DIR --name b", "agent list", "agent show a", "agent delete b",
+		"version", "man", "doctor --driver mem", "agent deploy DIR --name b", "agent list", "agent show a", "agent update a --description x", "agent delete b",
+		"approvals list", "approvals show ASKED", "approvals allow ASKED", "approvals deny DENIED --reason no",
 		"session create", "session list", "session search hello", "session show ID", "session update ID --mode plan", "session rename ID new",
 		"session tag ID x y", "send ID hello", "send ID hello --no-wait", "session events ID", "session transcript ID",
 		"exec ID -- echo x", "files put ID a.txt DIR/CLAUDE.md", "files ls ID", "files cat ID a.txt", "files rm ID a.txt",
-		"containers list", "containers stop --all", "containers prune", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
+		"containers list", "containers stop --all", "containers prune", "policy simulate ID --set permissions.deny=Bash", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
 		"policy explain Bash -- ls", "check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
 		"key create --name x", "key list", "key revoke KEY", "audit key", "audit head", "audit export DIR/a.jsonl", "audit verify DIR/a.jsonl",
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {
-		args := strings.Fields(strings.NewReplacer("ID", id, "DIR", dir, "KEY", key).Replace(l))
+		args := strings.Fields(strings.NewReplacer("ASKED", asked[0], "DENIED", asked[1], "ID", id, "DIR", dir, "KEY", key).Replace(l))
 		code, out, errs := runCLI(t, vars, "", append(args, "--json")...)
 		if args[0] == "exec" || args[0] == "check" || args[0] == "policy" {
 			code, out, errs = runCLI(t, vars, "", append([]string{"--json"}, args...)...)
