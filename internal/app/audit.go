@@ -56,6 +56,9 @@ func (c *chain) open(ctx context.Context, data string, store audit.Store, log *s
 // where the server cannot change it.
 func logTip(log *slog.Logger, store audit.Store, key audit.Key) {
 	tip := store.AuditTip()
+	if tip.N == 0 {
+		return
+	}
 	log.Info("audit chain", "n", tip.N, "hash", tip.Hash.String(), "key", audit.Fingerprint(key.Public()))
 }
 
