@@ -192,7 +192,7 @@ func FuzzConnection(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(frames(wire.FrameHello, wire.Hello{Version: 1, Token: 3}))
 	f.Add(append(frames(wire.FrameHello, wire.Hello{Version: 1, Token: 3}), 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0))
-	f.Add(frames(wire.FrameHello, wire.Hello{Version: 2, Token: 3}))
+	f.Add(frames(wire.FrameHello, wire.Hello{Version: wire.Version, Token: 3}))
 	f.Add(frames(wire.FrameRequest, wire.Request{Op: wire.OpStop}))
 	f.Add([]byte("H\x00\x00\x00\x02[]"))
 	f.Fuzz(func(t *testing.T, in []byte) {
