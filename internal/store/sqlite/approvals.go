@@ -15,10 +15,13 @@ import (
 )
 
 const (
-	approvalCols = `number, id, session_id, turn, tool_use, tool, input, input_hash, asked_by, rule, reason, suggestion,
-		state, asked_at, expires_at, answered_at, answered_by, scope, answer`
-	approvalOne = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
-	ruleList    = `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? AND scope = ? ORDER BY number`
+	// Each column takes a third of a microsecond: a list of what is pending leaves
+	// out those that an answer fills.
+	pendingCols = `number, id, session_id, turn, tool_use, tool, input, input_hash, asked_by, rule, reason, suggestion,
+		asked_at, expires_at`
+	approvalCols = pendingCols + `, state, answered_at, answered_by, scope, answer`
+	approvalOne  = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
+	ruleList     = `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? AND scope = ? ORDER BY number`
 )
 
 // approvalStmts are the writer's.
@@ -42,18 +45,42 @@ func (w *writeStmts) prepareApprovals(p *preparer) {
 	p.add(&a.deleteRule, `DELETE FROM rules WHERE key = ?`)
 }
 
-// scanApproval reads approvalCols. Plain strings are what database/sql is fast at.
-func scanApproval(sc scanner) (a holdfast.Approval, number int64, err error) {
-	var id, session, turn, state, scope string
-	var input []byte
-	var asked int64
-	var expires, answered sql.NullInt64
-	err = sc.Scan(&number, &id, &session, &turn, &a.ToolUseID, &a.Tool, &input, &a.InputHash, &a.By,
-		&a.Rule, &a.Reason, &a.Suggestion, &state, &asked, &expires, &answered, &a.AnsweredBy, &scope, &a.Answer)
-	a.ID, a.Session, a.Turn, a.Input = holdfast.ApprovalID(id), holdfast.SessionID(session), holdfast.TurnID(turn), input
-	a.State, a.Scope = holdfast.ApprovalState(state), holdfast.ApprovalScope(scope)
-	a.AskedAt, a.ExpiresAt, a.AnsweredAt = fromMS(asked), fromNullMS(expires), fromNullMS(answered)
-	return a, number, err
+// approvalRow is a row on its way. Plain strings are what database/sql is fast at.
+type approvalRow struct {
+	holdfast.Approval
+	number                          int64
+	id, session, turn, state, scope string
+	input                           []byte
+	asked                           int64
+	expires, answered               sql.NullInt64
+}
+
+// pending is where pendingCols go.
+func (r *approvalRow) pending() []any {
+	return []any{
+		&r.number, &r.id, &r.session, &r.turn, &r.ToolUseID, &r.Tool, &r.input, &r.InputHash, &r.By, &r.Rule, &r.Reason,
+		&r.Suggestion, &r.asked, &r.expires,
+	}
+}
+
+func (r *approvalRow) approval() holdfast.Approval {
+	a := r.Approval
+	a.ID, a.Session, a.Turn, a.Input = holdfast.ApprovalID(r.id), holdfast.SessionID(r.session), holdfast.TurnID(r.turn), r.input
+	a.State, a.Scope = holdfast.ApprovalState(r.state), holdfast.ApprovalScope(r.scope)
+	a.AskedAt, a.ExpiresAt, a.AnsweredAt = fromMS(r.asked), fromNullMS(r.expires), fromNullMS(r.answered)
+	return a
+}
+
+// all is where approvalCols go.
+func (r *approvalRow) all() []any {
+	return append(r.pending(), &r.state, &r.answered, &r.AnsweredBy, &r.scope, &r.Answer)
+}
+
+// scanApproval reads approvalCols.
+func scanApproval(sc scanner) (holdfast.Approval, int64, error) {
+	var r approvalRow
+	err := sc.Scan(r.all()...)
+	return r.approval(), r.number, err
 }
 
 // planApprovals checks the questions of a change against what is stored. Those of
@@ -198,7 +225,12 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 	if err != nil {
 		return journal.ApprovalPage{}, err
 	}
-	rows, err := s.readDB.QueryContext(ctx, `SELECT `+approvalCols+` FROM approvals`+where+` ORDER BY number LIMIT ?`, append(args, limit+1)...)
+	var r approvalRow
+	cols, dst := approvalCols, r.all()
+	if q.State == holdfast.ApprovalPending {
+		cols, dst = pendingCols, r.pending()
+	}
+	rows, err := s.readDB.QueryContext(ctx, `SELECT `+cols+` FROM approvals`+where+` ORDER BY number LIMIT ?`, append(args, limit+1)...)
 	if err != nil {
 		return journal.ApprovalPage{}, failure("store.approvals", err)
 	}
@@ -207,16 +239,16 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 	var last int64
 	size := 0
 	for rows.Next() {
-		a, number, err := scanApproval(rows)
-		if err != nil {
+		r = approvalRow{state: string(holdfast.ApprovalPending)}
+		if err := rows.Scan(dst...); err != nil {
 			return journal.ApprovalPage{}, failure("store.approvals", err)
 		}
 		if len(p.Approvals) == limit {
 			p.Next = encodeCursor('a', last)
 			break
 		}
-		p.Approvals, last = append(p.Approvals, a), number
-		if size += len(a.Input); size >= pageBytes {
+		p.Approvals, last = append(p.Approvals, r.approval()), r.number
+		if size += len(r.input); size >= pageBytes {
 			p.Next = encodeCursor('a', last)
 			break
 		}
