@@ -235,7 +235,7 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 		return journal.ApprovalPage{}, failure("store.approvals", err)
 	}
 	defer rows.Close()
-	var p journal.ApprovalPage
+	p := journal.ApprovalPage{Approvals: make([]holdfast.Approval, 0, limit)}
 	var last int64
 	size := 0
 	for rows.Next() {
