@@ -316,7 +316,7 @@ func TestApprovalGoesWithItsSession(t *testing.T) {
 // A turn that waits for a person is no stuck one, and holds no box (HZ-15).
 func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
-		m.set = func(c *engine.Config) { c.TurnSilence = 20 * time.Millisecond }
+		m.set = func(c *engine.Config) { c.TurnSilence = 300 * time.Millisecond }
 		m.pool = func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = -1, 20*time.Millisecond }
 	})
 	id := m.create(holdfast.CreateSession{})
