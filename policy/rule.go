@@ -123,6 +123,21 @@ func ParseRules(allow, asks, denies []string) (RuleSet, error) {
 	return out, nil
 }
 
+// Add adds a rule by what it does: allow, ask, deny or grant. What is not known is
+// taken for the strictest.
+func (c *Config) Add(behavior string, r Rule) {
+	switch behavior {
+	case "allow":
+		c.Rules.Allow = append(c.Rules.Allow, r)
+	case "ask":
+		c.Rules.Ask = append(c.Rules.Ask, r)
+	case "grant":
+		c.Granted = append(c.Granted, r)
+	default:
+		c.Rules.Deny = append(c.Rules.Deny, r)
+	}
+}
+
 // Rules is a rule set as a policy: deny, then ask, then allow.
 func Rules(s RuleSet) Policy {
 	return Func(func(_ context.Context, req Request) (Decision, error) {

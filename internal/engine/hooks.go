@@ -8,7 +8,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -28,20 +27,11 @@ type hooks struct{ server, agent *hook.Registry }
 
 // hooksOf are a session's hooks.
 func (e *Engine) hooksOf(ctx context.Context, row journal.Row) (hooks, error) {
-	s, err := e.cfg.Agents.Settings(ctx, row.AgentVersion)
+	v, err := e.versioned(ctx, row.AgentVersion)
 	if err != nil {
 		return hooks{}, err
 	}
-	agent, err := agentHooks(s)
-	return hooks{e.cfg.Hooks.Registry, agent}, err
-}
-
-func agentHooks(s settings.Settings) (*hook.Registry, error) {
-	if len(s.Hooks) == 0 {
-		return nil, nil
-	}
-	r := new(hook.Registry)
-	return r, r.Load(s.Hooks, hook.InBox)
+	return hooks{e.cfg.Hooks.Registry, v.hooks}, nil
 }
 
 func (s hooks) empty() bool { return s.server.Empty() && s.agent.Empty() }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/settings"
@@ -93,10 +94,12 @@ func (l *layers) make() (*policy.Engine, error) {
 	return p.With(policy.Config{Approver: l.approver})
 }
 
-// versioned is the server's policy with the layer of an agent version.
+// versioned is the server's policy with the layer of an agent version, and the
+// version's hooks; nil without any.
 type versioned struct {
 	policy   *policy.Engine
 	settings settings.Settings
+	hooks    *hook.Registry
 }
 
 // maxVersions is how many agent versions' policies are kept.
@@ -121,6 +124,12 @@ func (e *Engine) versioned(ctx context.Context, id holdfast.VersionID) (*version
 	v := &versioned{policy: e.cfg.Policy, settings: s}
 	if !s.Empty() {
 		if v.policy, err = e.cfg.Policy.With(s.Layer()); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.Hooks) > 0 {
+		v.hooks = new(hook.Registry)
+		if err := v.hooks.Load(s.Hooks, hook.InBox); err != nil {
 			return nil, err
 		}
 	}
@@ -151,17 +160,7 @@ func (e *Engine) sessionRules(ctx context.Context, row journal.Row, fresh []jour
 			cfg.Refuse = "a permission rule of this " + string(r.Scope) + " cannot be read: " + err.Error()
 			continue
 		}
-		switch r.Behavior {
-		case "allow":
-			cfg.Rules.Allow = append(cfg.Rules.Allow, rule)
-		case "ask":
-			cfg.Rules.Ask = append(cfg.Rules.Ask, rule)
-		case "grant":
-			cfg.Granted = append(cfg.Granted, rule)
-		default:
-			// What is not known is taken for the strictest.
-			cfg.Rules.Deny = append(cfg.Rules.Deny, rule)
-		}
+		cfg.Add(r.Behavior, rule)
 	}
 	return cfg, nil
 }

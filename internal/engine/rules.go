@@ -23,12 +23,17 @@ var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.S
 // workspace.
 func (e *Engine) ruleRows(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	var out []journal.Rule
+	var asked []string
 	for _, scope := range ruleScopes {
-		list, err := e.cfg.Store.Rules(ctx, scope, ruleKey(row, scope))
+		key := ruleKey(row, scope)
+		if slices.Contains(asked, key) {
+			continue
+		}
+		list, err := e.cfg.Store.Rules(ctx, key)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, list...)
+		asked, out = append(asked, key), append(out, list...)
 	}
 	return out, nil
 }
@@ -52,10 +57,11 @@ func applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
 
 // roomForRules refuses rules beyond what a session or workspace may have.
 func (e *Engine) roomForRules(ctx context.Context, scope holdfast.ApprovalScope, key string, more int) error {
-	list, err := e.cfg.Store.Rules(ctx, scope, key)
+	list, err := e.cfg.Store.Rules(ctx, key)
 	if err != nil {
 		return err
 	}
+	list = slices.DeleteFunc(list, func(r journal.Rule) bool { return r.Scope != scope })
 	if len(list)+more > maxRules {
 		return holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules, at most %d are kept", scope, len(list), maxRules).
 			WithHint("answer once, or name a rule that covers more")

@@ -166,16 +166,7 @@ func (l *log) change(ev holdfast.Event, draft *policy.Engine) error {
 		if err != nil {
 			return err
 		}
-		switch c.Behavior {
-		case "allow":
-			cfg.Rules.Allow = append(cfg.Rules.Allow, rule)
-		case "ask":
-			cfg.Rules.Ask = append(cfg.Rules.Ask, rule)
-		case "grant":
-			cfg.Granted = append(cfg.Granted, rule)
-		default:
-			cfg.Rules.Deny = append(cfg.Rules.Deny, rule)
-		}
+		cfg.Add(c.Behavior, rule)
 	}
 	var err error
 	l.policy, err = draft.With(cfg)

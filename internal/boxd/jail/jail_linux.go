@@ -91,7 +91,7 @@ func enter(cfg *wire.Config) (*entry, error) {
 	// Opened before this process turns undumpable: afterwards the file belongs to
 	// a user that an ordinary user's box does not even map.
 	e.oom = openOOM()
-	e.root = newRoot(e.jail)
+	e.root = &root{jail: e.jail}
 	e.forker = newForker(e.jail, e.oom)
 	filtered := make(chan error, 1)
 	filter := func() error {

@@ -15,15 +15,7 @@ import (
 
 // root builds the box's root: a small tmpfs holding mount points, links and the
 // few files made up for the box, with everything else moved in.
-type root struct {
-	jail *wire.Jail
-	// over is the directory of the old root that the new one lies over, covered
-	// leads below it.
-	over    string
-	covered int
-}
-
-func newRoot(j *wire.Jail) *root { return &root{jail: j, covered: -1} }
+type root struct{ jail *wire.Jail }
 
 // build makes all of the root.
 func (r *root) build() error {
@@ -51,7 +43,6 @@ func (r *root) build() error {
 
 // enter makes the new root, the working directory, the only one.
 func (r *root) enter() error {
-	r.uncover()
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
@@ -91,11 +82,7 @@ func (r *root) openTrees(mounts []wire.Mount) error {
 
 // openTree clones the mounts at a source path and restricts the clone.
 func (r *root) openTree(m wire.Mount) (int, error) {
-	at, source := unix.AT_FDCWD, m.Source
-	if rel, ok := strings.CutPrefix(source, r.over+"/"); ok && r.covered >= 0 {
-		at, source = r.covered, rel
-	}
-	fd, err := unix.OpenTree(at, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return -1, fmt.Errorf("open_tree %s: %w", holdfast.Quote(m.Source), err)
 	}
@@ -127,29 +114,11 @@ func Restrict(tree int, m wire.Mount) error {
 func (r *root) enterTmpfs() error {
 	var err error
 	for _, at := range []string{"/tmp", "/run", "/mnt", "/usr"} {
-		if err = r.cover(at); err != nil {
-			continue
-		}
 		if err = unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m,nr_inodes=4096"); err == nil {
 			return unix.Chdir(at)
 		}
 	}
 	return fmt.Errorf("tmpfs root: %w", err)
-}
-
-// cover remembers what the new root is about to hide.
-func (r *root) cover(at string) (err error) {
-	r.uncover()
-	r.over = at
-	r.covered, err = unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	return err
-}
-
-func (r *root) uncover() {
-	if r.covered >= 0 {
-		_ = unix.Close(r.covered)
-		r.covered = -1
-	}
 }
 
 // place makes one entry of the new root, which is the working directory.

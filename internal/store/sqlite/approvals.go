@@ -21,7 +21,7 @@ const (
 		asked_at, expires_at`
 	approvalCols = pendingCols + `, state, answered_at, answered_by, scope, answer`
 	approvalOne  = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
-	ruleList     = `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? AND scope = ? ORDER BY number`
+	ruleList     = `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? ORDER BY scope DESC, number`
 )
 
 // approvalStmts are the writer's.
@@ -317,8 +317,8 @@ func (s *Store) NextExpiry(ctx context.Context) (time.Time, error) {
 }
 
 // Rules implements engine.Store.
-func (s *Store) Rules(ctx context.Context, scope holdfast.ApprovalScope, key string) ([]journal.Rule, error) {
-	rows, err := s.r.rules.QueryContext(ctx, key, string(scope))
+func (s *Store) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
+	rows, err := s.r.rules.QueryContext(ctx, key)
 	if err != nil {
 		return nil, failure("store.rules", err)
 	}

@@ -59,10 +59,13 @@ func (e *env) approvals(q journal.ApprovalQuery) []holdfast.ApprovalID {
 
 func (e *env) rules(scope holdfast.ApprovalScope, key string) []string {
 	e.Helper()
-	list, err := e.Store.Rules(e.ctx, scope, key)
+	list, err := e.Store.Rules(e.ctx, key)
 	e.ok(err)
 	out := []string{}
 	for _, r := range list {
+		if r.Scope != scope {
+			continue
+		}
 		out = append(out, r.Behavior+" "+r.Rule+" "+r.Source)
 	}
 	return out

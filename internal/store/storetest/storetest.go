@@ -228,7 +228,7 @@ func (e *env) snapshot(id holdfast.SessionID) string {
 	e.ok(err)
 	asked, err := e.Store.Approvals(e.ctx, journal.ApprovalQuery{Session: id, Limit: 1000})
 	e.ok(err)
-	rules, err := e.Store.Rules(e.ctx, holdfast.ScopeSession, string(id))
+	rules, err := e.Store.Rules(e.ctx, string(id))
 	e.ok(err)
 	b, err := json.Marshal([]any{r, turns, e.log(id), asked, rules})
 	e.ok(err)
