@@ -49,6 +49,13 @@ const (
 	EventBoxOOM     EventType = "box.oom"
 	EventBoxLost    EventType = "box.lost"
 
+	EventAgentStarted     EventType = "agent_state.started"
+	EventAgentMirrored    EventType = "agent_state.mirrored"
+	EventAgentQuarantined EventType = "agent_state.quarantined"
+
+	EventEgressAllowed EventType = "egress.allowed"
+	EventEgressDenied  EventType = "egress.denied"
+
 	EventModelRequest EventType = "model.request"
 	EventUsage        EventType = "usage"
 

@@ -96,6 +96,24 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventBoxOOM:     holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "memory limit"},
 	holdfast.EventBoxLost:    holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "its process is gone"},
 
+	holdfast.EventAgentStarted: holdfast.AgentStarted{
+		Generation: 2, Runtime: "claude", AgentID: someUUID, Version: "2.1.329", Tier: holdfast.TierInjected, Turns: 3, Of: 4, Truncated: true,
+		Reason: "its transcript ends before what the log holds", Call: someUUID, Box: "s-" + someUUID, DurationMS: 512.5,
+	},
+	holdfast.EventAgentMirrored: holdfast.AgentMirrored{
+		Generation: 2, File: "subagents/agent-1.jsonl", Entries: []json.RawMessage{json.RawMessage(`{"type":"user","uuid":"u1"}`)},
+	},
+	holdfast.EventAgentQuarantined: holdfast.AgentQuarantined{
+		Generation: 1, Runtime: "claude", AgentID: someUUID, Reason: "line 7 is no JSON", Kept: "/home/agent/.claude/quarantine/1.jsonl",
+	},
+	holdfast.EventEgressAllowed: holdfast.EgressDecision{
+		Via: "proxy", Method: "CONNECT", Host: "proxy.golang.org", Port: 443, Path: "/x", Rule: "*.golang.org", Address: "192.0.2.1:443",
+		Sent: 517, Received: 4096, DurationMS: 41.5,
+	},
+	holdfast.EventEgressDenied: holdfast.EgressDecision{
+		Via: "proxy", Method: "CONNECT", Host: "169.254.169.254", Port: 80, Reason: "an address is no domain", Count: 3, Last: ptr(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+	},
+
 	holdfast.EventModelRequest: holdfast.ModelRequest{
 		Provider: "anthropic", Model: "anthropic/m", Status: "overloaded", Message: "busy", Attempt: 2, RequestID: "req_1",
 		Messages: 3, Bytes: 4096, Usage: holdfast.Usage{

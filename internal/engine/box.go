@@ -229,6 +229,14 @@ func (e *Engine) releaseSettled(ctx context.Context, u *unit, box *sandbox.Box, 
 			ran[d.Call] = true
 		}
 	}
+	states, err := e.cfg.Store.AgentStates(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, s := range states {
+		// What an agent said to its end is not all accounted for.
+		open[s.Call] = open[s.Call] || s.Health == holdfast.HealthCurrent
+	}
 	var done []holdfast.CallID
 	for _, c := range held {
 		// A hook's run of the running turn is held until it is recorded.

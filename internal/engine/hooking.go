@@ -255,7 +255,7 @@ func (k *hooking) flush(ctx context.Context) error {
 	if none {
 		return nil
 	}
-	_, err := k.h.record(ctx, []journal.Draft{})
+	_, err := k.h.record(ctx, nil, nil)
 	return err
 }
 

@@ -94,20 +94,31 @@ func (h *host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, e
 
 // Record appends events of this turn.
 func (h *host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
-	return h.record(ctx, drafts)
+	return h.record(ctx, nil, drafts)
 }
 
-func (h *host) record(ctx context.Context, drafts []journal.Draft) ([]holdfast.Event, error) {
+// Keep appends events of this turn together with agent states.
+func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
+	return h.record(ctx, states, drafts)
+}
+
+// AgentStates are the session's agent states by generation.
+func (h *host) AgentStates(ctx context.Context) ([]holdfast.AgentState, error) {
+	return h.e.cfg.Store.AgentStates(ctx, h.u.id)
+}
+
+func (h *host) record(ctx context.Context, states []holdfast.AgentState, drafts []journal.Draft) ([]holdfast.Event, error) {
 	if err := h.usable(); err != nil {
 		return nil, err
 	}
 	k := h.hooked()
 	owed := k.take()
-	if len(owed)+len(drafts) == 0 {
+	if len(owed)+len(drafts)+len(states) == 0 {
 		return nil, nil
 	}
 	h.alive()
 	c := journal.NewChange(h.u.id)
+	c.States = states
 	for i := range drafts {
 		drafts[i].Turn = h.r.id
 		switch drafts[i].Type {

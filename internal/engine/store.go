@@ -59,6 +59,9 @@ type Log interface {
 	// Events and Head are those of journal.Store.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
 	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
+	// AgentStates are a session's references to agents that keep a state of their
+	// own, by generation.
+	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
 	// Search finds entries and titles. What was committed before is found, unless
 	// the store is so busy that the page counts it as pending.
 	Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error)

@@ -122,11 +122,11 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	// The commit must not fail because the turn was cancelled.
 	ctx := context.WithoutCancel(r.ctx)
 	if runErr == nil && r.steerSeq > res.Seen && !cancelled {
-		_, err := r.host.record(ctx, res.Final)
+		_, err := r.host.record(ctx, res.States, res.Final)
 		return err == nil, err
 	}
 	if runErr != nil && !cancelled && r.host.torn.Load() && r.begun < maxBegun {
-		_, err := r.host.record(ctx, []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{
+		_, err := r.host.record(ctx, nil, []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{
 			Code: noticeStore, Text: "the store refused a record; the turn goes on from what is in the log",
 		}}})
 		if err != nil {
@@ -147,7 +147,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
 		c.Events = append(c.Events, owed...)
 		if runErr == nil {
-			c.Events = append(c.Events, res.Final...)
+			c.Events, c.States = append(c.Events, res.Final...), res.States
 		}
 		for _, a := range open {
 			expire(c, a, "the turn ended before anybody answered")

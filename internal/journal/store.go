@@ -48,7 +48,12 @@ type Change struct {
 	// rules; neither raises the revision.
 	Approvals []ApprovalChange
 	Rules     []RuleChange
-	Events    []Draft
+	// States are agent states as they stand with this change: each replaces the one
+	// of its generation, which must be there or follow the newest (conflict
+	// otherwise). An Upto beyond the log stands for its end with this change. They do
+	// not raise the revision.
+	States []holdfast.AgentState
+	Events []Draft
 	// Undelivered are rows of the outbox that are given up with this change. Its
 	// events go to no webhook.
 	Undelivered []int64

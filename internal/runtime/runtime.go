@@ -90,15 +90,14 @@ type Result struct {
 	Usage      holdfast.Usage
 	// Steps counts model calls.
 	Steps int
+	// States are agent states to commit with Final; an Upto of math.MaxInt64 stands
+	// for the turn's end.
+	States []holdfast.AgentState
 }
 
 // Host is the engine as a runtime sees it during one turn. Safe for concurrent use.
 type Host interface {
-	// Log reads the session's events after a sequence number.
-	Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
-	// Record appends events of this turn in one durable transaction and returns
-	// them numbered. After an error nothing more may be done in this turn.
-	Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error)
+	Logbook
 	// Delta shows an unnumbered event to live readers.
 	Delta(typ holdfast.EventType, data any)
 	// Steered returns the message.user events that joined this turn after a
@@ -120,4 +119,19 @@ type Host interface {
 	NewCall() (holdfast.CallID, error)
 	// At marks a named kill point for crash tests; a no-op otherwise.
 	At(point string)
+}
+
+// Logbook is the session's log as a turn reads and writes it.
+type Logbook interface {
+	// Log reads the session's events after a sequence number.
+	Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
+	// Record appends events of this turn in one durable transaction and returns
+	// them numbered. After an error nothing more may be done in this turn.
+	Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error)
+	// Keep is Record together with agent states as they stand with these events. No
+	// drafts are fine.
+	Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error)
+	// AgentStates are the session's references to agents that keep a conversation of
+	// their own, by generation.
+	AgentStates(ctx context.Context) ([]holdfast.AgentState, error)
 }

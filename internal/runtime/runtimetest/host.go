@@ -124,6 +124,17 @@ func (h *Host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, e
 
 // Record implements runtime.Host.
 func (h *Host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
+	return h.Keep(ctx, nil, drafts...)
+}
+
+// AgentStates implements runtime.Host.
+func (h *Host) AgentStates(context.Context) ([]holdfast.AgentState, error) {
+	h.died()
+	return h.w.States(), nil
+}
+
+// Keep implements runtime.Host.
+func (h *Host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
 	h.died()
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -138,7 +149,7 @@ func (h *Host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.
 	h.records++
 	h.mu.Unlock()
 	h.pass(BeforeRecord, n)
-	out := h.w.Append(drafts...)
+	out := h.w.keep(states, drafts...)
 	h.pass(AfterRecord, n)
 	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type World struct {
 
 	mu     sync.Mutex
 	log    []holdfast.Event
+	states []holdfast.AgentState
 	token  uint64
 	turns  int64
 	clock  time.Time
@@ -68,6 +70,18 @@ func (w *World) uuid() string {
 // Append records events as the engine would, and returns them numbered.
 func (w *World) Append(drafts ...journal.Draft) []holdfast.Event {
 	w.T.Helper()
+	return w.keep(nil, drafts...)
+}
+
+// States are the session's agent states.
+func (w *World) States() []holdfast.AgentState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.states)
+}
+
+func (w *World) keep(states []holdfast.AgentState, drafts ...journal.Draft) []holdfast.Event {
+	w.T.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := make([]holdfast.Event, len(drafts))
@@ -82,6 +96,17 @@ func (w *World) Append(drafts ...journal.Draft) []holdfast.Event {
 		}
 	}
 	w.log = append(w.log, out...)
+	for _, s := range states {
+		if s.Generation < 1 || s.Generation > int64(len(w.states))+1 {
+			w.T.Errorf("agent state %d follows %d", s.Generation, len(w.states))
+			continue
+		}
+		s.Upto = min(s.Upto, int64(len(w.log)))
+		if s.Generation > int64(len(w.states)) {
+			w.states = append(w.states, s)
+		}
+		w.states[s.Generation-1] = s
+	}
 	return out
 }
 

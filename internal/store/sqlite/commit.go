@@ -102,6 +102,9 @@ func (c *change) plan(t *tx) error {
 	if err := c.planApprovals(t); err != nil {
 		return err
 	}
+	if err := c.planStates(t, &row); err != nil {
+		return err
+	}
 	c.fields = len(c.Status) > 0 || c.Set != nil
 	c.record = c.fields || len(c.turns) > 0 || c.Spent != (holdfast.Spent{})
 	if c.record && c.Create == nil {
@@ -266,6 +269,9 @@ func (c *change) apply(t *tx) error {
 		}
 	}
 	if err := c.applyApprovals(t); err != nil {
+		return err
+	}
+	if err := c.applyStates(t); err != nil {
 		return err
 	}
 	if k := c.Key; k != nil {

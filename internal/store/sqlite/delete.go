@@ -49,6 +49,7 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 			{t.s.w.search.forget, row.Number},
 			{t.s.w.approvals.delete, row.Number},
 			{t.s.w.approvals.deleteRule, string(id)},
+			{t.s.w.states.delete, row.Number},
 			{t.s.w.purgePut, row.Number},
 		} {
 			if _, err := d.st.ExecContext(t.ctx, d.arg); err != nil {

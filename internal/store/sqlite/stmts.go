@@ -49,6 +49,7 @@ type writeStmts struct {
 
 // besideWrites are of what is written beside the events of a change.
 type besideWrites struct {
+	states stateStmts
 	audit  auditWrites
 	outbox outboxWrites
 }
@@ -135,6 +136,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.admin.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, settings, created_at) VALUES (?,?,?,?,?,?)`)
 	p.add(&w.admin.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
 	w.prepareKeys(&p)
+	w.prepareStates(&p)
 	w.prepareApprovals(&p)
 	w.prepareAudit(&p)
 	w.prepareOutbox(&p)
@@ -150,8 +152,14 @@ type readStmts struct {
 	versionByNumber, versionByID         *sql.Stmt
 	versions, apiKeys                    *sql.Stmt
 	approval, expiry, rules              *sql.Stmt
-	audit                                auditReads
-	outbox                               outboxReads
+	besideReads
+}
+
+// besideReads are of what besideWrites write.
+type besideReads struct {
+	states *sql.Stmt
+	audit  auditReads
+	outbox outboxReads
 }
 
 func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
@@ -186,6 +194,7 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.approval, approvalOne)
 	p.add(&r.expiry, `SELECT min(expires_at) FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL`)
 	p.add(&r.rules, ruleList)
+	p.add(&r.states, stateList)
 	p.add(&r.apiKeys, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
 	r.audit.prepare(&p)
 	r.outbox.prepare(&p)

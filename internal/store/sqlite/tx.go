@@ -167,6 +167,9 @@ func checkParts(c *journal.Encoded) error {
 			return err
 		}
 	}
+	if err := checkStates(c); err != nil {
+		return err
+	}
 	if err := checkApprovals(c); err != nil {
 		return err
 	}

@@ -88,6 +88,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"turn", turnCases},
 		{"usage", usageCases},
 		{"approval", approvalCases},
+		{"agent state", stateCases},
 		{"fence", fenceCases},
 		{"read", readCases},
 		{"list", listCases},
