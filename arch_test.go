@@ -51,6 +51,7 @@ var layers = map[string]layer{
 	"internal/rooted":         {use: ".", third: "golang.org/x/sys/unix"},
 	"internal/journal":        {use: "."},
 	"internal/runtime":        {use: ". hook internal/journal policy sandbox"},
+	"internal/retell":         {use: ". hook"},
 	"internal/models":         {use: ". agent/model"},
 	"internal/replay":         {use: ". policy"},
 	"internal/settings":       {use: ". hook policy sandbox/check", third: "github.com/goccy/go-yaml/..."},

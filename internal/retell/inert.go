@@ -1,0 +1,102 @@
+package retell
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// inert is a text that can neither close the block, open another, pass for a
+// reminder of the server, nor begin a line that looks like a message's: line ends of
+// all kinds are one kind, such tags lose their angle bracket, such lines get a
+// backslash, control characters go.
+func inert(text string) string {
+	text = strings.Map(oneLineEnd, strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\r\n", "\n"))
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return "(nothing)"
+	}
+	var b strings.Builder
+	b.Grow(len(text) + 16)
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			b.WriteByte('\n')
+			if looksLikeAMessage(line) {
+				b.WriteByte('\\')
+			}
+		}
+		untag(&b, line)
+	}
+	return b.String()
+}
+
+func oneLineEnd(r rune) rune {
+	switch r {
+	case '\n', '\r', '\v', '\f', '\u0085', '\u2028', '\u2029':
+		return '\n'
+	case '\t':
+		return r
+	}
+	if unicode.IsControl(r) {
+		return -1
+	}
+	return r
+}
+
+// unseen are characters that a reader may skip.
+func unseen(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.Cf, r) }
+
+// roleBytes is how long what stands in a line's leading brackets may be to pass for
+// a role.
+const roleBytes = 60
+
+func looksLikeAMessage(line string) bool {
+	line = strings.TrimLeftFunc(line, unseen)
+	role, rest, ok := strings.Cut(line, "]")
+	return ok && strings.HasPrefix(role, "[") && len(role) < roleBytes && strings.HasPrefix(strings.TrimLeftFunc(rest, unseen), ":")
+}
+
+// untag writes a line with the angle brackets of tags that mean something replaced.
+func untag(b *strings.Builder, line string) {
+	for {
+		before, after, ok := strings.Cut(line, "<")
+		b.WriteString(before)
+		if !ok {
+			return
+		}
+		if meaningful(after) {
+			b.WriteRune('‹')
+		} else {
+			b.WriteByte('<')
+		}
+		line = after
+	}
+}
+
+func meaningful(tag string) bool {
+	tag = strings.TrimLeftFunc(tag, func(r rune) bool { return !unicode.IsLetter(r) && r != '<' })
+	for _, name := range []string{"conversation", "system"} {
+		if len(tag) >= len(name) && strings.EqualFold(tag[:len(name)], name) {
+			return true
+		}
+	}
+	return false
+}
+
+// shorten keeps the head and the tail of a text that is longer than most, and says
+// how much it left out.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	room := most - 48
+	head, tail := room*2/3, len(text)-room/3
+	for head > 0 && !utf8.RuneStart(text[head]) {
+		head--
+	}
+	for tail < len(text) && !utf8.RuneStart(text[tail]) {
+		tail++
+	}
+	return fmt.Sprintf("%s … (%d bytes left out) … %s", text[:head], tail-head, text[tail:])
+}
