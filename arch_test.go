@@ -82,6 +82,7 @@ var layers = map[string]layer{
 	"internal/driver/host":         {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/mem":          {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
 	"internal/runtime/native":      {use: ". hook internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
+	"internal/runtime/claude":      {use: ". hook internal/runtime internal/journal policy sandbox agent/tool internal/boxd/wire internal/retell internal/runtime/claude/transcript"},
 	"internal/runtime/runtimetest": {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
 	"internal/httpapi":             {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/time/rate"},
 }
@@ -89,7 +90,7 @@ var layers = map[string]layer{
 // adapters know nothing of each other nor of the engine.
 var adapters = []string{
 	"internal/httpapi", "internal/store/sqlite", "internal/driver/local", "internal/driver/host",
-	"internal/driver/mem", "internal/runtime/native",
+	"internal/driver/mem", "internal/runtime/native", "internal/runtime/claude",
 }
 
 // testModules may be imported by tests of any package.

@@ -1,0 +1,80 @@
+package claude
+
+import (
+	"io"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/tool"
+)
+
+// Name is the runtime's name in sessions and agents.
+const Name = "claude"
+
+const op = "claude"
+
+// Version is the release of the CLI that this runtime is made for.
+const Version = "2.1.329"
+
+// Config configures a Runtime. Now and Rand are required.
+type Config struct {
+	// Missing says why there is no CLI to run; empty is that there is one, at its
+	// place in every box.
+	Missing string
+	// Version is the release that has to answer; empty is the one this runtime is
+	// made for.
+	Version string
+	// Offered are the CLI's own tools that an agent has; nil is the usual ones.
+	Offered []string
+	// Host are tools that run in the server.
+	Host []tool.Tool
+	// Retries is how often the CLI tries a failed model call again.
+	Retries int
+	// NoPark fails a turn whose provider asks for a long wait, instead of letting it
+	// wait; LongestPark is the longest wait it takes (default 24 h).
+	NoPark      bool
+	LongestPark time.Duration
+	Now         func() time.Time
+	Rand        io.Reader
+}
+
+// offered are the CLI's tools that agents have. Those that wake an agent by
+// themselves, reach other sessions or ask over a screen are not among them.
+var offered = []string{"Bash", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "Skill", "Task", "TodoWrite", "WebFetch", "Write"}
+
+// Tools are the CLI's own tools that an agent has.
+func (c *Config) Tools() []string {
+	if c.Offered == nil {
+		return offered
+	}
+	return c.Offered
+}
+
+// Runtime implements runtime.Runtime. Make one with New.
+type Runtime struct {
+	cfg Config
+}
+
+// New makes the runtime. A missing part is invalid; a missing CLI is not: sessions
+// say so when they are used.
+func New(cfg Config) (*Runtime, error) {
+	if cfg.Now == nil || cfg.Rand == nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Now and Rand are required")
+	}
+	if cfg.Version == "" {
+		cfg.Version = Version
+	}
+	if cfg.Retries <= 0 {
+		cfg.Retries = 4
+	}
+	if cfg.LongestPark <= 0 {
+		cfg.LongestPark = 24 * time.Hour
+	}
+	return &Runtime{cfg: cfg}, nil
+}
+
+// Name implements runtime.Runtime.
+func (r *Runtime) Name() string { return Name }
+
+// Forget implements runtime.Runtime.
+func (r *Runtime) Forget(holdfast.SessionID) {}

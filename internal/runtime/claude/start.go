@@ -1,0 +1,172 @@
+package claude
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Where an agent finds its things in a box. They are the same on every driver and
+// machine, because a transcript names them.
+const (
+	boxHome     = "/home/agent"
+	boxConfig   = boxHome + "/.claude"
+	boxProgram  = "/opt/holdfast/claude/claude"
+	modelSocket = "/run/holdfast/model.sock"
+	// transcripts is where the CLI keeps those of /workspace.
+	transcripts = boxConfig + "/projects/-workspace"
+)
+
+// facts are what the start of an agent is planned from. Gathering them changes
+// nothing.
+type facts struct {
+	session holdfast.Session
+	turn    holdfast.TurnID
+	box     *sandbox.Box
+	// states are the session's agents of all runtimes; current is this runtime's.
+	states  []holdfast.AgentState
+	current *holdfast.AgentState
+	// completed is how many turns of the session have completed, newest the newest
+	// log entry before this turn's message.
+	completed, newest int64
+	// found is what is known of the transcript that current left.
+	found transcriptFacts
+}
+
+// plan says how an agent is started. The zero plan is illegal.
+type plan struct {
+	tier holdfast.Tier
+	// state is the agent that will run; its generation is new or current's.
+	state holdfast.AgentState
+	// changed are other states that change with the start, drafts what is recorded
+	// of that; both are committed before the agent is started.
+	changed []holdfast.AgentState
+	drafts  []journal.Draft
+	// resume is the transcript to resume, an absolute path in the box; without one
+	// the agent begins anew under state.AgentID.
+	resume string
+	// preface goes in front of the first prompt that the agent gets.
+	preface string
+	// turns of the completed ones are loaded; truncated and reason are for the receipt.
+	turns     int64
+	truncated bool
+	reason    string
+}
+
+// gather looks at what there is.
+func (r *Runtime) gather(ctx context.Context, t runtime.Turn, host runtime.Host, box *sandbox.Box, states []holdfast.AgentState) (facts, error) {
+	f := facts{session: t.Session, turn: t.ID, box: box, states: states, current: currentOf(states)}
+	for ev, err := range host.Log(ctx, 0) {
+		if err != nil {
+			return f, err
+		}
+		switch {
+		case ev.Type == holdfast.EventTurnCompleted:
+			f.completed++
+		case ev.Type == holdfast.EventMessageUser && ev.Turn == t.ID:
+			// A steering message comes later and is told apart by that.
+			if f.newest == 0 {
+				f.newest = ev.Seq - 1
+			}
+		}
+	}
+	var err error
+	f.found, err = r.inspect(ctx, host, f)
+	return f, err
+}
+
+// currentOf is the state of this runtime that the next turn goes on with.
+func currentOf(states []holdfast.AgentState) *holdfast.AgentState {
+	i := slices.IndexFunc(states, func(s holdfast.AgentState) bool {
+		return s.Runtime == Name && s.Health == holdfast.HealthCurrent
+	})
+	if i < 0 {
+		return nil
+	}
+	return &states[i]
+}
+
+// planStart decides how to start, out of the facts alone.
+func planStart(f facts, newID string) plan {
+	if f.current != nil {
+		if p, ok := planRestore(f, newID); ok {
+			return p
+		}
+	} else if f.completed > 0 {
+		if p, ok := planInjected(f, newID, "the session has no agent of this runtime yet"); ok {
+			return p
+		}
+	}
+	return planFresh(f, newID)
+}
+
+// planFresh is an agent that knows nothing. The one before it, if any, is left.
+func planFresh(f facts, newID string) plan {
+	p := plan{tier: holdfast.TierFresh, state: nextState(f, newID)}
+	if f.current != nil {
+		left := *f.current
+		left.Health, left.Call, left.Box, left.Boot = holdfast.HealthLeft, "", "", ""
+		p.changed = append(p.changed, left)
+	}
+	return p
+}
+
+// nextState is the state of an agent that is made now.
+func nextState(f facts, newID string) holdfast.AgentState {
+	return holdfast.AgentState{
+		Generation: int64(len(f.states)) + 1, Runtime: Name, AgentID: newID, Health: holdfast.HealthCurrent,
+	}
+}
+
+// execute makes the box ready for the plan, so that starting the agent is all that
+// is left to do.
+func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *plan) error {
+	if err := r.restore(ctx, host, f, p); err != nil {
+		return err
+	}
+	return f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: modelSocket})
+}
+
+// receipt says what an agent that was started knows.
+func (p *plan) receipt(f facts, version string) holdfast.AgentStarted {
+	return holdfast.AgentStarted{
+		Generation: p.state.Generation, Runtime: Name, AgentID: p.state.AgentID, Version: version, Tier: p.tier,
+		Turns: p.turns, Of: f.completed, Truncated: p.truncated, Reason: p.reason, Call: p.state.Call, Box: p.state.Box,
+	}
+}
+
+// command is the CLI's command line. It holds nothing that is secret, and no text
+// of a user or an agent: those go over stdin.
+func (r *Runtime) command(p *plan, model string) wire.ExecRequest {
+	argv := []string{
+		boxProgram, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
+		"--include-partial-messages", "--permission-prompt-tool", "stdio", "--session-mirror", "--setting-sources=",
+		"--tools=" + strings.Join(r.cfg.Tools(), ","), "--model=" + model,
+	}
+	if p.resume != "" {
+		argv = append(argv, "--resume", p.resume)
+	} else {
+		argv = append(argv, "--session-id", p.state.AgentID)
+	}
+	return wire.ExecRequest{Argv: argv, Env: r.environ(), Stdin: true, Lines: true}
+}
+
+// environ is what the CLI gets beside the box's environment: one key that is none,
+// and the model's socket as its only way out.
+func (r *Runtime) environ() []string {
+	return []string{
+		"CLAUDE_CONFIG_DIR=" + boxConfig,
+		"ANTHROPIC_UNIX_SOCKET=" + modelSocket, "ANTHROPIC_BASE_URL=http://localhost", "ANTHROPIC_API_KEY=held-by-the-server",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
+		"CLAUDE_CODE_EAGER_FLUSH=1", "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS=1", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1",
+		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",
+		fmt.Sprintf("CLAUDE_CODE_MAX_RETRIES=%d", r.cfg.Retries),
+	}
+}
