@@ -342,6 +342,10 @@ type Notice struct {
 	Level string `json:"level,omitempty"`
 }
 
+// NoticeVoid is the code of the notice that the deltas since the turn's last
+// recorded entry are void: the answer begins anew.
+const NoticeVoid = "deltas.void"
+
 // ModelRequest is the payload of model.request: a request that left the server
 // for a model's provider, and how it ended. The scripted model sends none.
 type ModelRequest struct {
@@ -378,6 +382,9 @@ type UsageData struct {
 // TextDelta is the payload of text.delta and thinking.delta.
 type TextDelta struct {
 	Text string `json:"text"`
+	// At is where in the text (the thinking) of the answer it begins, in bytes: a
+	// reader sees what it missed, and at 0 that the answer begins anew.
+	At int64 `json:"at,omitempty"`
 }
 
 // ToolOutput is the payload of tool.output.

@@ -15,7 +15,7 @@ const (
 	// NoticeRetry: a model call failed and is tried again.
 	NoticeRetry = "model.retry"
 	// NoticeVoid: the deltas since the last recorded entry of this turn are void.
-	NoticeVoid = "deltas.void"
+	NoticeVoid = holdfast.NoticeVoid
 	// NoticeReissued: a model call may have been cut off by a crash and is made
 	// again; the deltas since the last recorded entry of this turn are void.
 	NoticeReissued = "model.reissued"

@@ -31,6 +31,16 @@ func (c *Client) Session(ctx context.Context, id holdfast.SessionID) (holdfast.S
 	return c.session(ctx, call{method: http.MethodGet, path: sessionPath(id, "")})
 }
 
+// SessionAgents are a session's references to agents that keep a conversation of
+// their own, by generation.
+func (c *Client) SessionAgents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	var out struct {
+		Agents []holdfast.AgentState `json:"agents"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: sessionPath(id, "/agents")}, &out)
+	return out.Agents, err
+}
+
 // Sessions is one page of sessions, newest first.
 func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	q := url.Values{}

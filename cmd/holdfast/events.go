@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -70,8 +72,74 @@ func (e *env) event(ev holdfast.Event) error {
 	if ev.Seq > 0 {
 		seq = fmt.Sprint(ev.Seq)
 	}
-	_, err := fmt.Fprintf(e.stdout, "%6s  %s  %-18s %s\n", seq, ev.Time.Local().Format("15:04:05.000"), line(string(ev.Type)), cut(line(compact(ev.Data)), 160))
+	what := told(ev)
+	if what == "" {
+		what = compact(ev.Data)
+	}
+	_, err := fmt.Fprintf(e.stdout, "%6s  %s  %-18s %s\n", seq, ev.Time.Local().Format("15:04:05.000"), line(string(ev.Type)), cut(line(what), 160))
 	return err
+}
+
+// told puts into words what reads badly as JSON: agents with a conversation of
+// their own, and what boxes asked of the network; empty for other events, and for
+// those that do not decode.
+func told(ev holdfast.Event) string {
+	words := ""
+	say := func(format string, args ...any) { words = fmt.Sprintf(format, args...) }
+	read := func(v any) bool { return ev.Decode(v) == nil }
+	switch ev.Type {
+	case holdfast.EventAgentStarted:
+		if d := (holdfast.AgentStarted{}); read(&d) {
+			say("%s %s, tier %s, %d of %d turns loaded in %.0f ms", strings.TrimSpace(d.Runtime+" "+d.Version), d.AgentID, d.Tier, d.Turns, d.Of, d.DurationMS)
+			if d.Truncated {
+				words += ", not all had room"
+			}
+			if d.Reason != "" {
+				words += ": " + d.Reason
+			}
+		}
+	case holdfast.EventAgentMirrored:
+		if d := (holdfast.AgentMirrored{}); read(&d) {
+			bytes := 0
+			for _, entry := range d.Entries {
+				bytes += len(entry)
+			}
+			say("%d entries, %d bytes of the transcript of state %d %s", len(d.Entries), bytes, d.Generation, d.File)
+		}
+	case holdfast.EventAgentQuarantined:
+		if d := (holdfast.AgentQuarantined{}); read(&d) {
+			if say("%s %s put aside: %s", d.Runtime, d.AgentID, d.Reason); d.Kept != "" {
+				words += ", kept in " + d.Kept
+			}
+		}
+	case holdfast.EventEgressAllowed, holdfast.EventEgressDenied:
+		if d := (holdfast.EgressDecision{}); read(&d) {
+			words = egress(d)
+		}
+	}
+	return words
+}
+
+// egress is one line on a connection out of a box.
+func egress(d holdfast.EgressDecision) string {
+	host := d.Host
+	if d.Port != 0 {
+		host = net.JoinHostPort(d.Host, strconv.Itoa(d.Port))
+	}
+	s := strings.TrimSpace(d.Via + ": " + d.Method + " " + host + d.Path)
+	if d.Count > 1 {
+		s += fmt.Sprintf(", %d times", d.Count)
+	}
+	if d.Sent+d.Received > 0 {
+		s += fmt.Sprintf(", %d bytes out, %d in, %.0f ms", d.Sent, d.Received, d.DurationMS)
+	}
+	if d.Rule != "" {
+		s += ", rule " + d.Rule
+	}
+	if d.Reason != "" {
+		s += ": " + d.Reason
+	}
+	return s
 }
 
 // compact renders JSON on one line.

@@ -231,7 +231,7 @@ func (v *turnView) notice(ev holdfast.Event) error {
 		return shown(ev, func(d holdfast.Receipt) error { return v.say("resumed: %s", receipt(d)) })
 	case holdfast.EventNotice:
 		return shown(ev, func(d holdfast.Notice) error {
-			if d.Code == "deltas.void" {
+			if d.Code == holdfast.NoticeVoid {
 				v.shown = ""
 			}
 			return v.say("! %s", d.Text)

@@ -145,7 +145,31 @@ func (s *sessionShowCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.showSession(one)
+	agents, err := c.SessionAgents(e.ctx, id)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"session": one, "agents": agents})
+	}
+	if err := e.showSession(one); err != nil {
+		return err
+	}
+	for _, a := range agents {
+		if _, err := fmt.Fprintf(e.stdout, "%-12s %s\n", "agent state", line(agentState(a))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agentState is one line on what an agent keeps of itself.
+func agentState(a holdfast.AgentState) string {
+	s := fmt.Sprintf("%d: %s %s, %s, knows %d turns up to event %d", a.Generation, strings.TrimSpace(a.Runtime+" "+a.Version), a.AgentID, a.Health, a.Turns, a.Upto)
+	if a.Call != "" {
+		s += fmt.Sprintf(", call %s in box %s", a.Call, a.Box)
+	}
+	return s
 }
 
 func (e *env) showSession(s holdfast.Session) error {

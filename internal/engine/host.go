@@ -44,6 +44,8 @@ type host struct {
 	matched   sync.Map
 	// verdicts are what decisions bring with them, until they are recorded.
 	verdicts verdicts
+	// saying is where in the answer the deltas are.
+	saying saying
 
 	// asking is held by whoever gets the box; mu guards the fields and is held
 	// for no longer than that takes, so that a turn can be ended at any time.
@@ -147,6 +149,7 @@ func (h *host) record(ctx context.Context, states []holdfast.AgentState, drafts 
 	if err != nil {
 		return nil, err
 	}
+	h.saying.recorded(drafts)
 	h.verdicts.recorded(brought)
 	return done.Events[len(owed) : len(owed)+len(drafts)], nil
 }
@@ -155,7 +158,7 @@ func (h *host) record(ctx context.Context, states []holdfast.AgentState, drafts 
 func (h *host) Delta(typ holdfast.EventType, data any) {
 	h.alive()
 	if h.usable() == nil {
-		h.e.cfg.Journal.Publish(h.u.id, typ, h.r.id, data)
+		h.saying.publish(typ, data, func(data any) { h.e.cfg.Journal.Publish(h.u.id, typ, h.r.id, data) })
 	}
 }
 

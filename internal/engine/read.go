@@ -17,6 +17,19 @@ func (e *Engine) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.
 	return e.wireTurn(ctx, row)
 }
 
+// AgentStates are the session's references to agents that keep a conversation of
+// their own, by generation, without what belongs to the runtime alone.
+func (e *Engine) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	if _, err := e.cfg.Store.Row(ctx, id); err != nil {
+		return nil, err
+	}
+	states, err := e.cfg.Store.AgentStates(ctx, id)
+	for i := range states {
+		states[i].Data = nil
+	}
+	return states, err
+}
+
 // Turns lists turns after a number, oldest first.
 func (e *Engine) Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error) {
 	if limit < 0 || limit > 500 || after < 0 {

@@ -49,6 +49,8 @@ func eventTypes() []holdfast.EventType {
 		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown,
 		holdfast.EventBoxQueued, holdfast.EventBoxStarted, holdfast.EventBoxStopped,
 		holdfast.EventBoxFrozen, holdfast.EventBoxOOM, holdfast.EventBoxLost,
+		holdfast.EventAgentStarted, holdfast.EventAgentMirrored, holdfast.EventAgentQuarantined,
+		holdfast.EventEgressAllowed, holdfast.EventEgressDenied,
 		holdfast.EventModelRequest, holdfast.EventUsage, holdfast.EventNotice,
 		holdfast.EventApprovalAsked, holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired, holdfast.EventRulesChanged, holdfast.EventHookRan,
 		holdfast.DeltaText, holdfast.DeltaThinking, holdfast.DeltaToolOutput,

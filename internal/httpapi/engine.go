@@ -20,6 +20,9 @@ type Sessions interface {
 	Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error)
 	End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
 	Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error
+	// AgentStates are the session's references to agents that keep a conversation of
+	// their own, by generation, without what belongs to the runtime alone.
+	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
 	// Interrupt ends the running turn; conflict when none runs.
 	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 }

@@ -117,9 +117,12 @@ func answerExamples() map[string]any {
 			Trace: []holdfast.PolicyStep{{Stage: "ask rules", Verdict: "ask", Reason: "the rule Bash(git push *) wants it asked", Rule: "Bash(git push *)"}},
 		},
 		"send-message": holdfast.Sent{Turn: running, Seq: 1},
-		"list-turns":   map[string]any{"turns": []holdfast.Turn{turn}},
-		"get-turn":     map[string]any{"turn": turn},
-		"get-usage":    holdfast.SessionUsage{Usage: *turn.Usage, Turns: 1, Calls: 2, DurationMS: 1500},
+		"list-session-agents": map[string]any{"agents": []holdfast.AgentState{{
+			Generation: 1, Runtime: "claude", AgentID: "0c5f3c1e-9f0b-4b52-a9a5-0f7a52b7d7f1", Health: holdfast.HealthCurrent, Version: "2.1.0", Turns: 1, Upto: 12,
+		}}},
+		"list-turns": map[string]any{"turns": []holdfast.Turn{turn}},
+		"get-turn":   map[string]any{"turn": turn},
+		"get-usage":  holdfast.SessionUsage{Usage: *turn.Usage, Turns: 1, Calls: 2, DurationMS: 1500},
 		"read-events": eventPage{Events: []holdfast.Event{{
 			Session: exampleID, Seq: 2, Type: holdfast.EventMessageUser, Turn: exampleTurn, Data: json.RawMessage(`{"text":"write hello.txt"}`), Time: at,
 		}}, Next: 2},

@@ -170,6 +170,13 @@ func (f *fakeEngine) Session(_ context.Context, id holdfast.SessionID) (holdfast
 	return row.Session, nil
 }
 
+func (f *fakeEngine) AgentStates(_ context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	if _, err := f.Session(context.TODO(), id); err != nil {
+		return nil, err
+	}
+	return []holdfast.AgentState{{Generation: 1, Runtime: "claude", AgentID: "a", Health: holdfast.HealthCurrent}}, nil
+}
+
 func (f *fakeEngine) List(_ context.Context, q holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	if err := f.see(q); err != nil {
 		return holdfast.SessionPage{}, err

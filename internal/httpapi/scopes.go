@@ -38,6 +38,7 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /v1/sessions":                 holdfast.ScopeRead,
 	"POST /v1/sessions":                holdfast.ScopeWrite,
 	"GET /v1/sessions/{id}":            holdfast.ScopeRead,
+	"GET /v1/sessions/{id}/agents":     holdfast.ScopeRead,
 	"PATCH /v1/sessions/{id}":          holdfast.ScopeWrite,
 	"DELETE /v1/sessions/{id}":         holdfast.ScopeWrite,
 	"POST /v1/sessions/{id}/pause":     holdfast.ScopeWrite,

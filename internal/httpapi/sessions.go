@@ -38,6 +38,12 @@ type listOutput struct {
 	Body holdfast.SessionPage
 }
 
+type agentStatesOutput struct {
+	Body struct {
+		Agents []holdfast.AgentState `json:"agents"`
+	}
+}
+
 type updateInput struct {
 	SessionInput
 	Body holdfast.UpdateSession
@@ -71,6 +77,7 @@ func (a *API) sessionRoutes() {
 	huma.Register(a.huma, create, a.createSession)
 	huma.Register(a.huma, route(http.MethodGet, "/v1/sessions", "list-sessions", tag, "List sessions, newest first"), a.listSessions)
 	huma.Register(a.huma, route(http.MethodGet, one, "get-session", tag, "Show a session"), a.getSession)
+	huma.Register(a.huma, route(http.MethodGet, one+"/agents", "list-session-agents", tag, "List what agents with a conversation of their own know of a session"), a.sessionAgents)
 	huma.Register(a.huma, route(http.MethodPatch, one, "update-session", tag, "Change title, tags, mode, model, runtime or trust"), a.updateSession)
 	huma.Register(a.huma, route(http.MethodDelete, one, "delete-session", tag, "End a session and remove it"), a.deleteSession)
 	huma.Register(a.huma, route(http.MethodPost, one+"/pause", "pause-session", tag, "Pause a session"), a.pauseSession)
@@ -121,6 +128,22 @@ func (a *API) getSession(ctx context.Context, in *SessionInput) (*sessionOutput,
 	return a.onSession(*in, func(id holdfast.SessionID) (holdfast.Session, error) {
 		return a.cfg.Sessions.Session(ctx, id)
 	})
+}
+
+func (a *API) sessionAgents(ctx context.Context, in *SessionInput) (*agentStatesOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	states, err := a.cfg.Sessions.AgentStates(ctx, id)
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &agentStatesOutput{}
+	if out.Body.Agents = states; states == nil {
+		out.Body.Agents = []holdfast.AgentState{}
+	}
+	return out, nil
 }
 
 func (a *API) updateSession(ctx context.Context, in *updateInput) (*sessionOutput, error) {

@@ -46,7 +46,7 @@ type piece struct {
 
 // add appends a delta, to the last piece when it continues that.
 func add(out []piece, d *delta) []piece {
-	if n := len(out); n > 0 && len(out[n-1].run) > 0 && continues(out[n-1].run[0], d) {
+	if n := len(out); n > 0 && len(out[n-1].run) > 0 && continues(out[n-1].run[len(out[n-1].run)-1], d) {
 		out[n-1].run = append(out[n-1].run, d)
 		return out
 	}
@@ -60,8 +60,8 @@ func continues(a, b *delta) bool {
 	}
 	switch x := a.value.(type) {
 	case holdfast.TextDelta:
-		_, ok := b.value.(holdfast.TextDelta)
-		return ok
+		y, ok := b.value.(holdfast.TextDelta)
+		return ok && y.At == x.At+int64(len(x.Text))
 	case holdfast.ToolOutput:
 		y, ok := b.value.(holdfast.ToolOutput)
 		return ok && x.ToolUseID == y.ToolUseID && x.Stream == y.Stream
@@ -83,8 +83,12 @@ func (p piece) join() *Frame {
 			text.WriteString(v.Text)
 		}
 	}
-	var value any = holdfast.TextDelta{Text: text.String()}
-	if v, ok := p.run[0].value.(holdfast.ToolOutput); ok {
+	value := p.run[0].value
+	switch v := value.(type) {
+	case holdfast.TextDelta:
+		v.Text = text.String()
+		value = v
+	case holdfast.ToolOutput:
 		v.Text = text.String()
 		value = v
 	}

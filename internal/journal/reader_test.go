@@ -15,8 +15,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-func text(j *Journal, turn holdfast.TurnID, s string) {
-	j.Publish(sid, holdfast.DeltaText, turn, holdfast.TextDelta{Text: s})
+func text(j *Journal, turn holdfast.TurnID, s string) { textAt(j, turn, s, 0) }
+
+func textAt(j *Journal, turn holdfast.TurnID, s string, at int64) {
+	j.Publish(sid, holdfast.DeltaText, turn, holdfast.TextDelta{Text: s, At: at})
 }
 
 func TestDeltasStandWhereTheyWerePublished(t *testing.T) {
@@ -53,9 +55,11 @@ func TestSlowReadersGetDeltasMerged(t *testing.T) {
 	r := follow(t, j, 0)
 	var want strings.Builder
 	for i := range 100 {
-		text(j, "t1", fmt.Sprint(i, "<"))
+		textAt(j, "t1", fmt.Sprint(i, "<"), int64(want.Len()))
 		want.WriteString(fmt.Sprint(i, "<"))
 	}
+	text(j, "t1", "an answer anew")
+	textAt(j, "t1", " with a gap", 20)
 	text(j, "t2", "other turn")
 	j.Publish(sid, holdfast.DeltaThinking, "t2", holdfast.TextDelta{Text: "other type"})
 	for _, s := range []string{"stdout", "stdout", "stderr", "stdout"} {
@@ -73,7 +77,7 @@ func TestSlowReadersGetDeltasMerged(t *testing.T) {
 		got = append(got, string(e.Data))
 	}
 	wantAll := []string{
-		`{"text":"` + want.String() + `"}`, `{"text":"other turn"}`, `{"text":"other type"}`,
+		`{"text":"` + want.String() + `"}`, `{"text":"an answer anew"}`, `{"text":" with a gap","at":20}`, `{"text":"other turn"}`, `{"text":"other type"}`,
 		`{"tool_use_id":"u1","stream":"stdout","text":"outout"}`, `{"tool_use_id":"u1","stream":"stderr","text":"err"}`,
 		`{"tool_use_id":"u1","stream":"stdout","text":"out"}`, `{"tool_use_id":"u2","stream":"stdout","text":"x"}`,
 		`{"a":1}`, `{"a":2}`,
@@ -89,7 +93,7 @@ func TestDeltasOfAReaderAreCapped(t *testing.T) {
 	j := New(Config{Store: newMem(sid), DeltaBytes: limit})
 	r := follow(t, j, 0)
 	for i := range 10_000 {
-		text(j, "t", fmt.Sprintf("%05d ", i))
+		textAt(j, "t", fmt.Sprintf("%05d ", i), int64(6*i))
 	}
 	r.feed.mu.Lock()
 	if r.feed.deltaBytes > limit || len(r.feed.deltas) > limit/deltaOverhead {
@@ -101,7 +105,7 @@ func TestDeltasOfAReaderAreCapped(t *testing.T) {
 		t.Fatalf("%d deltas, %v", len(evs), err)
 	}
 	var d holdfast.TextDelta
-	if err := evs[0].Decode(&d); err != nil || !strings.HasSuffix(d.Text, "09998 09999 ") || len(d.Text) > limit {
+	if err := evs[0].Decode(&d); err != nil || d.At != int64(60_000-len(d.Text)) || !strings.HasSuffix(d.Text, "09998 09999 ") || len(d.Text) > limit {
 		t.Fatalf("the newest text is not there: %d bytes, %v", len(d.Text), err)
 	}
 	// One that is larger than all that may wait is dropped, not kept for ever.
