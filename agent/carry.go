@@ -143,14 +143,14 @@ func (r *run) scoped(ctx context.Context, u *Use) context.Context {
 	if !ok {
 		return ctx
 	}
-	scope, err := s.Scope(ctx, policy.Request{Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, Input: u.runs(), CallID: u.ID})
-	switch {
-	case err != nil:
-		return sandbox.Scoped(ctx, []string{"/"}, nil)
-	case scope.Holds():
-		return sandbox.Scoped(ctx, scope.Denied, scope.Within)
-	}
-	return ctx
+	req := policy.Request{Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, Input: u.runs(), CallID: u.ID}
+	return sandbox.Scoped(ctx, func() ([]string, [][]string) {
+		scope, err := s.Scope(ctx, req)
+		if err != nil {
+			return []string{"/"}, nil
+		}
+		return scope.Denied, scope.Within
+	})
 }
 
 // outcome turns what a tool returned into what is recorded.

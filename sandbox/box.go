@@ -181,7 +181,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 	req.Release = b.unsentReleases()
 	switch req.Op {
 	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpList, wire.OpGlob, wire.OpGrep:
-		req.Scope, _ = ctx.Value(scopeKey{}).(*wire.Scope)
+		req.Scope = scopeOf(ctx)
 	}
 	buf, err := wire.AppendJSON(make([]byte, 0, 512), wire.FrameRequest, req)
 	if err != nil {
@@ -206,9 +206,23 @@ type scopeKey struct{}
 
 // Scoped is a context under which Read, Write, Edit, List, Glob and Grep of any box
 // touch only what leads below a root of each list of within, and below none of denied.
-// Whoever runs a tool sets it, so that no tool can leave it out. Roots are absolute.
-func Scoped(ctx context.Context, denied []string, within [][]string) context.Context {
-	return context.WithValue(ctx, scopeKey{}, &wire.Scope{Denied: denied, Within: within})
+// Whoever runs a tool sets it, so that no tool can leave it out; scope is asked before
+// each such operation, and no other pays for it. Roots are absolute.
+func Scoped(ctx context.Context, scope func() (denied []string, within [][]string)) context.Context {
+	return context.WithValue(ctx, scopeKey{}, scope)
+}
+
+// scopeOf is the scope of an operation; nil holds nothing back.
+func scopeOf(ctx context.Context) *wire.Scope {
+	scope, ok := ctx.Value(scopeKey{}).(func() ([]string, [][]string))
+	if !ok {
+		return nil
+	}
+	denied, within := scope()
+	if len(denied)+len(within) == 0 {
+		return nil
+	}
+	return &wire.Scope{Denied: denied, Within: within}
 }
 
 func (c *conv) interrupt() {

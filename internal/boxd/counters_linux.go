@@ -1,7 +1,6 @@
 package boxd
 
 import (
-	"os"
 	"strconv"
 	"strings"
 
@@ -13,7 +12,7 @@ func (h *OSHands) Stats() wire.Stats {
 	st := wire.Stats{
 		MemoryBytes: h.number("memory.usage"), MemoryLimit: h.number("memory.limit"),
 		Pids: h.number("pids.current"), PidsLimit: h.number("pids.max"),
-		CPUMicros: h.cpu(), BoxdPSS: pss(),
+		CPUMicros: h.cpu(),
 	}
 	st.OOMKills, _ = h.Events()
 	if st.Pids < 0 {
@@ -77,17 +76,4 @@ func (h *OSHands) cpu() int64 {
 		return -1
 	}
 	return n / 1000
-}
-
-// pss is what boxd itself costs, in bytes.
-func pss() int64 {
-	b, err := os.ReadFile("/proc/self/smaps_rollup")
-	if err != nil {
-		return -1
-	}
-	kb := lookField(string(b), "Pss:")
-	if kb < 0 {
-		return -1
-	}
-	return kb << 10
 }

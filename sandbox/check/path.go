@@ -214,9 +214,6 @@ type Scope struct {
 	Within [][]string
 }
 
-// Holds reports whether there is anything to hold a file to.
-func (s Scope) Holds() bool { return len(s.Denied)+len(s.Within) > 0 }
-
 // Scope adds the rules of these settings to s. Home is what ~ stands for.
 func (s Settings) Scope(o Op, home string, to Scope) Scope {
 	at := func(rules []string) []string {

@@ -175,33 +175,57 @@ func TestHZ10_GateHoldsForks(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHZ10_LeavesAreEntered: the forking thread enters every work leaf for a
-// fork and is back in its own afterwards. The leaves are files here.
+// TestHZ10_LeavesAreEntered: the forking thread is in every work leaf when it forks,
+// and back in its own while the gate is closed. The leaves are files here.
 func TestHZ10_LeavesAreEntered(t *testing.T) {
 	dir := t.TempDir()
-	open := func(name string) int {
-		fd, err := unix.Open(filepath.Join(dir, name), unix.O_CREAT|unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0o600)
+	open := func(name string, flags int) int {
+		fd, err := unix.Open(filepath.Join(dir, name), unix.O_CREAT|unix.O_APPEND|unix.O_CLOEXEC|flags, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = unix.Close(fd) })
 		return fd
 	}
-	j := wire.Jail{ToolUID: 61_234, WorkTasks: []int{open("w0"), open("w1")}, BoxdTasks: []int{open("b0"), open("b1")}}
+	writable := func(name string) int { return open(name, unix.O_WRONLY) }
+	j := wire.Jail{ToolUID: 61_234, WorkTasks: []int{writable("w0"), writable("w1")}, BoxdTasks: []int{writable("b0"), writable("b1")}}
 	f := confined(t, j, none())
-	for range 2 {
+	wrote := func(when, work, boxd string) {
+		t.Helper()
+		for name, want := range map[string]string{"w0": work, "w1": work, "b0": boxd, "b1": boxd} {
+			if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != want {
+				t.Errorf("%s: %s was written %q, want %q (%v)", when, name, b, want, err)
+			}
+		}
+	}
+	run := func() {
+		t.Helper()
 		if _, code, err := start(t, f, boxd.StartSpec{Path: "/bin/true", Dir: "/"}); err != nil || code != 0 {
 			t.Fatal(err, code)
 		}
 	}
-	// A fork that fails leaves too.
+	run()
 	if _, _, err := start(t, f, boxd.StartSpec{Path: "/nonexistent", Dir: "/"}); err == nil {
 		t.Fatal("a program that is not there was started")
 	}
-	for _, name := range []string{"w0", "w1", "b0", "b1"} {
-		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != "000" {
-			t.Errorf("%s was written %q, want three zeros (%v)", name, b, err)
-		}
+	run()
+	wrote("after three forks", "0", "")
+	f.Gate(true)
+	wrote("with the gate closed", "0", "0")
+	f.Gate(true)
+	f.Gate(false)
+	wrote("with the gate open again", "0", "0")
+	run()
+	wrote("after a fork", "00", "0")
+
+	// A leaf that takes nobody: the thread is nowhere in between.
+	j.WorkTasks[1] = open("r1", unix.O_RDONLY)
+	f = confined(t, j, none())
+	if _, _, err := start(t, f, boxd.StartSpec{Path: "/bin/true", Dir: "/"}); !holdfast.IsKind(err, holdfast.KindUnavailable) {
+		t.Fatalf("a fork outside of its leaf: %v", err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "b0")); err != nil || string(b) != "00" {
+		t.Errorf("boxd's leaf was written %q (%v)", b, err)
 	}
 }
 

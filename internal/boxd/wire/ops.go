@@ -358,7 +358,6 @@ type Stats struct {
 	PidsLimit   int64 `json:"pids_limit"`
 	CPUMicros   int64 `json:"cpu_micros"`
 	OOMKills    int64 `json:"oom_kills"`
-	BoxdPSS     int64 `json:"boxd_pss"`
 	Held        int   `json:"held_calls"`
 	Running     int   `json:"running_calls"`
 }

@@ -151,6 +151,7 @@ func (c *change) applyApprovals(t *tx) error {
 	}
 	for _, r := range c.Rules {
 		t.pages += 2
+		t.ruled = append(t.ruled, r.Key)
 		var err error
 		if r.Removed {
 			_, err = st.removeRule.ExecContext(t.ctx, r.Key, r.Scope, r.Behavior, r.Rule)
@@ -318,6 +319,21 @@ func (s *Store) NextExpiry(ctx context.Context) (time.Time, error) {
 
 // Rules implements engine.Store.
 func (s *Store) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, failure("store.rules", err)
+	}
+	list, ok, at := s.recent.ruled(key)
+	if !ok {
+		var err error
+		if list, err = s.readRules(ctx, key); err != nil {
+			return nil, err
+		}
+		s.recent.keep(key, list, at)
+	}
+	return slices.Clone(list), nil
+}
+
+func (s *Store) readRules(ctx context.Context, key string) ([]journal.Rule, error) {
 	rows, err := s.r.rules.QueryContext(ctx, key)
 	if err != nil {
 		return nil, failure("store.rules", err)

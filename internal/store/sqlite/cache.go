@@ -69,12 +69,16 @@ func (c *cache) drop(id holdfast.SessionID) {
 const recentMax = 512
 
 // recent is what readers see of the sessions written lately, as the last commit
-// left them: the row of a busy session costs them no query. The directory's lock
+// left them: row and rules of a busy session cost them no query. The directory's lock
 // keeps other servers away (HZ-3); after a foreign write it is forgotten at the
 // next commit, as the cache is.
 type recent struct {
 	mu   sync.RWMutex
 	rows map[holdfast.SessionID]*journal.Row
+	// rules are the permission rules by key, as they were read since their last
+	// change; changes counts those.
+	rules   map[string][]journal.Rule
+	changes int64
 }
 
 func (r *recent) get(id holdfast.SessionID) *journal.Row {
@@ -87,6 +91,42 @@ func (r *recent) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = nil
+	r.rules = nil
+	r.changes++
+}
+
+// ruled are the rules of a key if they are known; else at is for keep.
+func (r *recent) ruled(key string) (list []journal.Rule, ok bool, at int64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	list, ok = r.rules[key]
+	return list, ok, r.changes
+}
+
+// keep takes in rules that were read after ruled said at, unless some changed since.
+func (r *recent) keep(key string, list []journal.Rule, at int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at != r.changes {
+		return
+	}
+	if r.rules == nil || len(r.rules) >= recentMax {
+		r.rules = make(map[string][]journal.Rule)
+	}
+	r.rules[key] = list
+}
+
+// reruled forgets the rules of keys that a commit changed.
+func (r *recent) reruled(keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes++
+	for _, key := range keys {
+		delete(r.rules, key)
+	}
 }
 
 // put publishes rows after their commit; nil forgets a deleted session.

@@ -31,6 +31,7 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 		t.pages += 8
 		t.s.cache.drop(id)
 		t.touched = append(t.touched, id)
+		t.ruled = append(t.ruled, string(id))
 		var key sql.NullString
 		if err := t.s.w.deleteRow.QueryRowContext(t.ctx, row.Number).Scan(&key); err != nil {
 			return err

@@ -195,6 +195,8 @@ type tx struct {
 	// to be inserted together.
 	chain   audit.Link
 	records []audit.Record
+	// ruled are the keys whose permission rules change.
+	ruled []string
 	// outbox: something is to be delivered.
 	outbox bool
 	// pages estimates how much the write-ahead log grows.
@@ -263,6 +265,7 @@ func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err e
 		s.cfg.Outbox()
 	}
 	s.recent.put(t.touched, s.cache.get)
+	s.recent.reruled(t.ruled)
 	s.index.touch(t.touched...)
 	s.janitor.wrote(t.pages, s.cfg.CheckpointBytes)
 	return nil

@@ -83,6 +83,28 @@ func same[T any](e *env, what string, got, want T) {
 }
 
 var approvalCases = []testCase{
+	{"rules are told as each change leaves them, also to who has read them before", func(e *env) {
+		id := e.newSession()
+		key := string(id)
+		commit := func(changes ...journal.RuleChange) {
+			c := journal.NewChange(id)
+			c.Rules = changes
+			c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "x"}}}
+			e.commit(c)
+		}
+		same(e, "none", e.rules(holdfast.ScopeSession, key), []string{})
+		commit(rule(holdfast.ScopeSession, key, "allow", "Read", false))
+		same(e, "one", e.rules(holdfast.ScopeSession, key), []string{"allow Read me"})
+		commit(rule(holdfast.ScopeSession, key, "deny", "Bash", false), rule(holdfast.ScopeSession, key, "allow", "Read", true))
+		same(e, "another", e.rules(holdfast.ScopeSession, key), []string{"deny Bash me"})
+		list, err := e.Store.Rules(e.ctx, key)
+		e.ok(err)
+		list[0].Rule = "changed by its reader"
+		same(e, "the same", e.rules(holdfast.ScopeSession, key), []string{"deny Bash me"})
+		e.move(id, holdfast.StatusEnded)
+		e.ok(e.Store.DeleteSession(e.ctx, id))
+		same(e, "with its session", e.rules(holdfast.ScopeSession, key), []string{})
+	}},
 	{"keeps a question with its event, and both outlive a restart", func(e *env) {
 		id := e.newSession()
 		a := e.question(id, "use-1")
