@@ -92,6 +92,18 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 		}
 		fmt.Fprintf(e.stdout, "models %s: %s, %s\n", p.Name, state, line(p.URL))
 	}
+	for _, r := range found.Runtimes {
+		state := "not installed, holdfast runtime install " + r.Name
+		switch {
+		case r.Problem != "":
+			state = "broken: " + line(r.Problem) + ", holdfast runtime install " + r.Name
+		case r.Installed != "":
+			state = r.Installed
+		case r.Pinned == "":
+			state = "not offered for this machine"
+		}
+		fmt.Fprintf(e.stdout, "runtime %s: %s\n", r.Name, state)
+	}
 	fmt.Fprintf(e.stdout, "default model %s\n", line(found.DefaultModel))
 	fmt.Fprintf(e.stdout, "data directory %s\n", line(found.Data))
 	for _, s := range found.Sizes {

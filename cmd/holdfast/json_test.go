@@ -25,6 +25,8 @@ var withoutJSON = map[string]string{
 	"double messages-api":     "runs on until it is told to end",
 	"terminal":                "a terminal has no JSON form and says so",
 	"completion":              "its result is a script",
+	"runtime install":         "fetches packages: TestRuntimeCommands reads its JSON",
+	"runtime path":            "needs one that is installed: TestRuntimeCommands reads its JSON",
 }
 
 // question makes a session whose turn waits for a person, and gives the id of what it
@@ -92,7 +94,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"containers list", "containers stop --all", "containers prune", "policy simulate ID --set permissions.deny=Bash", "session pause ID --interrupt", "session resume ID --dry-run", "session resume ID",
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
 		"policy explain Bash -- ls", "check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
-		"key create --name x", "key list", "key revoke KEY", "audit key", "audit head", "audit export DIR/a.jsonl", "audit verify DIR/a.jsonl",
+		"key create --name x", "key list", "key revoke KEY", "audit key", "audit head", "runtime list --data DIR", "audit export DIR/a.jsonl", "audit verify DIR/a.jsonl",
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {

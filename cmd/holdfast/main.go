@@ -1,4 +1,4 @@
-// budget: struct cli 32: one field for each command, as the help lists them
+// budget: struct cli 33: one field for each command, as the help lists them
 
 // Command holdfast is the whole of Holdfast in one program: the server and the
 // commands that talk to it.
@@ -61,6 +61,7 @@ type cli struct {
 	Check  checkCmd  `cmd:"" group:"try" help:"Ask what sandbox settings allow."`
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
+	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
 	Audit      auditCmd      `cmd:"" group:"server" help:"Export and verify the record of what was decided."`
 	Version    versionCmd    `cmd:"" group:"self" help:"Print the version."`

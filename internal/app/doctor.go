@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -26,6 +27,8 @@ type Diagnosis struct {
 	// name none.
 	Models       []Provider `json:"models"`
 	DefaultModel string     `json:"default_model"`
+	// Runtimes are the agent CLIs that sessions can run in boxes.
+	Runtimes []agentcli.Status `json:"runtimes"`
 	// Sizes are bytes on disk by part of the data directory; empty without one.
 	Sizes []Size `json:"sizes"`
 }
@@ -79,7 +82,10 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagn
 	if d.DefaultModel, err = defaultModel(cfg, choice); err != nil {
 		return d, err
 	}
-	for _, part := range []string{"holdfast.db", "holdfast.db-wal", "agents", "sessions", "run"} {
+	if d.Runtimes, err = agentcli.New(agentcli.Config{Dir: RuntimesDir(cfg)}).List(); err != nil {
+		return d, err
+	}
+	for _, part := range []string{"holdfast.db", "holdfast.db-wal", "agents", "runtimes", "sessions", "run"} {
 		if n, ok := diskUse(filepath.Join(cfg.Data, part)); ok {
 			d.Sizes = append(d.Sizes, Size{Name: part, Bytes: n})
 		}

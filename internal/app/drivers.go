@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -20,6 +22,10 @@ import (
 // sessions always run on the host; untrusted ones never do. environ is the
 // server's environment, of which host boxes get what the allow table names.
 func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Driver, error) {
+	runtimes, err := makeRuntimesDir(cfg)
+	if err != nil {
+		return nil, err
+	}
 	trusted, err := host.New(host.Config{
 		Home: cfg.Data, Boxd: image.Binary, Environ: environ, Now: time.Now, Rand: rand.Reader,
 	})
@@ -31,7 +37,7 @@ func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Dr
 	case "local":
 		out[holdfast.Untrusted], err = local.New(local.Config{
 			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Now: time.Now, Rand: rand.Reader,
-			ReadyUID: cfg.UIDBase + 2*engine.MaxNumber,
+			ReadyUID: cfg.UIDBase + 2*engine.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
 		})
 		return out, err
 	case "mem":
@@ -44,6 +50,27 @@ func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Dr
 			WithHint("use local, host or mem")
 	}
 	return out, nil
+}
+
+// RuntimesInBox is where boxes see the agent CLIs that are installed.
+const RuntimesInBox = "/opt/holdfast"
+
+// RuntimesDir is where a server's agent CLIs are installed.
+func RuntimesDir(cfg config.Config) string { return filepath.Join(cfg.Data, "runtimes") }
+
+// makeRuntimesDir makes it, for users of boxes to read: with it there from the
+// start, what is installed later is in every box at once.
+func makeRuntimesDir(cfg config.Config) (string, error) {
+	dir := RuntimesDir(cfg)
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "serve", "directory of runtimes: %w", err).
+			WithHint("choose another data directory with --data DIR")
+	}
+	return dir, nil
 }
 
 // closeDrivers ends what drivers keep running for themselves; boxes are not

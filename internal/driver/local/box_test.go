@@ -182,6 +182,12 @@ func TestRootDirectory(t *testing.T) {
 	if err := os.Symlink("bin", filepath.Join(root, "sbin")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Join(root, "opt", "own"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("own", filepath.Join(root, "opt", "link")); err != nil {
+		t.Fatal(err)
+	}
 	d := open(t, dir, func(c *local.Config) {
 		c.RootDir, c.ReadOnly = root, []string{"/usr/share", "/usr/share/misc:/opt/misc"}
 	})
@@ -195,7 +201,7 @@ func TestRootDirectory(t *testing.T) {
 	if err == nil && res.Class == holdfast.ExitOK {
 		t.Errorf("a program of the host ran: %+v", res)
 	}
-	for path, want := range map[string]bool{"/data": true, "/usr/share": true, "/opt/misc": true, "/usr/bin": false} {
+	for path, want := range map[string]bool{"/data": true, "/usr/share": true, "/opt/misc": true, "/opt/own": true, "/opt/link": true, "/usr/bin": false} {
 		if _, err := b.Stat(t.Context(), wire.PathRequest{Path: path}); (err == nil) != want {
 			t.Errorf("%s: %v", path, err)
 		}

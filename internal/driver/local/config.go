@@ -63,11 +63,12 @@ func topOf(p string) string {
 
 // bound is where an entry of ReadOnly comes from and where a box sees it.
 func bound(entry string) (source, target string) {
-	source, target, apart := strings.Cut(entry, ":")
-	if !apart {
-		target = source
+	// The source may have colons in its name.
+	i := strings.LastIndexByte(entry, ':')
+	if i < 0 {
+		return entry, entry
 	}
-	return source, target
+	return entry[:i], entry[i+1:]
 }
 
 func (c *Config) check() error {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -138,6 +139,11 @@ func (p *planner) top() error {
 				return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
 			}
 			p.add(wire.Mount{Link: to, Target: "/" + name})
+		case st.IsDir() && p.below("/"+name):
+			// A read-only directory would have no room for it.
+			if err := p.each(source, "/"+name); err != nil {
+				return err
+			}
 		case st.IsDir():
 			p.bind(source, "/"+name, true)
 		}
@@ -149,6 +155,36 @@ func (p *planner) top() error {
 				WithHint("take it out of the driver's list of read-only directories")
 		}
 		p.bind(source, target, true)
+	}
+	return nil
+}
+
+// below reports whether something is to be seen in a top directory that does not
+// have it.
+func (p *planner) below(dir string) bool {
+	return slices.ContainsFunc(p.cfg.ReadOnly, func(entry string) bool {
+		_, target := bound(entry)
+		if path.Dir(target) != dir {
+			return false
+		}
+		_, err := os.Stat(path.Join("/", p.cfg.RootDir, target))
+		return err != nil
+	})
+}
+
+// each shows what is in a directory, entry by entry.
+func (p *planner) each(source, target string) error {
+	entries, err := os.ReadDir(source)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+	}
+	for _, e := range entries {
+		from, at := path.Join(source, e.Name()), path.Join(target, e.Name())
+		if to, err := os.Readlink(from); err == nil {
+			p.add(wire.Mount{Link: to, Target: at})
+		} else {
+			p.bind(from, at, true)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast/internal/agentcli"
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/config"
+)
+
+type runtimeCmd struct {
+	List    runtimeListCmd    `cmd:"" help:"Say which agent CLIs are pinned and which are installed."`
+	Install runtimeInstallCmd `cmd:"" help:"Fetch agent CLIs; needs no server."`
+	Path    runtimePathCmd    `cmd:"" help:"Print the command of an installed agent CLI."`
+}
+
+// runtimeDir says which server's CLIs are meant.
+type runtimeDir struct {
+	Data   string `placeholder:"DIR" help:"The server's data directory; HOLDFAST_HOME, else ~/.holdfast."`
+	Config string `placeholder:"FILE" help:"The server's settings, as for serve."`
+}
+
+func (d runtimeDir) store(e *env) (*agentcli.Store, string, error) {
+	flags := map[string]string{}
+	if d.Data != "" {
+		flags["data"] = d.Data
+	}
+	cfg, err := config.Load(config.Source{File: d.Config, Getenv: e.getenv, Flags: flags})
+	if err != nil {
+		return nil, "", err
+	}
+	dir := app.RuntimesDir(cfg)
+	return agentcli.New(agentcli.Config{Dir: dir, Registry: e.getenv("npm_config_registry")}), dir, nil
+}
+
+type runtimeListCmd struct{ runtimeDir }
+
+// Run lists.
+func (c *runtimeListCmd) Run(e *env) error {
+	store, _, err := c.store(e)
+	if err != nil {
+		return err
+	}
+	list, err := store.List()
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(struct {
+			Runtimes []agentcli.Status `json:"runtimes"`
+		}{list})
+	}
+	var rows [][]string
+	for _, s := range list {
+		installed := s.Installed
+		switch {
+		case s.Problem != "":
+			installed = "broken: " + s.Problem
+		case installed == "":
+			installed = "-"
+		case !s.Current:
+			installed += " (old)"
+		}
+		rows = append(rows, []string{s.Name, installed, cmp.Or(s.Pinned, "-"), s.About})
+	}
+	return e.table([]string{"NAME", "INSTALLED", "PINNED", "WHAT"}, rows)
+}
+
+type runtimeInstallCmd struct {
+	runtimeDir
+	Names []string `arg:"" name:"name" help:"As holdfast runtime list names them."`
+}
+
+// Help is shown below the one-line description.
+func (*runtimeInstallCmd) Help() string {
+	return `Fetches the pinned npm packages, checks each against its pinned hash and unpacks them below the data directory. Neither node nor npm is needed. Boxes see them read-only at /opt/holdfast; a running server needs no restart. npm_config_registry names another registry.
+
+Examples:
+  holdfast runtime install claude
+  holdfast runtime install claude-code-acp opencode gemini`
+}
+
+// Run installs.
+func (c *runtimeInstallCmd) Run(e *env) error {
+	store, _, err := c.store(e)
+	if err != nil {
+		return err
+	}
+	var done []agentcli.Installed
+	for _, name := range c.Names {
+		tell, clear := e.fetching(time.Now)
+		in, err := store.Install(e.ctx, name, tell)
+		clear()
+		if err != nil {
+			return err
+		}
+		done = append(done, in)
+		if !e.json {
+			fmt.Fprintf(e.stdout, "%s %s\n", in.Name, in.Version)
+		}
+	}
+	if e.json {
+		return e.print(struct {
+			Installed []agentcli.Installed `json:"installed"`
+		}{done})
+	}
+	return nil
+}
+
+// fetching shows how far a download is, on a terminal only.
+func (e *env) fetching(now func() time.Time) (tell func(agentcli.Progress), done func()) {
+	if e.json || !isTerminal(e.stderr) {
+		return nil, func() {}
+	}
+	var next time.Time
+	tell = func(p agentcli.Progress) {
+		if t := now(); t.Before(next) && p.Got != p.Total {
+			return
+		}
+		next = now().Add(progressEvery)
+		of := ""
+		if p.Total > 0 {
+			of = " of " + bytesFor(p.Total)
+		}
+		fmt.Fprintf(e.stderr, "\r\x1b[K%s: %s %s%s", p.Name, p.Package, bytesFor(p.Got), of)
+	}
+	return tell, func() { fmt.Fprint(e.stderr, "\r\x1b[K") }
+}
+
+type runtimePathCmd struct {
+	runtimeDir
+	Name string `arg:"" help:"As holdfast runtime list names it."`
+}
+
+// Run prints the command as it is on this machine; in a box it begins with
+// /opt/holdfast.
+func (c *runtimePathCmd) Run(e *env) error {
+	store, dir, err := c.store(e)
+	if err != nil {
+		return err
+	}
+	in, err := store.Find(c.Name)
+	if err != nil {
+		return err
+	}
+	argv, env := in.At(dir)
+	box, _ := in.At(app.RuntimesInBox)
+	return e.say(struct {
+		agentcli.Installed
+		Dir   string            `json:"dir"`
+		Argv  []string          `json:"argv"`
+		Set   map[string]string `json:"set,omitempty"`
+		InBox []string          `json:"in_box"`
+	}{in, filepath.Join(dir, in.Tree), argv, env, box}, "%s", strings.Join(argv, " "))
+}

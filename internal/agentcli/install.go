@@ -1,0 +1,204 @@
+package agentcli
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Progress tells how far the fetching of a package is. Total is -1 where the
+// registry does not say.
+type Progress struct {
+	Name, Package string
+	Got, Total    int64
+}
+
+// fetching is the start of the names of what is being made; what is left of a
+// killed installation is removed by the next.
+const fetching = ".fetch-"
+
+// Install makes the pinned version of a CLI, and of what it needs, the one that new
+// starts take; what is there already is not fetched again. Errors: not_found for a
+// name without a pin, unavailable when the registry is out of reach, denied when
+// what came is not what is pinned.
+func (s *Store) Install(ctx context.Context, name string, tell func(Progress)) (Installed, error) {
+	all, err := s.pins()
+	if err != nil {
+		return Installed{}, err
+	}
+	if tell == nil {
+		tell = func(Progress) {}
+	}
+	if err := os.MkdirAll(s.cfg.Dir, 0o755); err != nil {
+		return Installed{}, unavailable(err)
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return Installed{}, unavailable(err)
+	}
+	defer unlock()
+	left, err := filepath.Glob(filepath.Join(s.cfg.Dir, fetching+"*"))
+	if err != nil {
+		return Installed{}, unavailable(err)
+	}
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			return Installed{}, unavailable(err)
+		}
+	}
+	return s.install(ctx, name, all, tell)
+}
+
+func (s *Store) install(ctx context.Context, name string, all map[string]pin, tell func(Progress)) (Installed, error) {
+	in, p, err := resolved(name, s.cfg.Platform, all)
+	if err != nil {
+		return Installed{}, err
+	}
+	for _, need := range p.Needs {
+		if _, err := s.install(ctx, need, all, tell); err != nil {
+			return Installed{}, err
+		}
+	}
+	if there, err := s.current(name); err == nil && there.Tree == in.Tree {
+		return there, nil
+	}
+	if _, err := os.Stat(filepath.Join(s.cfg.Dir, in.Tree, manifest)); err != nil {
+		if err := s.make(ctx, in, p, tell); err != nil {
+			return Installed{}, err
+		}
+	}
+	return in, s.point(in)
+}
+
+// make fetches and unpacks a tree beside the others and gives it its name when it
+// is whole and on the disk.
+func (s *Store) make(ctx context.Context, in Installed, p pin, tell func(Progress)) error {
+	tmp, err := os.MkdirTemp(s.cfg.Dir, fetching)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer os.RemoveAll(tmp)
+	tree := filepath.Join(tmp, "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return unavailable(err)
+	}
+	for _, k := range p.Packages {
+		packed := filepath.Join(tmp, "package.tgz")
+		if err := s.fetch(ctx, k, packed, func(got, total int64) { tell(Progress{in.Name, k.Name, got, total}) }); err != nil {
+			return err
+		}
+		if err := unpack(packed, k, tree); err != nil {
+			return err
+		}
+	}
+	b, err := json.MarshalIndent(in, "", "  ")
+	if err != nil {
+		return unavailable(err)
+	}
+	if err := writeFile(filepath.Join(tree, manifest), b); err != nil {
+		return unavailable(err)
+	}
+	to := filepath.Join(s.cfg.Dir, in.Tree)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return unavailable(err)
+	}
+	// One that lost its manifest is not whole.
+	if err := os.Rename(to, filepath.Join(tmp, "old")); err != nil && !os.IsNotExist(err) {
+		return unavailable(err)
+	}
+	if err := readable(tree); err != nil {
+		return unavailable(err)
+	}
+	if err := os.Rename(tree, to); err != nil {
+		return unavailable(err)
+	}
+	for _, dir := range []string{s.cfg.Dir, filepath.Dir(to)} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return unavailable(err)
+		}
+	}
+	return unavailable(syncDir(filepath.Dir(to)))
+}
+
+// readable lets the users of boxes into a tree, whatever the umask was.
+func readable(tree string) error {
+	return filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = os.Chmod(path, 0o755)
+		}
+		return err
+	})
+}
+
+// point makes a tree the current one.
+func (s *Store) point(in Installed) error {
+	dir := filepath.Join(s.cfg.Dir, in.Name)
+	tmp := filepath.Join(dir, "."+pointer)
+	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
+		return unavailable(err)
+	}
+	if err := os.Symlink(filepath.Base(in.Tree), tmp); err != nil {
+		return unavailable(err)
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, pointer)); err != nil {
+		return unavailable(err)
+	}
+	return unavailable(syncDir(dir))
+}
+
+func writeFile(name string, b []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if serr := f.Sync(); err == nil {
+		err = serr
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func syncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	if strings.Contains(err.Error(), "no space") {
+		return e.WithHint("free the disk: an agent CLI takes up to 400 MB")
+	}
+	return e
+}
+
+// lock lets one installation at a time into the directory.
+func (s *Store) lock() (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(s.cfg.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
