@@ -77,15 +77,16 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":        {use: ". internal/journal internal/agents internal/keys internal/audit internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
-	"internal/store/storetest":     {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
-	"internal/driver/local":        {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc", third: "golang.org/x/sys/unix"},
-	"internal/driver/host":         {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
-	"internal/driver/mem":          {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
-	"internal/runtime/native":      {use: ". hook internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
-	"internal/runtime/claude":      {use: ". hook internal/runtime internal/journal policy sandbox agent/tool internal/boxd/wire internal/retell internal/runtime/claude/transcript"},
-	"internal/runtime/runtimetest": {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
-	"internal/httpapi":             {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/time/rate"},
+	"internal/store/sqlite":              {use: ". internal/journal internal/agents internal/keys internal/audit internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
+	"internal/driver/local":              {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc", third: "golang.org/x/sys/unix"},
+	"internal/driver/host":               {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
+	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
+	"internal/runtime/native":            {use: ". hook internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
+	"internal/runtime/claude/transcript": {use: "."},
+	"internal/runtime/claude":            {use: ". hook internal/runtime internal/journal policy sandbox agent/tool internal/boxd/wire internal/retell internal/runtime/claude/transcript"},
+	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
+	"internal/httpapi":                   {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/time/rate"},
 }
 
 // adapters know nothing of each other nor of the engine.
