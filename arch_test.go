@@ -61,6 +61,7 @@ var layers = map[string]layer{
 	"internal/agentcli":       {use: "."},
 	"internal/keys":           {use: "."},
 	"internal/audit":          {use: "."},
+	"internal/egress":         {use: ". agent/model agent/model/remote internal/journal internal/runtime sandbox/check"},
 	"internal/webhook":        {use: ". internal/journal"},
 	"internal/testkit":        {use: ". internal/agentcli"},
 	"internal/child":          {use: ". client"},

@@ -361,9 +361,15 @@ type ModelRequest struct {
 	// Messages and Bytes say how large the conversation was.
 	Messages int   `json:"messages"`
 	Bytes    int64 `json:"bytes"`
-	// Usage of an ok request stands in message.assistant as well; that of a failed
-	// one only here.
-	Usage      Usage   `json:"usage"`
+	// Usage of an ok request stands in message.assistant as well, unless it was
+	// brokered; that of a failed one only here.
+	Usage Usage `json:"usage"`
+	// Brokered: an agent in the box asked, through the server. What it used up counts
+	// here, and not in the messages that the agent told of.
+	Brokered bool `json:"brokered,omitempty"`
+	// Sent and Answer are what was said, where the server is set to record it.
+	Sent       string  `json:"sent,omitempty"`
+	Answer     string  `json:"answer,omitempty"`
 	FirstMS    float64 `json:"first_ms,omitempty"`
 	DurationMS float64 `json:"duration_ms"`
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/egress"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -96,6 +97,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
 	s := &server{cfg: cfg, opt: opt, store: store, keys: registry, audit: log}
+	defer func() { err = errors.Join(err, s.closeEgress()) }()
 	if err := s.build(ctx, drivers); err != nil {
 		return err
 	}
@@ -130,6 +132,7 @@ type server struct {
 	journal *journal.Journal
 	metrics *obs.Metrics
 	pool    map[holdfast.Trust]*sandbox.Pool
+	broker  *egress.Broker
 }
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
@@ -173,6 +176,9 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	s.metrics = newMetrics(s.opt.Version)
 	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
+	if s.broker, err = s.newBroker(choice); err != nil {
+		return err
+	}
 	s.pool = s.pools(drivers)
 	s.engine, err = engine.New(engine.Config{
 		Store:    s.store,
@@ -198,7 +204,7 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) map[holdfast.T
 		out[trust] = sandbox.NewPool(sandbox.PoolConfig{
 			Driver: d, Token: s.store.Epoch(), MaxBoxes: s.cfg.MaxBoxes, MaxTurns: s.cfg.MaxTurns,
 			FreezeAfter: never(s.cfg.FreezeAfter), StopAfter: never(s.cfg.StopAfter), Prewarm: s.cfg.Prewarm,
-			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(),
+			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(), Accepted: s.accepted,
 		})
 	}
 	return out

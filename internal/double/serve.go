@@ -67,15 +67,22 @@ func Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers on l, which it owns, until Close.
-func Serve(l net.Listener, cfg Config) *Server {
+// New is a double that answers through ServeHTTP only: it has no address, and nothing
+// to close.
+func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Reader
 	}
-	s := &Server{cfg: cfg, addr: l.Addr(), model: scripted.New(), done: make(chan struct{})}
+	return &Server{cfg: cfg, model: scripted.New(), done: make(chan struct{})}
+}
+
+// Serve answers on l, which it owns, until Close.
+func Serve(l net.Listener, cfg Config) *Server {
+	s := New(cfg)
+	s.addr = l.Addr()
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 30 * time.Second}
 	go func() {
 		defer close(s.done)

@@ -27,6 +27,10 @@ type account struct {
 	// session and turn are the bounds; nil is none.
 	session, turn *holdfast.Budget
 	used          holdfast.Spent
+	// told is what the messages of a turn from before a crash say. It does not count
+	// where the turn's calls went through the broker, which recorded each by itself.
+	told     holdfast.Spent
+	brokered bool
 	// asked is when questions were asked whose end is not in the log.
 	asked    map[holdfast.ApprovalID]time.Time
 	reserved holdfast.Usage
@@ -181,14 +185,17 @@ func (a *account) take(ev holdfast.Event) error {
 		if err := ev.Decode(&m); err != nil {
 			return err
 		}
-		a.used.Usage = a.used.Usage.Add(m.Usage)
-		a.used.Calls++
+		a.told = a.told.Add(holdfast.Spent{Usage: m.Usage, Calls: 1})
 	case holdfast.EventModelRequest:
 		var m holdfast.ModelRequest
 		if err := ev.Decode(&m); err != nil {
 			return err
 		}
-		if m.Status != holdfast.StatusOK {
+		a.brokered = a.brokered || m.Brokered
+		if m.Brokered && m.Status == holdfast.StatusOK {
+			a.used.Calls++
+		}
+		if m.Brokered || m.Status != holdfast.StatusOK {
 			a.used.Usage = a.used.Usage.Add(m.Usage)
 		}
 	case holdfast.EventApprovalAsked:
@@ -243,6 +250,9 @@ func (h *host) recount(ctx context.Context) error {
 		if err := a.take(ev); err != nil {
 			return err
 		}
+	}
+	if !a.brokered {
+		a.used = a.used.Add(a.told)
 	}
 	for _, at := range a.asked {
 		// It waits still, and goes on with that.

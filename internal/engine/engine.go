@@ -104,8 +104,9 @@ type Engine struct {
 	// base is cancelled when the engine lets go of its turns.
 	base  context.Context
 	letGo context.CancelFunc
-	// leaving is closed by the first Drain or Close.
-	leaving chan struct{}
+	// leaving is closed by the first Drain or Close; started when Start has taken up
+	// what was left.
+	leaving, started chan struct{}
 	// turns run turns; rest are the watchdog and what outlives a call.
 	turns, rest crew
 	// bells ring when a question has its answer; expiry wakes who ends those that
@@ -132,7 +133,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, runtimes: map[string]runtime.Runtime{}, units: map[holdfast.SessionID]*unit{}, leaving: make(chan struct{}),
-		expiry: make(chan struct{}, 1),
+		started: make(chan struct{}), expiry: make(chan struct{}, 1),
 	}
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
@@ -163,6 +164,7 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	}
 	e.rest.run(e.watchdog)
 	e.rest.run(e.expirer)
+	close(e.started)
 	return nil
 }
 

@@ -33,6 +33,9 @@ type host struct {
 	// acc is what the turn uses up; asked: a provider was asked in it.
 	acc   *account
 	asked atomic.Bool
+	// ready is closed when acc holds what the turn used up before.
+	ready   chan struct{}
+	counted sync.Once
 	// denied: a tool call of this run was not allowed.
 	denied atomic.Bool
 
@@ -56,7 +59,7 @@ type host struct {
 }
 
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
-	h := &host{e: e, u: u, r: r, row: row, layers: newLayers(e, u, row)}
+	h := &host{e: e, u: u, r: r, row: row, layers: newLayers(e, u, row), ready: make(chan struct{})}
 	h.mode.Store(&row.Mode)
 	h.layers.approver, h.layers.fresh = h, h.unrecorded
 	h.acc = &account{id: u.id, now: e.cfg.Clock, began: r.startedAt, ended: row.Spent, session: row.Budget, turn: row.TurnBudget}

@@ -89,6 +89,7 @@ func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again boo
 		}
 		r.recounted = true
 	}
+	r.host.counted.Do(r.host.count)
 	if err := r.host.prepareHooks(ctx); err != nil {
 		return runtime.Result{}, err
 	}

@@ -1,0 +1,165 @@
+package egress
+
+import (
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// chatFields are the members of a chat completion that pass.
+var chatFields = map[string]field{
+	"frequency_penalty": nil, "logit_bias": nil, "logprobs": nil, "max_completion_tokens": nil, "max_tokens": nil,
+	"messages": checkChatMessages, "metadata": nil, "model": nil, "n": exactly("1"), "parallel_tool_calls": nil,
+	"presence_penalty": nil, "prompt_cache_key": nil, "reasoning_effort": nil, "response_format": nil,
+	"safety_identifier": nil, "seed": nil, "service_tier": oneOf("auto", "default", "flex"), "stop": nil,
+	"store": exactly("false"), "stream": nil, "stream_options": nil, "temperature": nil, "tool_choice": nil,
+	"tools": checkChatTools, "top_logprobs": nil, "top_p": nil, "user": nil, "verbosity": nil,
+}
+
+func exactly(want string) field {
+	return func(where string, v value, _ grants) error {
+		if string(v) == want || v.isNull() {
+			return nil
+		}
+		return refused("%s may be %s only", where, want)
+	}
+}
+
+// chatMost is the longest answer of a request that names none.
+const chatMost = 16384
+
+// checkChat holds a chat completion against the list, and lets its stream tell the
+// usage.
+func checkChat(raw []byte, g grants) (ask, error) {
+	a := ask{body: raw, most: chatMost}
+	m, err := topLevel(raw, chatFields, g)
+	if err != nil {
+		return a, err
+	}
+	if err := a.common(m); err != nil {
+		return a, err
+	}
+	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+		if v := m[name]; v != nil && !v.isNull() {
+			n, ok := v.number()
+			if !ok {
+				return a, refused("%s is not a number of tokens", name)
+			}
+			a.most = n
+		}
+	}
+	if a.stream {
+		a.body, err = metered(raw, m["stream_options"])
+	}
+	return a, err
+}
+
+// metered is a request whose stream ends with its usage.
+func metered(raw []byte, options value) ([]byte, error) {
+	const member = `"include_usage":true`
+	if options == nil {
+		i := strings.IndexByte(string(raw), '{')
+		return []byte(string(raw[:i+1]) + `"stream_options":{` + member + `},` + string(raw[i+1:])), nil
+	}
+	m, err := options.members("stream_options")
+	if err != nil {
+		return nil, err
+	}
+	was := m["include_usage"]
+	switch {
+	case string(was) == "true":
+		return raw, nil
+	case was != nil:
+		return nil, refused("stream_options.include_usage must be true: that is how the stream is counted")
+	}
+	// options lies within raw.
+	i := cap(raw) - cap(options)
+	rest := string(raw[i+1:])
+	if len(m) > 0 {
+		rest = "," + rest
+	}
+	return []byte(string(raw[:i+1]) + member + rest), nil
+}
+
+// checkChatTools lets functions pass, which the client runs itself.
+func checkChatTools(where string, v value, g grants) error {
+	list, err := v.elements(where)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		m, err := e.members(at(where, i))
+		if err != nil {
+			return err
+		}
+		if t, ok := m["type"].text(); !ok || t != "function" && t != "custom" {
+			if err := g.need(Grant(undated(t)), "the server tool "+holdfast.Quote(t)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkChatMessages(where string, v value, g grants) error {
+	list, err := v.elements(where)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		m, err := e.members(at(where, i))
+		if err != nil {
+			return err
+		}
+		content := m["content"]
+		if content == nil || content.isString() || content.isNull() {
+			continue
+		}
+		parts, err := content.elements(at(where, i) + ".content")
+		if err != nil {
+			return err
+		}
+		for j, p := range parts {
+			if err := checkPart(at(at(where, i)+".content", j), p, g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkPart lets pass what the request itself holds.
+func checkPart(where string, v value, g grants) error {
+	m, err := v.members(where)
+	if err != nil {
+		return err
+	}
+	switch kind, _ := m["type"].text(); kind {
+	case "text", "refusal", "input_audio":
+		return nil
+	case "image_url":
+		img, err := m["image_url"].members(where + ".image_url")
+		if err != nil {
+			return err
+		}
+		if url, ok := img["url"].text(); ok && strings.HasPrefix(url, "data:") {
+			return nil
+		}
+		return g.need(GrantURLs, where+" with an address")
+	case "file":
+		file, err := m["file"].members(where + ".file")
+		if err != nil {
+			return err
+		}
+		if len(file["file_id"]) > 0 || len(file["file_data"]) == 0 {
+			return g.need(GrantFiles, where+" with a file of the account")
+		}
+		data, _ := file["file_data"].text()
+		if strings.Contains(data, "://") {
+			return g.need(GrantURLs, where+" with an address")
+		}
+		return nil
+	default:
+		return refused("%s is of type %s, which is not on the list", where, holdfast.Quote(kind))
+	}
+}

@@ -1,0 +1,130 @@
+package egress
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// value is a piece of a document that is known to be JSON. It is looked at in place:
+// what goes to the provider is what came, byte for byte, so that its cache holds.
+type value []byte
+
+// parseJSON takes a document; anything but one whole JSON value is invalid.
+func parseJSON(raw []byte) (value, error) {
+	if !json.Valid(raw) {
+		return nil, refused("the body is not valid JSON")
+	}
+	return trim(raw), nil
+}
+
+func trim(raw []byte) value { return value(bytes.Trim(raw, " \t\r\n")) }
+
+func (v value) isObject() bool { return len(v) > 0 && v[0] == '{' }
+func (v value) isArray() bool  { return len(v) > 0 && v[0] == '[' }
+func (v value) isString() bool { return len(v) > 0 && v[0] == '"' }
+func (v value) isNull() bool   { return string(v) == "null" }
+
+// text is a string's text.
+func (v value) text() (string, bool) {
+	if !v.isString() {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(v, &s)
+	return s, err == nil
+}
+
+// number is a whole number that is not negative.
+func (v value) number() (int64, bool) {
+	var n int64
+	err := json.Unmarshal(v, &n)
+	return n, err == nil && n >= 0 && !v.isNull()
+}
+
+// members are an object's members. A name that stands there twice is refused: what
+// is checked must be what the provider reads.
+func (v value) members(where string) (map[string]value, error) {
+	if !v.isObject() {
+		return nil, refused("%s is not an object", where)
+	}
+	out := map[string]value{}
+	rest := v[1:]
+	for {
+		rest = trim(rest)
+		if rest[0] == '}' {
+			return out, nil
+		}
+		if rest[0] == ',' {
+			rest = trim(rest[1:])
+		}
+		var key value
+		key, rest = rest.cut()
+		name, _ := key.text()
+		rest = trim(rest)[1:] // the colon
+		var member value
+		member, rest = trim(rest).cut()
+		if _, twice := out[name]; twice {
+			return nil, refused("%s has %s twice", where, holdfast.Quote(name))
+		}
+		out[name] = member
+	}
+}
+
+// elements are an array's elements.
+func (v value) elements(where string) ([]value, error) {
+	if !v.isArray() {
+		return nil, refused("%s is not a list", where)
+	}
+	var out []value
+	rest := v[1:]
+	for {
+		rest = trim(rest)
+		if rest[0] == ']' {
+			return out, nil
+		}
+		if rest[0] == ',' {
+			rest = trim(rest[1:])
+		}
+		var e value
+		e, rest = rest.cut()
+		out = append(out, e)
+	}
+}
+
+// cut is the value that v begins with, and what follows it.
+func (v value) cut() (head, rest value) {
+	depth := 0
+	for i := 0; i < len(v); i++ {
+		switch v[i] {
+		case '"':
+			for i++; v[i] != '"'; i++ {
+				if v[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				return v[:i+1], v[i+1:]
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return v[:i], v[i:]
+			}
+			if depth--; depth == 0 {
+				return v[:i+1], v[i+1:]
+			}
+		case ',', ':', ' ', '\t', '\r', '\n':
+			if depth == 0 {
+				return v[:i], v[i:]
+			}
+		}
+	}
+	return v, nil
+}
+
+func refused(format string, args ...any) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "broker", format, args...)
+}

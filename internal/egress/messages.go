@@ -1,0 +1,269 @@
+package egress
+
+import (
+	"fmt"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// field is how a member of a request is checked; nil takes any value.
+type field func(where string, v value, g grants) error
+
+// messageFields are the members of a Messages request that pass.
+var messageFields = map[string]field{
+	"cache_control": nil, "context_management": nil, "max_tokens": nil, "messages": checkConversation, "metadata": nil,
+	"model": nil, "output_config": nil, "output_format": nil, "service_tier": oneOf("auto", "standard_only"),
+	"stop_sequences": nil, "stream": nil, "system": checkSystem, "temperature": nil, "thinking": nil,
+	"tool_choice": nil, "tools": checkTools, "top_k": nil, "top_p": nil,
+	"mcp_servers": needs(GrantMCP, "mcp_servers"), "container": needs(GrantContainer, "container"),
+}
+
+// maxBlocks bounds how deep content may stand in content: a tool's result in a message.
+const maxBlocks = 3
+
+// checkMessages holds a request of the Messages API against the list.
+func checkMessages(raw []byte, g grants) (ask, error) {
+	a := ask{body: raw}
+	m, err := topLevel(raw, messageFields, g)
+	if err != nil {
+		return a, err
+	}
+	if err := a.common(m); err != nil {
+		return a, err
+	}
+	if n, ok := m["max_tokens"].number(); ok {
+		a.most = n
+	} else if m["max_tokens"] != nil {
+		return a, refused("max_tokens is not a number of tokens")
+	}
+	return a, nil
+}
+
+// topLevel checks each member of a request by the list.
+func topLevel(raw []byte, list map[string]field, g grants) (map[string]value, error) {
+	doc, err := parseJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	m, err := doc.members("the request")
+	if err != nil {
+		return nil, err
+	}
+	for name, v := range m {
+		check, known := list[name]
+		if !known {
+			if err := g.need(Grant("field:"+name), "the field "+holdfast.Quote(name)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if check != nil {
+			if err := check(name, v, g); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// common reads what both APIs have.
+func (a *ask) common(m map[string]value) error {
+	var ok bool
+	if a.model, ok = m["model"].text(); !ok || a.model == "" || len(a.model) > 200 {
+		return refused("the request names no model")
+	}
+	if s, ok := m["stream"]; ok {
+		if a.stream = string(s) == "true"; !a.stream && string(s) != "false" {
+			return refused("stream is neither true nor false")
+		}
+	}
+	list, err := m["messages"].elements("messages")
+	a.messages = len(list)
+	return err
+}
+
+func oneOf(allowed ...string) field {
+	return func(where string, v value, _ grants) error {
+		s, ok := v.text()
+		for _, a := range allowed {
+			if ok && s == a {
+				return nil
+			}
+		}
+		return refused("%s may be %q only", where, allowed)
+	}
+}
+
+func needs(one Grant, what string) field {
+	return func(_ string, v value, g grants) error {
+		if v.isNull() {
+			return nil
+		}
+		return g.need(one, what)
+	}
+}
+
+func checkSystem(where string, v value, _ grants) error {
+	if v.isString() || v.isNull() {
+		return nil
+	}
+	list, err := v.elements(where)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		m, err := e.members(at(where, i))
+		if err != nil {
+			return err
+		}
+		if t, _ := m["type"].text(); t != "text" {
+			return refused("%s is not a text", at(where, i))
+		}
+	}
+	return nil
+}
+
+func at(list string, i int) string { return fmt.Sprintf("%s.%d", list, i) }
+
+// toolFields are the members of a tool that the client runs.
+var toolFields = map[string]bool{
+	"name": true, "description": true, "input_schema": true, "type": true, "cache_control": true, "strict": true,
+	"defer_loading": true, "eager_input_streaming": true, "input_examples": true, "allowed_callers": true,
+}
+
+// checkTools lets pass what the client runs itself. Everything else is run by the
+// provider, or is shaped by it, and has to be granted by its name.
+func checkTools(where string, v value, g grants) error {
+	list, err := v.elements(where)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		m, err := e.members(at(where, i))
+		if err != nil {
+			return err
+		}
+		if kind, named := m["type"]; named && !kind.isNull() {
+			t, ok := kind.text()
+			if !ok {
+				return refused("%s.type is not a text", at(where, i))
+			}
+			if t != "custom" {
+				if err := g.need(Grant(undated(t)), "the server tool "+holdfast.Quote(t)); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		for name, member := range m {
+			if !toolFields[name] {
+				if err := g.need(Grant("field:"+name), at(where, i)+"."+name); err != nil {
+					return err
+				}
+			}
+			if name == "allowed_callers" && string(member) != `["direct"]` {
+				if err := g.need("code_execution", at(where, i)+".allowed_callers"); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func checkConversation(where string, v value, g grants) error {
+	list, err := v.elements(where)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		m, err := e.members(at(where, i))
+		if err != nil {
+			return err
+		}
+		if err := checkContent(at(where, i)+".content", m["content"], g, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plainBlocks are content that means nothing but what it says.
+var plainBlocks = map[string]bool{
+	"text": true, "thinking": true, "redacted_thinking": true, "tool_use": true, "tool_reference": true,
+	"search_result": true, "compaction": true, "tool_result": true, "image": true, "document": true,
+}
+
+// grantedBlocks belong to what has to be granted.
+var grantedBlocks = map[string]Grant{
+	"container_upload": GrantFiles, "mcp_tool_use": GrantMCP, "mcp_tool_result": GrantMCP,
+	"web_search_tool_result": "web_search", "web_fetch_tool_result": "web_fetch",
+	"code_execution_tool_result": "code_execution", "bash_code_execution_tool_result": "code_execution",
+	"text_editor_code_execution_tool_result": "code_execution",
+}
+
+// checkContent holds content against the list: text, or blocks of it.
+func checkContent(where string, v value, g grants, depth int) error {
+	if v == nil || v.isString() || v.isNull() {
+		return nil
+	}
+	if depth > maxBlocks {
+		return refused("%s lies too deep", where)
+	}
+	list, err := v.elements(where)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		if err := checkBlock(at(where, i), e, g, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkBlock(where string, v value, g grants, depth int) error {
+	m, err := v.members(where)
+	if err != nil {
+		return err
+	}
+	kind, _ := m["type"].text()
+	if !plainBlocks[kind] {
+		one, ok := grantedBlocks[kind]
+		if kind == "server_tool_use" {
+			name, _ := m["name"].text()
+			one, ok = Grant(name), name != ""
+		}
+		if !ok {
+			return refused("%s is of type %s, which is not on the list", where, holdfast.Quote(kind))
+		}
+		return g.need(one, where+" of type "+holdfast.Quote(kind))
+	}
+	switch kind {
+	case "tool_result":
+		return checkContent(where+".content", m["content"], g, depth+1)
+	case "image", "document":
+		return checkSource(where+".source", m["source"], g, depth)
+	}
+	return nil
+}
+
+// checkSource lets pass what the request itself holds.
+func checkSource(where string, v value, g grants, depth int) error {
+	m, err := v.members(where)
+	if err != nil {
+		return err
+	}
+	switch kind, _ := m["type"].text(); kind {
+	case "base64", "text":
+		return nil
+	case "content":
+		return checkContent(where+".content", m["content"], g, depth+1)
+	case "url":
+		return g.need(GrantURLs, where+" of type \"url\"")
+	case "file":
+		return g.need(GrantFiles, where+" of type \"file\"")
+	default:
+		return refused("%s is of type %s, which is not on the list", where, holdfast.Quote(kind))
+	}
+}

@@ -1,0 +1,92 @@
+package egress
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// What a client in a box may take its time for.
+const (
+	headerTimeout = 15 * time.Second
+	idleTimeout   = 10 * time.Minute
+	maxHeader     = 64 << 10
+)
+
+// door serves HTTP on connections that are handed to it, each on behalf of a session.
+type door struct {
+	http  *http.Server
+	conns chan net.Conn
+	once  sync.Once
+	shut  chan struct{}
+	done  chan struct{}
+}
+
+type sessionKey struct{}
+
+// boxConn is a connection out of the box of a session.
+type boxConn struct {
+	net.Conn
+	session holdfast.SessionID
+}
+
+func sessionOf(ctx context.Context) holdfast.SessionID {
+	id, _ := ctx.Value(sessionKey{}).(holdfast.SessionID)
+	return id
+}
+
+func newDoor(h http.Handler) *door {
+	d := &door{conns: make(chan net.Conn), shut: make(chan struct{}), done: make(chan struct{})}
+	d.http = &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		// What a box sends is no news for the server's log.
+		ErrorLog: quiet,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, sessionKey{}, c.(*boxConn).session)
+		},
+	}
+	go func() {
+		defer close(d.done)
+		_ = d.http.Serve(d) // it ends by close only
+	}()
+	return d
+}
+
+// serve takes a connection over.
+func (d *door) serve(id holdfast.SessionID, conn net.Conn) {
+	select {
+	case d.conns <- &boxConn{conn, id}:
+	case <-d.shut:
+		_ = conn.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (d *door) Accept() (net.Conn, error) {
+	select {
+	case c := <-d.conns:
+		return c, nil
+	case <-d.shut:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (d *door) Close() error {
+	d.once.Do(func() { close(d.shut) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (d *door) Addr() net.Addr { return &net.UnixAddr{Name: "box", Net: "unix"} }
+
+// close drops all connections.
+func (d *door) close() error {
+	err := d.http.Close()
+	<-d.done
+	return err
+}
