@@ -70,7 +70,7 @@ var layers = map[string]layer{
 	"internal/pipetest":       {},
 	"internal/torture":        {use: ". client internal/child"},
 	"internal/soak":           {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
-	"internal/bench":          {use: ". client internal/child internal/journal internal/store/sqlite internal/driver/local internal/boxd/image internal/boxd/wire sandbox"},
+	"internal/bench":          {use: ". client internal/child internal/double internal/journal internal/retell internal/store/sqlite internal/driver/local internal/boxd/image internal/boxd/wire sandbox"},
 	"internal/app":            {use: "*", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
 	"internal/driver/boxproc": {use: ". sandbox internal/boxd/wire internal/boxd/image", third: "golang.org/x/sys/unix"},
 

@@ -13,6 +13,7 @@ import (
 type benchCmd struct {
 	Runs int      `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
 	Dir  string   `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
+	Runtime string `placeholder:"claude" enum:",claude" default:"" help:"Measure sessions of this runtime instead, beside its agent alone."`
 	Only []string `placeholder:"PART" enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
 	Raw  string   `placeholder:"FILE" help:"Write every sample as JSON."`
 }

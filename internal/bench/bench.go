@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,9 @@ type Config struct {
 	// Only names the parts to measure, of Parts; empty is all. The store is always
 	// measured: gates are relative to its commit.
 	Only []string
+	// Claude is the Claude Code CLI, or the directory that holds it: its sessions are
+	// measured, and nothing else but the store. Empty leaves them out.
+	Claude string
 	// Runs is how many consecutive passes are made (default 3).
 	Runs    int
 	Version string
@@ -91,6 +95,9 @@ var parts = []struct {
 
 // all measures every figure asked for, the commit first.
 func (p *pass) all(ctx context.Context) error {
+	if p.cfg.Claude != "" {
+		return errors.Join(p.store(ctx), p.claude(ctx))
+	}
 	for i, part := range parts {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -33,6 +33,8 @@ type Request struct {
 	// Prefix are running hashes without the markers: of the tools, then of these
 	// and the system text, then with one message more each.
 	Prefix []string `json:"prefix,omitempty"`
+	// Sizes are the bytes of those parts.
+	Sizes []int `json:"sizes,omitempty"`
 	// Body is the body as it came; a body that is no JSON is a JSON string.
 	Body json.RawMessage `json:"body,omitempty"`
 }
@@ -42,6 +44,24 @@ type Request struct {
 func (r *Request) Extends(earlier *Request) bool {
 	n := len(earlier.Prefix)
 	return n > 0 && len(r.Prefix) >= n && r.Prefix[n-1] == earlier.Prefix[n-1]
+}
+
+// Uncached is how many bytes of r's tools, system text and messages come after what
+// it shares with one of the earlier requests: what a provider's cache does not hold.
+func (r *Request) Uncached(earlier []Request) int {
+	shared := 0
+	for i := range earlier {
+		n := 0
+		for n < len(r.Prefix) && n < len(earlier[i].Prefix) && r.Prefix[n] == earlier[i].Prefix[n] {
+			n++
+		}
+		shared = max(shared, n)
+	}
+	bytes := 0
+	for _, n := range r.Sizes[shared:] {
+		bytes += n
+	}
+	return bytes
 }
 
 // Recorder writes each request as a line of JSON, in one write.
@@ -100,21 +120,21 @@ func (s *Server) describe(r *http.Request, raw []byte) Request {
 		out.Roles = append(out.Roles, role.Role)
 	}
 	out.CacheControl = markers(raw)
-	out.Prefix = prefixes(append([]json.RawMessage{parts.Tools, parts.System}, parts.Messages...))
+	out.Prefix, out.Sizes = prefixes(append([]json.RawMessage{parts.Tools, parts.System}, parts.Messages...))
 	return out
 }
 
-// prefixes hashes parts with all that come before each.
-func prefixes(parts []json.RawMessage) []string {
+// prefixes hashes parts with all that come before each, and measures them.
+func prefixes(parts []json.RawMessage) (sums []string, sizes []int) {
 	h := sha256.New()
-	out := make([]string, len(parts))
+	sums, sizes = make([]string, len(parts)), make([]int, len(parts))
 	for i, p := range parts {
 		b := unmarked(p)
 		fmt.Fprintf(h, "%d:", len(b))
 		h.Write(b)
-		out[i] = hex.EncodeToString(h.Sum(nil)[:8])
+		sums[i], sizes[i] = hex.EncodeToString(h.Sum(nil)[:8]), len(b)
 	}
-	return out
+	return sums, sizes
 }
 
 // marker is a cache_control member in compact JSON. Within a string its quotes

@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// bare runs the CLI without us: as a process of this machine, in a directory of
+// its own, with the model's URL.
+type bare struct{ program, dir, url string }
+
+// cli is one process of it.
+type cli struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Reader
+	said  *limited
+	first time.Time
+}
+
+func (b *bare) start(ctx context.Context, args ...string) (*cli, error) {
+	work := filepath.Join(b.dir, "work")
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return nil, err
+	}
+	c := &cli{said: &limited{}}
+	c.cmd = exec.CommandContext(ctx, claudeProgram(b.program), append([]string{
+		"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
+		"--setting-sources=", "--allowedTools=Bash",
+	}, args...)...)
+	c.cmd.Dir = work
+	c.cmd.Env = []string{
+		"PATH=" + "/usr/local/bin:/usr/bin:/bin", "HOME=" + b.dir, "LANG=C.UTF-8", "CLAUDE_CONFIG_DIR=" + filepath.Join(b.dir, "config"),
+		"ANTHROPIC_BASE_URL=" + b.url, "ANTHROPIC_API_KEY=dummy",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_EAGER_FLUSH=1",
+	}
+	c.cmd.Stderr = c.said
+	var err error
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.out = bufio.NewReaderSize(out, 1<<20)
+	return c, c.cmd.Start()
+}
+
+// once runs one prompt in a conversation of its own.
+func (b *bare) once(ctx context.Context, prompt string) error {
+	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	c, err := b.start(ctx, "--session-id", id)
+	if err != nil {
+		return err
+	}
+	_, err = c.turn(prompt)
+	return errors.Join(err, c.end())
+}
+
+// turn sends a prompt, waits for its result, and gives the milliseconds to the
+// first token.
+func (c *cli) turn(prompt string) (float64, error) {
+	line, err := json.Marshal(map[string]any{"type": "user", "message": map[string]any{"role": "user", "content": prompt}})
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	c.first = time.Time{}
+	if _, err := c.in.Write(append(line, '\n')); err != nil {
+		return 0, err
+	}
+	for {
+		line, err := c.out.ReadBytes('\n')
+		if err != nil {
+			return 0, fmt.Errorf("the CLI ended: %w: %s", err, c.said.text)
+		}
+		var m struct {
+			Type    string `json:"type"`
+			IsError bool   `json:"is_error"`
+			Event   struct {
+				Delta struct {
+					Type string `json:"type"`
+				} `json:"delta"`
+			} `json:"event"`
+		}
+		if err := json.Unmarshal(line, &m); err != nil {
+			return 0, err
+		}
+		if c.first.IsZero() && m.Event.Delta.Type == "text_delta" {
+			c.first = time.Now()
+		}
+		switch {
+		case m.Type != "result":
+		case m.IsError || c.first.IsZero():
+			return 0, fmt.Errorf("the CLI answered %s", line)
+		default:
+			return ms(c.first.Sub(began)), nil
+		}
+	}
+}
+
+// end closes the CLI's input, upon which it exits.
+func (c *cli) end() error {
+	err := c.in.Close()
+	// It writes a few lines more, and must not wait for their reader.
+	_, _ = io.Copy(io.Discard, c.out)
+	return errors.Join(err, c.cmd.Wait())
+}
+
+// limited keeps the beginning of what is written to it.
+type limited struct{ text []byte }
+
+func (l *limited) Write(p []byte) (int, error) {
+	if room := 4096 - len(l.text); room > 0 {
+		l.text = append(l.text, p[:min(room, len(p))]...)
+	}
+	return len(p), nil
+}

@@ -1,0 +1,313 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/double"
+	"github.com/holdfast-run/holdfast/internal/retell"
+)
+
+// claudeTurns is how long the conversation is whose last turn's input is compared.
+const claudeTurns = 20
+
+// word is a turn of one word, without delay.
+const word = `<script>[{"say":"hello"}]</script>`
+
+// work is a turn as agents have them: it thinks, runs two commands and tells.
+func work(n int) string {
+	cat := `seq 1 400 | tail -c 1500`
+	return fmt.Sprintf(`Part %d: <script>[{"think":"part %d needs a look at the list","tool":"Bash","input":{"command":"%s"}},`+
+		`{"think":"and another","tool":"Bash","input":{"command":"echo %d; %s"}},{"say":"Part %d is done: the list is as it should be."}]</script>`,
+		n, n, cat, n, cat, n)
+}
+
+// claude measures sessions of the real CLI beside the CLI alone, both against a
+// model that answers at once.
+func (p *pass) claude(ctx context.Context) error {
+	l, err := double.Listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	model := double.Serve(l, double.Config{})
+	defer model.Close()
+	dir := filepath.Join(p.dir, "bare")
+	alone, err := p.bareFigures(ctx, &bare{program: p.cfg.Claude, dir: dir, url: model.URL()})
+	if err != nil {
+		return err
+	}
+	s, err := p.serve(ctx, "claude", "anthropic.url="+model.URL(), "default_model=anthropic/claude-bench", "claude.path="+p.cfg.Claude, "claude.warm=1")
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if err := p.claudeLive(ctx, s, alone); err != nil {
+		return err
+	}
+	if err := p.claudePooled(ctx, s); err != nil {
+		return err
+	}
+	if err := p.claudeResumed(ctx, s, alone); err != nil {
+		return err
+	}
+	return p.claudeInput(ctx, s, model, dir)
+}
+
+// aloneFigures are what the CLI takes without us, in milliseconds.
+type aloneFigures struct{ live, resume float64 }
+
+// bareFigures measures the CLI alone: a prompt to its first token in a live
+// process, and from its start to the first token of a resumed conversation.
+func (p *pass) bareFigures(ctx context.Context, b *bare) (aloneFigures, error) {
+	live := Figure{Name: "the CLI alone: prompt → first token, live", Unit: "ms", Judge: "p50"}
+	resume := Figure{Name: "the CLI alone: start → first token, resumed", Unit: "ms", Judge: "p50"}
+	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
+	if err != nil {
+		return aloneFigures{}, err
+	}
+	cli, err := b.start(ctx, "--session-id", id)
+	if err != nil {
+		return aloneFigures{}, err
+	}
+	for i := range 25 {
+		took, err := cli.turn(word)
+		if err != nil {
+			return aloneFigures{}, errors.Join(err, cli.end())
+		}
+		if i >= 5 {
+			live.Samples = append(live.Samples, took)
+		}
+	}
+	if err := cli.end(); err != nil {
+		return aloneFigures{}, err
+	}
+	for range 7 {
+		began := time.Now()
+		cli, err := b.start(ctx, "--resume", id)
+		if err != nil {
+			return aloneFigures{}, err
+		}
+		_, err = cli.turn(word)
+		resume.Samples = append(resume.Samples, ms(cli.first.Sub(began)))
+		if err = errors.Join(err, cli.end()); err != nil {
+			return aloneFigures{}, err
+		}
+	}
+	p.add(live)
+	p.add(resume)
+	return aloneFigures{live.Value(), resume.Value()}, nil
+}
+
+func (s *subject) createClaude(ctx context.Context) (holdfast.SessionID, error) {
+	ses, err := s.CreateSession(ctx, holdfast.CreateSession{Runtime: "claude"}, "")
+	return ses.ID, err
+}
+
+// claudeLive measures a message to its first token in a session whose CLI runs.
+func (p *pass) claudeLive(ctx context.Context, s *subject, alone aloneFigures) error {
+	live := Figure{
+		Name: "claude: message → first token, live", Unit: "ms", Judge: "p50", Gate: alone.live + 5, Rule: "the CLI alone + 5 ms",
+	}
+	id, err := s.createClaude(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 25 {
+		_, took, err := s.firstOf(ctx, id, word)
+		if err != nil {
+			return err
+		}
+		if i >= 5 {
+			live.Samples = append(live.Samples, took)
+		}
+	}
+	p.add(live)
+	return nil
+}
+
+// claudePooled measures the first message of a session whose agent stands ready.
+func (p *pass) claudePooled(ctx context.Context, s *subject) error {
+	pooled := Figure{Name: "claude: first message → first token, from the pool", Unit: "ms", Judge: "p50", Gate: 250, Rule: "250 ms"}
+	for range 7 {
+		id, err := s.createClaude(ctx)
+		if err == nil {
+			err = s.warm(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		_, took, err := s.firstOf(ctx, id, word)
+		if err != nil {
+			return err
+		}
+		pooled.Samples = append(pooled.Samples, took)
+	}
+	p.add(pooled)
+	return nil
+}
+
+// warm waits until the session's agent stands ready.
+func (s *subject) warm(ctx context.Context, id holdfast.SessionID) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for ev, err := range s.Follow(ctx, id, 0) {
+		if err != nil || ev.Type == holdfast.EventAgentStarted {
+			return err
+		}
+	}
+	return io.ErrUnexpectedEOF
+}
+
+// claudeResumed measures a message to a session whose box was stopped.
+func (p *pass) claudeResumed(ctx context.Context, s *subject, alone aloneFigures) error {
+	f := Figure{
+		Name: "claude: message → first token, resumed", Unit: "ms", Judge: "p50", Gate: alone.resume + 50, Rule: "the CLI alone + 50 ms",
+	}
+	id, err := s.createClaude(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range 25 {
+		if err := s.turn(ctx, id, word); err != nil {
+			return fmt.Errorf("turn %d: %w", i+1, err)
+		}
+	}
+	for range 7 {
+		if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(holdfast.SessionBox(id))}}); err != nil {
+			return err
+		}
+		_, took, err := s.firstOf(ctx, id, word)
+		if err != nil {
+			return err
+		}
+		f.Samples = append(f.Samples, took)
+	}
+	if err := s.resumedAs(ctx, id, holdfast.TierNative, len(f.Samples)); err != nil {
+		return err
+	}
+	p.add(f)
+	return nil
+}
+
+// resumedAs holds that the last n starts of an agent were of a tier.
+func (s *subject) resumedAs(ctx context.Context, id holdfast.SessionID, tier holdfast.Tier, n int) error {
+	events, err := s.log(ctx, id)
+	if err != nil {
+		return err
+	}
+	var tiers []holdfast.Tier
+	for _, ev := range events {
+		if ev.Type == holdfast.EventAgentStarted {
+			var st holdfast.AgentStarted
+			if err := ev.Decode(&st); err != nil {
+				return err
+			}
+			tiers = append(tiers, st.Tier)
+		}
+	}
+	if len(tiers) < n || slices.ContainsFunc(tiers[len(tiers)-n:], func(t holdfast.Tier) bool { return t != tier }) {
+		return fmt.Errorf("the agent was started as %v, not %d times %s", tiers, n, tier)
+	}
+	return nil
+}
+
+// log is a session's whole log.
+func (s *subject) log(ctx context.Context, id holdfast.SessionID) ([]holdfast.Event, error) {
+	var out []holdfast.Event
+	for after := int64(0); ; {
+		page, err := s.Events(ctx, id, holdfast.EventFilter{After: after, Limit: 500})
+		if err != nil || len(page) == 0 {
+			return out, err
+		}
+		out = append(out, page...)
+		after = page[len(page)-1].Seq
+	}
+}
+
+// claudeInput compares what the last turn of a conversation sends beyond what the
+// provider's cache holds: resumed natively, and with the history told as text to a
+// new conversation in each turn.
+func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server, dir string) error {
+	id, err := s.createClaude(ctx)
+	if err != nil {
+		return err
+	}
+	var prompts []string
+	seen := len(model.Requests())
+	first := seen
+	native := 0
+	for n := range claudeTurns {
+		events, err := s.log(ctx, id)
+		if err != nil {
+			return err
+		}
+		told, err := retell.Tell(each(events), retell.Options{})
+		if err != nil {
+			return err
+		}
+		prompts = append(prompts, told.Prompt(work(n+1)))
+		if n == claudeTurns-1 {
+			if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(holdfast.SessionBox(id))}}); err != nil {
+				return err
+			}
+		}
+		seen = len(model.Requests())
+		if err := s.turn(ctx, id, work(n+1)); err != nil {
+			return fmt.Errorf("turn %d: %w", n+1, err)
+		}
+	}
+	native = uncached(model.Requests()[first:], seen-first)
+	b := &bare{program: p.cfg.Claude, dir: dir, url: model.URL()}
+	first = len(model.Requests())
+	for _, prompt := range prompts {
+		seen = len(model.Requests())
+		if err := b.once(ctx, prompt); err != nil {
+			return err
+		}
+	}
+	told := uncached(model.Requests()[first:], seen-first)
+	if native == 0 {
+		return errors.New("the last turn sent nothing that the cache does not hold")
+	}
+	p.add(Figure{Name: "claude: uncached input of turn 20, resumed natively", Unit: "kB", Samples: []float64{float64(native) / 1000}, Judge: "size"})
+	p.add(Figure{Name: "claude: uncached input of turn 20, history told as text", Unit: "kB", Samples: []float64{float64(told) / 1000}, Judge: "size"})
+	p.add(Figure{Name: "claude: uncached input, told over resumed", Unit: "×", Samples: []float64{float64(told) / float64(native)}, Judge: "size", Gate: 4, More: true, Rule: "4"})
+	return nil
+}
+
+// uncached adds up what the requests from one on send beyond all before them.
+func uncached(all []double.Request, from int) int {
+	n := 0
+	for i := from; i < len(all); i++ {
+		n += all[i].Uncached(all[:i])
+	}
+	return n
+}
+
+func each(events []holdfast.Event) iter.Seq2[holdfast.Event, error] {
+	return func(yield func(holdfast.Event, error) bool) {
+		for _, ev := range events {
+			if !yield(ev, nil) {
+				return
+			}
+		}
+	}
+}
+
+// claudeProgram finds the program that a path names: itself, or in a directory.
+func claudeProgram(path string) string {
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		return filepath.Join(path, "claude")
+	}
+	return strings.TrimSpace(path)
+}
