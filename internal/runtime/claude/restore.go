@@ -2,24 +2,319 @@ package claude
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
 
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/retell"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// transcriptFacts are what is known of the transcript that an agent left.
-type transcriptFacts struct{}
+// quarantine is where files lie that were found broken: the CLI looks for none there.
+const quarantine = boxConfig + "/quarantine"
 
-// inspect looks at the transcript of the current agent.
-func (r *Runtime) inspect(context.Context, runtime.Host, facts) (transcriptFacts, error) {
-	return transcriptFacts{}, nil
+// transcriptFacts are what is known of the agent that was there before, and of what
+// one would have to be told.
+type transcriptFacts struct {
+	// began: the agent was given a prompt. Without that there is nothing to go on from.
+	began bool
+	// turns is how many completed turns it knows, upto the newest log entry.
+	turns, upto int64
+	// broken are its transcripts that cannot be gone by; missing: the main one is gone.
+	broken  []brokenFile
+	missing bool
+	// lost says why the log does not hold its conversation; nil is that it does.
+	lost error
+	// asides is how often files were put aside in this session.
+	asides int
+	// missed is what happened since upto, whole everything there is to tell.
+	missed, whole retell.Told
+}
+
+type brokenFile struct {
+	path, reason string
+}
+
+// intact: the transcripts in the box are what the log says that they are.
+func (x *transcriptFacts) intact() bool { return !x.missing && len(x.broken) == 0 }
+
+// why says what is wrong with the transcripts.
+func (x *transcriptFacts) why() string {
+	switch {
+	case x.missing:
+		return "the transcript in the box is gone"
+	case len(x.broken) > 0:
+		return "the transcript in the box is not whole: " + x.broken[0].reason
+	}
+	return ""
+}
+
+// inspect looks at the transcripts of the current agent, in the log and in the box.
+func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (transcriptFacts, error) {
+	var x transcriptFacts
+	var rec transcript.Record
+	var err error
+	if f.current != nil {
+		if err = x.readLog(ctx, host, f, &rec); err != nil {
+			return x, err
+		}
+		if x.began {
+			if err := x.readBox(ctx, f, &rec); err != nil {
+				return x, err
+			}
+		}
+		if x.missed, err = tell(ctx, host, x.upto, f.newest); err != nil {
+			return x, err
+		}
+	}
+	x.whole, err = tell(ctx, host, 0, f.newest)
+	return x, err
+}
+
+// tell is what happened after one log entry and up to another.
+func tell(ctx context.Context, host runtime.Host, after, upto int64) (retell.Told, error) {
+	if upto <= after {
+		return retell.Told{}, nil
+	}
+	return retell.Tell(host.Log(ctx, after), retell.Options{After: after, Before: upto + 1})
+}
+
+// readLog finds out what the current agent knows: what it was given by the newest
+// prompt that its transcript tells of, in a turn that completed or not.
+func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f facts, rec *transcript.Record) error {
+	var mem struct {
+		Turn  holdfast.TurnID `json:"turn"`
+		Known int64           `json:"known"`
+		Leaf  string          `json:"leaf"`
+	}
+	if err := json.Unmarshal(f.current.Data, &mem); err != nil && len(f.current.Data) > 0 {
+		return holdfast.Errorf(holdfast.KindInternal, op, "agent state %d does not decode: %w", f.current.Generation, err)
+	}
+	// ended is where a turn ended, given the newest in which the agent got a prompt.
+	ended := map[holdfast.TurnID]int64{}
+	var given holdfast.TurnID
+	var told int64
+	for ev, err := range host.Log(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		switch ev.Type {
+		case holdfast.EventTurnCompleted:
+			rec.Completed()
+			if ev.Turn == mem.Turn {
+				rec.Answered(mem.Leaf)
+			}
+			ended[ev.Turn] = ev.Seq
+		case holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
+			ended[ev.Turn] = ev.Seq
+		case holdfast.EventAgentStarted:
+			err = of(ev, func(s *holdfast.AgentStarted) {
+				if s.Generation == f.current.Generation {
+					told = s.Turns
+				}
+			})
+		case holdfast.EventAgentQuarantined:
+			x.asides++
+		case holdfast.EventAgentMirrored:
+			err = of(ev, func(m *holdfast.AgentMirrored) {
+				if m.Generation != f.current.Generation {
+					return
+				}
+				if rec.Add(*m); rec.Prompted() {
+					given, x.began = ev.Turn, true
+				}
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	x.lost, x.turns = rec.Whole(), f.current.Turns
+	if x.began {
+		if x.turns == 0 {
+			x.turns = told
+		}
+		if given == mem.Turn {
+			x.turns = max(x.turns, mem.Known)
+		}
+	}
+	switch {
+	case x.began && given == f.turn:
+		x.upto = f.newest
+	case x.began:
+		x.upto = ended[given]
+	case x.turns > 0:
+		x.began, x.upto = true, f.current.Upto
+	}
+	return nil
+}
+
+// of decodes an event's payload and hands it on.
+func of[T any](ev holdfast.Event, to func(*T)) error {
+	var p T
+	if err := ev.Decode(&p); err != nil {
+		return err
+	}
+	to(&p)
+	return nil
+}
+
+// readBox holds the files in the box against the record. What says nothing about them,
+// like a broken pipe, is an error.
+func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.Record) error {
+	names := rec.Names()
+	if len(names) == 0 {
+		names = []string{transcript.Main}
+	}
+	for _, name := range names {
+		file := transcript.Path(transcripts, f.current.AgentID, name)
+		check := rec.Check(name)
+		_, err := f.box.Read(ctx, wire.ReadRequest{Path: file, Limit: transcript.MostBytes + 1}, check)
+		switch {
+		case holdfast.IsKind(err, holdfast.KindNotFound):
+			x.missing = true
+			continue
+		case holdfast.IsKind(err, holdfast.KindUnavailable), ctx.Err() != nil:
+			return err
+		case err == nil:
+			err = check.Verdict()
+		}
+		if err != nil {
+			x.broken = append(x.broken, brokenFile{file, strings.TrimPrefix(err.Error(), "transcript: ")})
+		}
+	}
+	return nil
 }
 
 // planRestore plans the best tier for an agent that was there before.
-func planRestore(facts, string) (plan, bool) { return plan{}, false }
+func planRestore(f facts, newID string) plan {
+	x := &f.found
+	if !x.began {
+		return planTold(f, newID, "the agent before it was never given a prompt")
+	}
+	p := plan{
+		state: *f.current, resume: transcript.Path(transcripts, f.current.AgentID, transcript.Main),
+		preface: x.missed.Block, turns: x.turns + x.missed.Turns, truncated: x.missed.Truncated,
+	}
+	switch {
+	case f.refused != "":
+		return planTold(f, newID, "the agent refused its transcript: "+f.refused)
+	case x.intact():
+		p.tier, p.reason = holdfast.TierNative, "no process of the agent is left"
+	case x.lost == nil:
+		p.tier, p.reason, p.rewrite = holdfast.TierRebuilt, x.why(), true
+		p.putAside(f, x.why())
+	default:
+		return planTold(f, newID, x.why()+", and cannot be written anew: "+strings.TrimPrefix(x.lost.Error(), "transcript: "))
+	}
+	return p
+}
 
-// planInjected plans a new agent that is told the history as text.
-func planInjected(facts, string, string) (plan, bool) { return plan{}, false }
+// planTold plans a new agent that is told the history as text; without any it is fresh.
+// What the one before it left is put aside if it cannot be gone by.
+func planTold(f facts, newID, reason string) plan {
+	told := f.found.whole
+	p := plan{
+		tier: holdfast.TierInjected, state: nextState(f, newID), preface: told.Block,
+		turns: told.Turns, truncated: told.Truncated, reason: reason,
+	}
+	if f.current != nil {
+		old := *f.current
+		old.Call, old.Box, old.Boot, old.Health = "", "", "", holdfast.HealthLeft
+		if f.found.began {
+			old.Health = holdfast.HealthQuarantined
+			p.putAside(f, reason)
+		}
+		p.changed = append(p.changed, old)
+	}
+	if told.Block == "" {
+		p.tier, p.reason = holdfast.TierFresh, ""
+	}
+	return p
+}
 
-// restore does what the plan needs done in the box: files put aside, a transcript
-// written.
-func (r *Runtime) restore(context.Context, runtime.Host, facts, *plan) error { return nil }
+// putAside moves what cannot be gone by to a place of its own, where nothing is ever
+// replaced, and says so in the log.
+func (p *plan) putAside(f facts, reason string) {
+	to := fmt.Sprintf("%s/%d-%d", quarantine, f.current.Generation, f.found.asides+1)
+	files := f.found.broken
+	if len(files) == 0 && !f.found.missing {
+		// The file is what was recorded, and the agent does not take it.
+		files = []brokenFile{{path: transcript.Path(transcripts, f.current.AgentID, transcript.Main)}}
+	}
+	kept := to
+	if len(files) == 0 {
+		kept = ""
+	}
+	for _, b := range files {
+		p.aside = append(p.aside, wire.RenameRequest{From: b.path, To: path.Join(to, path.Base(b.path))})
+	}
+	p.drafts = append(p.drafts, journal.Draft{Type: holdfast.EventAgentQuarantined, Turn: f.turn, Data: holdfast.AgentQuarantined{
+		Generation: f.current.Generation, Runtime: Name, AgentID: f.current.AgentID, Reason: reason, Kept: kept,
+	}})
+}
+
+// restore does what the plan needs done in the box: files put aside, transcripts
+// written. Killed anywhere, the next start finds broken or missing files and plans
+// the same again.
+func (r *Runtime) restore(ctx context.Context, host runtime.Host, f facts, p *plan) error {
+	for _, move := range p.aside {
+		if err := mutate(host, f.box, func(c sandbox.Call) error { return f.box.Mkdir(ctx, c, wire.MkdirRequest{Path: path.Dir(move.To)}) }); err != nil {
+			return err
+		}
+		err := mutate(host, f.box, func(c sandbox.Call) error { return f.box.Rename(ctx, c, move) })
+		if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			return err
+		}
+	}
+	if !p.rewrite {
+		return nil
+	}
+	var w transcript.Writer
+	for ev, err := range host.Log(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		if ev.Type != holdfast.EventAgentMirrored {
+			continue
+		}
+		var m holdfast.AgentMirrored
+		if err := ev.Decode(&m); err != nil {
+			return err
+		}
+		if m.Generation != p.state.Generation {
+			continue
+		}
+		if err := w.Add(m); err != nil {
+			return err
+		}
+	}
+	for _, file := range w.Files() {
+		req := wire.WriteRequest{Path: transcript.Path(transcripts, p.state.AgentID, file.Name), Mode: 0o600, Parents: true}
+		err := mutate(host, f.box, func(c sandbox.Call) error {
+			_, err := f.box.Write(ctx, c, req, file.Data)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mutate changes a file in the box, under an id of its own. To do it again is fine.
+func mutate(host runtime.Host, box *sandbox.Box, do func(sandbox.Call) error) error {
+	id, err := host.NewCall()
+	if err != nil {
+		return err
+	}
+	err = do(sandbox.Call{ID: id})
+	host.Release(box, id)
+	return err
+}

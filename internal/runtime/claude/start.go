@@ -36,6 +36,8 @@ type facts struct {
 	// completed is how many turns of the session have completed, newest the newest
 	// log entry before this turn's message.
 	completed, newest int64
+	// refused says why the CLI did not go on from what it was given, in this start.
+	refused string
 	// found is what is known of the transcript that current left.
 	found transcriptFacts
 }
@@ -52,6 +54,9 @@ type plan struct {
 	// resume is the transcript to resume, an absolute path in the box; without one
 	// the agent begins anew under state.AgentID.
 	resume string
+	// aside are files of the box that are moved, rewrite has the transcripts written anew.
+	aside   []wire.RenameRequest
+	rewrite bool
 	// preface goes in front of the first prompt that the agent gets.
 	preface string
 	// turns of the completed ones are loaded; truncated and reason are for the receipt.
@@ -95,27 +100,10 @@ func currentOf(states []holdfast.AgentState) *holdfast.AgentState {
 
 // planStart decides how to start, out of the facts alone.
 func planStart(f facts, newID string) plan {
-	if f.current != nil {
-		if p, ok := planRestore(f, newID); ok {
-			return p
-		}
-	} else if f.completed > 0 {
-		if p, ok := planInjected(f, newID, "the session has no agent of this runtime yet"); ok {
-			return p
-		}
+	if f.current == nil {
+		return planTold(f, newID, "the session has no agent of this runtime yet")
 	}
-	return planFresh(f, newID)
-}
-
-// planFresh is an agent that knows nothing. The one before it, if any, is left.
-func planFresh(f facts, newID string) plan {
-	p := plan{tier: holdfast.TierFresh, state: nextState(f, newID)}
-	if f.current != nil {
-		left := *f.current
-		left.Health, left.Call, left.Box, left.Boot = holdfast.HealthLeft, "", "", ""
-		p.changed = append(p.changed, left)
-	}
-	return p
+	return planRestore(f, newID)
 }
 
 // nextState is the state of an agent that is made now.

@@ -8,7 +8,7 @@ import (
 
 // lineBytes is the longest line of a transcript, mostEntries how many it may have.
 const (
-	lineBytes   = 8 << 20
+	lineBytes   = 16 << 20
 	mostEntries = 250_000
 )
 

@@ -13,7 +13,8 @@ type Record struct {
 	files map[string]*recorded
 	order []string
 	// tail is the newest answer when a turn completed.
-	tail string
+	tail     string
+	prompted bool
 	// bad says why the record itself cannot be gone by.
 	bad error
 }
@@ -38,6 +39,7 @@ func (r *Record) Add(m holdfast.AgentMirrored) {
 		r.files[m.File] = f
 		r.order = append(r.order, m.File)
 	}
+	r.prompted = false
 	for _, raw := range m.Entries {
 		e, err := parse(raw)
 		if err != nil {
@@ -52,16 +54,29 @@ func (r *Record) Add(m holdfast.AgentMirrored) {
 			continue
 		}
 		f.last = e.uuid
+		r.prompted = r.prompted || m.File == Main && e.kind == "user"
 		if e.kind == "assistant" {
 			f.answer = e.uuid
 		}
 	}
 }
 
+// Prompted reports whether the entries added last gave the agent something to answer,
+// in its own conversation.
+func (r *Record) Prompted() bool { return r.prompted }
+
 // Completed notes that a turn of the session completed here.
 func (r *Record) Completed() {
 	if f := r.files[Main]; f != nil && f.answer != "" {
 		r.tail = f.answer
+	}
+}
+
+// Answered says which answer the newest turn completed with, where that is known from
+// elsewhere: it may never have been mirrored.
+func (r *Record) Answered(uuid string) {
+	if uuid != "" {
+		r.tail = uuid
 	}
 }
 
@@ -79,9 +94,8 @@ func (r *Record) Len() int {
 
 // Whole reports why the record does not hold the conversation: an answer that a turn
 // completed with never came, or an entry that others go on from. Without a reason the
-// transcript can be written anew from the log. Last is the uuid of the newest answer
-// that the agent was seen to give in a turn that completed, if that is known.
-func (r *Record) Whole(last string) error {
+// transcript can be written anew from the log.
+func (r *Record) Whole() error {
 	f := r.files[Main]
 	switch {
 	case r.bad != nil:
@@ -89,8 +103,8 @@ func (r *Record) Whole(last string) error {
 	case f == nil || f.last == "":
 		return holdfast.Errorf(holdfast.KindNotFound, op, "the log holds no transcript of the agent")
 	}
-	if _, ok := f.entries[last]; last != "" && !ok {
-		return holdfast.Errorf(holdfast.KindNotFound, op, "the log holds no transcript of the newest answer (%s)", holdfast.Quote(last))
+	if _, ok := f.entries[r.tail]; r.tail != "" && !ok {
+		return holdfast.Errorf(holdfast.KindNotFound, op, "the log holds no transcript of the newest answer (%s)", holdfast.Quote(r.tail))
 	}
 	_, err := walk(f.entries, f.last, "the log")
 	return err

@@ -83,7 +83,8 @@ func verdict(r *transcript.Record, name, data string, piece int) error {
 func TestAnIntactFilePasses(t *testing.T) {
 	lines := talk(3)
 	r := record(t, lines)
-	if err := r.Whole("assistant-2"); err != nil || r.Len() != 9 {
+	r.Answered("assistant-2")
+	if err := r.Whole(); err != nil || r.Len() != 9 {
 		t.Errorf("%d entries: %v", r.Len(), err)
 	}
 	more := append(talk(3), `{"type":"api-request-blob","data":"only the file has these"}`)
@@ -135,31 +136,39 @@ func TestABrokenFileFails(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	long := strings.Repeat("x", 9<<20)
+	long := strings.Repeat("x", 17<<20)
 	if err := verdict(r, transcript.Main, long, 1<<20); !holdfast.IsKind(err, holdfast.KindTooLarge) {
 		t.Errorf("a long line: %.100v", err)
 	}
 }
 
 func TestARecordKnowsWhatItMisses(t *testing.T) {
-	if err := new(transcript.Record).Whole(""); err == nil {
+	if err := new(transcript.Record).Whole(); err == nil {
 		t.Error("an empty record is whole")
 	}
 	lines := talk(3)
-	if err := record(t, lines).Whole("an answer that never came"); err == nil || !strings.Contains(err.Error(), "newest answer") {
+	late := record(t, lines[:8])
+	late.Answered("assistant-1")
+	if err := late.Whole(); err == nil || !strings.Contains(err.Error(), "newest answer") {
 		t.Error(err)
+	}
+	if err := verdict(late, transcript.Main, file(lines[:8]), 100); err == nil {
+		t.Error("a file passes without the answer that the newest turn completed with")
+	}
+	if err := verdict(late, transcript.Main, file(lines), 100); err != nil {
+		t.Errorf("the file that has it: %v", err)
 	}
 	// Turn 1 lost its answer on the way; the next question goes on from it.
 	lost := append(append([]string{}, lines[:8]...), lines[9:]...)
 	r := record(t, lost)
-	if err := r.Whole("assistant-2"); err == nil || !strings.Contains(err.Error(), `misses entry "assistant-1"`) {
+	if err := r.Whole(); err == nil || !strings.Contains(err.Error(), `misses entry "assistant-1"`) {
 		t.Error(err)
 	}
 	if err := verdict(r, transcript.Main, file(lines), 100); err != nil {
 		t.Errorf("the file that has what the log misses: %v", err)
 	}
 	r.Add(holdfast.AgentMirrored{Entries: []json.RawMessage{json.RawMessage(`[1]`)}})
-	if err := r.Whole(""); err == nil {
+	if err := r.Whole(); err == nil {
 		t.Error("an entry that is none is whole")
 	}
 }
