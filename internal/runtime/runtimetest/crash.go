@@ -19,7 +19,7 @@ func crashScript() string {
 
 // points are all places at which a server can die in a turn.
 func points(t *testing.T, cfg Config) []Point {
-	w := NewWorld(t)
+	w := cfg.NewWorld(t)
 	h := w.NewHost()
 	id := w.Begin(crashScript())
 	if ran := h.Run(w.ctx(), cfg.New(t), w.Turn(id, false)); ran.Err != nil {
@@ -43,7 +43,7 @@ func points(t *testing.T, cfg Config) []Point {
 func testCrashEverywhere(t *testing.T, cfg Config) {
 	for _, p := range points(t, cfg) {
 		t.Run(fmt.Sprint(p.Name, p.N), func(t *testing.T) {
-			w := NewWorld(t)
+			w := cfg.NewWorld(t)
 			id, died := w.crash(cfg, p)
 			if !died {
 				return
@@ -98,7 +98,7 @@ func (w *World) again(cfg Config, id holdfast.TurnID) {
 func testCrashWithTheBox(t *testing.T, cfg Config) {
 	for _, p := range points(t, cfg) {
 		t.Run(fmt.Sprint(p.Name, p.N), func(t *testing.T) {
-			w := NewWorld(t)
+			w := cfg.NewWorld(t)
 			id, died := w.crash(cfg, p)
 			if !died {
 				return
@@ -136,7 +136,7 @@ func testCrashWithTheBox(t *testing.T, cfg Config) {
 
 // testCrashWhileRunning kills the server while a process of the call runs.
 func testCrashWhileRunning(t *testing.T, cfg Config) {
-	w := NewWorld(t)
+	w := cfg.NewWorld(t)
 	h := w.NewHost()
 	h.OnDelta = func(typ holdfast.EventType, _ any) {
 		if typ == holdfast.DeltaToolOutput {
@@ -164,7 +164,7 @@ func testCrashWhileRunning(t *testing.T, cfg Config) {
 }
 
 func testReissueNotice(t *testing.T, cfg Config) {
-	w := NewWorld(t)
+	w := cfg.NewWorld(t)
 	id := w.Begin(script(`[{"say":"done"}]`))
 	h := w.NewHost()
 	if ran := h.Run(w.ctx(), cfg.New(t), w.Turn(id, true)); ran.Err != nil {
@@ -180,7 +180,7 @@ func testReissueNotice(t *testing.T, cfg Config) {
 // records too, and takes the box away: the turn still comes to its end, with
 // every use answered and no call made again.
 func testAnyPrefixGoesOn(t *testing.T, cfg Config) {
-	whole := NewWorld(t)
+	whole := cfg.NewWorld(t)
 	h := whole.NewHost()
 	id := whole.Begin(crashScript())
 	ran := h.Run(whole.ctx(), cfg.New(t), whole.Turn(id, false))
@@ -191,7 +191,7 @@ func testAnyPrefixGoesOn(t *testing.T, cfg Config) {
 	log := whole.Events(0)
 	for n := 2; n <= len(log); n++ {
 		t.Run(fmt.Sprint(n, " ", log[n-1].Type), func(t *testing.T) {
-			w := NewWorld(t)
+			w := cfg.NewWorld(t)
 			w.Session.ID, w.log, w.turns = whole.Session.ID, log[:n:n], 1
 			w.borned = whole.borned
 			calls := len(Payloads[holdfast.ToolStarted](w, holdfast.EventToolStarted))

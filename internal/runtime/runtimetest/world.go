@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -21,8 +23,9 @@ import (
 type World struct {
 	T       *testing.T
 	Session holdfast.Session
-	Driver  *mem.Driver
+	Driver  sandbox.Driver
 	dir     string
+	cfg     Config
 
 	mu     sync.Mutex
 	log    []holdfast.Event
@@ -33,11 +36,16 @@ type World struct {
 	borned int
 }
 
+// NewWorld makes a session that nothing happened in, with a box of the mem driver.
+func NewWorld(t *testing.T) *World { return Config{}.NewWorld(t) }
+
 // NewWorld makes a session that nothing happened in.
-func NewWorld(t *testing.T) *World {
-	w := &World{
-		T: t, Driver: mem.New(mem.Config{}), dir: t.TempDir(),
-		clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+func (cfg Config) NewWorld(t *testing.T) *World {
+	w := &World{T: t, cfg: cfg, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	if cfg.Boxes == nil {
+		w.Driver, w.dir = mem.New(mem.Config{}), t.TempDir()
+	} else {
+		w.Driver, w.dir = cfg.Boxes(t)
 	}
 	id, err := holdfast.NewUUID(w.clock, rand.Reader)
 	if err != nil {
@@ -46,6 +54,9 @@ func NewWorld(t *testing.T) *World {
 	w.Session = holdfast.Session{
 		ID: holdfast.SessionID(id), Status: holdfast.StatusActive, Agent: holdfast.DefaultAgent,
 		Trust: holdfast.Untrusted, Runtime: "native", Model: "scripted", Mode: holdfast.ModeBypassPermissions,
+	}
+	if cfg.Runtime != "" {
+		w.Session.Runtime = cfg.Runtime
 	}
 	t.Cleanup(func() {
 		if err := w.Driver.Remove(context.WithoutCancel(t.Context()), w.box()); err != nil {
@@ -141,13 +152,44 @@ func (w *World) Steer(id holdfast.TurnID, text string) {
 	w.Append(journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Text: text, Steer: true}})
 }
 
+// Complete records the good end of a turn, as the engine does.
+func (w *World) Complete(id holdfast.TurnID, res runtime.Result) {
+	w.T.Helper()
+	w.keep(res.States, append(res.Final, journal.Draft{Type: holdfast.EventTurnCompleted, Turn: id, Data: holdfast.TurnEnded{Result: res.Text}})...)
+}
+
 // KillBox ends the box's life as a SIGKILL of boxd does.
-func (w *World) KillBox() { w.Driver.KillBox(w.box()) }
+func (w *World) KillBox() {
+	w.T.Helper()
+	if d, ok := w.Driver.(*mem.Driver); ok {
+		d.KillBox(w.box())
+		return
+	}
+	list, err := w.Driver.List(w.T.Context())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	for _, b := range list {
+		if b.Box == w.box() && b.Running && b.PID > 1 {
+			if err := syscall.Kill(b.PID, syscall.SIGKILL); err != nil {
+				w.T.Fatal(err)
+			}
+			Eventually(w.T, "the box is dead", func() bool {
+				_, err := w.Driver.Connect(w.T.Context(), w.box())
+				return err != nil
+			})
+		}
+	}
+}
 
 // connect starts the box if need be and dials it with a token.
 func (w *World) connect(ctx context.Context, token uint64, start bool) (*sandbox.Box, error) {
 	if start {
-		if _, err := w.Driver.Ensure(ctx, sandbox.Spec{Box: w.box(), Dir: w.dir}); err != nil {
+		spec := sandbox.Spec{Box: w.box(), Dir: w.dir, LimitsMode: sandbox.LimitsBestEffort}
+		if w.cfg.UID != 0 {
+			spec.BoxdUID, spec.ToolUID = w.cfg.UID, w.cfg.UID+1
+		}
+		if _, err := w.Driver.Ensure(ctx, spec); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +197,7 @@ func (w *World) connect(ctx context.Context, token uint64, start bool) (*sandbox
 	if err != nil {
 		return nil, err
 	}
-	return sandbox.Dial(ctx, w.box(), conn, token, nil)
+	return sandbox.Dial(ctx, w.box(), conn, token, w.cfg.Accepted)
 }
 
 // Payloads are the log's payloads of one event type.

@@ -1,0 +1,89 @@
+package runtimetest
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// Where says for which runtimes a case is: by where the agent's loop runs.
+type Where string
+
+// The places. A case for one of them holds the same promise for the other under
+// another name, or has nothing to hold there; Why says which.
+const (
+	Anywhere Where = "anywhere"
+	InServer Where = "in the server"
+	InBox    Where = "in the box"
+)
+
+// Case is a promise that a runtime keeps.
+type Case struct {
+	Name string
+	// Says is the promise.
+	Says  string
+	Where Where
+	// Why says why it is not for the other place.
+	Why  string
+	test func(*testing.T, Config)
+}
+
+// Cases are the contract, in the order of the table that the documentation prints.
+func Cases() []Case { return cases }
+
+const (
+	ownTools  = "the CLI runs its tools itself: boxd sees one process"
+	ownCalls  = "the CLI asks its model by itself"
+	itsServer = "there is nothing of the agent in the box"
+)
+
+var cases = []Case{
+	{"Talks", "A turn without tools answers; nothing of it is recorded but what a crash would need, and it starts no box", InServer, "its process is in the box, and it tells as it goes", testTalks},
+	{"Answers", "A turn without tools answers, and the answer is in the log when it is over", Anywhere, "", testAnswers},
+	{"Remembers", "The next turn knows every turn before, those that failed or were interrupted too; so does another server", Anywhere, "", testRemembers},
+	{"Works", "Tools run in the order in which the model asked, each is answered", Anywhere, "", testWorks},
+	{"IntentBeforeAct", "No tool runs before its intent is durable", Anywhere, "", testIntentBeforeAct},
+	{"ReleaseAfterCommit", "The box forgets a call when its outcome is durable", InServer, ownTools, testReleaseAfterCommit},
+	{"Denies", "A tool that is denied does not run; the model reads why", Anywhere, "", testDenies},
+	{"Fails", "A model's error fails the turn with its kind; the session stays usable", Anywhere, "", testFails},
+	{"InterruptKills", "An interrupt ends what runs, each use is answered, the next turn goes on", Anywhere, "", testInterruptKills},
+	{"InterruptOfACutOffCall", "An interrupt after a crash ends the call that a former server started", InServer, ownTools, testInterruptCutOff},
+	{"Steers", "A message that joins the turn is heard in it", Anywhere, "", testSteers},
+	{"SteeredAtTheEnd", "A message that comes with the end of a turn is answered in it", InServer, "the engine runs the turn again; HZ4_ServerDies covers it", testSteeredAtTheEnd},
+	{"EndedTurnRunAgain", "A turn whose answer is in the log is not asked again", InServer, "its answers are in the log before the end is", testEndedRunAgain},
+	{"BoxDiesMidCall", "A call that dies with its box is unknown and never made again; the turn goes on", InServer, "the agent dies with it: BoxDies", testBoxDiesMidCall},
+	{"RecordErrorEndsTheTurn", "What cannot be recorded does not happen", Anywhere, "", testRecordError},
+	{"UnknownTurn", "A turn that is not under way in the log is an error", Anywhere, "", testUnknownTurn},
+	{"Forgets", "What is cached of a session is dropped on demand", InServer, "nothing of it is in the server", testForgets},
+	{"HZ4_CrashAtEveryPoint", "Killed at any point, the next server ends the turn; nothing runs twice, nothing is lost", InServer, ownTools, testCrashEverywhere},
+	{"HZ4_AnyPrefixGoesOn", "Any prefix of a log goes on to the end of the turn", InServer, "the rest of it is in the box", testAnyPrefixGoesOn},
+	{"HZ4_CrashWhileRunning", "Killed while a tool runs, the next server gets its outcome", InServer, ownTools, testCrashWhileRunning},
+	{"HZ4_CrashWithTheBox", "Killed with the box, what was in flight is unknown and nothing else", InServer, ownTools, testCrashWithTheBox},
+	{"HZ17_ReissuedCallIsNoted", "Deltas of an answer that is asked for again are voided by a notice", InServer, ownCalls, testReissueNotice},
+	{"HZ12_ServerDies", "Killed at any record, the next server goes on with the living agent: each use is answered, each effect there once", InBox, itsServer, testServerDies},
+	{"BoxDies", "Killed with the box in the middle of a turn, the session goes on: no effect twice, and every completed turn is known", InBox, itsServer, testBoxDies},
+	{"BoxStops", "After the end of its box an agent comes back with the whole conversation, and the receipt says how", InBox, itsServer, testBoxStops},
+	{"StateGone", "After the loss of what it kept of itself an agent is told the whole conversation, and the receipt says how", InBox, itsServer, testStateGone},
+	{"ToldWhatItMissed", "An agent is told what happened while another runtime had the session, and only that", InBox, "the log is all that it knows", testToldWhatItMissed},
+}
+
+// Run tests a runtime: every case that is for it. One that is not says so in the table;
+// Exempt are further ones, each with its reason.
+func Run(t *testing.T, cfg Config) {
+	t.Helper()
+	exempt := maps.Clone(cfg.Exempt)
+	for _, c := range cases {
+		if c.Where == InServer && cfg.InBox || c.Where == InBox && !cfg.InBox {
+			continue
+		}
+		if why := exempt[c.Name]; why != "" {
+			delete(exempt, c.Name)
+			t.Logf("not for this runtime: %s: %s", c.Name, why)
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) { c.test(t, cfg) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(exempt)) {
+		t.Errorf("there is no case %s to be exempt from", name)
+	}
+}

@@ -1,0 +1,282 @@
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+)
+
+// on calls do, on a goroutine of its own, once events of a type are being recorded.
+func (h *Host) on(typ holdfast.EventType, do func()) {
+	done := false
+	h.OnRecord = func(drafts []journal.Draft) error {
+		if !done && slices.ContainsFunc(drafts, func(d journal.Draft) bool { return d.Type == typ }) {
+			done = true
+			go do()
+		}
+		return nil
+	}
+}
+
+// testInterruptEnds: the agent lives on, what it ran does not.
+func testInterruptEnds(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	r := cfg.New(t)
+	h := w.NewHost()
+	ctx, cancel := context.WithCancelCause(w.ctx())
+	defer cancel(nil)
+	h.on(holdfast.EventToolStarted, func() {
+		Eventually(t, "the tool runs", func() bool { return w.lines("up.txt") != nil })
+		cancel(errStop)
+	})
+	id := w.Begin(script(`[%s,{"say":"never"}]`, bash("echo up >> up.txt; sleep 1234; echo x >> a.txt")))
+	ran := h.Run(ctx, r, w.Turn(id, false))
+	if !errors.Is(ran.Err, errStop) {
+		t.Fatalf("ended with %v", ran.Err)
+	}
+	w.CheckAnswered()
+	box, err := h.Box(w.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, "the tool is gone", func() bool {
+		ps, err := box.Processes(t.Context())
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		for _, p := range ps {
+			if strings.Contains(fmt.Sprint(p), "1234") {
+				return false
+			}
+		}
+		return true
+	})
+	if w.lines("a.txt") != nil {
+		t.Error("the tool went on")
+	}
+	w.End(id, holdfast.EventTurnInterrupted)
+	h.Close()
+	w.wantText(w.do(r, script(`[{"say":"usable"}]`)), "usable")
+}
+
+// testJoins: a message that comes while a tool runs is heard in the turn.
+func testJoins(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	r := cfg.New(t)
+	h := w.NewHost()
+	var id holdfast.TurnID
+	h.on(holdfast.EventToolStarted, func() {
+		w.Steer(id, "and one more thing")
+		_ = os.WriteFile(filepath.Join(w.Workspace(), "go"), nil, 0o666)
+	})
+	id = w.Begin(script(`[%s]`, bash("until [ -e go ]; do sleep 0.05; done; sleep 0.5")))
+	ran := h.Run(w.ctx(), r, w.Turn(id, false))
+	if ran.Err != nil {
+		t.Fatal(ran.Err)
+	}
+	w.Complete(id, ran.Result)
+	h.Close()
+	steer := int64(0)
+	for _, ev := range w.Events(0) {
+		var m holdfast.UserMessage
+		if ev.Type == holdfast.EventMessageUser && ev.Decode(&m) == nil && m.Steer {
+			steer = ev.Seq
+		}
+	}
+	if ran.Result.Seen < steer {
+		t.Errorf("seen %d, the message is %d", ran.Result.Seen, steer)
+	}
+	if said := w.do(r, "well?").Text; !strings.HasPrefix(said, "You have sent 3 messages.") {
+		t.Errorf("afterwards the model said %s", said)
+	}
+}
+
+func workScript() string {
+	return script(`[{"think":"hm","say":"both","tools":[%s,%s]},{"say":"now","tools":[%s]},{"say":"done"}]`,
+		bash("echo one >> a.txt"), bash("echo two >> a.txt"), bash("echo three >> a.txt"))
+}
+
+// memory begins the sentence of the scripted model after n messages.
+func memory(n int, first, last string) string {
+	return fmt.Sprintf(`You have sent %d messages. The first was: "%s". The last was: "%s".`, n, first, last)
+}
+
+// remembers runs a turn and holds what the model remembers then.
+func (w *World) remembers(r runtime.Runtime, n int, first, text string) {
+	w.T.Helper()
+	if said := w.do(r, text).Text; !strings.HasPrefix(said, memory(n, first, text)) {
+		w.T.Errorf("the model said %s, want %s", said, memory(n, first, text))
+	}
+}
+
+// receipt is the newest.
+func (w *World) receipt() holdfast.AgentStarted {
+	w.T.Helper()
+	all := Payloads[holdfast.AgentStarted](w, holdfast.EventAgentStarted)
+	if len(all) == 0 {
+		w.T.Fatal("no agent was started")
+	}
+	return all[len(all)-1]
+}
+
+// some are at most n of the points, evenly, the first and the last among them.
+func some(points []Point, n int) []Point {
+	if n <= 1 || len(points) <= n {
+		return points
+	}
+	out := make([]Point, 0, n)
+	for i := range n {
+		out = append(out, points[i*(len(points)-1)/(n-1)])
+	}
+	return out
+}
+
+// testServerDies kills the server at its records; the box and the agent live.
+func testServerDies(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	h := w.NewHost()
+	id := w.Begin(workScript())
+	if ran := h.Run(w.ctx(), cfg.New(t), w.Turn(id, false)); ran.Err != nil {
+		t.Fatal(ran.Err)
+	}
+	h.Close()
+	for _, p := range some(h.Points, cfg.Points) {
+		t.Run(fmt.Sprint(p.Name, p.N), func(t *testing.T) {
+			w := cfg.NewWorld(t)
+			h := w.NewHost()
+			h.Die = p
+			id := w.Begin(workScript())
+			ran := h.Run(w.ctx(), cfg.New(t), w.Turn(id, false))
+			if !ran.Died {
+				if ran.Err != nil || slices.Contains(h.Points, p) {
+					t.Fatalf("the server lives: %v", ran.Err)
+				}
+				return // it came to its end with fewer records this time
+			}
+			h = w.NewHost()
+			r := cfg.New(t)
+			ran = h.Run(w.ctx(), r, w.Turn(id, true))
+			if ran.Err != nil || ran.Died {
+				t.Fatalf("the turn ended with %v", ran.Err)
+			}
+			w.wantText(ran.Result, "done")
+			w.Complete(id, ran.Result)
+			h.Close()
+			w.CheckAnswered()
+			got := w.lines("a.txt")
+			slices.Sort(got)
+			if fmt.Sprint(got) != "[one three two]" {
+				t.Errorf("the calls left %s", got)
+			}
+			if n := len(Payloads[holdfast.ToolUnknown](w, holdfast.EventToolUnknown)); n != 0 {
+				t.Errorf("%d outcomes are unknown", n)
+			}
+			w.remembers(r, 2, workScript()[:60], "well?")
+		})
+	}
+}
+
+// testBoxDies kills the box while a tool runs in it. Whether the turn goes on or
+// fails is the runtime's choice; that nothing runs twice is not.
+func testBoxDies(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	r := cfg.New(t)
+	w.do(r, "first of all")
+	h := w.NewHost()
+	h.on(holdfast.EventToolStarted, func() {
+		Eventually(t, "the tool runs", func() bool { return w.lines("a.txt") != nil })
+		w.KillBox()
+	})
+	id := w.Begin(script(`[%s,{"say":"went on"}]`, bash("echo one >> a.txt; sleep 1234")))
+	ran := h.Run(w.ctx(), r, w.Turn(id, false))
+	switch {
+	case ran.Died:
+		t.Fatal("the server died")
+	case ran.Err != nil:
+		w.End(id, holdfast.EventTurnFailed)
+	default:
+		w.Complete(id, ran.Result)
+	}
+	h.Close()
+	w.CheckAnswered()
+	if got := w.lines("a.txt"); len(got) != 1 {
+		t.Errorf("the call left %s", got)
+	}
+	said := w.do(r, "well?").Text
+	if !strings.HasPrefix(said, "You have sent ") || !strings.Contains(said, `The first was: "first of all". The last was: "well?".`) {
+		t.Errorf("afterwards the model said %s", said)
+	}
+	if got := w.lines("a.txt"); len(got) != 1 {
+		t.Errorf("afterwards the call has left %s", got)
+	}
+}
+
+func testBoxStops(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	w.remembers(cfg.New(t), 1, "first of all", "first of all")
+	w.do(cfg.New(t), workScript())
+	w.KillBox()
+	w.remembers(cfg.New(t), 3, "first of all", "third")
+	if got := w.receipt(); got.Turns != 2 || got.Of != 2 || got.Tier == holdfast.TierFresh || got.Tier == holdfast.TierLive || got.Reason == "" {
+		t.Errorf("receipt %+v", got)
+	}
+	w.remembers(cfg.New(t), 4, "first of all", "fourth")
+}
+
+func testStateGone(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	w.do(cfg.New(t), "first of all")
+	w.do(cfg.New(t), workScript())
+	w.KillBox()
+	home := filepath.Join(w.dir, "home")
+	list, err := os.ReadDir(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if err := os.RemoveAll(filepath.Join(home, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.remembers(cfg.New(t), 3, "first of all", "third")
+	got := w.receipt()
+	if got.Turns != 2 || got.Of != 2 || got.Tier != holdfast.TierRebuilt && got.Tier != holdfast.TierInjected || got.Reason == "" {
+		t.Errorf("receipt %+v", got)
+	}
+	w.remembers(cfg.New(t), 4, "first of all", "fourth")
+}
+
+func testToldWhatItMissed(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	elsewhere := func(text string) {
+		id := w.Begin(text)
+		w.Append(journal.Draft{Type: holdfast.EventMessageAssistant, Turn: id, Data: holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "said elsewhere"}}}})
+		w.End(id, holdfast.EventTurnCompleted)
+	}
+	elsewhere("first of all")
+	w.remembers(cfg.New(t), 2, "first of all", "second")
+	if got := w.receipt(); got.Tier != holdfast.TierInjected || got.Turns != 1 || got.Of != 1 {
+		t.Errorf("receipt %+v", got)
+	}
+	// The process lives on, and is told what it missed once.
+	elsewhere("third")
+	w.remembers(cfg.New(t), 4, "first of all", "fourth")
+	w.remembers(cfg.New(t), 5, "first of all", "fifth")
+	elsewhere("sixth")
+	w.KillBox()
+	w.remembers(cfg.New(t), 7, "first of all", "seventh")
+	if got := w.receipt(); got.Turns != 6 || got.Of != 6 {
+		t.Errorf("receipt %+v", got)
+	}
+	w.remembers(cfg.New(t), 8, "first of all", "eighth")
+}
