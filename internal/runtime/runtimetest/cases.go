@@ -2,9 +2,37 @@ package runtimetest
 
 import (
 	"maps"
+	"net"
 	"slices"
 	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
+
+// Config is what the suite needs of a runtime. The zero Config has a world of its own:
+// boxes of the mem driver, sessions of the runtime native.
+type Config struct {
+	// New makes a runtime as a server that starts makes one: over the scripted
+	// model, with at least the tools Bash {"command"} and Read {"file_path"}.
+	New func(t *testing.T) runtime.Runtime
+	// InBox: the agent's loop runs in the session's box, and keeps a conversation of
+	// its own there.
+	InBox bool
+	// Runtime is as in a session; empty is native.
+	Runtime string
+	// Boxes gives a driver and the directory of a session; nil is the mem driver.
+	Boxes func(t *testing.T) (driver sandbox.Driver, dir string)
+	// UID is the first of the box's two host ids where the driver wants some.
+	UID uint32
+	// Accepted gets the connections that listeners of the box accept.
+	Accepted func(name string, conn net.Conn)
+	// Points bounds how many points a server is killed at, where each takes long; 0 is
+	// all of them.
+	Points int
+	// Exempt are cases that make no sense for this runtime, each with the reason.
+	Exempt map[string]string
+}
 
 // Where says for which runtimes a case is: by where the agent's loop runs.
 type Where string
