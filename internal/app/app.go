@@ -163,6 +163,10 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
+	cli, err := s.claude()
+	if err != nil {
+		return err
+	}
 	base, err := Policy(s.cfg.Permissions)
 	if err != nil {
 		return err
@@ -183,7 +187,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	s.engine, err = engine.New(engine.Config{
 		Store:    s.store,
 		Journal:  s.journal,
-		Runtimes: []runtime.Runtime{loop},
+		Runtimes: []runtime.Runtime{loop, cli},
 		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks, Pools: s.pool,
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{

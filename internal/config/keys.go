@@ -105,7 +105,7 @@ func sessionKeys() []key {
 		text("default_model", "Model of sessions that name none: auto, scripted, anthropic/NAME, openai/NAME. auto is the first provider with a key and a model of its own, else scripted.", "model name",
 			func(c *Config) *string { return &c.DefaultModel }, notEmpty),
 		oneOf("default_runtime", "Runtime of sessions that name none.",
-			func(c *Config) *string { return &c.DefaultRuntime }, "native"),
+			func(c *Config) *string { return &c.DefaultRuntime }, "native", "claude"),
 		count("max_turns", "Turns that may use one box at once; more wait in order.",
 			func(c *Config) *int { return &c.MaxTurns }, 1, 1000),
 		period("turn_silence", "A turn that shows no progress for that long is interrupted, then killed, then failed; its session stays usable.",

@@ -16,11 +16,18 @@ const op = "claude"
 // Version is the release of the CLI that this runtime is made for.
 const Version = "2.1.329"
 
-// Config configures a Runtime. Now and Rand are required.
+// Program is a CLI that can be started.
+type Program struct {
+	Argv    []string
+	Env     []string
+	Version string
+}
+
+// Config configures a Runtime. Program, Now and Rand are required.
 type Config struct {
-	// Missing says why there is no CLI to run; empty is that there is one, at its
-	// place in every box.
-	Missing string
+	// Program gives the CLI as boxes see it: how to start it, and its release. Its
+	// error says how to get one.
+	Program func() (Program, error)
 	// Version is the release that has to answer; empty is the one this runtime is
 	// made for.
 	Version string
@@ -58,8 +65,8 @@ type Runtime struct {
 // New makes the runtime. A missing part is invalid; a missing CLI is not: sessions
 // say so when they are used.
 func New(cfg Config) (*Runtime, error) {
-	if cfg.Now == nil || cfg.Rand == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Now and Rand are required")
+	if cfg.Program == nil || cfg.Now == nil || cfg.Rand == nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Program, Now and Rand are required")
 	}
 	if cfg.Version == "" {
 		cfg.Version = Version

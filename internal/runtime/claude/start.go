@@ -18,7 +18,6 @@ import (
 const (
 	boxHome     = "/home/agent"
 	boxConfig   = boxHome + "/.claude"
-	boxProgram  = "/opt/holdfast/claude/claude"
 	modelSocket = "/run/holdfast/model.sock"
 	// transcripts is where the CLI keeps those of /workspace.
 	transcripts = boxConfig + "/projects/-workspace"
@@ -132,18 +131,18 @@ func (p *plan) receipt(f facts, version string) holdfast.AgentStarted {
 
 // command is the CLI's command line. It holds nothing that is secret, and no text
 // of a user or an agent: those go over stdin.
-func (r *Runtime) command(p *plan, model string) wire.ExecRequest {
-	argv := []string{
-		boxProgram, "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
+func (r *Runtime) command(p *plan, prog Program, model string) wire.ExecRequest {
+	argv := append(slices.Clone(prog.Argv),
+		"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
 		"--include-partial-messages", "--permission-prompt-tool", "stdio", "--session-mirror", "--setting-sources=",
-		"--tools=" + strings.Join(r.cfg.Tools(), ","), "--model=" + model,
-	}
+		"--tools="+strings.Join(r.cfg.Tools(), ","), "--model="+model,
+	)
 	if p.resume != "" {
 		argv = append(argv, "--resume", p.resume)
 	} else {
 		argv = append(argv, "--session-id", p.state.AgentID)
 	}
-	return wire.ExecRequest{Argv: argv, Env: r.environ(), Stdin: true, Lines: true}
+	return wire.ExecRequest{Argv: argv, Env: append(slices.Clone(prog.Env), r.environ()...), Stdin: true, Lines: true}
 }
 
 // environ is what the CLI gets beside the box's environment: one key that is none,

@@ -1,0 +1,31 @@
+package app
+
+import (
+	"crypto/rand"
+	"time"
+
+	"github.com/holdfast-run/holdfast/internal/agentcli"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude"
+)
+
+// claude is the runtime that runs the Claude Code CLI of this server's runtimes
+// directory, looked up at each start: what is installed later is found.
+func (s *server) claude() (*claude.Runtime, error) {
+	store := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)})
+	return claude.New(claude.Config{
+		Program: func() (claude.Program, error) {
+			in, err := store.Find(claude.Name)
+			if err != nil {
+				return claude.Program{}, err
+			}
+			argv, env := in.At(RuntimesInBox)
+			p := claude.Program{Argv: argv, Version: in.Version}
+			for k, v := range env {
+				p.Env = append(p.Env, k+"="+v)
+			}
+			return p, nil
+		},
+		NoPark: s.cfg.Models.Park == config.Off, LongestPark: s.cfg.Models.LongestPark, Now: time.Now, Rand: rand.Reader,
+	})
+}

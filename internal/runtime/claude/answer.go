@@ -1,0 +1,212 @@
+package claude
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+func asType(err error, to **json.UnmarshalTypeError) bool { return errors.As(err, to) }
+
+// synthetic is the model that the CLI names for what it says itself.
+const synthetic = "<synthetic>"
+
+// answer is one answer of the model, as it is put together out of the lines of the
+// CLI: one for each block, and the stream's events for what is around them.
+type answer struct {
+	id, stop string
+	usage    usage
+	blocks   []block
+	// streamed says that its end is told; from is the offset of its first line.
+	streamed bool
+	from     int64
+	// shown: deltas of it were fanned out.
+	shown bool
+	// last is the uuid of its last line.
+	last string
+	// bytes is how much was read for it.
+	bytes int
+}
+
+// assembler puts the answers of the conversation itself together; what sub-agents
+// say is not for it. The zero value is ready.
+type assembler struct {
+	open *answer
+	// done are ids of answers that are complete: their lines are not taken again.
+	done string
+}
+
+// event takes a stream event. It returns the answer that it completes, if it does,
+// and the one that broke off before it.
+func (a *assembler) event(l *line, at int64) (done, void *answer) {
+	switch ev := &l.Event; ev.Type {
+	case "message_start":
+		done = a.close()
+		a.open = &answer{id: ev.Message.ID, usage: ev.Message.Usage, streamed: true, from: at}
+	case "content_block_delta":
+		if a.open != nil && (ev.Delta.Text != "" || ev.Delta.Thinking != "") {
+			a.open.shown = true
+		}
+	case "message_delta":
+		if a.open == nil {
+			return nil, nil
+		}
+		if ev.Delta.StopReason != "" {
+			a.open.stop = ev.Delta.StopReason
+		}
+		if u := ev.Usage; u != nil {
+			a.open.usage.Output = u.Output
+			a.open.usage.Input = max(a.open.usage.Input, u.Input)
+			a.open.usage.CacheRead = max(a.open.usage.CacheRead, u.CacheRead)
+			a.open.usage.CacheWrite = max(a.open.usage.CacheWrite, u.CacheWrite)
+		}
+	case "message_stop":
+		if l.Abandoned == nil {
+			return a.close(), nil
+		}
+		if a.open == nil {
+			return nil, nil
+		}
+		void = a.open
+		if from := max(l.Abandoned.From, 0); from < len(void.blocks) {
+			void.blocks = void.blocks[:from]
+		}
+		return a.close(), void
+	}
+	return done, nil
+}
+
+// message takes a line of type assistant. It returns an answer that it completes:
+// the one before it.
+func (a *assembler) message(l *line, at int64) (done *answer) {
+	m := &l.Message
+	if m.Model == synthetic || m.ID == "" || m.ID == a.done {
+		return nil
+	}
+	if a.open == nil || a.open.id != m.ID {
+		done = a.close()
+		a.open = &answer{id: m.ID, usage: m.Usage, from: at}
+	}
+	a.open.last = l.UUID
+	a.open.blocks = append(a.open.blocks, blocks(m.Content)...)
+	if m.Stop != "" {
+		a.open.stop = m.Stop
+	}
+	return done
+}
+
+// close ends the open answer. One of which nothing is left is none.
+func (a *assembler) close() *answer {
+	o := a.open
+	a.open = nil
+	if o == nil || len(o.blocks) == 0 {
+		return nil
+	}
+	a.done = o.id
+	return o
+}
+
+// has reports whether an answer asks for a tool use.
+func (o *answer) has(id string) bool {
+	for i := range o.blocks {
+		if o.blocks[i].Type == "tool_use" && o.blocks[i].ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// text is what it says.
+func (o *answer) text() string {
+	var parts []string
+	for i := range o.blocks {
+		if o.blocks[i].Type == "text" {
+			parts = append(parts, o.blocks[i].Text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+func (o *answer) spent() holdfast.Usage {
+	return holdfast.Usage{
+		InputTokens: o.usage.Input, OutputTokens: o.usage.Output, CacheReadTokens: o.usage.CacheRead, CacheWriteTokens: o.usage.CacheWrite,
+	}
+}
+
+// drafts are the events of the answer: thinking, message.assistant, tool.requested.
+func (o *answer) drafts(model string, seen int64, used holdfast.Usage) []journal.Draft {
+	msg := holdfast.AssistantMessage{Seen: seen, StopReason: o.stop, Model: model, Usage: used}
+	var out []journal.Draft
+	thinks := func(b *block) bool { return b.Type == "thinking" || b.Type == "redacted_thinking" }
+	between, other := false, false
+	for i := range o.blocks {
+		between = between || other && thinks(&o.blocks[i])
+		other = other || !thinks(&o.blocks[i])
+	}
+	var uses []journal.Draft
+	for i := range o.blocks {
+		switch b := &o.blocks[i]; {
+		case thinks(b):
+			out = append(out, journal.Draft{Type: holdfast.EventThinking, Data: thought(b)})
+			if between {
+				msg.Parts = append(msg.Parts, holdfast.Part{Thinking: true})
+			}
+		case b.Type == "text" && b.Text != "":
+			msg.Parts = append(msg.Parts, holdfast.Part{Text: valid(b.Text)})
+		case b.Type == "tool_use":
+			msg.Parts = append(msg.Parts, holdfast.Part{ToolUseID: b.ID})
+			uses = append(uses, journal.Draft{Type: holdfast.EventToolRequested, Data: holdfast.ToolRequested{
+				ToolUseID: b.ID, Name: toolName(b.Name), Input: objectOf(b.Input),
+			}})
+		}
+	}
+	if msg.Parts == nil {
+		msg.Parts = []holdfast.Part{}
+	}
+	return append(append(out, journal.Draft{Type: holdfast.EventMessageAssistant, Data: msg}), uses...)
+}
+
+func thought(b *block) holdfast.Thinking {
+	if b.Type == "redacted_thinking" {
+		return holdfast.Thinking{Signature: b.Data, Redacted: true}
+	}
+	return holdfast.Thinking{Text: valid(b.Thinking), Signature: b.Signature}
+}
+
+// toolName is a tool of the CLI by the name that rules and events have for it.
+func toolName(name string) string {
+	if name == "Agent" {
+		return "Task"
+	}
+	return valid(name)
+}
+
+// objectOf makes a tool's input a compact JSON object. What was none is kept
+// within one.
+func objectOf(in json.RawMessage) json.RawMessage {
+	trimmed := bytes.TrimSpace(in)
+	if len(trimmed) == 0 {
+		return json.RawMessage("{}")
+	}
+	var buf bytes.Buffer
+	if !utf8.Valid(trimmed) || json.Compact(&buf, trimmed) != nil {
+		text, _ := json.Marshal(valid(string(trimmed)))
+		return json.RawMessage(`{"invalid_json":` + string(text) + `}`)
+	}
+	if trimmed[0] != '{' {
+		return json.RawMessage(`{"invalid_input":` + buf.String() + `}`)
+	}
+	return buf.Bytes()
+}
+
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

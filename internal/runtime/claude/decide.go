@@ -1,0 +1,419 @@
+package claude
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// agentMark stands between a sub-agent and its tool use: their ids count within
+// their own conversation.
+const agentMark = '/'
+
+// useID names a tool use of the turn.
+func useID(agent, id string) string {
+	if agent == "" {
+		return id
+	}
+	return agent + string(agentMark) + id
+}
+
+const (
+	// mostContent bounds what is recorded of a tool's outcome.
+	mostContent = 100_000
+	// mostInput bounds an input that is kept beside the log, mostPending how many
+	// requests of the CLI may be open.
+	mostInput   = 16 << 10
+	mostPending = 128
+)
+
+// clip bounds a text.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return valid(s[:most]) + fmt.Sprintf("\n[cut: %d bytes more]", len(s)-most)
+}
+
+func decode(raw json.RawMessage, v any) bool { return json.Unmarshal(raw, v) == nil }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// verdict is what came of a request that was dealt with beside the loop.
+type verdict struct {
+	p   pending
+	use *use
+	d   policy.Decision
+	err error
+	// body is the whole answer where it is no decision, ran what a tool of the server
+	// came to.
+	body object
+	ran  *holdfast.ToolFinished
+	said []string
+}
+
+// readers are the CLI's tools that change nothing.
+var readers = []string{"Read", "Glob", "Grep", "LS", "TodoWrite", "Skill"}
+
+// asked takes a request of the CLI.
+func (x *run) asked(ctx context.Context, l *line) error {
+	q := &l.Request
+	p := pending{ID: l.RequestID}
+	var agent, name string
+	var input json.RawMessage
+	switch {
+	case q.Subtype == "hook_callback" && q.Callback == callbackPre:
+		p.Kind, agent, name, input = kindPre, q.Input.Agent, q.Input.Tool, q.Input.ToolInput
+		p.Use = useID(agent, first(q.ToolUseID, q.Input.ToolUseID))
+	case q.Subtype == "hook_callback" && q.Callback == callbackPost:
+		x.post(ctx, l.RequestID, &q.Input, first(q.ToolUseID, q.Input.ToolUseID))
+		return nil
+	case q.Subtype == "can_use_tool":
+		p.Kind, agent, name, input = kindCan, q.Agent, q.Tool, q.RawInput
+		p.Use = useID(agent, q.ToolUseID)
+	case q.Subtype == "mcp_message":
+		return x.mcp(ctx, l.RequestID, q)
+	default:
+		x.out = append(x.out, refuse(l.RequestID, "not served: "+clip(q.Subtype, 60)))
+		return nil
+	}
+	if slices.ContainsFunc(x.mem.Pending, func(o pending) bool { return o.ID == p.ID }) {
+		return nil
+	}
+	if len(x.mem.Pending) >= mostPending || p.ID == "" || p.Use == "" {
+		x.out = append(x.out, refuse(l.RequestID, "too much at once"))
+		return nil
+	}
+	input = objectOf(input)
+	u := x.uses[p.Use]
+	// An answer that is not complete yet may be the one that asks for it.
+	waits := agent == "" && x.asm.open != nil && (u == nil || x.asm.open.has(p.Use))
+	if !waits && u == nil {
+		u = &use{id: p.Use, agent: agent, name: toolName(name), input: input, state: requested}
+		x.uses[p.Use] = u
+		x.add(holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: u.id, Name: u.name, Input: u.input})
+	}
+	if u == nil || !sameJSON(u.input, input) {
+		p.Input = input
+	}
+	x.mem.Pending = append(x.mem.Pending, p)
+	x.dirty = true
+	if waits {
+		if !x.asm.open.streamed {
+			x.deferClose()
+		}
+		return nil
+	}
+	x.pursue(ctx, p)
+	return nil
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// pursue gets a request of the CLI its answer: the one that is in the log, or a
+// decision.
+func (x *run) pursue(ctx context.Context, p pending) {
+	u := x.uses[p.Use]
+	if u == nil {
+		// It was asked about something that no answer holds.
+		x.out = append(x.out, denial(p, "no such tool use"))
+		return
+	}
+	if p.Input != nil && sameJSON(p.Input, u.input) {
+		p.Input = nil
+	}
+	if p.Kind == kindCall {
+		x.call(ctx, p, u)
+		return
+	}
+	switch u.state {
+	case denied:
+		x.out = append(x.out, denial(p, u.reason))
+		return
+	case started, answered:
+		if p.Kind == kindCan && p.Input != nil && !sameJSON(p.Input, u.runs()) {
+			x.out = append(x.out, denial(p, "this is not the call that was allowed"))
+			return
+		}
+		x.out = append(x.out, allowance(p, u))
+		return
+	}
+	if x.deciding[p.Use] {
+		return
+	}
+	if p.Kind == kindPre && p.Input != nil {
+		// The CLI runs what it asks about, whatever the model said.
+		u.input = p.Input
+	}
+	x.deciding[p.Use] = true
+	req := policy.Request{
+		Tool: u.name, ReadOnly: slices.Contains(readers, u.name), Input: u.input, CallID: u.id, Agent: u.agent,
+		Ready: func() error { return x.ready(ctx) },
+	}
+	x.beside(u.agent, func() verdict {
+		d, err := x.host.Decide(ctx, req)
+		v := verdict{p: p, use: u, d: d, err: err}
+		if x.t.Hooks != nil && err == nil {
+			v.said = x.t.Hooks.Said()
+		}
+		return v
+	})
+}
+
+// runs is what the tool runs with.
+func (u *use) runs() json.RawMessage {
+	if u.rewritten != nil {
+		return u.rewritten
+	}
+	return u.input
+}
+
+// beside does something beside the loop, in order for each agent.
+func (x *run) beside(agent string, do func() verdict) {
+	before, done := x.order[agent], make(chan struct{})
+	x.order[agent] = done
+	x.wg.Go(func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		select {
+		case x.decided <- do():
+		case <-x.quit:
+		}
+	})
+}
+
+// ready makes durable what led to a question.
+func (x *run) ready(ctx context.Context) error {
+	done := make(chan error, 1)
+	select {
+	case x.flushes <- done:
+		return <-done
+	case <-x.quit:
+		return errGone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// settle records a decision, and answers the CLI after that.
+func (x *run) settle(ctx context.Context, v verdict) error {
+	if v.body != nil {
+		x.out = append(x.out, reply(v.p.ID, v.body))
+		return x.flush(ctx)
+	}
+	if v.ran != nil {
+		return x.returned(ctx, v)
+	}
+	u := v.use
+	delete(x.deciding, v.p.Use)
+	if u.state != requested || x.halted {
+		return nil
+	}
+	d, err := v.d, v.err
+	var open *policy.Undecided
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case errors.As(err, &open):
+		return err
+	case err != nil && undecided(err):
+		return err
+	case err != nil:
+		d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "no decision: " + err.Error()}
+	}
+	if d.Verdict == policy.Allowed && d.Input != nil && !isObject(d.Input) {
+		d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "the rewritten input is no JSON object"}
+	}
+	ev := holdfast.ToolDecision{
+		ToolUseID: u.id, Tool: u.name, InputHash: holdfast.InputHash(u.input), By: d.By, Rule: d.Rule,
+	}
+	if d.Verdict != policy.Allowed {
+		ev.Reason, ev.By = valid(d.Reason), first(d.By, "policy")
+		x.add(holdfast.EventToolDenied, ev)
+		u.state, u.reason = denied, strings.Join(append([]string{ev.Reason}, v.said...), "\n")
+	} else {
+		call, err := x.host.NewCall()
+		if err != nil {
+			return err
+		}
+		ev.Input, u.rewritten = d.Input, d.Input
+		x.add(holdfast.EventToolAllowed, ev)
+		x.add(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: u.id, Call: call, Box: x.box.ID(), Boot: x.box.Boot()})
+		u.state, u.call, u.began = started, call, x.r.cfg.Now()
+		x.effects = true
+		x.saved = append(x.saved, v.said...)
+	}
+	for _, p := range x.mem.Pending {
+		if p.Use == u.id {
+			x.pursue(ctx, p)
+		}
+	}
+	if err := x.flush(ctx); err != nil {
+		return err
+	}
+	x.host.At("decided")
+	return nil
+}
+
+// undecided reports an error that is no opinion: the server is leaving, or its store
+// does not take records.
+func undecided(err error) bool {
+	var known *holdfast.Error
+	return !errors.As(err, &known)
+}
+
+func isObject(raw json.RawMessage) bool {
+	var m map[string]json.RawMessage
+	return json.Unmarshal(raw, &m) == nil && m != nil
+}
+
+// allowance tells the CLI to go on with a tool use.
+func allowance(p pending, u *use) []byte {
+	if p.Kind == kindCan {
+		return reply(p.ID, object{"behavior": "allow", "updatedInput": u.runs()})
+	}
+	out := object{"hookEventName": "PreToolUse", "permissionDecision": "allow"}
+	if u.rewritten != nil {
+		out["updatedInput"] = u.rewritten
+	}
+	return reply(p.ID, object{"hookSpecificOutput": out})
+}
+
+// denial tells the CLI, and with it the model, why a tool is not run.
+func denial(p pending, why string) []byte {
+	if p.Kind == kindCan {
+		return reply(p.ID, object{"behavior": "deny", "message": why})
+	}
+	return reply(p.ID, object{"hookSpecificOutput": object{
+		"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": why,
+	}})
+}
+
+// sameJSON reports that two values are the same, however they are written.
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var x, y any
+	if !decode(a, &x) || !decode(b, &y) {
+		return false
+	}
+	return bytes.Equal(bytesOf(x), bytesOf(y))
+}
+
+// post tells the hooks of a tool's outcome, and the model what they say to it.
+func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string) {
+	event := in.Event
+	u := x.uses[useID(in.Agent, toolUse)]
+	if x.t.Hooks == nil || u == nil {
+		x.out = append(x.out, reply(id, object{}))
+		return
+	}
+	about := hook.Input{
+		Event: hook.PostToolUse, ToolName: u.name, ToolInput: u.runs(), ToolUseID: u.id, AgentID: u.agent,
+		ToolOutput: clip(outputOf(in.Output), mostContent),
+	}
+	if event != "PostToolUse" {
+		about.Event, about.ToolOutput, about.Error = hook.PostToolUseFailure, "", clip(outputOf(in.Error), mostContent)
+	}
+	before := x.saved
+	x.saved = nil
+	x.beside(u.agent+"\x00post", func() verdict {
+		res := x.t.Hooks.Fire(ctx, about)
+		var file struct {
+			Path string `json:"file_path"`
+		}
+		name := about.ToolName
+		if about.Event == hook.PostToolUse && (name == "Write" || name == "Edit") && decode(about.ToolInput, &file) && file.Path != "" {
+			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: file.Path})
+		}
+		out := object{"hookEventName": event}
+		if said := append(before, x.t.Hooks.Said()...); len(said) > 0 {
+			out["additionalContext"] = strings.Join(said, "\n")
+		}
+		if res.ToolOutput != nil && strings.HasPrefix(name, "mcp__") {
+			out["updatedMCPToolOutput"] = *res.ToolOutput
+		}
+		return verdict{p: pending{ID: id}, body: object{"hookSpecificOutput": out}}
+	})
+}
+
+// outputOf is a tool's outcome as the CLI has it: a text, or JSON.
+func outputOf(raw json.RawMessage) string {
+	var shell struct {
+		Stdout *string `json:"stdout"`
+		Stderr string  `json:"stderr"`
+	}
+	if decode(raw, &shell) && shell.Stdout != nil {
+		return strings.TrimSpace(valid(*shell.Stdout + "\n" + shell.Stderr))
+	}
+	return valid(stringOf(raw))
+}
+
+// replied takes the CLI's answer to a request of the server.
+func (x *run) replied(l *line) error {
+	a := &l.Response
+	switch a.RequestID {
+	case handshakeID:
+		return x.shaken(a)
+	case "hf-model":
+		if a.Subtype != "success" {
+			x.notice("agent.model", "the agent keeps its model: "+clip(stringOf(a.Error), 300))
+		}
+	}
+	return nil
+}
+
+// shaken holds what the CLI says of itself against what this runtime needs of it.
+func (x *run) shaken(a *response) error {
+	if x.mem.Shaken {
+		return nil
+	}
+	var g greeting
+	bad := func(format string, args ...any) error {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, format, args...).WithHint("holdfast runtime install claude")
+	}
+	switch {
+	case a.Subtype != "success":
+		return bad("the Claude Code CLI refused the handshake: %s", clip(stringOf(a.Error), 300))
+	case !decode(a.Response, &g):
+		return bad("the Claude Code CLI answered the handshake with %s", holdfast.Quote(clip(string(a.Response), 100)))
+	case g.Version != x.r.cfg.Version:
+		return bad("the Claude Code CLI is release %s, this server drives %s", holdfast.Quote(g.Version), x.r.cfg.Version)
+	case !g.HooksApplied:
+		return bad("the Claude Code CLI did not take the callbacks that its tools are decided by")
+	}
+	x.state.Version, x.mem.Shaken, x.dirty = g.Version, true, true
+	if x.plan != nil {
+		x.receipt(x.plan.tier)
+	} else {
+		x.receipt(holdfast.TierLive)
+	}
+	x.host.At("agent-ready")
+	return nil
+}

@@ -1,0 +1,205 @@
+package claude
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+const (
+	// mostLine is the longest line of the CLI that is read.
+	mostLine = 12 << 20
+	// ahead is how many lines are read before they are dealt with.
+	ahead = 64
+	// stderrKept is how much of the end of stderr is kept for error messages.
+	stderrKept = 2 << 10
+)
+
+// raw is a line as it came, and the offset of the one after it.
+type raw struct {
+	line []byte
+	next int64
+}
+
+// link is one attachment to the CLI's process. The process does not end with it.
+type link struct {
+	box  *sandbox.Box
+	call holdfast.CallID
+	// lines are what it says; closed when the attachment has ended, then err and
+	// res say how.
+	lines   chan raw
+	started chan wire.Started
+	out     *outbox
+	errs    *tail
+	taken   atomic.Int64
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	res    wire.ExecResult
+	err    error
+}
+
+// attach starts the process of a call, or finds it running; with an empty request
+// it only finds it.
+func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wire.ExecRequest, from int64) *link {
+	// The end of the turn is not the end of the attachment: what the CLI says to an
+	// interrupt is still to be heard.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	k := &link{
+		box: box, call: call, lines: make(chan raw, ahead), started: make(chan wire.Started, 1), out: newOutbox(),
+		errs: &tail{most: stderrKept}, cancel: cancel, done: make(chan struct{}),
+	}
+	k.taken.Store(from)
+	out := &reader{Lines: sandbox.Lines{From: from, Most: mostLine, Line: func(l []byte, next int64) error {
+		select {
+		case k.lines <- raw{bytes.Clone(l), next}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}, taken: &k.taken, broken: cancel}
+	go func() {
+		defer close(k.done)
+		defer close(k.lines)
+		k.res, k.err = box.Exec(ctx, sandbox.Call{ID: call}, req, sandbox.ExecOptions{
+			Stdin: k.out, Stdout: out, StdoutFrom: from, Stderr: k.errs, AttachOnly: len(req.Argv) == 0,
+			Started: func(s wire.Started) { k.started <- s },
+		})
+		// Its reader gave up on what the process says: nothing more can be read of it.
+		if err := out.Err(); err != nil && !errors.Is(err, context.Canceled) {
+			k.err = err
+		}
+	}()
+	return k
+}
+
+// detach lets go of the process.
+func (k *link) detach() {
+	k.cancel()
+	for range k.lines { // until Exec has returned
+	}
+	<-k.done
+	k.out.close()
+}
+
+// reader cuts the output into lines. Taken is what the log accounts for. A line that
+// cannot be read ends the reading, not the call.
+type reader struct {
+	sandbox.Lines
+	taken  *atomic.Int64
+	broken func()
+}
+
+func (r *reader) Write(p []byte) (int, error) {
+	n, err := r.Lines.Write(p)
+	if err != nil {
+		r.broken()
+	}
+	return n, err
+}
+
+func (r *reader) Gap(from, to int64) {
+	r.Lines.Gap(from, to)
+	r.broken()
+}
+
+func (r *reader) Taken() int64 { return r.taken.Load() }
+
+// outbox is the CLI's stdin: lines in the order in which they are sent, never more
+// than is asked for. Safe for concurrent use.
+type outbox struct {
+	mu     sync.Mutex
+	wake   *sync.Cond
+	buf    []byte
+	at     int64
+	closed bool
+}
+
+func newOutbox() *outbox {
+	o := new(outbox)
+	o.wake = sync.NewCond(&o.mu)
+	return o
+}
+
+// begin says how much the process has taken of all that was ever sent.
+func (o *outbox) begin(at int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at = at
+}
+
+// next is the offset at which the next line will begin.
+func (o *outbox) next() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.at
+}
+
+// send sends whole lines.
+func (o *outbox) send(lines ...[]byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, l := range lines {
+		o.buf = append(o.buf, l...)
+		o.at += int64(len(l))
+	}
+	o.wake.Broadcast()
+}
+
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.wake.Broadcast()
+}
+
+// Read implements io.Reader.
+func (o *outbox) Read(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.buf) == 0 {
+		if o.closed {
+			return 0, io.EOF
+		}
+		o.wake.Wait()
+	}
+	n := copy(p, o.buf)
+	if o.buf = o.buf[n:]; len(o.buf) == 0 {
+		o.buf = nil
+	}
+	return n, nil
+}
+
+// tail keeps the end of what is written to it. Safe for concurrent use.
+type tail struct {
+	most int
+	mu   sync.Mutex
+	buf  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if over := len(t.buf) - t.most; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return valid(string(bytes.TrimSpace(t.buf)))
+}
+
+// lost reports that the attachment ended because the pipe to the box broke: the
+// process may be alive.
+func (k *link) lost() bool { return errors.Is(k.err, sandbox.ErrLost) }

@@ -1,0 +1,280 @@
+package claude
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// line is what the runtime reads of a line of the CLI. Which fields there are
+// depends on Type; the order of keys does not matter. What a line may hold in
+// several shapes stays raw.
+type line struct {
+	Type    string `json:"type"`
+	Subtype string `json:"subtype"`
+	UUID    string `json:"uuid"`
+	// Parent is the tool use whose sub-agent says this, Agent that sub-agent.
+	Parent string `json:"parent_tool_use_id"`
+	Agent  string `json:"agent_id"`
+
+	// stream_event
+	Event     streamEvent `json:"event"`
+	Abandoned *abandoned  `json:"abandoned_blocks"`
+	// assistant, user
+	Message message `json:"message"`
+	// control_request, control_response, control_cancel_request
+	RequestID string   `json:"request_id"`
+	Request   request  `json:"request"`
+	Response  response `json:"response"`
+	// transcript_mirror
+	File    string            `json:"filePath"`
+	Entries []json.RawMessage `json:"entries"`
+	// command_lifecycle
+	Command string `json:"command_uuid"`
+	State   string `json:"state"`
+	outcomeLine
+	retryLine
+}
+
+// outcomeLine is what a line of type result has beside that.
+type outcomeLine struct {
+	IsError bool            `json:"is_error"`
+	Result  json.RawMessage `json:"result"`
+	Errors  json.RawMessage `json:"errors"`
+	Reason  string          `json:"terminal_reason"`
+	Status  int             `json:"api_error_status"`
+	Stop    string          `json:"stop_reason"`
+	// Prompts are the messages that it is the result of.
+	Prompts []string `json:"user_message_uuids"`
+}
+
+// retryLine is what system/api_retry has.
+type retryLine struct {
+	Attempt     int     `json:"attempt"`
+	MaxRetries  int     `json:"max_retries"`
+	RetryDelay  float64 `json:"retry_delay_ms"`
+	ErrorStatus int     `json:"error_status"`
+}
+
+// abandoned says from which block on a message that broke off does not count.
+type abandoned struct {
+	From int `json:"from_block_index"`
+}
+
+type streamEvent struct {
+	Type    string `json:"type"`
+	Index   int    `json:"index"`
+	Message struct {
+		ID    string `json:"id"`
+		Model string `json:"model"`
+		Usage usage  `json:"usage"`
+	} `json:"message"`
+	Delta struct {
+		Type       string `json:"type"`
+		Text       string `json:"text"`
+		Thinking   string `json:"thinking"`
+		StopReason string `json:"stop_reason"`
+	} `json:"delta"`
+	Usage *usage `json:"usage"`
+}
+
+type usage struct {
+	Input      int64 `json:"input_tokens"`
+	Output     int64 `json:"output_tokens"`
+	CacheRead  int64 `json:"cache_read_input_tokens"`
+	CacheWrite int64 `json:"cache_creation_input_tokens"`
+}
+
+type message struct {
+	ID      string          `json:"id"`
+	Role    string          `json:"role"`
+	Model   string          `json:"model"`
+	Stop    string          `json:"stop_reason"`
+	Usage   usage           `json:"usage"`
+	Content json.RawMessage `json:"content"`
+}
+
+// block is a piece of a message, of the CLI's or of the user's side.
+type block struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	Signature string          `json:"signature"`
+	Data      string          `json:"data"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   json.RawMessage `json:"content"`
+	IsError   bool            `json:"is_error"`
+}
+
+// blocks are the pieces of a message's content; a plain string is one text.
+func blocks(content json.RawMessage) []block {
+	var list []block
+	if json.Unmarshal(content, &list) == nil {
+		return list
+	}
+	var text string
+	if json.Unmarshal(content, &text) == nil && text != "" {
+		return []block{{Type: "text", Text: text}}
+	}
+	return nil
+}
+
+// textOf is content as a text: a string, or its text blocks. What is no text is
+// named.
+func textOf(content json.RawMessage) string {
+	var parts []string
+	for _, b := range blocks(content) {
+		switch b.Type {
+		case "text":
+			parts = append(parts, b.Text)
+		default:
+			parts = append(parts, "["+b.Type+"]")
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+// stringOf is a raw value that should be a string; anything else is its JSON.
+func stringOf(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	if bytes.Equal(raw, []byte("null")) {
+		return ""
+	}
+	return string(raw)
+}
+
+// request is what the CLI asks the server.
+type request struct {
+	Subtype string `json:"subtype"`
+	// hook_callback
+	Callback string          `json:"callback_id"`
+	Input    hookInput       `json:"-"`
+	RawInput json.RawMessage `json:"input"`
+	// hook_callback, can_use_tool
+	ToolUseID string `json:"tool_use_id"`
+	Tool      string `json:"tool_name"`
+	Agent     string `json:"agent_id"`
+	// mcp_message
+	Server  string     `json:"server_name"`
+	Message mcpMessage `json:"message"`
+}
+
+type hookInput struct {
+	Event     string          `json:"hook_event_name"`
+	Tool      string          `json:"tool_name"`
+	ToolInput json.RawMessage `json:"tool_input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Agent     string          `json:"agent_id"`
+	Output    json.RawMessage `json:"tool_response"`
+	Error     json.RawMessage `json:"error"`
+}
+
+type mcpMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Protocol  string          `json:"protocolVersion"`
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+		Meta      struct {
+			ToolUseID string `json:"claudecode/toolUseId"`
+		} `json:"_meta"`
+	} `json:"params"`
+}
+
+// response is the CLI's answer to what the server asked.
+type response struct {
+	Subtype   string          `json:"subtype"`
+	RequestID string          `json:"request_id"`
+	Error     json.RawMessage `json:"error"`
+	Response  json.RawMessage `json:"response"`
+}
+
+// greeting is what the CLI says of itself to initialize.
+type greeting struct {
+	Version      string `json:"claude_code_version"`
+	HooksApplied bool   `json:"hooks_applied"`
+}
+
+// parseLine reads a line. A line that is no JSON object is an error; fields of
+// other types than expected are left out.
+func parseLine(raw []byte) (line, error) {
+	var l line
+	if err := json.Unmarshal(raw, &l); err != nil {
+		var kind *json.UnmarshalTypeError
+		if !asType(err, &kind) || l.Type == "" {
+			return line{}, err
+		}
+	}
+	if l.Request.Subtype == "hook_callback" {
+		_ = json.Unmarshal(l.Request.RawInput, &l.Request.Input)
+	}
+	return l, nil
+}
+
+// The ids of what is registered with the CLI are constant, so that a server that
+// attaches in the middle of a turn need not shake hands again.
+const (
+	handshakeID  = "hf-initialize"
+	callbackPre  = "hf-pre"
+	callbackPost = "hf-post"
+	// callbackSeconds is how long the CLI waits for an answer to a callback: longer
+	// than a person takes.
+	callbackSeconds = 365 * 24 * 3600
+)
+
+func encode(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		// Only what came in as JSON or is made here is encoded.
+		return []byte("{}\n")
+	}
+	return b.Bytes()
+}
+
+type object map[string]any
+
+// handshake registers the callbacks and the server's tools, and brings the agent's
+// instructions.
+func handshake(instructions string, tools bool) []byte {
+	hook := func(id string) []object {
+		return []object{{"matcher": "*", "hookCallbackIds": []string{id}, "timeout": callbackSeconds}}
+	}
+	req := object{
+		"subtype": "initialize",
+		"hooks":   object{"PreToolUse": hook(callbackPre), "PostToolUse": hook(callbackPost), "PostToolUseFailure": hook(callbackPost)},
+	}
+	if instructions != "" {
+		req["appendSystemPrompt"] = instructions
+	}
+	if tools {
+		req["sdkMcpServers"] = []string{mcpServer}
+	}
+	return control(handshakeID, req)
+}
+
+func control(id string, req object) []byte {
+	return encode(object{"type": "control_request", "request_id": id, "request": req})
+}
+
+func prompt(uuid, text string) []byte {
+	return encode(object{"type": "user", "uuid": uuid, "message": object{"role": "user", "content": text}})
+}
+
+// reply answers a request of the CLI.
+func reply(id string, body any) []byte {
+	return encode(object{"type": "control_response", "response": object{"subtype": "success", "request_id": id, "response": body}})
+}
+
+// refuse answers a request of the CLI that the server does not serve.
+func refuse(id, why string) []byte {
+	return encode(object{"type": "control_response", "response": object{"subtype": "error", "request_id": id, "error": why}})
+}
