@@ -1,4 +1,4 @@
-// budget: struct cli 33: one field for each command, as the help lists them
+// budget: struct cli 36: one field for each command, as the help lists them
 
 // Command holdfast is the whole of Holdfast in one program: the server and the
 // commands that talk to it.
@@ -45,6 +45,8 @@ type cli struct {
 	Chat    chatCmd    `cmd:"" group:"work" help:"Talk with a session on this terminal."`
 
 	Approvals approvalsCmd `cmd:"" group:"work" help:"List and answer what tools ask for."`
+
+	Acp acpCmd `cmd:"" group:"work" help:"Offer sessions to an editor, as an agent of the Agent Client Protocol."`
 
 	Exec       execCmd       `cmd:"" group:"box" help:"Run a command in a session's box."`
 	Files      filesCmd      `cmd:"" group:"box" help:"List, read, write and remove a session's files."`

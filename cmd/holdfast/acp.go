@@ -1,0 +1,57 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/acpserver"
+)
+
+type acpCmd struct {
+	Agent   string   `placeholder:"NAME" help:"The agent of new sessions."`
+	Runtime string   `placeholder:"NAME" help:"How the agent of new sessions runs."`
+	Trust   string   `placeholder:"TRUST" help:"The trust of new sessions: untrusted or trusted."`
+	Model   string   `placeholder:"NAME" help:"The model of new sessions."`
+	Models  []string `placeholder:"NAME" help:"Models that the editor offers besides, separated by commas."`
+	Mode    string   `placeholder:"MODE" help:"The permission mode of new sessions."`
+	Tag     []string `placeholder:"TAG" help:"A tag for new sessions; repeatable."`
+}
+
+// Help is shown below the one-line description.
+func (*acpCmd) Help() string {
+	return `Speaks the Agent Client Protocol on stdin and stdout: an editor starts it and has the server's sessions as an agent's. They go on when the editor is closed, and load with all that was said. Their files are in the session's workspace: the editor's directory is not mounted there.
+
+In Zed's settings:
+  "agent_servers": {"Holdfast": {"command": "holdfast", "args": ["acp"], "env": {}}}`
+}
+
+// Run serves one editor.
+func (a *acpCmd) Run(e *env) error {
+	log := e.logger()
+	c, err := e.clientWith(client.Config{Connection: func(err error) {
+		if err != nil {
+			log.Warn("the connection to the server broke; it is made again", "err", err)
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if a.Trust != "" {
+		trust, err := holdfast.ParseTrust(a.Trust)
+		if err != nil {
+			return err
+		}
+		e.warnTrust(trust)
+	}
+	return acpserver.Serve(e.ctx, acpserver.Config{
+		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log,
+		Create: holdfast.CreateSession{Agent: a.Agent, Runtime: a.Runtime, Trust: a.Trust, Model: a.Model, Mode: a.Mode, Tags: a.Tag},
+	}, e.stdin, e.stdout)
+}
+
+// logger is for commands whose stdout is a protocol: it quotes what others said.
+func (e *env) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

@@ -1,0 +1,104 @@
+package acpserver
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// readLines reads everything as a connection does, which enters its handlers at
+// once, and returns what it got and what was answered.
+func readLines(in io.Reader) (got []string, answered string) {
+	var out bytes.Buffer
+	l := newLines(in, &out, slog.New(slog.DiscardHandler))
+	scan := bufio.NewScanner(l)
+	scan.Buffer(nil, maxLine+1024)
+	for scan.Scan() {
+		got = append(got, scan.Text())
+		l.entered()
+	}
+	return got, out.String()
+}
+
+func TestLinesHandOnMessagesOnly(t *testing.T) {
+	good := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`
+	for name, c := range map[string]struct {
+		in, refused string
+		messages    int
+	}{
+		"messages":         {good + "\n\n  \r\n" + good + "\r\n", "", 2},
+		"no end":           {good, "", 1},
+		"half a message":   {good + "\n" + good[:20], "-32700", 1},
+		"garbage":          {"\x00\xff\x1b[2J\n" + good + "\n", "-32700", 1},
+		"a batch":          {"[" + good + "]\n" + good + "\n", "-32600", 1},
+		"a number":         {"5\n" + good + "\n", "-32600", 1},
+		"wrong types":      {`{"jsonrpc":2,"id":1,"method":"x"}` + "\n" + good + "\n", "-32600", 1},
+		"nothing in it":    {`{"jsonrpc":"2.0"}` + "\n" + good + "\n", "-32600", 1},
+		"a huge line":      {`{"method":"` + strings.Repeat("x", maxLine) + `"}` + "\n" + good + "\n", "-32600", 1},
+		"huge without end": {good + "\n" + strings.Repeat("x", 3*maxLine), "-32600", 1},
+		"an answer":        {`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n", "", 1},
+		"a withdrawal":     {`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}` + "\n" + good + "\n", "", 2},
+	} {
+		got, answered := readLines(strings.NewReader(c.in))
+		if len(got) != c.messages || (c.refused == "") != (answered == "") || !strings.Contains(answered, c.refused) || strings.Count(answered, "\n") > 1 {
+			t.Errorf("%s: %d messages, answered %q", name, len(got), answered)
+		}
+	}
+}
+
+func TestLinesTellWhyTheyEnd(t *testing.T) {
+	l := newLines(io.MultiReader(strings.NewReader("{"), broken{}), io.Discard, slog.New(slog.DiscardHandler))
+	if _, err := io.ReadAll(l); err != nil || l.failure() == nil {
+		t.Errorf("%v %v", err, l.failure())
+	}
+}
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("the pipe is gone") }
+
+// TestLinesKeepTheOrder: the next message comes when the handler of the one before
+// has begun, and close ends the wait.
+func TestLinesKeepTheOrder(t *testing.T) {
+	msg := `{"jsonrpc":"2.0","method":"session/cancel"}` + "\n"
+	l := newLines(strings.NewReader(msg+msg+msg), io.Discard, slog.New(slog.DiscardHandler))
+	read := make(chan int)
+	go func() {
+		defer close(read)
+		buf := make([]byte, 1<<10)
+		for {
+			n, err := l.Read(buf)
+			if err != nil {
+				return
+			}
+			read <- n
+		}
+	}()
+	<-read
+	select {
+	case <-read:
+		t.Fatal("a message overtook the one before")
+	default:
+	}
+	l.entered()
+	<-read
+	l.close()
+	if n, ok := <-read; ok {
+		t.Errorf("%d bytes after the end", n)
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add("{}\n[1]\n{\"id\":1,\"method\":\"x\"}\n{\"method\":\"$/cancel_request\"}")
+	f.Add("{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"m\"}\n\"")
+	f.Fuzz(func(t *testing.T, in string) {
+		got, answered := readLines(strings.NewReader(in))
+		if n := strings.Count(in, "\n") + 1; len(got)+strings.Count(answered, "\n") > n {
+			t.Fatalf("%d messages and %q of %d lines", len(got), answered, n)
+		}
+	})
+}

@@ -1,0 +1,261 @@
+package acpserver
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// prompt is a message of the editor's that waits for the end of its turn. Its
+// session's lock guards it.
+type prompt struct {
+	turn      holdfast.TurnID
+	cancelled bool
+	// done gets the turn's last event, or why there will be none.
+	done chan result
+}
+
+type result struct {
+	end    holdfast.TurnEnded
+	status holdfast.TurnStatus
+	err    error
+}
+
+// prompt runs a turn.
+func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.RequestError) {
+	var req acp.PromptRequest
+	o, p, text, rerr := s.admit(params, &req)
+	s.in.entered()
+	if rerr != nil {
+		return nil, rerr
+	}
+	defer o.leave(p)
+	o.greet()
+	gone := o.start()
+	if err := o.send(ctx, p, text, req.MessageId); err != nil {
+		return nil, refusal(err)
+	}
+	select {
+	case r := <-p.done:
+		return r.response(req.MessageId)
+	case <-gone:
+		select {
+		case r := <-p.done:
+			return r.response(req.MessageId)
+		default:
+		}
+		return nil, refusal(o.why())
+	case <-ctx.Done():
+		// The editor takes the request back, or is gone; then the turn goes on.
+		if s.ctx.Err() == nil && o.giveUp(p) != "" {
+			s.begin(func() { o.interrupt(o.ctx, p.turn) })
+		}
+		return nil, acp.NewRequestCancelled(map[string]any{"error": "the request was cancelled"})
+	}
+}
+
+// admit notes a prompt: a cancel that comes after it finds it.
+func (s *server) admit(params json.RawMessage, req *acp.PromptRequest) (*session, *prompt, string, *acp.RequestError) {
+	if err := decode(params, req); err != nil {
+		return nil, nil, "", err
+	}
+	o, err := s.find(req.SessionId)
+	if err != nil {
+		return nil, nil, "", refusal(err)
+	}
+	text, err := promptText(req.Prompt)
+	if err != nil {
+		return nil, nil, "", refusal(err)
+	}
+	p := &prompt{done: make(chan result, 1)}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.prompts = append(o.prompts, p)
+	if o.inFlight++; o.inFlight == 1 {
+		o.sending = make(chan struct{})
+	}
+	return o, p, text, nil
+}
+
+// leave forgets a prompt.
+func (o *session) leave(p *prompt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.prompts = slices.DeleteFunc(o.prompts, func(q *prompt) bool { return q == p })
+}
+
+// greet says once what the editor's user should know of where the agent works.
+func (o *session) greet() {
+	o.mu.Lock()
+	text := o.hello
+	o.hello = ""
+	o.mu.Unlock()
+	if text != "" {
+		o.tell(acp.SessionUpdate{AgentMessageChunk: &acp.SessionUpdateAgentMessageChunk{Meta: meta(), Content: acp.TextBlock("[holdfast] " + text + "\n\n")}}, 0)
+	}
+}
+
+// send makes the message a turn. The editor's own id of it makes it one turn however
+// often it is sent.
+func (o *session) send(ctx context.Context, p *prompt, text string, id *string) error {
+	var sent holdfast.Sent
+	key, err := o.s.cfg.NewKey()
+	if id != nil && *id != "" && len(*id) <= 100 {
+		key = "acp-" + *id
+	}
+	if err == nil {
+		sent, err = o.s.cfg.API.Send(ctx, o.id, holdfast.SendMessage{Text: text, Key: key})
+	}
+	o.mu.Lock()
+	if p.turn = sent.Turn.ID; err == nil {
+		o.ours[p.turn] = true
+	}
+	if ev, ok := o.ended[p.turn]; ok && err == nil {
+		p.over(ev)
+	}
+	if o.inFlight--; o.inFlight == 0 {
+		clear(o.ended)
+		close(o.sending)
+	}
+	stop := p.cancelled && o.running == p.turn
+	o.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if stop {
+		o.s.begin(func() { o.interrupt(o.ctx, p.turn) })
+	}
+	if !sent.Duplicate {
+		return nil
+	}
+	// Its events may be long past.
+	turn, err := o.s.cfg.API.Turn(ctx, o.id, p.turn)
+	if err == nil && turn.Status.Terminal() {
+		r := result{status: turn.Status, end: holdfast.TurnEnded{StopReason: turn.StopReason, Message: turn.Error}}
+		if turn.Usage != nil {
+			r.end.Usage = *turn.Usage
+		}
+		p.settle(r)
+	}
+	return err
+}
+
+// over is the end of the prompt's turn.
+func (p *prompt) over(ev holdfast.Event) {
+	r := result{status: holdfast.TurnCompleted}
+	switch ev.Type {
+	case holdfast.EventTurnFailed:
+		r.status = holdfast.TurnFailed
+	case holdfast.EventTurnInterrupted:
+		r.status = holdfast.TurnInterrupted
+	}
+	// An end that does not decode is still one.
+	_ = ev.Decode(&r.end)
+	p.settle(r)
+}
+
+func (p *prompt) settle(r result) {
+	select {
+	case p.done <- r:
+	default: // the first one counts
+	}
+}
+
+// settled hands a turn's end to whoever waits for it. o.mu is held.
+func (o *session) settled(ev holdfast.Event) {
+	if o.running == ev.Turn {
+		o.running = ""
+	}
+	for _, p := range o.prompts {
+		if p.turn == ev.Turn {
+			p.over(ev)
+		}
+	}
+	if o.inFlight > 0 {
+		o.ended[ev.Turn] = ev
+	}
+	delete(o.ours, ev.Turn)
+}
+
+// fail ends every prompt that waits.
+func (o *session) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.prompts {
+		p.settle(result{err: err})
+	}
+}
+
+// giveUp notes that prompts are not wanted any more, all without a name, and returns
+// the turn to interrupt, if one of theirs runs.
+func (o *session) giveUp(these ...*prompt) holdfast.TurnID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var turn holdfast.TurnID
+	for _, p := range o.prompts {
+		if len(these) > 0 && !slices.Contains(these, p) {
+			continue
+		}
+		p.cancelled = true
+		if p.turn != "" && p.turn == o.running {
+			turn = p.turn
+		}
+	}
+	return turn
+}
+
+// cancelSession ends what the editor's prompts began.
+func (s *server) cancelSession(_ context.Context, req acp.CancelNotification) (struct{}, error) {
+	o, err := s.find(req.SessionId)
+	if err != nil {
+		return struct{}{}, err
+	}
+	if turn := o.giveUp(); turn != "" {
+		s.begin(func() { o.interrupt(o.ctx, turn) })
+	}
+	return struct{}{}, nil
+}
+
+// response is what the editor hears of the end of its prompt's turn.
+func (r result) response(id *string) (any, *acp.RequestError) {
+	switch {
+	case r.err != nil:
+		return nil, refusal(r.err)
+	case r.status == holdfast.TurnFailed:
+		kind := r.end.Kind
+		if kind == "" {
+			kind = holdfast.KindInternal
+		}
+		e := refusal(&holdfast.Error{Kind: kind, Msg: "the turn failed: " + short(r.end.Message, maxChunk), Hint: r.end.Hint})
+		e.Code = -32603 // whatever the turn wanted of others, the editor's request was right
+		return nil, e
+	}
+	res := acp.PromptResponse{StopReason: stopReason(r), UserMessageId: id}
+	if u := r.end.Usage; u != (holdfast.Usage{}) {
+		read, write := int(u.CacheReadTokens), int(u.CacheWriteTokens)
+		res.Usage = &acp.Usage{
+			InputTokens: int(u.InputTokens), OutputTokens: int(u.OutputTokens),
+			CachedReadTokens: &read, CachedWriteTokens: &write, TotalTokens: int(u.Tokens()),
+		}
+	}
+	return res, nil
+}
+
+func stopReason(r result) acp.StopReason {
+	if r.status == holdfast.TurnInterrupted {
+		return acp.StopReasonCancelled
+	}
+	switch r.end.StopReason {
+	case "max_tokens", "model_context_window_exceeded":
+		return acp.StopReasonMaxTokens
+	case "refusal":
+		return acp.StopReasonRefusal
+	case "max_turns", "max_steps", "error_max_turns":
+		return acp.StopReasonMaxTurnRequests
+	}
+	return acp.StopReasonEndTurn
+}

@@ -1,0 +1,226 @@
+package acpserver
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// API is what the package calls of a server; *client.Client has it.
+type API interface {
+	CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
+	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+	Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
+	UpdateSession(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error)
+	Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error)
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error)
+	Follow(ctx context.Context, id holdfast.SessionID, after int64, types ...holdfast.EventType) iter.Seq2[holdfast.Event, error]
+	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+	Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error)
+	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval) (holdfast.Approval, error)
+}
+
+// Config configures Serve. API, NewKey and Log are required.
+type Config struct {
+	API     API
+	Version string
+	// Create is what new sessions are made with.
+	Create holdfast.CreateSession
+	// Models are what the editor may choose from, besides a session's own.
+	Models []string
+	// NewKey makes an idempotency key.
+	NewKey func() (string, error)
+	Log    *slog.Logger
+}
+
+// answerTime is how long requests that are no prompt may go on when the editor has
+// nothing more to say.
+const answerTime = 5 * time.Second
+
+// server is one connection to an editor.
+type server struct {
+	cfg  Config
+	conn *acp.Connection
+	in   *lines
+	// ctx ends with the connection; work counts what goes on behind it.
+	ctx  context.Context
+	work sync.WaitGroup
+
+	mu sync.Mutex
+	// sessions are those that the editor has open; nil when the connection is over.
+	sessions map[holdfast.SessionID]*session
+}
+
+// Serve speaks the protocol until the editor's side ends or ctx does. Turns go on
+// without it. An error is why the input could not be read.
+func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &server{cfg: cfg, ctx: ctx, sessions: map[holdfast.SessionID]*session{}}
+	w := &whole{w: out}
+	s.in = newLines(in, w, cfg.Log)
+	ready := make(chan struct{})
+	// The connection reads at once, and its log is set after that.
+	s.conn = acp.NewConnection(s.handle, w, readAfter{ready, s.in})
+	s.conn.SetLogger(cfg.Log)
+	close(ready)
+	select {
+	case <-s.conn.Done():
+	case <-ctx.Done():
+	}
+	cancel()
+	s.in.close()
+	s.mu.Lock()
+	s.sessions = nil
+	s.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(ended)
+	}()
+	// What writes to an editor that neither reads nor leaves cannot end.
+	t := time.NewTimer(answerTime)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+	}
+	return s.in.failure()
+}
+
+// whole writes lines whole, whoever writes.
+type whole struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (w *whole) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.w.Write(p)
+}
+
+type readAfter struct {
+	ready <-chan struct{}
+	r     io.Reader
+}
+
+func (r readAfter) Read(p []byte) (int, error) {
+	<-r.ready
+	return r.r.Read(p)
+}
+
+// handle runs a method. Prompts let the next message in once they are noted, all
+// others at once: a cancel finds the prompt that came before it.
+func (s *server) handle(ctx context.Context, method string, params json.RawMessage) (any, *acp.RequestError) {
+	if method == acp.AgentMethodSessionPrompt {
+		return s.prompt(ctx, params)
+	}
+	s.in.begin()
+	defer s.in.end()
+	s.in.entered()
+	call, ok := methods()[method]
+	if !ok {
+		return nil, acp.NewMethodNotFound(method)
+	}
+	return call(s, ctx, params)
+}
+
+type method func(*server, context.Context, json.RawMessage) (any, *acp.RequestError)
+
+// checked is a request that knows what it needs.
+type checked[T any] interface {
+	*T
+	Validate() error
+}
+
+// typed makes a method of a function on decoded requests.
+func typed[T any, P checked[T], R any](do func(*server, context.Context, T) (R, error)) method {
+	return func(s *server, ctx context.Context, params json.RawMessage) (any, *acp.RequestError) {
+		var req T
+		if err := decode[T, P](params, &req); err != nil {
+			return nil, err
+		}
+		res, err := do(s, ctx, req)
+		if err != nil {
+			return nil, refusal(err)
+		}
+		return res, nil
+	}
+}
+
+func decode[T any, P checked[T]](params json.RawMessage, req *T) *acp.RequestError {
+	if len(params) == 0 {
+		params = json.RawMessage("{}")
+	}
+	err := json.Unmarshal(params, req)
+	if err == nil {
+		err = P(req).Validate()
+	}
+	if err != nil {
+		return acp.NewInvalidParams(map[string]any{"error": err.Error()})
+	}
+	return nil
+}
+
+func methods() map[string]method {
+	return map[string]method{
+		acp.AgentMethodInitialize:      typed((*server).initialize),
+		acp.AgentMethodAuthenticate:    typed((*server).authenticate),
+		acp.AgentMethodSessionNew:      typed((*server).newSession),
+		acp.AgentMethodSessionLoad:     typed((*server).loadSession),
+		acp.AgentMethodSessionResume:   typed((*server).resumeSession),
+		acp.AgentMethodSessionList:     typed((*server).listSessions),
+		acp.AgentMethodSessionCancel:   typed((*server).cancelSession),
+		acp.AgentMethodSessionClose:    typed((*server).closeSession),
+		acp.AgentMethodSessionSetMode:  typed((*server).setMode),
+		acp.AgentMethodSessionSetModel: typed((*server).setModel),
+	}
+}
+
+func (s *server) initialize(context.Context, acp.InitializeRequest) (acp.InitializeResponse, error) {
+	title := "Holdfast"
+	return acp.InitializeResponse{
+		// Whatever version the editor asked for, this is the one spoken here.
+		ProtocolVersion: acp.ProtocolVersionNumber,
+		AgentInfo:       &acp.Implementation{Name: "holdfast", Title: &title, Version: s.cfg.Version},
+		AuthMethods:     []acp.AuthMethod{},
+		AgentCapabilities: acp.AgentCapabilities{
+			LoadSession:        true,
+			PromptCapabilities: acp.PromptCapabilities{EmbeddedContext: true},
+			SessionCapabilities: acp.SessionCapabilities{
+				List: &acp.SessionListCapabilities{}, Resume: &acp.SessionResumeCapabilities{}, Close: &acp.SessionCloseCapabilities{},
+			},
+		},
+	}, nil
+}
+
+func (s *server) authenticate(_ context.Context, req acp.AuthenticateRequest) (acp.AuthenticateResponse, error) {
+	return acp.AuthenticateResponse{}, holdfast.Errorf(holdfast.KindInvalid, "acp", "there is no way %s to authenticate", holdfast.Quote(req.MethodId)).
+		WithHint("set HOLDFAST_TOKEN in the environment of holdfast acp")
+}
+
+// refusal is an error as the editor shows it: one line with its hint.
+func refusal(err error) *acp.RequestError {
+	kind, hint, text := holdfast.KindOf(err), holdfast.HintOf(err), err.Error()
+	if hint != "" {
+		text += "; hint: " + hint
+	}
+	code := -32603
+	switch kind {
+	case holdfast.KindInvalid, holdfast.KindTooLarge:
+		code = -32602
+	case holdfast.KindUnauthenticated:
+		code = -32000
+	case holdfast.KindNotFound, holdfast.KindGone:
+		code = -32002
+	}
+	return &acp.RequestError{Code: code, Message: text, Data: map[string]any{"kind": kind, "hint": hint}}
+}

@@ -1,0 +1,296 @@
+package acpserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// boxDir is where a session's files are in its box.
+const boxDir = "/workspace"
+
+// session is a session that the editor has open.
+type session struct {
+	s      *server
+	id     holdfast.SessionID
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// hello is what is still to be said before the first prompt.
+	hello string
+
+	mu sync.Mutex
+	// last is the newest event that the editor was told of; view makes the updates.
+	last int64
+	view view
+	// gone is closed when nobody follows the log; until is closed when the editor was
+	// told of event head.
+	gone  chan struct{}
+	err   error
+	head  int64
+	until chan struct{}
+
+	// prompts wait for their turn's end. sending is closed when no message is on its
+	// way to the server; until then nobody knows whose a turn is.
+	prompts  []*prompt
+	sending  chan struct{}
+	inFlight int
+	ours     map[holdfast.TurnID]bool
+	ended    map[holdfast.TurnID]holdfast.Event
+	running  holdfast.TurnID
+
+	// asked are the questions that wait for a person, with how to withdraw them;
+	// never: calls that are denied without asking.
+	asked map[holdfast.ApprovalID]*question
+	never map[string]bool
+}
+
+// cwdTag marks the sessions of a directory of the editor's.
+func cwdTag(cwd string) string {
+	tag := "cwd:" + cwd
+	if len(tag) > 100 {
+		sum := sha256.Sum256([]byte(cwd))
+		tag = "cwd#" + hex.EncodeToString(sum[:16])
+	}
+	return tag
+}
+
+func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp.NewSessionResponse, error) {
+	var res acp.NewSessionResponse
+	key, err := s.cfg.NewKey()
+	if err != nil {
+		return res, err
+	}
+	if !path.IsAbs(req.Cwd) {
+		return res, holdfast.Errorf(holdfast.KindInvalid, "acp", "cwd %s is not an absolute path", holdfast.Quote(req.Cwd))
+	}
+	create := s.cfg.Create
+	create.Tags = append([]string{"acp", cwdTag(req.Cwd)}, create.Tags...)
+	if create.Title == "" {
+		create.Title = path.Base(req.Cwd)
+	}
+	made, err := s.cfg.API.CreateSession(ctx, create, key)
+	if err != nil {
+		return res, err
+	}
+	one := s.open(made.ID, made.LastSeq)
+	one.hello = "This session works in a workspace of its own, " + boxDir + " in a box, which is empty or has the agent's files. " +
+		"The editor's directory " + req.Cwd + " is not mounted there: the agent sees what a prompt embeds and what `holdfast files put " +
+		string(made.ID) + "` brings."
+	if made.Trust == holdfast.Trusted {
+		one.hello = "This session is trusted: its tools can do everything the server's user can do. It works in a directory of its own on the server's machine, not in the editor's " + req.Cwd + "."
+	}
+	if n := len(req.McpServers); n > 0 {
+		one.hello += " MCP servers of the editor are not used."
+	}
+	one.start()
+	return acp.NewSessionResponse{SessionId: acp.SessionId(made.ID), Modes: modes(made), Models: s.models(made)}, nil
+}
+
+// modes are ours, with what they mean.
+func modes(one holdfast.Session) *acp.SessionModeState {
+	state := &acp.SessionModeState{CurrentModeId: acp.SessionModeId(one.Mode)}
+	for _, m := range []struct {
+		mode       holdfast.Mode
+		name, what string
+	}{
+		{holdfast.ModeDefault, "Ask", "Reading runs at once, everything else is asked for"},
+		{holdfast.ModeAcceptEdits, "Accept edits", "Edits run as well, commands are asked for"},
+		{holdfast.ModePlan, "Plan", "Only reading"},
+		{holdfast.ModeBypassPermissions, "Bypass permissions", "Everything runs that no rule denies"},
+		{holdfast.ModeDontAsk, "Don't ask", "What would be asked for is denied"},
+		{holdfast.ModeAuto, "Auto", "What the sandbox holds runs at once"},
+	} {
+		what := m.what
+		state.AvailableModes = append(state.AvailableModes, acp.SessionMode{Id: acp.SessionModeId(m.mode), Name: m.name, Description: &what})
+	}
+	return state
+}
+
+func (s *server) models(one holdfast.Session) *acp.SessionModelState {
+	state := &acp.SessionModelState{CurrentModelId: acp.ModelId(one.Model)}
+	seen := map[string]bool{}
+	for _, m := range append([]string{one.Model}, s.cfg.Models...) {
+		if m != "" && !seen[m] {
+			seen[m] = true
+			state.AvailableModels = append(state.AvailableModels, acp.ModelInfo{ModelId: acp.ModelId(m), Name: m})
+		}
+	}
+	if len(state.AvailableModels) == 0 {
+		return nil
+	}
+	return state
+}
+
+// open begins with a session of which the editor knows the log up to a number. An
+// earlier one of the same id is closed.
+func (s *server) open(id holdfast.SessionID, after int64) *session {
+	ctx, cancel := context.WithCancel(s.ctx)
+	one := &session{
+		s: s, id: id, ctx: ctx, cancel: cancel, last: after, until: make(chan struct{}), sending: make(chan struct{}),
+		ours: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]holdfast.Event{},
+		asked: map[holdfast.ApprovalID]*question{}, never: map[string]bool{},
+	}
+	close(one.sending)
+	s.mu.Lock()
+	before := s.sessions[id]
+	if s.sessions != nil {
+		s.sessions[id] = one
+	}
+	s.mu.Unlock()
+	if before != nil {
+		before.stop()
+	}
+	return one
+}
+
+// stop ends what goes on for a session here, and waits for it.
+func (o *session) stop() {
+	o.cancel()
+	o.mu.Lock()
+	gone := o.gone
+	o.mu.Unlock()
+	if gone != nil {
+		<-gone
+	}
+	o.fail(holdfast.Errorf(holdfast.KindConflict, "acp", "the session was closed or loaded again; its turn goes on at the server"))
+}
+
+// find is a session that the editor has opened.
+func (s *server) find(id acp.SessionId) (*session, error) {
+	parsed, err := holdfast.ParseSessionID(string(id))
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one := s.sessions[parsed]; one != nil {
+		return one, nil
+	}
+	return nil, holdfast.Errorf(holdfast.KindNotFound, "acp", "session %s is not open in this connection", holdfast.Quote(string(parsed))).
+		WithHint("open it with session/load or session/resume")
+}
+
+func (s *server) loadSession(ctx context.Context, req acp.LoadSessionRequest) (acp.LoadSessionResponse, error) {
+	var res acp.LoadSessionResponse
+	id, err := holdfast.ParseSessionID(string(req.SessionId))
+	if err != nil {
+		return res, err
+	}
+	found, err := s.cfg.API.Session(ctx, id)
+	if err != nil {
+		return res, err
+	}
+	one := s.open(id, 0)
+	one.head = found.LastSeq
+	gone := one.start()
+	select {
+	case <-one.until:
+	case <-gone:
+		return res, one.why()
+	case <-ctx.Done():
+		return res, context.Cause(ctx)
+	}
+	return acp.LoadSessionResponse{Modes: modes(found), Models: s.models(found)}, nil
+}
+
+// resumeSession opens a session without telling what was said.
+func (s *server) resumeSession(ctx context.Context, req acp.ResumeSessionRequest) (acp.ResumeSessionResponse, error) {
+	var res acp.ResumeSessionResponse
+	id, err := holdfast.ParseSessionID(string(req.SessionId))
+	if err != nil {
+		return res, err
+	}
+	found, err := s.cfg.API.Session(ctx, id)
+	if err != nil {
+		return res, err
+	}
+	// After the head was read: what is asked later is in the log that is followed.
+	page, err := s.cfg.API.Approvals(ctx, holdfast.ApprovalFilter{Session: string(id)})
+	if err != nil {
+		return res, err
+	}
+	one := s.open(id, found.LastSeq)
+	one.start()
+	one.mu.Lock()
+	for _, a := range page.Approvals {
+		one.ask(a)
+	}
+	one.mu.Unlock()
+	return acp.ResumeSessionResponse{Modes: modes(found), Models: s.models(found)}, nil
+}
+
+func (s *server) listSessions(ctx context.Context, req acp.ListSessionsRequest) (acp.ListSessionsResponse, error) {
+	f := holdfast.SessionFilter{}
+	if req.Cursor != nil {
+		f.Cursor = *req.Cursor
+	}
+	if req.Cwd != nil {
+		f.Tag = cwdTag(*req.Cwd)
+	}
+	page, err := s.cfg.API.Sessions(ctx, f)
+	if err != nil {
+		return acp.ListSessionsResponse{}, err
+	}
+	res := acp.ListSessionsResponse{Sessions: []acp.SessionInfo{}}
+	if page.Next != "" {
+		res.NextCursor = &page.Next
+	}
+	for _, one := range page.Sessions {
+		at, title := one.LastActiveAt.UTC().Format(time.RFC3339), one.Title
+		info := acp.SessionInfo{SessionId: acp.SessionId(one.ID), Cwd: boxDir, Title: &title, UpdatedAt: &at}
+		for _, tag := range one.Tags {
+			if cwd, ok := strings.CutPrefix(tag, "cwd:"); ok && path.IsAbs(cwd) {
+				info.Cwd = cwd
+			}
+		}
+		if req.Cwd != nil {
+			info.Cwd = *req.Cwd
+		}
+		res.Sessions = append(res.Sessions, info)
+	}
+	return res, nil
+}
+
+func (s *server) closeSession(ctx context.Context, req acp.CloseSessionRequest) (acp.CloseSessionResponse, error) {
+	one, err := s.find(req.SessionId)
+	if err != nil {
+		return acp.CloseSessionResponse{}, err
+	}
+	if turn := one.giveUp(); turn != "" {
+		one.interrupt(ctx, turn)
+	}
+	s.mu.Lock()
+	if s.sessions[one.id] == one {
+		delete(s.sessions, one.id)
+	}
+	s.mu.Unlock()
+	one.stop()
+	return acp.CloseSessionResponse{}, nil
+}
+
+func (s *server) setMode(ctx context.Context, req acp.SetSessionModeRequest) (acp.SetSessionModeResponse, error) {
+	mode := string(req.ModeId)
+	return acp.SetSessionModeResponse{}, s.change(ctx, req.SessionId, holdfast.UpdateSession{Mode: &mode})
+}
+
+func (s *server) setModel(ctx context.Context, req acp.UnstableSetSessionModelRequest) (acp.UnstableSetSessionModelResponse, error) {
+	model := string(req.ModelId)
+	return acp.UnstableSetSessionModelResponse{}, s.change(ctx, acp.SessionId(req.SessionId), holdfast.UpdateSession{Model: &model})
+}
+
+func (s *server) change(ctx context.Context, id acp.SessionId, req holdfast.UpdateSession) error {
+	one, err := s.find(id)
+	if err == nil {
+		_, err = s.cfg.API.UpdateSession(ctx, one.id, req)
+	}
+	return err
+}

@@ -1,0 +1,187 @@
+package acpserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// tool is what the editor is told of a tool call. Its files are the box's, which
+// the editor cannot open: no update points to one.
+func (v *view) tool(ev holdfast.Event) []acp.SessionUpdate {
+	switch ev.Type {
+	case holdfast.EventToolRequested:
+		return read(ev, v.requested)
+	case holdfast.EventToolAllowed:
+		return read(ev, func(d holdfast.ToolDecision) []acp.SessionUpdate {
+			if in := raw(d.Input); in != nil { // it runs with another input
+				return update(d.ToolUseID, acp.WithUpdateRawInput(in), acp.WithUpdateTitle(title(v.name(d.ToolUseID), d.Input)))
+			}
+			return nil
+		})
+	case holdfast.EventToolStarted:
+		return read(ev, func(d holdfast.ToolStarted) []acp.SessionUpdate {
+			return update(d.ToolUseID, acp.WithUpdateStatus(acp.ToolCallStatusInProgress))
+		})
+	case holdfast.DeltaToolOutput:
+		return read(ev, v.output)
+	case holdfast.EventToolDenied:
+		return read(ev, func(d holdfast.ToolDecision) []acp.SessionUpdate {
+			return v.ended(d.ToolUseID, acp.ToolCallStatusFailed, "denied by "+d.By+": "+d.Reason, nil)
+		})
+	case holdfast.EventToolFinished:
+		return read(ev, func(d holdfast.ToolFinished) []acp.SessionUpdate {
+			status := acp.ToolCallStatusCompleted
+			if d.IsError || d.Outcome != holdfast.ExitOK && d.Outcome != holdfast.ExitExit {
+				status = acp.ToolCallStatusFailed
+			}
+			out := map[string]any{"outcome": d.Outcome}
+			if d.ExitCode != nil {
+				out["exit_code"] = *d.ExitCode
+			}
+			return v.ended(d.ToolUseID, status, d.Content, out)
+		})
+	case holdfast.EventToolUnknown:
+		return read(ev, func(d holdfast.ToolUnknown) []acp.SessionUpdate {
+			return v.ended(d.ToolUseID, acp.ToolCallStatusFailed, "nobody knows whether it ran: "+d.Reason, nil)
+		})
+	}
+	return nil
+}
+
+func update(id string, opts ...acp.ToolCallUpdateOpt) []acp.SessionUpdate {
+	return []acp.SessionUpdate{acp.UpdateToolCall(acp.ToolCallId(id), opts...)}
+}
+
+func (v *view) name(id string) string {
+	if t := v.tools[id]; t != nil {
+		return t.name
+	}
+	return "tool"
+}
+
+func (v *view) requested(d holdfast.ToolRequested) []acp.SessionUpdate {
+	if v.tools == nil || len(v.tools) >= maxTools {
+		v.tools = map[string]*toolView{}
+	}
+	v.tools[d.ToolUseID] = &toolView{name: d.Name}
+	opts := []acp.ToolCallStartOpt{acp.WithStartKind(kindOf(d.Name)), acp.WithStartStatus(acp.ToolCallStatusPending)}
+	if in := raw(d.Input); in != nil {
+		opts = append(opts, acp.WithStartRawInput(in))
+	} else if len(d.Input) > 0 {
+		opts = append(opts, acp.WithStartContent(content(fmt.Sprintf("its input of %d bytes is in the session's log", len(d.Input)))))
+	}
+	out := []acp.SessionUpdate{acp.StartToolCall(acp.ToolCallId(d.ToolUseID), title(d.Name, d.Input), opts...)}
+	if d.Name == "TodoWrite" {
+		out = append(out, plan(d.Input)...)
+	}
+	return out
+}
+
+// output shows a running call's output in growing steps, since each update carries
+// all of it.
+func (v *view) output(d holdfast.ToolOutput) []acp.SessionUpdate {
+	t := v.tools[d.ToolUseID]
+	if t == nil || len(t.live) >= maxLive {
+		return nil
+	}
+	t.live += d.Text
+	if len(t.live) < t.told+t.told/4+16 && t.told > 0 {
+		return nil
+	}
+	t.told = len(t.live)
+	return update(d.ToolUseID, acp.WithUpdateContent(content(short(t.live, maxLive))))
+}
+
+func (v *view) ended(id string, status acp.ToolCallStatus, text string, out any) []acp.SessionUpdate {
+	delete(v.tools, id)
+	opts := []acp.ToolCallUpdateOpt{acp.WithUpdateStatus(status), acp.WithUpdateContent(content(short(text, maxResult)))}
+	if out != nil {
+		opts = append(opts, acp.WithUpdateRawOutput(out))
+	}
+	return update(id, opts...)
+}
+
+func content(text string) []acp.ToolCallContent {
+	return []acp.ToolCallContent{acp.ToolContent(acp.TextBlock(text))}
+}
+
+func kindOf(tool string) acp.ToolKind {
+	switch tool {
+	case "Read", "LS":
+		return acp.ToolKindRead
+	case "Write", "Edit":
+		return acp.ToolKindEdit
+	case "Glob", "Grep":
+		return acp.ToolKindSearch
+	case "Bash":
+		return acp.ToolKindExecute
+	case "WebFetch", "WebSearch":
+		return acp.ToolKindFetch
+	case "TodoWrite", "Task":
+		return acp.ToolKindThink
+	}
+	return acp.ToolKindOther
+}
+
+// title says in a line what a call is for.
+func title(tool string, input json.RawMessage) string {
+	var in struct {
+		Command     string `json:"command"`
+		FilePath    string `json:"file_path"`
+		Path        string `json:"path"`
+		Pattern     string `json:"pattern"`
+		URL         string `json:"url"`
+		Query       string `json:"query"`
+		Description string `json:"description"`
+	}
+	// What has other types in it has the tool's name for a title.
+	_ = json.Unmarshal(input, &in)
+	about := in.Command
+	for _, s := range []string{in.Pattern, in.URL, in.Query, in.Description} {
+		if about == "" {
+			about = s
+		}
+	}
+	if file := in.FilePath + in.Path; about == "" && file != "" {
+		about = path.Clean(file)
+	}
+	line := strings.Join(strings.Fields(strings.ToValidUTF8(tool+" "+about[:min(len(about), 500)], "")), " ")
+	if r := []rune(line); len(r) > 120 {
+		line = string(r[:119]) + "…"
+	}
+	if line == "" {
+		line = "tool"
+	}
+	return line
+}
+
+// plan is a list of todos as the editor shows plans.
+func plan(input json.RawMessage) []acp.SessionUpdate {
+	var in struct {
+		Todos []struct {
+			Content string `json:"content"`
+			Status  string `json:"status"`
+		} `json:"todos"`
+	}
+	if json.Unmarshal(input, &in) != nil || len(input) > maxInput {
+		return nil
+	}
+	entries := []acp.PlanEntry{}
+	for _, t := range in.Todos {
+		status := acp.PlanEntryStatusPending
+		switch t.Status {
+		case "in_progress":
+			status = acp.PlanEntryStatusInProgress
+		case "completed":
+			status = acp.PlanEntryStatusCompleted
+		}
+		entries = append(entries, acp.PlanEntry{Content: t.Content, Priority: acp.PlanEntryPriorityMedium, Status: status})
+	}
+	return []acp.SessionUpdate{acp.UpdatePlan(entries...)}
+}

@@ -1,0 +1,239 @@
+package acpserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// What one update carries at the most: the editor's reader has a limit for a line,
+// and text may come in as many chunks as it takes.
+const (
+	maxChunk  = 32 << 10
+	maxInput  = 64 << 10
+	maxResult = 64 << 10
+	maxLive   = 16 << 10
+	maxTools  = 1000
+)
+
+// view turns events into updates. It is a fold over the log: with the same events
+// it says the same, and every event is asked for once. Data that does not decode
+// says nothing. Not for concurrent use.
+type view struct {
+	said, thought stream
+	// recorded is the thinking that is in the log and belongs to the next answer.
+	recorded string
+	tools    map[string]*toolView
+}
+
+// toolView is a call that has not ended.
+type toolView struct {
+	name string
+	live string
+	told int
+}
+
+// stream is a text of which the reader may have got a part by deltas.
+type stream struct {
+	// told is what the editor has of this answer. The deltas of the present attempt
+	// came to the first at bytes of it; hole: some of them did not come.
+	told []byte
+	at   int
+	hole bool
+}
+
+// anew is said where something else was shown than the answer begins with.
+const anew = "\n\n[the answer broke off here and begins anew]\n\n"
+
+// delta takes a piece and returns what is to be shown of it.
+func (s *stream) delta(d holdfast.TextDelta) string {
+	if d.At == 0 { // an answer that begins, maybe again
+		s.at, s.hole = 0, false
+	}
+	if s.hole = s.hole || d.At != int64(s.at); s.hole {
+		return ""
+	}
+	n := min(len(d.Text), len(s.told)-s.at)
+	same := string(s.told[s.at:s.at+n]) == d.Text[:n]
+	if !same {
+		s.told, n = s.told[:s.at], 0
+	}
+	s.told = append(s.told, d.Text[n:]...)
+	s.at += len(d.Text)
+	if !same {
+		return anew + string(s.told)
+	}
+	return d.Text[n:]
+}
+
+// whole returns what is missing of a text that is complete.
+func (s *stream) whole(text string) string {
+	rest, ok := strings.CutPrefix(text, string(s.told))
+	if !ok {
+		rest = anew + text
+	}
+	s.told = []byte(text)
+	return rest
+}
+
+// over begins the next answer.
+func (s *stream) over() { *s = stream{} }
+
+// meta marks what is Holdfast's own word and not the agent's.
+func meta() map[string]any { return map[string]any{"holdfast": map[string]any{"notice": true}} }
+
+// notice is a word of Holdfast's on what happens.
+func notice(text string) []acp.SessionUpdate {
+	return []acp.SessionUpdate{{AgentThoughtChunk: &acp.SessionUpdateAgentThoughtChunk{
+		Meta: meta(), Content: acp.TextBlock("[holdfast] " + short(text, maxChunk) + "\n"),
+	}}}
+}
+
+// chunks cuts a text into updates between characters.
+func chunks(text string, one func(acp.ContentBlock) acp.SessionUpdate) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	for text != "" {
+		n := min(len(text), maxChunk)
+		for n < len(text) && n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		if n == 0 {
+			n = min(len(text), maxChunk)
+		}
+		out = append(out, one(acp.TextBlock(text[:n])))
+		text = text[n:]
+	}
+	return out
+}
+
+// short keeps beginning and end of a text that is too long.
+func short(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	head, tail := s[:most*3/4], s[len(s)-most/4:]
+	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n[… %d bytes left out …]\n", len(s)-most) + strings.ToValidUTF8(tail, "")
+}
+
+// read decodes an event's payload and turns it into updates.
+func read[T any](ev holdfast.Event, turn func(T) []acp.SessionUpdate) []acp.SessionUpdate {
+	var d T
+	if ev.Decode(&d) != nil {
+		return nil
+	}
+	return turn(d)
+}
+
+// updates is what the editor is told of an event.
+func (v *view) updates(ev holdfast.Event) []acp.SessionUpdate {
+	switch ev.Type {
+	case holdfast.EventMessageUser:
+		return read(ev, func(d holdfast.UserMessage) []acp.SessionUpdate { return chunks(d.Text, acp.UpdateUserMessage) })
+	case holdfast.DeltaText:
+		return read(ev, func(d holdfast.TextDelta) []acp.SessionUpdate { return chunks(v.said.delta(d), acp.UpdateAgentMessage) })
+	case holdfast.DeltaThinking:
+		return read(ev, func(d holdfast.TextDelta) []acp.SessionUpdate {
+			return chunks(v.thought.delta(d), acp.UpdateAgentThought)
+		})
+	case holdfast.EventThinking:
+		return read(ev, v.thinking)
+	case holdfast.EventMessageAssistant:
+		return read(ev, v.message)
+	case holdfast.EventNotice:
+		return read(ev, v.notice)
+	case holdfast.EventSessionUpdated:
+		return read(ev, changed)
+	}
+	if up := v.tool(ev); up != nil {
+		return up
+	}
+	return around(ev)
+}
+
+func (v *view) thinking(d holdfast.Thinking) []acp.SessionUpdate {
+	v.recorded += d.Text
+	if strings.HasPrefix(string(v.thought.told), v.recorded) {
+		return nil
+	}
+	return chunks(v.thought.whole(v.recorded), acp.UpdateAgentThought)
+}
+
+func (v *view) message(d holdfast.AssistantMessage) []acp.SessionUpdate {
+	var text strings.Builder
+	for _, p := range d.Parts {
+		text.WriteString(p.Text)
+	}
+	rest := v.said.whole(text.String())
+	v.said.over()
+	v.thought.over()
+	v.recorded = ""
+	return chunks(rest, acp.UpdateAgentMessage)
+}
+
+func (v *view) notice(d holdfast.Notice) []acp.SessionUpdate {
+	if d.Level == "debug" || d.Text == "" {
+		return nil
+	}
+	return notice(d.Text)
+}
+
+// changed is what an update of the session means for the editor.
+func changed(d holdfast.SessionUpdated) []acp.SessionUpdate {
+	var out []acp.SessionUpdate
+	if d.Mode != nil {
+		out = append(out, acp.SessionUpdate{CurrentModeUpdate: &acp.SessionCurrentModeUpdate{CurrentModeId: acp.SessionModeId(*d.Mode)}})
+	}
+	if d.Title != nil {
+		out = append(out, acp.SessionUpdate{SessionInfoUpdate: &acp.SessionSessionInfoUpdate{Title: d.Title}})
+	}
+	return out
+}
+
+// around is what happens around a conversation and a person should know.
+func around(ev holdfast.Event) []acp.SessionUpdate {
+	switch ev.Type {
+	case holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
+		return read(ev, func(d holdfast.TurnEnded) []acp.SessionUpdate {
+			text := "the " + strings.Replace(string(ev.Type), "turn.", "turn ", 1)
+			if d.Message != "" {
+				text += ": " + d.Message
+			}
+			if d.Hint != "" {
+				text += "; hint: " + d.Hint
+			}
+			return notice(text)
+		})
+	case holdfast.EventSessionResumed:
+		return read(ev, func(d holdfast.Receipt) []acp.SessionUpdate {
+			if len(d.Lost) == 0 {
+				return nil
+			}
+			return notice("resumed; lost: " + strings.Join(d.Lost, ", "))
+		})
+	case holdfast.EventAgentStarted:
+		return read(ev, func(d holdfast.AgentStarted) []acp.SessionUpdate {
+			if d.Tier != holdfast.TierInjected && d.Turns >= d.Of {
+				return nil
+			}
+			return notice(fmt.Sprintf("the agent was started with %d of %d turns (%s): %s", d.Turns, d.Of, d.Tier, d.Reason))
+		})
+	case holdfast.EventBoxLost, holdfast.EventBoxOOM:
+		return read(ev, func(d holdfast.BoxEnded) []acp.SessionUpdate { return notice(string(ev.Type) + ": " + d.Reason) })
+	case holdfast.EventSessionEnded:
+		return read(ev, func(d holdfast.Reason) []acp.SessionUpdate { return notice("the session has ended: " + d.Reason) })
+	}
+	return nil
+}
+
+// raw is JSON as it was, or nothing when it is too long to pass on.
+func raw(data json.RawMessage) any {
+	if len(data) == 0 || len(data) > maxInput || !json.Valid(data) {
+		return nil
+	}
+	return data
+}
