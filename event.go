@@ -118,6 +118,7 @@ type SessionCreated struct {
 	Title        string    `json:"title,omitempty"`
 	Budget       *Budget   `json:"budget,omitempty"`
 	TurnBudget   *Budget   `json:"turn_budget,omitempty"`
+	Network      []string  `json:"network,omitzero"`
 }
 
 // SessionUpdated is the payload of session.updated: the fields that changed, and
@@ -138,6 +139,8 @@ type SessionChange struct {
 	// Budget and TurnBudget hold every bound, not only those that changed.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
+	// Network is the whole list.
+	Network *[]string `json:"network,omitempty"`
 }
 
 // Reason is the payload of session.paused, session.ended, turn.interrupted and

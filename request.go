@@ -19,6 +19,8 @@ type CreateSession struct {
 	// server's defaults.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
+	// Network is what its box may connect to; see Session.
+	Network []string `json:"network,omitzero"`
 	// MaxTrust is the highest trust of who asks; empty for the owner. More is
 	// denied where it is asked for and lowered where it is the server's default.
 	MaxTrust Trust `json:"-"`
@@ -39,6 +41,11 @@ type UpdateSession struct {
 	// Budget and TurnBudget replace the whole budget.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
+	// Network is all that its box may connect to from now on; AllowNet and DenyNet
+	// change what is there. What is open and not granted any more is cut.
+	Network  *[]string `json:"network,omitempty"`
+	AllowNet []string  `json:"allow_net,omitempty"`
+	DenyNet  []string  `json:"deny_net,omitempty"`
 	// Revision, when not 0, must be the session's; otherwise it is conflict.
 	Revision int64 `json:"revision,omitempty"`
 	// Interrupt ends a running turn first where the change needs that.

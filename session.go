@@ -73,6 +73,9 @@ type Session struct {
 	// Budget bounds the whole session, TurnBudget each of its turns; nil is no bound.
 	Budget     *Budget `json:"budget,omitempty"`
 	TurnBudget *Budget `json:"turn_budget,omitempty"`
+	// Network is what its box may connect to, within what the server grants; nil takes
+	// what the agent or the server names, an empty list is nothing.
+	Network []string `json:"network,omitzero"`
 	// Spent is what the ended turns used up.
 	Spent Spent `json:"spent"`
 	// ParkedUntil is when the running turn asks its model again, while it waits for

@@ -130,3 +130,14 @@ func deny(by, format string, args ...any) Decision {
 func ask(by, format string, args ...any) Decision {
 	return Decision{Verdict: Asked, By: by, Reason: fmt.Sprintf(format, args...)}
 }
+
+// Networks are the sandbox settings' lists of domains, of the layers that have one.
+func (e *Engine) Networks() [][]string {
+	var out [][]string
+	for _, s := range e.sandboxes {
+		if n := s.settings.Network; n != nil {
+			out = append(out, n.AllowedDomains)
+		}
+	}
+	return out
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -43,6 +44,9 @@ type Box struct {
 
 	adopting sync.Mutex
 	adopted  bool
+
+	// extra is what SetEnv was told.
+	extra atomic.Pointer[[]string]
 
 	mu       sync.Mutex
 	releases []holdfast.CallID
@@ -156,6 +160,17 @@ func (b *Box) Close() error {
 	err := b.session.Close()
 	b.wg.Wait()
 	return err
+}
+
+// SetEnv adds to the environment of the processes that start from now on. What the
+// box or the exec itself names wins over it.
+func (b *Box) SetEnv(env []string) { b.extra.Store(&env) }
+
+func (b *Box) env() []string {
+	if env := b.extra.Load(); env != nil {
+		return *env
+	}
+	return nil
 }
 
 // Call identifies a mutating operation. The zero Call is refused.

@@ -68,6 +68,7 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	}
 	q, err := request(wire.OpExec, wire.ExecBody{
 		Exec: raw, Attach: wire.Attach{StdoutFrom: opt.StdoutFrom, StderrFrom: opt.StderrFrom}, AttachOnly: opt.AttachOnly,
+		Env: b.env(),
 	})
 	if err != nil {
 		return res, err

@@ -41,6 +41,9 @@ type sessionCreateCmd struct {
 	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up, as turns=10,tokens=100000,usd=2.5,seconds=3600, or none."`
 	TurnBudget *string `placeholder:"BOUNDS" help:"The same for each turn, whose turns are model calls."`
 
+	AllowNet []string `placeholder:"DOMAIN" sep:"none" help:"A domain that its box may connect to, as pypi.org, *.npmjs.org or example.com:8443; repeatable. The server's network.allow bounds it."`
+	NoNet    bool     `help:"Its box may connect to nothing, whatever agent and server name."`
+
 	Key string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
 }
 
@@ -61,7 +64,7 @@ func (s *sessionCreateCmd) Run(e *env) error {
 	}
 	created, err := c.CreateSession(e.ctx, holdfast.CreateSession{
 		ID: s.ID, Agent: s.Agent, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode,
-		Title: s.Title, Tags: s.Tag, Env: s.Env, Budget: budget, TurnBudget: turnBudget,
+		Title: s.Title, Tags: s.Tag, Env: s.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(s.AllowNet, s.NoNet),
 	}, s.Key)
 	if err != nil {
 		return err
@@ -70,6 +73,14 @@ func (s *sessionCreateCmd) Run(e *env) error {
 		e.warnTrust(created.Trust)
 	}
 	return e.say(map[string]any{"session": created}, "%s", created.ID)
+}
+
+// destinations is what a session names of the network; nil is nothing said.
+func destinations(allow []string, none bool) []string {
+	if none && len(allow) == 0 {
+		return []string{}
+	}
+	return allow
 }
 
 // warnTrust says what was chosen.
@@ -172,6 +183,14 @@ func agentState(a holdfast.AgentState) string {
 	return s
 }
 
+// showNetwork is one line on what a session names of the network.
+func showNetwork(list []string) string {
+	if list != nil && len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
+
 func (e *env) showSession(s holdfast.Session) error {
 	if e.json {
 		return e.print(map[string]any{"session": s})
@@ -198,6 +217,7 @@ func (e *env) showSession(s holdfast.Session) error {
 		{"spent", showSpent(s.Spent)},
 		{"budget", showBudget(s.Budget)},
 		{"turn budget", showBudget(s.TurnBudget)},
+		{"network", showNetwork(s.Network)},
 		{"parked until", parked},
 		{"last active", when(s.LastActiveAt)},
 	}

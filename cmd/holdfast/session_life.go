@@ -18,6 +18,9 @@ type sessionUpdateCmd struct {
 
 	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up from now on, whole: usd=5,turns=100, or none."`
 	TurnBudget *string `placeholder:"BOUNDS" help:"The same for each turn."`
+
+	AllowNet []string `placeholder:"DOMAIN" sep:"none" help:"A domain that its box may connect to from now on; repeatable."`
+	DenyNet  []string `placeholder:"DOMAIN" sep:"none" help:"Takes one back, as it was granted; '*' takes back all. What is open is cut."`
 }
 
 // Help is shown below the one-line description.
@@ -31,13 +34,14 @@ func (s *sessionUpdateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if s.Trust == nil && s.Mode == nil && s.Model == nil && s.Runtime == nil && budget == nil && turnBudget == nil {
+	if s.Trust == nil && s.Mode == nil && s.Model == nil && s.Runtime == nil && budget == nil && turnBudget == nil &&
+		len(s.AllowNet)+len(s.DenyNet) == 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, "session update", "nothing to change is given").
 			WithHint("holdfast session update %s --mode plan", s.ID)
 	}
 	return e.update(s.ID, holdfast.UpdateSession{
 		Trust: s.Trust, Mode: s.Mode, Model: s.Model, Runtime: s.Runtime, Interrupt: s.Interrupt,
-		Budget: budget, TurnBudget: turnBudget,
+		Budget: budget, TurnBudget: turnBudget, AllowNet: s.AllowNet, DenyNet: s.DenyNet,
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -52,6 +53,10 @@ type Options struct {
 	Log *slog.Logger
 	// Ready is told the API's URL once the server answers.
 	Ready func(url string)
+	// Resolve and Dial are the network that the boxes' proxy uses: tests only; nil is
+	// the machine's own.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	// At is told when a turn passes a named kill point: crash tests only.
 	At func(session holdfast.SessionID, point string)
 }
@@ -133,6 +138,7 @@ type server struct {
 	metrics *obs.Metrics
 	pool    map[holdfast.Trust]*sandbox.Pool
 	broker  *egress.Broker
+	proxy   *egress.Proxy
 }
 
 func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) error {
@@ -183,6 +189,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if s.broker, err = s.newBroker(choice); err != nil {
 		return err
 	}
+	s.proxy = s.newProxy(ctx)
 	s.pool = s.pools(drivers)
 	s.engine, err = engine.New(engine.Config{
 		Store:    s.store,
@@ -194,6 +201,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,
 			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
 		},
+		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		DefaultTrust: s.cfg.DefaultTrust, DefaultModel: model, CheckModel: choice.Check,
 		Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
 		TurnSilence: s.cfg.TurnSilence, ApprovalTimeout: s.cfg.ApprovalTimeout, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,

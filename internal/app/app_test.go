@@ -33,15 +33,21 @@ func serveAt(t *testing.T, cfg config.Config) (c *client.Client, addr string, st
 // serveLogged is serveAt with the server's log.
 func serveLogged(t *testing.T, cfg config.Config, log io.Writer) (c *client.Client, addr string, stop func()) {
 	t.Helper()
+	return serveWith(t, cfg, func(o *app.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+}
+
+// serveWith is serveAt with other options.
+func serveWith(t *testing.T, cfg config.Config, tune func(*app.Options)) (c *client.Client, addr string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready := make(chan string, 1)
 	ended := make(chan error, 1)
-	go func() {
-		ended <- app.Run(ctx, cfg, app.Options{
-			Version: "test", Environ: os.Environ(), Log: slog.New(slog.NewTextHandler(log, nil)),
-			Ready: func(url string) { ready <- url },
-		})
-	}()
+	opt := app.Options{
+		Version: "test", Environ: os.Environ(), Log: slog.New(slog.DiscardHandler),
+		Ready: func(url string) { ready <- url },
+	}
+	tune(&opt)
+	go func() { ended <- app.Run(ctx, cfg, opt) }()
 	select {
 	case url := <-ready:
 		addr = strings.TrimPrefix(url, "http://")

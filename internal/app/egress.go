@@ -2,17 +2,21 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model/remote"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/double"
 	"github.com/holdfast-run/holdfast/internal/egress"
+	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/models"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
 // newBroker makes the broker of the providers that are configured. The scripted model
@@ -33,21 +37,46 @@ func (s *server) newBroker(choice *models.Models) (*egress.Broker, error) {
 			}
 		}
 	}
-	return egress.NewBroker(egress.BrokerConfig{Turns: turns{s}, Book: choice, Upstreams: ups, Now: time.Now}), nil
+	var granted []egress.Grant
+	for _, name := range s.cfg.Network.Broker {
+		g, err := egress.ParseGrant(name)
+		if err != nil {
+			return nil, err
+		}
+		granted = append(granted, g)
+	}
+	return egress.NewBroker(egress.BrokerConfig{
+		Turns: turns{s}, Book: choice, Upstreams: ups, Grants: granted, Content: s.cfg.Network.Content == config.On, Now: time.Now,
+	}), nil
+}
+
+func (s *server) newProxy(ctx context.Context) *egress.Proxy {
+	// It ends by Close, in its turn.
+	return egress.NewProxy(context.WithoutCancel(ctx), egress.ProxyConfig{
+		Sessions: turns{s}, Resolve: s.opt.Resolve, Dial: s.opt.Dial, Now: time.Now, Log: s.opt.Log,
+	})
 }
 
 // turns asks the engine, which is made after what it starts boxes with.
 type turns struct{ s *server }
+
+// Network implements egress.Sessions.
+func (t turns) Network(ctx context.Context, id holdfast.SessionID) (check.Reach, error) {
+	return t.s.engine.Network(ctx, id)
+}
+
+// RecordEgress implements egress.Recorder.
+func (t turns) RecordEgress(ctx context.Context, id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) error {
+	return t.s.engine.RecordEgress(ctx, id, typ, d)
+}
 
 // Traffic implements egress.Turns.
 func (t turns) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traffic, error) {
 	return t.s.engine.Traffic(ctx, id)
 }
 
-// The listeners of a box whose connections end here.
-const (
-	listenerModel = "model"
-)
+// listenerModel is the listener of a box whose connections ask for models.
+const listenerModel = "model"
 
 // accepted serves what the listeners of a box accepted.
 func (s *server) accepted(box holdfast.BoxID) sandbox.Handler {
@@ -57,6 +86,8 @@ func (s *server) accepted(box holdfast.BoxID) sandbox.Handler {
 		switch {
 		case ok && name == listenerModel:
 			s.broker.Serve(id, conn)
+		case ok && name == engine.ListenerProxy:
+			s.proxy.Serve(id, conn)
 		default:
 			_ = conn.Close()
 		}
@@ -66,8 +97,12 @@ func (s *server) accepted(box holdfast.BoxID) sandbox.Handler {
 // closeEgress drops what boxes have open. Their boxd holds new connections for the
 // next server.
 func (s *server) closeEgress() error {
-	if s.broker == nil {
-		return nil
+	var errs []error
+	if s.broker != nil {
+		errs = append(errs, s.broker.Close())
 	}
-	return s.broker.Close()
+	if s.proxy != nil {
+		errs = append(errs, s.proxy.Close())
+	}
+	return errors.Join(errs...)
 }

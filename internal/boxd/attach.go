@@ -94,6 +94,7 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 	if err := decode(req.Op, b.Exec, &x); err != nil {
 		return nil, false, err
 	}
+	x.Env = mergeEnv(without(b.Env, s.cfg.Env), x.Env)
 	if err := checkExec(&x); err != nil {
 		return nil, false, err
 	}

@@ -51,8 +51,9 @@ type Config struct {
 	// Webhooks are told of events.
 	Webhooks []Webhook
 
-	Models Models
-	Limits Limits
+	Models  Models
+	Network Network
+	Limits  Limits
 
 	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns one box
 	// carries at once, Prewarm how many boxes stand ready.
@@ -147,6 +148,7 @@ func Defaults() Config {
 		DefaultModel:   "auto",
 		DefaultRuntime: "native",
 		Models:         defaultModels(),
+		Network:        Network{Content: Off},
 		Limits: Limits{
 			Memory: Size(box.MemoryBytes), CPUs: box.CPUs, Pids: box.Pids,
 			NofileSoft: box.NofileSoft, NofileHard: box.NofileHard,

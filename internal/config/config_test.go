@@ -68,7 +68,7 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestEveryFieldHasAKey(t *testing.T) {
 	samples := []string{
 		"127.0.0.1:9", "/elsewhere", "host", "trusted", "a-model", "7", "777", "777s", "7777777", "777MiB",
-		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read", "adaptive", "off", "m=1/2", `{"stop":[]}`,
+		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read", "adaptive", "off", "on", "web_search", "m=1/2", `{"stop":[]}`,
 		`[{"url":"https://a.example","secret_file":"/s","events":["turn.failed"]}]`,
 	}
 	single := map[string]bool{"Store": true, "DefaultRuntime": true} // one legal value each

@@ -43,7 +43,7 @@ func Keys() []string {
 }
 
 func keys() []key {
-	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), hookKeys(), webhookKeys(), modelKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
+	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), hookKeys(), webhookKeys(), modelKeys(), networkKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
 }
 
 func serverKeys() []key {

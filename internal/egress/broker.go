@@ -97,7 +97,11 @@ func (b *Broker) Serve(id holdfast.SessionID, conn net.Conn) { b.door.serve(id, 
 
 // Close drops all connections. A box's client finds a new one held for the next
 // server.
-func (b *Broker) Close() error { return b.door.close() }
+func (b *Broker) Close() error {
+	err := b.door.close()
+	b.door.wait()
+	return err
+}
 
 // maxLimits bounds how many sessions' limits are remembered.
 const maxLimits = 4096

@@ -24,6 +24,11 @@ type door struct {
 	once  sync.Once
 	shut  chan struct{}
 	done  chan struct{}
+
+	// handlers are those under way; none begins once it is closed.
+	mu       sync.Mutex
+	closed   bool
+	handlers sync.WaitGroup
 }
 
 type sessionKey struct{}
@@ -42,7 +47,13 @@ func sessionOf(ctx context.Context) holdfast.SessionID {
 func newDoor(h http.Handler) *door {
 	d := &door{conns: make(chan net.Conn), shut: make(chan struct{}), done: make(chan struct{})}
 	d.http = &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !d.begin() {
+				panic(http.ErrAbortHandler)
+			}
+			defer d.handlers.Done()
+			h.ServeHTTP(w, r)
+		}), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		// What a box sends is no news for the server's log.
 		ErrorLog: quiet,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -84,9 +95,24 @@ func (d *door) Close() error {
 // Addr implements net.Listener.
 func (d *door) Addr() net.Addr { return &net.UnixAddr{Name: "box", Net: "unix"} }
 
-// close drops all connections.
+func (d *door) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.handlers.Add(1)
+	}
+	return !d.closed
+}
+
+// close drops all connections but those that a handler took over.
 func (d *door) close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
 	err := d.http.Close()
 	<-d.done
 	return err
 }
+
+// wait returns when the last handler has.
+func (d *door) wait() { d.handlers.Wait() }

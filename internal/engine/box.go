@@ -123,6 +123,9 @@ func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, queued fun
 		return nil, nil, err
 	}
 	err = hold.Box.Adopt(func(held []wire.CallState) error { return e.releaseSettled(ctx, u, hold.Box, held) })
+	if err == nil && len(e.network.allow.List) > 0 {
+		err = e.connect(ctx, u, row, hold.Box)
+	}
 	if err != nil {
 		hold.Release()
 		return nil, nil, err

@@ -62,6 +62,8 @@ type Config struct {
 	Dir string
 	// Box is the template of every box's spec.
 	Box BoxConfig
+	// Network is what boxes may connect to.
+	Network NetworkConfig
 	// DefaultTrust, DefaultModel are for sessions that name none.
 	DefaultTrust holdfast.Trust
 	DefaultModel string
@@ -100,6 +102,7 @@ type Engine struct {
 	runtimes map[string]runtime.Runtime
 
 	versions versions
+	network  network
 
 	// base is cancelled when the engine lets go of its turns.
 	base  context.Context
@@ -141,7 +144,9 @@ func New(cfg Config) (*Engine, error) {
 	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
-	return e, nil
+	var err error
+	e.network, err = newNetwork(cfg.Network)
+	return e, err
 }
 
 // Start continues what a former server left open: resumes cut off become

@@ -41,7 +41,7 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	s := row.Session
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
 		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
-		Budget: s.Budget, TurnBudget: s.TurnBudget,
+		Budget: s.Budget, TurnBudget: s.TurnBudget, Network: s.Network,
 	}}}
 	if lowered := e.lowered(req); lowered != nil {
 		c.Events = append(c.Events, *lowered)
@@ -137,6 +137,10 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, ag
 		return err
 	}
 	if s.TurnBudget, err = budgetOr("turn_budget", req.TurnBudget, e.cfg.TurnBudget); err != nil {
+		return err
+	}
+	s.Network = slices.Clone(req.Network)
+	if err := checkNetwork(s.Network); err != nil {
 		return err
 	}
 	if s.Tags == nil {

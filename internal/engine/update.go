@@ -47,6 +47,13 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 	if rt := e.runtimes[row.Runtime]; rt != nil && event.Runtime != nil {
 		rt.Forget(id)
 	}
+	if event.Network != nil {
+		now := row
+		now.Session = done
+		if err := e.reconnect(ctx, u, now); err != nil {
+			return done, err
+		}
+	}
 	if event.Trust != nil {
 		// An exec that read the old row may have started the old box again.
 		u.moved.Add(1)
@@ -74,6 +81,7 @@ func changed(ev holdfast.SessionUpdated) []string {
 		{"runtime", ev.Runtime != nil},
 		{"budget", ev.Budget != nil},
 		{"turn_budget", ev.TurnBudget != nil},
+		{"network", ev.Network != nil},
 	} {
 		if f.set {
 			out = append(out, f.name)
@@ -144,6 +152,9 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 	if err := planBudget("turn_budget", row.TurnBudget, req.TurnBudget, &p.TurnBudget, &ev.From.TurnBudget, &ev.TurnBudget); err != nil {
 		return p, ev, err
 	}
+	if err := planNetwork(row, req, &p, &ev); err != nil {
+		return p, ev, err
+	}
 	t := row.Trust
 	if req.Trust != nil {
 		if t, err = decideTrust("session.update", req.Trust, row.Trust, req.MaxTrust); err != nil {
@@ -167,7 +178,8 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 
 // labelsOnly reports whether an update changes title and tags alone.
 func labelsOnly(req holdfast.UpdateSession) bool {
-	return req.Mode == nil && req.Model == nil && req.Runtime == nil && req.Trust == nil && req.Budget == nil && req.TurnBudget == nil
+	return req.Mode == nil && req.Model == nil && req.Runtime == nil && req.Trust == nil && req.Budget == nil && req.TurnBudget == nil &&
+		req.Network == nil && len(req.AllowNet)+len(req.DenyNet) == 0
 }
 
 // planLabels plans title and tags.

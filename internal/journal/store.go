@@ -98,6 +98,7 @@ type RowPatch struct {
 	// Budget and TurnBudget replace the bounds; one without any is none.
 	Budget     *holdfast.Budget
 	TurnBudget *holdfast.Budget
+	Network    *[]string
 }
 
 // TurnChange inserts a turn or moves it along its state machine.

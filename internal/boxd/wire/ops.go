@@ -121,6 +121,10 @@ type Attach struct {
 type ExecBody struct {
 	Exec   json.RawMessage `json:"exec"` // ExecRequest; hashed as sent
 	Attach Attach          `json:"attach"`
+	// Env is the session's environment at the start of the process, as NAME=value:
+	// what Exec and the box's own environment name wins over it. It may be another
+	// one when the call is issued again.
+	Env []string `json:"env,omitempty"`
 	// Only attaches: an unknown call is not_found instead of started.
 	AttachOnly bool `json:"attach_only,omitempty"`
 }

@@ -20,9 +20,10 @@ func scanRow(sc scanner) (journal.Row, error) {
 	var tags, env, spent, budget string
 	var created, active int64
 	var last sql.NullInt64
+	var network sql.NullString
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
 		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
-		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &last)
+		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &last)
 	if err != nil {
 		return r, err
 	}
@@ -37,6 +38,11 @@ func scanRow(sc scanner) (journal.Row, error) {
 	if err := decodeSpent(&r, spent, budget); err != nil {
 		return r, err
 	}
+	if network.Valid {
+		if err := json.Unmarshal([]byte(network.String), &r.Network); err != nil {
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "network of %s: %w", r.ID, err)
+		}
+	}
 	if len(names) > 0 {
 		r.Env = make(map[string]string, len(names))
 		for _, n := range names {
@@ -50,8 +56,19 @@ func scanRow(sc scanner) (journal.Row, error) {
 func copyRow(r *journal.Row) journal.Row {
 	c := *r
 	c.Budget, c.TurnBudget = bounds(r.Budget), bounds(r.TurnBudget)
+	c.Network = slices.Clone(r.Network)
 	c.Tags, c.Env, c.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.SealedEnv)
 	return c
+}
+
+// encodeNetwork is a list of destinations as it is stored; nil is null.
+func encodeNetwork(list []string) *string {
+	if list == nil {
+		return nil
+	}
+	raw, _ := json.Marshal(list) // texts always encode
+	s := string(raw)
+	return &s
 }
 
 // budgets are the bounds as they are stored.

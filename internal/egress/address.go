@@ -1,0 +1,91 @@
+package egress
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// special are the ranges that are nobody's public address, beside those that
+// netip.Addr knows.
+var special = func() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range []string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
+		"203.0.113.0/24", "240.0.0.0/4",
+		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+	} {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}()
+
+// globalUnicast is all of IPv6 that is given out to the public. What carries an IPv4
+// address elsewhere, as NAT64, lies outside.
+var globalUnicast = netip.MustParsePrefix("2000::/3")
+
+// Public reports whether an address is one that everybody may have: not of this
+// machine, its networks, or its cloud.
+func Public(a netip.Addr) bool {
+	if a.Zone() != "" {
+		return false
+	}
+	a = a.Unmap()
+	if !a.IsGlobalUnicast() || a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.Is6() && !globalUnicast.Contains(a) {
+		return false
+	}
+	for _, p := range special {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// resolve gives the public addresses of a name, by the server's resolver and as it
+// stands: no search domain is tried.
+func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	all, err := p.cfg.Resolve(ctx, host)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "%s cannot be resolved", holdfast.Quote(host))
+	}
+	var out []netip.Addr
+	for _, a := range all {
+		if Public(a) {
+			out = append(out, a.Unmap())
+		}
+	}
+	if len(out) == 0 {
+		return nil, holdfast.Errorf(holdfast.KindDenied, "proxy", "%s has no public address", holdfast.Quote(host))
+	}
+	return out, nil
+}
+
+// dial connects to the first address that answers. The addresses were checked; the
+// name is not looked up again.
+func (p *Proxy) dial(ctx context.Context, addrs []netip.Addr, port int) (net.Conn, netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var err error
+	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
+		var conn net.Conn
+		if conn, err = p.cfg.Dial(ctx, netip.AddrPortFrom(a, uint16(port))); err == nil {
+			return conn, a, nil
+		}
+	}
+	return nil, netip.Addr{}, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "no address answers: %w", err)
+}
+
+// Resolve is the server's own resolver.
+func Resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".")
+}
+
+// Dial connects over TCP.
+func Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+}

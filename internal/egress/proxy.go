@@ -1,0 +1,366 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model/remote"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+const (
+	resolveTimeout = 10 * time.Second
+	dialTimeout    = 30 * time.Second
+	answerTimeout  = 5 * time.Minute
+	// tunnelSilence ends a tunnel through which nothing goes.
+	tunnelSilence = 15 * time.Minute
+	maxAddresses  = 4
+)
+
+// Sessions are the engine as the proxy sees it.
+type Sessions interface {
+	Recorder
+	// Network is what the box of a session may reach at this moment.
+	Network(ctx context.Context, id holdfast.SessionID) (check.Reach, error)
+}
+
+// ProxyConfig configures a Proxy. Sessions, Now and Log must be set.
+type ProxyConfig struct {
+	Sessions Sessions
+	// Resolve and Dial are the network; nil is the server's own.
+	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// MaxConnections bounds those of a session (default 64).
+	MaxConnections int
+	Now            func() time.Time
+	Log            *slog.Logger
+}
+
+// Proxy lends boxes the domains that they were granted: CONNECT and plain HTTP. Safe
+// for concurrent use.
+type Proxy struct {
+	cfg       ProxyConfig
+	door      *door
+	ledger    *ledger
+	transport *http.Transport
+
+	mu   sync.Mutex
+	open map[holdfast.SessionID]map[*passage]struct{}
+}
+
+// passage is something that goes through the proxy.
+type passage struct {
+	id             holdfast.SessionID
+	method         string
+	host           string
+	port           int
+	path           string
+	rule           string
+	addrs          []netip.Addr
+	address        netip.Addr
+	began          time.Time
+	sent, received atomic.Int64
+	// cut ends it.
+	cut context.CancelCauseFunc
+}
+
+// NewProxy makes a proxy that serves until Close; ctx outlives it.
+func NewProxy(ctx context.Context, cfg ProxyConfig) *Proxy {
+	if cfg.Resolve == nil {
+		cfg.Resolve = Resolve
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = Dial
+	}
+	if cfg.MaxConnections == 0 {
+		cfg.MaxConnections = 64
+	}
+	p := &Proxy{cfg: cfg, open: map[holdfast.SessionID]map[*passage]struct{}{}}
+	p.ledger = newLedger(ctx, cfg.Sessions, cfg.Now, cfg.Log)
+	p.transport = &http.Transport{
+		DialContext: p.dialPassage, DisableKeepAlives: true, DisableCompression: true,
+		ResponseHeaderTimeout: answerTimeout, MaxResponseHeaderBytes: 256 << 10,
+	}
+	p.door = newDoor(http.HandlerFunc(p.route))
+	return p
+}
+
+// Serve takes over a connection that the box of a session made to its proxy port.
+func (p *Proxy) Serve(id holdfast.SessionID, conn net.Conn) { p.door.serve(id, conn) }
+
+// Close drops everything that is open and records what is due.
+func (p *Proxy) Close() error {
+	err := p.door.close()
+	p.cutAll(func(*passage) bool { return true })
+	p.door.wait()
+	p.ledger.close()
+	return err
+}
+
+// Changed holds what a session has open against what it may reach now.
+func (p *Proxy) Changed(ctx context.Context, id holdfast.SessionID) {
+	reach, err := p.cfg.Sessions.Network(ctx, id)
+	p.cutAll(func(one *passage) bool {
+		if one.id != id {
+			return false
+		}
+		_, _, ok := reach.Allows(one.host, one.port)
+		return err != nil || !ok
+	})
+}
+
+var errCut = errors.New("it is not granted any more")
+
+func (p *Proxy) cutAll(which func(*passage) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, set := range p.open {
+		for one := range set {
+			if which(one) {
+				one.cut(errCut)
+			}
+		}
+	}
+}
+
+func (p *Proxy) route(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	one := &passage{id: sessionOf(r.Context()), method: r.Method, path: r.URL.Path, began: p.cfg.Now(), cut: cancel}
+	err := p.admit(ctx, r, one)
+	if err != nil {
+		p.refuse(w, one, err)
+		return
+	}
+	defer p.leave(one)
+	if r.Method == http.MethodConnect {
+		err = p.tunnel(ctx, w, one)
+	} else {
+		err = p.pass(ctx, w, r, one)
+	}
+	if err != nil {
+		p.refuse(w, one, err)
+		return
+	}
+	p.ledger.add(one.id, holdfast.EventEgressAllowed, p.decision(one, ""))
+}
+
+// admit decides. What it lets in has been resolved to public addresses.
+func (p *Proxy) admit(ctx context.Context, r *http.Request, one *passage) error {
+	if err := one.aim(r); err != nil {
+		return err
+	}
+	name, err := check.ValidHost(one.host)
+	if err != nil {
+		return err
+	}
+	one.host = name
+	reach, err := p.cfg.Sessions.Network(ctx, one.id)
+	if err != nil {
+		return err
+	}
+	rule, of, ok := reach.Allows(one.host, one.port)
+	if !ok {
+		if of == "" {
+			of = "no list"
+		}
+		return holdfast.Errorf(holdfast.KindDenied, "proxy", "%s:%d is not granted by the %s", one.host, one.port, of).
+			WithHint("holdfast session update %s --allow-net %s, within what the server's network.allow names", one.id, check.Destination{Domain: one.host, Port: odd(one.port)})
+	}
+	one.rule = rule
+	if one.addrs, err = p.resolve(ctx, one.host); err != nil {
+		return err
+	}
+	return p.enter(one)
+}
+
+// odd is a port as a rule has to name it; the usual ones need not be.
+func odd(port int) int {
+	if port == 80 || port == 443 {
+		return 0
+	}
+	return port
+}
+
+// aim reads where a request wants to go.
+func (one *passage) aim(r *http.Request) error {
+	bad := func(why string) error { return holdfast.Errorf(holdfast.KindInvalid, "proxy", "%s", why) }
+	authority := r.URL.Host
+	if r.Method == http.MethodConnect {
+		one.path = ""
+		host, port, err := net.SplitHostPort(authority)
+		if err != nil || r.URL.Path != "" {
+			one.host = cutName(authority)
+			return bad("CONNECT needs a host and a port")
+		}
+		return one.at(host, port)
+	}
+	switch {
+	case !r.URL.IsAbs():
+		one.host = cutName(r.Host)
+		return bad("this is a proxy: name the whole address, or use CONNECT")
+	case r.URL.Scheme != "http":
+		one.host = cutName(authority)
+		return bad("only http goes without CONNECT")
+	case r.URL.User != nil:
+		one.host = cutName(r.URL.Hostname())
+		return bad("an address with a user is refused")
+	}
+	port := r.URL.Port()
+	if port == "" {
+		port = "80"
+	}
+	return one.at(r.URL.Hostname(), port)
+}
+
+func (one *passage) at(host, port string) error {
+	one.host = cutName(host)
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || len(host) > 253 {
+		return holdfast.Errorf(holdfast.KindInvalid, "proxy", "%s is no host and port", holdfast.Quote(net.JoinHostPort(host, port)))
+	}
+	one.port = int(n)
+	return nil
+}
+
+// cutName bounds what a box can write into the log.
+func cutName(s string) string { return remote.Clean(s[:min(len(s), 253)]) }
+
+func (p *Proxy) enter(one *passage) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	set := p.open[one.id]
+	if len(set) >= p.cfg.MaxConnections {
+		return holdfast.Errorf(holdfast.KindBusy, "proxy", "the box has %d connections open", len(set))
+	}
+	if set == nil {
+		set = map[*passage]struct{}{}
+		p.open[one.id] = set
+	}
+	set[one] = struct{}{}
+	return nil
+}
+
+func (p *Proxy) leave(one *passage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open[one.id], one)
+	if len(p.open[one.id]) == 0 {
+		delete(p.open, one.id)
+	}
+}
+
+// refuse answers what is not let through, and records it.
+func (p *Proxy) refuse(w http.ResponseWriter, one *passage, err error) {
+	if errors.Is(err, http.ErrAbortHandler) {
+		p.ledger.add(one.id, holdfast.EventEgressAllowed, p.decision(one, ""))
+		panic(http.ErrAbortHandler)
+	}
+	status := http.StatusForbidden
+	switch holdfast.KindOf(err) {
+	case holdfast.KindInvalid:
+		status = http.StatusBadRequest
+	case holdfast.KindBusy:
+		status = http.StatusTooManyRequests
+	case holdfast.KindUnavailable:
+		status = http.StatusBadGateway
+	}
+	p.ledger.add(one.id, holdfast.EventEgressDenied, p.decision(one, messageOf(err)))
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, "holdfast: %s\n", messageOf(err)) // a client that went away is normal
+	if hint := holdfast.HintOf(err); hint != "" {
+		_, _ = fmt.Fprintf(w, "hint: %s\n", hint)
+	}
+}
+
+func (p *Proxy) decision(one *passage, reason string) holdfast.EgressDecision {
+	d := holdfast.EgressDecision{
+		Via: "proxy", Method: cutName(one.method), Host: one.host, Port: one.port, Rule: one.rule, Reason: reason,
+		Sent: one.sent.Load(), Received: one.received.Load(),
+	}
+	if one.address.IsValid() {
+		d.Address = one.address.String()
+	}
+	if reason == "" {
+		d.DurationMS = milliseconds(p.cfg.Now().Sub(one.began))
+	}
+	if one.path != "" {
+		d.Path = remote.Clean(one.path[:min(len(one.path), 256)])
+	}
+	return d
+}
+
+// tunnel connects and passes bytes until one side ends, nothing goes through for too
+// long, or it is cut.
+func (p *Proxy) tunnel(ctx context.Context, w http.ResponseWriter, one *passage) error {
+	out, addr, err := p.dial(ctx, one.addrs, one.port)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	one.address = addr
+	in, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	_ = in.SetDeadline(noDeadline)
+	// The request's context ends with the hijack; the cut does not.
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), errCut) {
+			_ = in.Close()
+			_ = out.Close()
+		}
+	})
+	defer stop()
+	if _, err := io.WriteString(in, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		return nil
+	}
+	silence := time.AfterFunc(tunnelSilence, func() {
+		_ = in.Close()
+		_ = out.Close()
+	})
+	defer silence.Stop()
+	var both sync.WaitGroup
+	both.Go(func() { carry(out, buffered, &one.sent, silence) })
+	both.Go(func() { carry(in, out, &one.received, silence) })
+	both.Wait()
+	return nil
+}
+
+// carry copies until the source ends, then ends the target's input.
+func carry(to net.Conn, from io.Reader, count *atomic.Int64, silence *time.Timer) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			silence.Reset(tunnelSilence)
+			count.Add(int64(n))
+			if _, werr := to.Write(buf[:n]); werr != nil {
+				err = werr
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if c, ok := to.(interface{ CloseWrite() error }); ok && errors.Is(err, io.EOF) {
+			_ = c.CloseWrite()
+		} else {
+			_ = to.Close()
+		}
+		return
+	}
+}

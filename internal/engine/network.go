@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+// NetworkConfig says what boxes may connect to through the proxy.
+type NetworkConfig struct {
+	// Allow is what any box may be granted; empty is nothing. Default is what sessions
+	// are granted that name nothing, and whose agents name nothing.
+	Allow, Default []string
+	// Changed is told when what a session may reach has changed.
+	Changed func(ctx context.Context, id holdfast.SessionID)
+}
+
+// network is NetworkConfig, read.
+type network struct {
+	allow, standard check.Destinations
+	changed         func(ctx context.Context, id holdfast.SessionID)
+}
+
+func newNetwork(cfg NetworkConfig) (n network, err error) {
+	if n.allow, err = check.ParseDestinations("server (network.allow)", cfg.Allow); err != nil {
+		return n, err
+	}
+	n.standard, err = check.ParseDestinations("server (network.default)", cfg.Default)
+	n.changed = cfg.Changed
+	return n, err
+}
+
+// maxDestinations bounds a session's list.
+const maxDestinations = 200
+
+func checkNetwork(list []string) error {
+	if len(list) > maxDestinations {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d destinations are more than %d", len(list), maxDestinations)
+	}
+	_, err := check.ParseDestinations("session", list)
+	return err
+}
+
+// Network is what the box of a session may reach at this moment: what the session
+// names, else its agent, else the server by default; and of that only what the server
+// allows, and what every layer of sandbox settings with a list names, those in the
+// workspace included.
+func (e *Engine) Network(ctx context.Context, id holdfast.SessionID) (check.Reach, error) {
+	u := e.claim(id)
+	defer e.disclaim(u)
+	row, err := e.liveRow(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return e.reach(ctx, u, row)
+}
+
+func (e *Engine) reach(ctx context.Context, u *unit, row journal.Row) (check.Reach, error) {
+	if len(e.network.allow.List) == 0 || row.Trust == holdfast.Trusted {
+		return nil, nil
+	}
+	v, err := e.versioned(ctx, row.AgentVersion)
+	if err != nil {
+		return nil, err
+	}
+	asked := e.network.standard
+	switch n := v.settings.Sandbox; {
+	case row.Network != nil:
+		if asked, err = check.ParseDestinations("session", row.Network); err != nil {
+			return nil, err
+		}
+	case n != nil && n.Network != nil:
+		asked = check.Domains("agent", n.Network.AllowedDomains)
+	}
+	if len(asked.List) == 0 {
+		return nil, nil
+	}
+	reach := check.Reach{asked, e.network.allow}
+	p, fault, err := newLayers(e, u, row).policy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if fault != "" {
+		return nil, holdfast.Errorf(holdfast.KindDenied, "network", "%s", fault)
+	}
+	for _, list := range p.Networks() {
+		reach = append(reach, check.Domains("sandbox settings", list))
+	}
+	return reach, nil
+}
+
+// Proxy is where the proxy listens in a box.
+const (
+	ListenerProxy = "proxy"
+	proxyAddress  = "127.0.0.1:3128"
+)
+
+// proxyEnv leads programs to the proxy, in both spellings there are.
+var proxyEnv = []string{
+	"HTTP_PROXY=http://" + proxyAddress, "http_proxy=http://" + proxyAddress,
+	"HTTPS_PROXY=http://" + proxyAddress, "https_proxy=http://" + proxyAddress,
+	"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1",
+}
+
+// connect gives a box its proxy if its session may reach anything. Without the proxy
+// port, which something in the box may have taken, the box works as one without grants.
+func (e *Engine) connect(ctx context.Context, u *unit, row journal.Row, box *sandbox.Box) error {
+	reach, err := e.reach(ctx, u, row)
+	if err != nil && !holdfast.IsKind(err, holdfast.KindDenied) {
+		return err
+	}
+	if err != nil || reach.None() {
+		box.SetEnv(nil)
+		return nil
+	}
+	if err := box.Listen(ctx, wire.ListenRequest{Name: ListenerProxy, Network: "tcp", Address: proxyAddress}); err != nil {
+		box.SetEnv(nil)
+		if ctx.Err() != nil {
+			return err
+		}
+		e.cfg.Log.Warn("a box has no proxy", "box", box.ID(), "err", err)
+		return nil
+	}
+	box.SetEnv(proxyEnv)
+	return nil
+}
+
+// reconnect follows a change of what a session may reach: its box from the next
+// process on, what is open at once.
+func (e *Engine) reconnect(ctx context.Context, u *unit, row journal.Row) error {
+	var err error
+	if pool := e.cfg.Pools[row.Trust]; pool != nil {
+		if box := pool.Live(holdfast.SessionBox(row.ID)); box != nil {
+			err = e.connect(ctx, u, row, box)
+		}
+	}
+	if e.network.changed != nil {
+		e.network.changed(ctx, row.ID)
+	}
+	return err
+}
+
+// planNetwork plans the list of a session's destinations.
+func planNetwork(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
+	if req.Network == nil && len(req.AllowNet)+len(req.DenyNet) == 0 {
+		return nil
+	}
+	list := slices.Clone(row.Network)
+	if req.Network != nil {
+		list = slices.Clone(*req.Network)
+	}
+	list = slices.DeleteFunc(append([]string{}, list...), func(d string) bool {
+		return slices.Contains(req.DenyNet, d) || slices.Contains(req.DenyNet, "*")
+	})
+	for _, d := range req.AllowNet {
+		if !slices.Contains(list, d) {
+			list = append(list, d)
+		}
+	}
+	if err := checkNetwork(slices.Concat(list, req.DenyNet)); err != nil {
+		return err
+	}
+	if row.Network != nil && slices.Equal(list, row.Network) {
+		return nil
+	}
+	p.Network, ev.Network = &list, &list
+	if row.Network != nil {
+		before := slices.Clone(row.Network)
+		ev.From.Network = &before
+	}
+	return nil
+}
+
+// RecordEgress writes what the proxy decided into the log of a session, as part of the
+// turn that runs, if one does.
+func (e *Engine) RecordEgress(ctx context.Context, id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) error {
+	c := journal.NewChange(id)
+	draft := journal.Draft{Type: typ, Data: d}
+	e.mu.Lock()
+	u := e.units[id]
+	e.mu.Unlock()
+	if u != nil {
+		if h := u.host.Load(); h != nil && !h.closed.Load() {
+			draft.Turn = h.r.id
+		}
+	}
+	c.Events = []journal.Draft{draft}
+	_, err := e.cfg.Journal.Commit(ctx, c)
+	return err
+}
