@@ -46,7 +46,7 @@ func (s *server) newBroker(choice *models.Models) (*egress.Broker, error) {
 		granted = append(granted, g)
 	}
 	return egress.NewBroker(egress.BrokerConfig{
-		Turns: turns{s}, Book: choice, Upstreams: ups, Grants: granted, Content: s.cfg.Network.Content == config.On, Now: time.Now,
+		Turns: turns{s}, Book: choice, Upstreams: ups, Grants: granted, Content: s.cfg.Network.Content == config.On, Now: time.Now, Log: s.opt.Log,
 	}), nil
 }
 

@@ -43,7 +43,7 @@ const (
 	Scripted  = ""
 )
 
-// BrokerConfig configures a Broker. All fields but Grants, Content and the limits
+// BrokerConfig configures a Broker. All fields but Grants, Content, Log and the limits
 // must be set.
 type BrokerConfig struct {
 	Turns Turns
@@ -55,6 +55,8 @@ type BrokerConfig struct {
 	// Content records requests and answers with what they say.
 	Content bool
 	Now     func() time.Time
+	// Log is the server's; nil is none.
+	Log *slog.Logger
 	// MaxBody bounds a request (default 32 MiB), MaxBuffered all that are under way
 	// (default 256 MiB), MaxRequests those of a session (default 16).
 	MaxBody, MaxBuffered int64
@@ -84,11 +86,14 @@ func NewBroker(cfg BrokerConfig) *Broker {
 	if cfg.MaxRequests == 0 {
 		cfg.MaxRequests = 16
 	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	b := &Broker{
 		cfg: cfg, grants: newGrants(cfg.Grants),
 		active: map[holdfast.SessionID]*load{}, limits: map[holdfast.SessionID]runtime.Limit{},
 	}
-	b.door = newDoor(http.HandlerFunc(b.route))
+	b.door = newDoor(http.HandlerFunc(b.route), cfg.Log)
 	return b
 }
 

@@ -299,3 +299,8 @@ func TestTheScriptedModelNeedsNoProvider(t *testing.T) {
 		t.Errorf("cut: %s %v", raw, err)
 	}
 }
+
+func readAll(r *http.Request) string {
+	raw, _ := io.ReadAll(r.Body)
+	return string(raw)
+}

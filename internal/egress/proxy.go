@@ -92,7 +92,7 @@ func NewProxy(ctx context.Context, cfg ProxyConfig) *Proxy {
 		DialContext: p.dialPassage, DisableKeepAlives: true, DisableCompression: true,
 		ResponseHeaderTimeout: answerTimeout, MaxResponseHeaderBytes: 256 << 10,
 	}
-	p.door = newDoor(http.HandlerFunc(p.route))
+	p.door = newDoor(http.HandlerFunc(p.route), cfg.Log)
 	return p
 }
 

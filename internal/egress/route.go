@@ -198,10 +198,10 @@ func (b *Broker) read(w http.ResponseWriter, r *http.Request, id holdfast.Sessio
 		return nil, nil, tooLarge
 	}
 	kept := int64(0)
-	free = func() { b.free(id, kept) }
+	done := func() { b.free(id, kept) }
 	defer func() {
 		if err != nil {
-			free()
+			done()
 		}
 	}()
 	_ = http.NewResponseController(w).SetReadDeadline(b.cfg.Now().Add(bodyTimeout))
@@ -222,7 +222,7 @@ func (b *Broker) read(w http.ResponseWriter, r *http.Request, id holdfast.Sessio
 		switch {
 		case errors.Is(err, io.EOF):
 			_ = http.NewResponseController(w).SetReadDeadline(noDeadline)
-			return raw, free, nil
+			return raw, done, nil
 		case errors.As(err, &long):
 			return nil, nil, tooLarge
 		case err != nil:

@@ -2,8 +2,10 @@ package egress
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -39,12 +41,21 @@ type boxConn struct {
 	session holdfast.SessionID
 }
 
+// CloseWrite ends our bytes; an answer before the end of a request needs that to arrive.
+func (c *boxConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
 func sessionOf(ctx context.Context) holdfast.SessionID {
 	id, _ := ctx.Value(sessionKey{}).(holdfast.SessionID)
 	return id
 }
 
-func newDoor(h http.Handler) *door {
+// newDoor makes a door; what goes wrong in a handler is told to log.
+func newDoor(h http.Handler, logger *slog.Logger) *door {
 	d := &door{conns: make(chan net.Conn), shut: make(chan struct{}), done: make(chan struct{})}
 	d.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,6 +63,14 @@ func newDoor(h http.Handler) *door {
 				panic(http.ErrAbortHandler)
 			}
 			defer d.handlers.Done()
+			defer func() {
+				if p := recover(); p != nil {
+					if p != http.ErrAbortHandler {
+						logger.Error("egress: a handler failed", "session", sessionOf(r.Context()), "panic", p, "stack", string(debug.Stack()))
+					}
+					panic(http.ErrAbortHandler)
+				}
+			}()
 			h.ServeHTTP(w, r)
 		}), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		// What a box sends is no news for the server's log.

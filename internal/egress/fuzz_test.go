@@ -1,0 +1,125 @@
+package egress
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// FuzzBody: whatever a box sends, checking it ends, and what passes reads the same to
+// any reader of JSON: no server tool, connector or address in it, at any spelling.
+func FuzzBody(f *testing.F) {
+	for _, s := range []string{
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`,
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"x"}}]}],"tools":[{"type":"web_search_20250305"}]}`,
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"a":[1,{"b":"}"}]}}`,
+		`{"\u006dodel":"m","tools":[{"type":"custom"},{"name":"\"}]"}],"messages":[]}`,
+		`{"a":1,"a":2}`, `[]`, `"`, `{`, "{\"\\", " \t{}\n", `{"messages":[[]]}`, `{"model":"m","messages":[{"content":[{"type":"tool_result","content":[{"type":"text"}]}]}]}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, check := range []func([]byte, grants) (ask, error){checkMessages, checkChat} {
+			a, err := check(bytes.Clone(raw), nil)
+			if err != nil {
+				if holdfast.KindOf(err) != holdfast.KindInvalid {
+					t.Fatalf("%q: %v", raw, err)
+				}
+				continue
+			}
+			var doc map[string]any
+			if err := json.Unmarshal(a.body, &doc); err != nil {
+				t.Fatalf("%q passed as %q: %v", raw, a.body, err)
+			}
+			if doc["model"] != a.model || doc["mcp_servers"] != nil || doc["container"] != nil {
+				t.Fatalf("%q passed", raw)
+			}
+			if tools, ok := doc["tools"].([]any); ok {
+				for _, tool := range tools {
+					kind := tool.(map[string]any)["type"]
+					if kind != nil && kind != "custom" && kind != "function" {
+						t.Fatalf("%q passed with %v", raw, kind)
+					}
+				}
+			}
+			if u, ok := doc["stream_options"].(map[string]any); ok && a.stream && len(doc) > 0 && u["include_usage"] == false {
+				if _, chat := doc["stream_options"]; chat && !bytes.Equal(a.body, raw) {
+					t.Fatalf("%q is not counted", raw)
+				}
+			}
+		}
+	})
+}
+
+// FuzzMembers: an object taken apart in place is what the library reads.
+func FuzzMembers(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":1}`, ` { "a" : [ 1 , "]" ] , "b":{"c":"\"}"} , "d" : -1.5e3 , "e":null,"f":true } `, `{"\\":"\\"}`, `{"":""}`, `[1,[2,"3"],{"a":4}]`, `[]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		v, err := parseJSON(raw)
+		if err != nil {
+			return
+		}
+		var object map[string]json.RawMessage
+		if v.isObject() && json.Unmarshal(raw, &object) == nil {
+			m, err := v.members("x")
+			if err != nil {
+				if !strings.Contains(err.Error(), "twice") {
+					t.Fatalf("%q: %v", raw, err)
+				}
+				return
+			}
+			if got, want := slices.Sorted(maps.Keys(m)), slices.Sorted(maps.Keys(object)); !slices.Equal(got, want) {
+				t.Fatalf("%q: %q instead of %q", raw, got, want)
+			}
+			for name, one := range m {
+				if !bytes.Equal(trim(object[name]), one) {
+					t.Fatalf("%q: %q is %q instead of %q", raw, name, one, object[name])
+				}
+			}
+		}
+		var list []json.RawMessage
+		if v.isArray() && json.Unmarshal(raw, &list) == nil {
+			got, err := v.elements("x")
+			if err != nil || len(got) != len(list) {
+				t.Fatalf("%q: %q %v", raw, got, err)
+			}
+			for i := range got {
+				if !bytes.Equal(trim(list[i]), got[i]) {
+					t.Fatalf("%q: %q instead of %q", raw, got[i], list[i])
+				}
+			}
+		}
+	})
+}
+
+// FuzzMeter: what a provider streams is counted the same in whatever pieces it comes,
+// in bounded memory, and never as less than nothing.
+func FuzzMeter(f *testing.F) {
+	f.Add([]byte("event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":5,\"output_tokens\":1}}}\n\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":9}}\n\ndata: {\"type\":\"message_stop\"}\n\n"), 3)
+	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":-1,\"prompt_tokens_details\":{\"cached_tokens\":9}}}\n\ndata: [DONE]\n\n"), 1)
+	f.Add([]byte("data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":-5}}}\n"), 2)
+	f.Fuzz(func(t *testing.T, raw []byte, n int) {
+		n = max(1, n%64)
+		for _, make := range []func() meter{messagesAPI.meter, chatAPI.meter} {
+			whole, pieces := make(), make()
+			whole.feed(raw)
+			for p := range slices.Chunk(raw, n) {
+				pieces.feed(p)
+			}
+			u := whole.usage()
+			if u != pieces.usage() || whole.ended() != pieces.ended() || whole.seen() != pieces.seen() || whole.failure() != pieces.failure() {
+				t.Fatalf("%q in pieces of %d: %+v %+v", raw, n, whole, pieces)
+			}
+			if u.InputTokens < 0 || u.OutputTokens < 0 || u.CacheReadTokens < 0 || u.CacheWriteTokens < 0 || whole.seen() < 0 {
+				t.Fatalf("%q: %+v", raw, u)
+			}
+		}
+	})
+}
