@@ -171,9 +171,6 @@ func (x *run) start(ctx context.Context) error {
 		return err
 	}
 	p := planStart(x.facts, id)
-	if err := r.execute(ctx, x.host, x.facts, &p); err != nil {
-		return err
-	}
 	call, err := x.host.NewCall()
 	if err != nil {
 		return err
@@ -186,8 +183,12 @@ func (x *run) start(ctx context.Context) error {
 	x.state, x.plan, x.offset, x.asm, x.others, x.stale = p.state, &p, 0, assembler{}, 0, ""
 	x.state.Call, x.state.Box, x.state.Boot, x.state.Taken = call, x.box.ID(), x.box.Boot(), 0
 	x.state.Version, x.state.Turns = prog.Version, p.turns
-	// Its call is in the state before it runs (HZ-12): whoever comes next finds it.
+	// Its call is in the state before it runs (HZ-12): whoever comes next finds it. What
+	// is put aside is in the log before it moves.
 	if _, err := x.host.Keep(ctx, append(p.changed, x.snapshot()), p.drafts...); err != nil {
+		return err
+	}
+	if err := r.execute(ctx, x.host, x.facts, &p); err != nil {
 		return err
 	}
 	if old != "" {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 )
 
 // mostNotices is how many notices about odd lines a turn records.
@@ -254,17 +254,12 @@ func (x *run) mirror(l *line) {
 	if len(l.Entries) == 0 {
 		return
 	}
-	ev := holdfast.AgentMirrored{Generation: x.state.Generation, Entries: l.Entries}
-	switch own := x.state.AgentID + ".jsonl"; {
-	case path.Base(l.File) == own:
-		if x.mem.Transcript == "" {
-			x.mem.Transcript = l.File
-		}
-	case x.mem.Transcript != "" && strings.HasPrefix(l.File, path.Dir(x.mem.Transcript)+"/"):
-		ev.File = strings.TrimPrefix(l.File, path.Dir(x.mem.Transcript)+"/")
-	default:
-		ev.File = path.Base(l.File)
+	name, ok := transcript.Name(x.state.AgentID, l.File)
+	if !ok {
+		x.odd("agent.unknown", "the agent told of a transcript that is none of its own: "+holdfast.Quote(clip(l.File, 200)))
+		return
 	}
+	ev := holdfast.AgentMirrored{Generation: x.state.Generation, File: name, Entries: l.Entries}
 	x.due = append(x.due, journal.Draft{Type: holdfast.EventAgentMirrored, Turn: x.t.ID, Data: ev})
 	for _, e := range l.Entries {
 		var head struct {

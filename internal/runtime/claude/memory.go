@@ -11,8 +11,6 @@ import (
 type memory struct {
 	// Shaken: the CLI of this call has answered the handshake.
 	Shaken bool `json:"shaken,omitempty"`
-	// Transcript is the file that the CLI writes, as it calls it.
-	Transcript string `json:"transcript,omitempty"`
 	// Model is what the CLI was told last.
 	Model string `json:"model,omitempty"`
 	// Prefaced: the first prompt brings the history along. It stands nowhere but in

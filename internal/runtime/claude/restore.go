@@ -2,7 +2,6 @@ package claude
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path"
 	"strings"
@@ -88,13 +87,9 @@ func tell(ctx context.Context, host runtime.Host, after, upto int64) (retell.Tol
 // readLog finds out what the current agent knows: what it was given by the newest
 // prompt that its transcript tells of, in a turn that completed or not.
 func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f facts, rec *transcript.Record) error {
-	var mem struct {
-		Turn  holdfast.TurnID `json:"turn"`
-		Known int64           `json:"known"`
-		Leaf  string          `json:"leaf"`
-	}
-	if err := json.Unmarshal(f.current.Data, &mem); err != nil && len(f.current.Data) > 0 {
-		return holdfast.Errorf(holdfast.KindInternal, op, "agent state %d does not decode: %w", f.current.Generation, err)
+	mem, err := remember(f.current)
+	if err != nil {
+		return err
 	}
 	// ended is where a turn ended, given the newest in which the agent got a prompt.
 	ended := map[holdfast.TurnID]int64{}
@@ -200,7 +195,7 @@ func planRestore(f facts, newID string) plan {
 	}
 	p := plan{
 		state: *f.current, resume: transcript.Path(transcripts, f.current.AgentID, transcript.Main),
-		preface: x.missed.Block, turns: x.turns + x.missed.Turns, truncated: x.missed.Truncated,
+		preface: preface(x.missed), turns: min(x.turns+x.missed.Turns, f.completed), truncated: x.missed.Truncated,
 	}
 	switch {
 	case f.refused != "":
@@ -216,12 +211,15 @@ func planRestore(f facts, newID string) plan {
 	return p
 }
 
+// preface is what is told, to stand in front of a prompt.
+func preface(t retell.Told) string { return t.Prompt("") }
+
 // planTold plans a new agent that is told the history as text; without any it is fresh.
 // What the one before it left is put aside if it cannot be gone by.
 func planTold(f facts, newID, reason string) plan {
 	told := f.found.whole
 	p := plan{
-		tier: holdfast.TierInjected, state: nextState(f, newID), preface: told.Block,
+		tier: holdfast.TierInjected, state: nextState(f, newID), preface: preface(told),
 		turns: told.Turns, truncated: told.Truncated, reason: reason,
 	}
 	if f.current != nil {

@@ -65,7 +65,7 @@ type story struct {
 	text    string
 	stop    string
 	ended   bool
-	// others: turns that completed since the agent knew the whole log.
+	// others: messages of turns that the agent was given nothing of.
 	others int64
 }
 
@@ -202,7 +202,7 @@ func (x *run) load(ctx context.Context) error {
 		}
 		x.seq = ev.Seq
 		if ev.Turn != x.t.ID {
-			if ev.Type == holdfast.EventTurnCompleted {
+			if ev.Type == holdfast.EventMessageUser && ev.Seq > x.state.Upto {
 				x.others++
 			}
 			continue

@@ -112,8 +112,8 @@ func nextState(f facts, newID string) holdfast.AgentState {
 	}
 }
 
-// execute makes the box ready for the plan, so that starting the agent is all that
-// is left to do.
+// execute makes the box ready for a plan that is in the log, so that starting the
+// agent is all that is left to do.
 func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *plan) error {
 	if err := r.restore(ctx, host, f, p); err != nil {
 		return err
