@@ -3,15 +3,19 @@
 package app_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
@@ -64,5 +68,206 @@ func TestClaudeTurns(t *testing.T) {
 	}
 	if fmt.Sprint(tiers) != "[fresh live live]" {
 		t.Errorf("tiers %v", tiers)
+	}
+}
+
+// talk sends a message and reads its turn up to an event of a type, and what comes
+// after that in the background.
+type talk struct {
+	t  *testing.T
+	c  *client.Client
+	id holdfast.SessionID
+	st *client.TurnStream
+	ev chan holdfast.Event
+}
+
+func startTurn(t *testing.T, c *client.Client, id holdfast.SessionID, text string) *talk {
+	t.Helper()
+	st, err := c.Stream(t.Context(), id, holdfast.SendMessage{Text: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &talk{t: t, c: c, id: id, st: st, ev: make(chan holdfast.Event, 10_000)}
+	go func() {
+		defer close(k.ev)
+		for ev, err := range st.Events(t.Context()) {
+			if err != nil {
+				return
+			}
+			k.ev <- ev
+		}
+	}()
+	t.Cleanup(func() {
+		st.Close()
+		for range k.ev {
+		}
+	})
+	return k
+}
+
+// until reads events until one of these types comes.
+func (k *talk) until(types ...holdfast.EventType) holdfast.Event {
+	k.t.Helper()
+	limit := time.After(60 * time.Second)
+	for {
+		select {
+		case ev, ok := <-k.ev:
+			if !ok {
+				k.t.Fatalf("the stream ended before %v", types)
+			}
+			k.t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
+			if slices.Contains(types, ev.Type) {
+				return ev
+			}
+		case <-limit:
+			k.t.Fatalf("no %v", types)
+		}
+	}
+}
+
+func (k *talk) end() (holdfast.EventType, holdfast.TurnEnded) {
+	k.t.Helper()
+	ev := k.until(holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted)
+	return ev.Type, payload[holdfast.TurnEnded](k.t, ev)
+}
+
+func payload[T any](t *testing.T, ev holdfast.Event) T {
+	t.Helper()
+	var v T
+	if err := ev.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// effects is what the commands of a test left in the workspace's file "f".
+func effects(cfg config.Config, id holdfast.SessionID) string {
+	b, _ := os.ReadFile(filepath.Join(cfg.Data, "sessions", string(id), "workspace", "f"))
+	return string(b)
+}
+
+func scriptOf(steps string) string { return "<script>" + steps + "</script>" }
+
+// TestClaudeDecisions: a denied tool does not run and the model reads why; what a hook
+// rewrites is what runs; hooks after a call reach the model.
+func TestClaudeDecisions(t *testing.T) {
+	cfg := claudeSettings(t)
+	cfg.Permissions.Deny = []string{"Bash(rm *)"}
+	cfg.Hooks = hook.Config{
+		hook.PreToolUse:  {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: `grep -q CHANGE && printf '{"updatedInput":{"command":"echo changed >> f"}}' || true`}}}},
+		hook.PostToolUse: {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: `printf '{"additionalContext":"the hook saw it"}'`}}}},
+	}
+	c, _ := serve(t, cfg)
+	s := claudeSession(t, c, nil)
+	end := turn(t, c, s.ID, scriptOf(`[{"tools":[{"tool":"Bash","input":{"command":"rm -rf f"}},{"tool":"Bash","input":{"command":"echo CHANGE >> f"}}]},{"say":"done"}]`))
+	if end.Result != "done" || effects(cfg, s.ID) != "changed\n" || len(end.Denials) != 1 {
+		t.Errorf("%+v, effects %q", end, effects(cfg, s.ID))
+	}
+	denied := logged[holdfast.ToolDecision](t, c, s.ID, holdfast.EventToolDenied)
+	if len(denied) != 1 || denied[0].By != "deny rule" || denied[0].Rule != "Bash(rm *)" {
+		t.Errorf("denied %+v", denied)
+	}
+	var all strings.Builder
+	for _, m := range logged[holdfast.AgentMirrored](t, c, s.ID, holdfast.EventAgentMirrored) {
+		for _, e := range m.Entries {
+			all.Write(e)
+		}
+	}
+	for _, want := range []string{"Bash(rm *)", "the hook saw it"} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("the model did not read %q", want)
+		}
+	}
+	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "2 tool results") {
+		t.Errorf("afterwards: %q", end.Result)
+	}
+}
+
+// TestClaudeApprovalAcrossRestarts: a question that the CLI's tool waits for is
+// answered through the API after the server restarted, and the tool runs once.
+func TestClaudeApprovalAcrossRestarts(t *testing.T) {
+	for _, on := range []config.OnShutdown{config.ShutdownKeep, config.ShutdownStop} {
+		t.Run(string(on), func(t *testing.T) {
+			cfg := claudeSettings(t)
+			cfg.OnShutdown = on
+			cfg.Permissions.Ask = []string{"Bash(echo asked *)"}
+			c, stop := serve(t, cfg)
+			s := claudeSession(t, c, nil)
+			k := startTurn(t, c, s.ID, scriptOf(`[{"tools":[{"tool":"Bash","input":{"command":"echo asked >> f"}},{"tool":"Bash","input":{"command":"echo free >> f"}}]},{"say":"done"}]`))
+			k.until(holdfast.EventApprovalAsked)
+			stop()
+			c, _ = serve(t, cfg)
+			page, err := c.Approvals(t.Context(), holdfast.ApprovalFilter{Session: string(s.ID)})
+			if err != nil || len(page.Approvals) != 1 {
+				t.Fatalf("%+v %v", page, err)
+			}
+			a, err := c.AnswerApproval(t.Context(), page.Approvals[0].ID, holdfast.AnswerApproval{Decision: "allow"})
+			if err != nil || a.State != holdfast.ApprovalAllowed {
+				t.Fatalf("%+v %v", a, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			for ev, err := range c.Follow(ctx, s.ID, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
+				if ev.EndsTurn() {
+					if ev.Type != holdfast.EventTurnCompleted {
+						t.Errorf("%s %s", ev.Type, ev.Data)
+					}
+					break
+				}
+			}
+			if got := effects(cfg, s.ID); got != "asked\nfree\n" {
+				t.Errorf("effects %q", got)
+			}
+			if asked := logged[holdfast.Approval](t, c, s.ID, holdfast.EventApprovalAsked); len(asked) != 1 {
+				t.Errorf("asked %d times", len(asked))
+			}
+			// With the sandbox the CLI ended: it was told the message again.
+			want := map[config.OnShutdown]string{config.ShutdownKeep: "You have sent 2 messages", config.ShutdownStop: "You have sent 3 messages"}[on]
+			if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, want) {
+				t.Errorf("afterwards: %q", end.Result)
+			}
+		})
+	}
+}
+
+// TestClaudeSteerAndInterrupt: a message joins the turn, another ends it, and the
+// session goes on.
+func TestClaudeSteerAndInterrupt(t *testing.T) {
+	cfg := claudeSettings(t)
+	c, _ := serve(t, cfg)
+	s := claudeSession(t, c, nil)
+	k := startTurn(t, c, s.ID, scriptOf(`[{"tool":"Bash","input":{"command":"sleep 1; echo a >> f"}},{"say":"not steered"}]`))
+	k.until(holdfast.EventToolStarted)
+	if _, err := c.Send(t.Context(), s.ID, holdfast.SendMessage{Text: scriptOf(`[{"say":"steered"}]`), Mode: "steer"}); err != nil {
+		t.Fatal(err)
+	}
+	joined := k.until(holdfast.EventMessageUser)
+	if typ, end := k.end(); typ != holdfast.EventTurnCompleted {
+		t.Errorf("%s %+v", typ, end)
+	}
+	// The CLI hands it on with the tool's outcome.
+	said := logged[holdfast.AssistantMessage](t, c, s.ID, holdfast.EventMessageAssistant)
+	if last := said[len(said)-1]; last.Seen != joined.Seq {
+		t.Errorf("the answer knows the log up to %d, the message is %d", last.Seen, joined.Seq)
+	}
+	k = startTurn(t, c, s.ID, scriptOf(`[{"say":"now","tools":[{"tool":"Bash","input":{"command":"sleep 100; echo b >> f"}}]},{"say":"never"}]`))
+	k.until(holdfast.EventToolStarted)
+	began := time.Now()
+	if _, err := c.Interrupt(t.Context(), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if typ, end := k.end(); typ != holdfast.EventTurnInterrupted || time.Since(began) > 4*time.Second {
+		t.Errorf("%s %+v after %s", typ, end, time.Since(began))
+	}
+	f := logged[holdfast.ToolFinished](t, c, s.ID, holdfast.EventToolFinished)
+	if len(f) != 2 || f[1].Outcome != holdfast.ExitCanceled {
+		t.Errorf("finished %+v", f)
+	}
+	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 4 messages") || effects(cfg, s.ID) != "a\n" {
+		t.Errorf("afterwards: %q, effects %q", end.Result, effects(cfg, s.ID))
 	}
 }

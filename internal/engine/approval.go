@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -203,9 +204,9 @@ func (h *host) used(ctx context.Context, a holdfast.Approval) (bool, error) {
 	return false, nil
 }
 
-// await waits for the end of a question. A turn that waits gives its box back, is
-// no stuck one, and lets go at once when the server shuts down: the next start
-// waits for the rest.
+// await waits for the end of a question. A turn that waits gives its box back unless
+// it lives there, is no stuck one, and lets go at once when the server shuts down:
+// the next start waits for the rest.
 func (h *host) await(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	began := h.e.cfg.Clock()
 	h.waiting.Add(1)
@@ -214,7 +215,9 @@ func (h *host) await(ctx context.Context, id holdfast.ApprovalID) (holdfast.Appr
 		h.acc.waited(h.e.cfg.Clock().Sub(began))
 		h.waiting.Add(-1)
 	}()
-	h.giveBack()
+	if _, resident := h.e.runtimes[h.row.Runtime].(runtime.Resident); !resident {
+		h.giveBack()
+	}
 	for {
 		// The bell comes first: an answer in between rings it.
 		bell := h.e.bells.watch(id)

@@ -33,6 +33,12 @@ type Runtime interface {
 	Forget(id holdfast.SessionID)
 }
 
+// Resident is a Runtime whose turns live in their box: while one waits for a person
+// it keeps the box, which is not stopped then.
+type Resident interface {
+	Resident()
+}
+
 // Turn is the work of one Run.
 type Turn struct {
 	Session holdfast.Session

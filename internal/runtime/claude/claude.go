@@ -83,5 +83,8 @@ func New(cfg Config) (*Runtime, error) {
 // Name implements runtime.Runtime.
 func (r *Runtime) Name() string { return Name }
 
+// Resident implements runtime.Resident.
+func (r *Runtime) Resident() {}
+
 // Forget implements runtime.Runtime.
 func (r *Runtime) Forget(holdfast.SessionID) {}

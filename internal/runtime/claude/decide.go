@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -170,7 +171,7 @@ func (x *run) pursue(ctx context.Context, p pending) {
 	}
 	x.deciding[p.Use] = true
 	req := policy.Request{
-		Tool: u.name, ReadOnly: slices.Contains(readers, u.name), Input: u.input, CallID: u.id, Agent: u.agent,
+		Tool: u.name, ReadOnly: slices.Contains(readers, u.name), Input: u.input, CallID: x.askedAs(u), Agent: u.agent,
 		Ready: func() error { return x.ready(ctx) },
 	}
 	x.beside(u.agent, func() verdict {
@@ -181,6 +182,20 @@ func (x *run) pursue(ctx context.Context, p pending) {
 		}
 		return v
 	})
+}
+
+// askedAs is the id under which a use is decided. One that an agent which ended had
+// asked for already, and that never began, is decided as that: whoever was asked about
+// it is not asked again.
+func (x *run) askedAs(u *use) string {
+	for _, id := range slices.Sorted(maps.Keys(x.uses)) {
+		o := x.uses[id]
+		if o.orphan && o.name == u.name && o.agent == u.agent && sameJSON(o.input, u.input) {
+			o.orphan = false
+			return o.id
+		}
+	}
+	return u.id
 }
 
 // runs is what the tool runs with.
@@ -239,10 +254,8 @@ func (x *run) settle(ctx context.Context, v verdict) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil
-	case errors.As(err, &open):
-		return err
-	case err != nil && undecided(err):
-		return err
+	case errors.As(err, &open), err != nil && undecided(err):
+		return &leaving{err}
 	case err != nil:
 		d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "no decision: " + err.Error()}
 	}
@@ -279,6 +292,11 @@ func (x *run) settle(ctx context.Context, v verdict) error {
 	x.host.At("decided")
 	return nil
 }
+
+// leaving is why a run is left as it stands: the next server goes on with it.
+type leaving struct{ why error }
+
+func (l *leaving) Error() string { return l.why.Error() }
 
 // undecided reports an error that is no opinion: the server is leaving, or its store
 // does not take records.

@@ -203,7 +203,10 @@ func (x *run) outcome(id string, b *block) {
 			ToolUseID: u.id, Call: u.call, Outcome: holdfast.ExitOK, Content: text, IsError: b.IsError,
 			DurationMS: milliseconds(x.r.cfg.Now().Sub(u.began)),
 		}
-		if b.IsError {
+		switch {
+		case b.IsError && x.halted:
+			f.Outcome = holdfast.ExitCanceled
+		case b.IsError:
 			f.Outcome = holdfast.ExitError
 			if code, ok := exitCode(text); ok && u.name == "Bash" {
 				f.Outcome, f.ExitCode = holdfast.ExitExit, &code

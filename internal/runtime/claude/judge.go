@@ -15,7 +15,10 @@ import (
 // judge says what becomes of the turn after an attempt: it is over, or it goes on
 // with another one.
 func (x *run) judge(ctx context.Context, err error) (again bool, _ error) {
+	var left *leaving
 	switch {
+	case errors.As(err, &left) && ctx.Err() == nil:
+		return false, left.why
 	case err == nil && ctx.Err() == nil:
 		return false, nil
 	case ctx.Err() != nil:
@@ -168,6 +171,7 @@ func (x *run) answerOpen(why string, unknown bool) {
 			x.add(holdfast.EventToolFinished, holdfast.ToolFinished{
 				ToolUseID: u.id, Outcome: holdfast.ExitCanceled, IsError: true, Content: "this call was not carried out: " + why,
 			})
+			u.orphan = true
 		default:
 			continue
 		}
@@ -193,7 +197,10 @@ func (x *run) parkedStill(ctx context.Context) error {
 	}
 	x.host.At("parked")
 	if x.t.Meter != nil {
-		return x.t.Meter.Park(ctx, x.parked)
+		if err := x.t.Meter.Park(ctx, x.parked); err != nil {
+			return &leaving{err}
+		}
+		return nil
 	}
 	return sleep(ctx, x.parked.Sub(x.r.cfg.Now()))
 }

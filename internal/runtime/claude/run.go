@@ -119,6 +119,8 @@ type use struct {
 	state     useState
 	reason    string
 	began     time.Time
+	// orphan: its agent ended before it was decided.
+	orphan bool
 	// result is what a tool of the server came to.
 	result *holdfast.ToolFinished
 }
@@ -326,7 +328,7 @@ func (x *run) learnUse(ev holdfast.Event) error {
 		if u := x.uses[d.ToolUseID]; u != nil {
 			u.state = answered
 			if ev.Type == holdfast.EventToolFinished {
-				u.result = &d
+				u.result, u.orphan = &d, d.Call == "" && d.Outcome == holdfast.ExitCanceled
 			}
 		}
 	}
