@@ -44,7 +44,7 @@ var layers = map[string]layer{
 	"internal/boxd/jail":      {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
 	"internal/boxd/image":     {use: "."},
 	"cmd/boxd":                {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
-	"cmd/holdfast":            {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench internal/boxd/image internal/child internal/config internal/demo internal/double internal/lifecycle internal/obs internal/replay internal/settings internal/soak internal/torture policy", third: "github.com/alecthomas/kong golang.org/x/term"},
+	"cmd/holdfast":            {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench internal/boxd/image internal/child internal/config internal/demo internal/double internal/lifecycle internal/mcpserver internal/obs internal/replay internal/settings internal/soak internal/torture policy", third: "github.com/alecthomas/kong golang.org/x/term"},
 	"internal/config":         {use: ". hook policy sandbox sandbox/check", third: "github.com/goccy/go-yaml"},
 	"internal/lifecycle":      {use: "."},
 	"internal/obs":            {use: "."},
@@ -55,7 +55,9 @@ var layers = map[string]layer{
 	"internal/models":         {use: ". agent/model"},
 	"internal/replay":         {use: ". policy"},
 	"internal/settings":       {use: ". hook policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
-	"internal/acpserver":      {use: ".", third: "github.com/coder/acp-go-sdk"},
+	"internal/rpcline":        {},
+	"internal/mcpserver":      {use: ". internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
+	"internal/acpserver":      {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":         {use: ". internal/rooted internal/settings", third: "golang.org/x/sys/unix"},
 	"internal/engine":         {use: ". hook internal/journal internal/runtime internal/rooted internal/settings policy sandbox sandbox/check internal/boxd/wire", third: "golang.org/x/sync/..."},
 	"internal/seal":           {use: "."},
@@ -100,7 +102,7 @@ var adapters = []string{
 // testModules may be imported by tests of any package.
 var testModules = []string{
 	"github.com/google/go-cmp/...", "github.com/rogpeppe/go-internal/...", "go.uber.org/goleak",
-	"pgregory.net/rapid", "github.com/elastic/go-seccomp-bpf/...", "github.com/coder/acp-go-sdk", "golang.org/x/sys/unix", "golang.org/x/net/bpf",
+	"pgregory.net/rapid", "github.com/elastic/go-seccomp-bpf/...", "github.com/coder/acp-go-sdk", "github.com/modelcontextprotocol/go-sdk/mcp", "golang.org/x/sys/unix", "golang.org/x/net/bpf",
 }
 
 func allowed(list, name string) bool {

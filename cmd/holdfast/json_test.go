@@ -15,6 +15,7 @@ import (
 
 // withoutJSON are the commands whose --json is not tried here, with the reason.
 var withoutJSON = map[string]string{
+	"mcp":                     "its stdout is a protocol of its own",
 	"acp":                     "its stdout is a protocol of its own",
 	"chat":                    "testdata/scripts/chat.txtar reads its events",
 	"serve":                   "runs on; testdata/scripts/serve.txtar reads its line",

@@ -47,6 +47,7 @@ type cli struct {
 	Approvals approvalsCmd `cmd:"" group:"work" help:"List and answer what tools ask for."`
 
 	Acp acpCmd `cmd:"" group:"work" help:"Offer sessions to an editor, as an agent of the Agent Client Protocol."`
+	Mcp mcpCmd `cmd:"" group:"work" help:"Offer sessions to another agent, as tools of the Model Context Protocol."`
 
 	Exec       execCmd       `cmd:"" group:"box" help:"Run a command in a session's box."`
 	Files      filesCmd      `cmd:"" group:"box" help:"List, read, write and remove a session's files."`

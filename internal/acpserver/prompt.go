@@ -29,7 +29,7 @@ type result struct {
 func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.RequestError) {
 	var req acp.PromptRequest
 	o, p, text, rerr := s.admit(params, &req)
-	s.in.entered()
+	s.in.Entered()
 	if rerr != nil {
 		return nil, rerr
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rpcline"
 )
 
 // API is what the package calls of a server; *client.Client has it.
@@ -41,15 +42,14 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// answerTime is how long requests that are no prompt may go on when the editor has
-// nothing more to say.
-const answerTime = 5 * time.Second
+// partTime is how long what goes on behind a connection may take to end with it.
+const partTime = 5 * time.Second
 
 // server is one connection to an editor.
 type server struct {
 	cfg  Config
 	conn *acp.Connection
-	in   *lines
+	in   *rpcline.Reader
 	// ctx ends with the connection; work counts what goes on behind it.
 	ctx  context.Context
 	work sync.WaitGroup
@@ -64,11 +64,10 @@ type server struct {
 func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{cfg: cfg, ctx: ctx, sessions: map[holdfast.SessionID]*session{}}
-	w := &whole{w: out}
-	s.in = newLines(in, w, cfg.Log)
+	s.in = rpcline.New(rpcline.Config{In: in, Out: out, Log: cfg.Log, Long: acp.AgentMethodSessionPrompt, Ordered: true})
 	ready := make(chan struct{})
 	// The connection reads at once, and its log is set after that.
-	s.conn = acp.NewConnection(s.handle, w, readAfter{ready, s.in})
+	s.conn = acp.NewConnection(s.handle, s.in, readAfter{ready, s.in})
 	s.conn.SetLogger(cfg.Log)
 	close(ready)
 	select {
@@ -76,7 +75,7 @@ func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	case <-ctx.Done():
 	}
 	cancel()
-	s.in.close()
+	_ = s.in.Close()
 	s.mu.Lock()
 	s.sessions = nil
 	s.mu.Unlock()
@@ -86,25 +85,13 @@ func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 		close(ended)
 	}()
 	// What writes to an editor that neither reads nor leaves cannot end.
-	t := time.NewTimer(answerTime)
+	t := time.NewTimer(partTime)
 	defer t.Stop()
 	select {
 	case <-ended:
 	case <-t.C:
 	}
-	return s.in.failure()
-}
-
-// whole writes lines whole, whoever writes.
-type whole struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (w *whole) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.w.Write(p)
+	return s.in.Failure()
 }
 
 type readAfter struct {
@@ -123,9 +110,7 @@ func (s *server) handle(ctx context.Context, method string, params json.RawMessa
 	if method == acp.AgentMethodSessionPrompt {
 		return s.prompt(ctx, params)
 	}
-	s.in.begin()
-	defer s.in.end()
-	s.in.entered()
+	s.in.Entered()
 	call, ok := methods()[method]
 	if !ok {
 		return nil, acp.NewMethodNotFound(method)

@@ -1,8 +1,9 @@
-package acpserver
+package rpcline
 
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -14,12 +15,16 @@ import (
 // once, and returns what it got and what was answered.
 func readLines(in io.Reader) (got []string, answered string) {
 	var out bytes.Buffer
-	l := newLines(in, &out, slog.New(slog.DiscardHandler))
+	l := New(Config{In: in, Out: &out, Log: slog.New(slog.DiscardHandler), Ordered: true})
 	scan := bufio.NewScanner(l)
-	scan.Buffer(nil, maxLine+1024)
+	scan.Buffer(nil, MaxLine+1024)
 	for scan.Scan() {
 		got = append(got, scan.Text())
-		l.entered()
+		var m message
+		if json.Unmarshal(scan.Bytes(), &m) == nil && m.ID != nil {
+			l.answered(string(*m.ID))
+		}
+		l.Entered()
 	}
 	return got, out.String()
 }
@@ -38,8 +43,8 @@ func TestLinesHandOnMessagesOnly(t *testing.T) {
 		"a number":         {"5\n" + good + "\n", "-32600", 1},
 		"wrong types":      {`{"jsonrpc":2,"id":1,"method":"x"}` + "\n" + good + "\n", "-32600", 1},
 		"nothing in it":    {`{"jsonrpc":"2.0"}` + "\n" + good + "\n", "-32600", 1},
-		"a huge line":      {`{"method":"` + strings.Repeat("x", maxLine) + `"}` + "\n" + good + "\n", "-32600", 1},
-		"huge without end": {good + "\n" + strings.Repeat("x", 3*maxLine), "-32600", 1},
+		"a huge line":      {`{"method":"` + strings.Repeat("x", MaxLine) + `"}` + "\n" + good + "\n", "-32600", 1},
+		"huge without end": {good + "\n" + strings.Repeat("x", 3*MaxLine), "-32600", 1},
 		"an answer":        {`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n", "", 1},
 		"a withdrawal":     {`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}` + "\n" + good + "\n", "", 2},
 	} {
@@ -51,9 +56,9 @@ func TestLinesHandOnMessagesOnly(t *testing.T) {
 }
 
 func TestLinesTellWhyTheyEnd(t *testing.T) {
-	l := newLines(io.MultiReader(strings.NewReader("{"), broken{}), io.Discard, slog.New(slog.DiscardHandler))
-	if _, err := io.ReadAll(l); err != nil || l.failure() == nil {
-		t.Errorf("%v %v", err, l.failure())
+	l := New(Config{In: io.MultiReader(strings.NewReader("{"), broken{}), Out: io.Discard, Log: slog.New(slog.DiscardHandler), Ordered: true})
+	if _, err := io.ReadAll(l); err != nil || l.Failure() == nil {
+		t.Errorf("%v %v", err, l.Failure())
 	}
 }
 
@@ -65,7 +70,7 @@ func (broken) Read([]byte) (int, error) { return 0, errors.New("the pipe is gone
 // has begun, and close ends the wait.
 func TestLinesKeepTheOrder(t *testing.T) {
 	msg := `{"jsonrpc":"2.0","method":"session/cancel"}` + "\n"
-	l := newLines(strings.NewReader(msg+msg+msg), io.Discard, slog.New(slog.DiscardHandler))
+	l := New(Config{In: strings.NewReader(msg + msg + msg), Out: io.Discard, Log: slog.New(slog.DiscardHandler), Ordered: true})
 	read := make(chan int)
 	go func() {
 		defer close(read)
@@ -84,11 +89,66 @@ func TestLinesKeepTheOrder(t *testing.T) {
 		t.Fatal("a message overtook the one before")
 	default:
 	}
-	l.entered()
+	l.Entered()
 	<-read
-	l.close()
+	_ = l.Close()
 	if n, ok := <-read; ok {
 		t.Errorf("%d bytes after the end", n)
+	}
+}
+
+// TestTheEndWaitsForAnswers: the input is over when what it asked for is answered,
+// but for what may take long.
+func TestTheEndWaitsForAnswers(t *testing.T) {
+	var out bytes.Buffer
+	l := New(Config{
+		In:  strings.NewReader("{\"id\":1,\"method\":\"a\"}\n{\"id\":\"p\",\"method\":\"long\"}\n{\"id\":2,\"method\":\"a\"}\n"),
+		Out: &out, Log: slog.New(slog.DiscardHandler), Long: "long",
+	})
+	ended := make(chan error, 1)
+	read := make(chan string, 3)
+	go func() {
+		scan := bufio.NewScanner(l)
+		for scan.Scan() {
+			read <- scan.Text()
+		}
+		ended <- scan.Err()
+	}()
+	for range 3 {
+		<-read
+	}
+	for _, line := range []string{`{"jsonrpc":"2.0","method":"x"}`, `{"id":2,"method":"ask"}`, `{"id":1,"result":{}}`} {
+		if _, err := l.Write([]byte(line + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ended:
+			t.Fatalf("ended after %s", line)
+		default:
+		}
+	}
+	if _, err := l.Write([]byte("{\"id\":2,\"error\":{}}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil || strings.Count(out.String(), "\n") != 4 {
+		t.Errorf("%v %q", err, out.String())
+	}
+}
+
+func TestLinesAreChecked(t *testing.T) {
+	var out bytes.Buffer
+	l := New(Config{
+		In: strings.NewReader("{\"method\":\"a\"}\n{\"method\":\"b\"}\n"), Out: &out, Log: slog.New(slog.DiscardHandler),
+		Check: func(line []byte) error {
+			if bytes.Contains(line, []byte("a")) {
+				return errors.New("no")
+			}
+			return nil
+		},
+	})
+	got, err := io.ReadAll(l)
+	if err != nil || string(got) != "{\"method\":\"b\"}\n" || !strings.Contains(out.String(), "-32600") {
+		t.Errorf("%q %v, answered %q", got, err, out.String())
 	}
 }
 

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/mcpserver"
+)
+
+type mcpCmd struct {
+	MaxTrust     string `placeholder:"TRUST" help:"The highest trust of sessions that are made or worked in: untrusted (the default) or trusted."`
+	AllowApprove bool   `help:"Offer the tool that answers questions to persons. An agent that can ask this one then approves for you."`
+}
+
+// Help is shown below the one-line description.
+func (*mcpCmd) Help() string {
+	return `Speaks the Model Context Protocol on stdin and stdout: another agent starts it and has the server's sessions as tools: create_session, list_sessions, send_message, read_events, interrupt and end_session. What the token behind it may not, the tools may not either.
+
+Examples:
+  claude mcp add holdfast -- holdfast mcp
+  HOLDFAST_TOKEN=$(holdfast key create --name other-agent) holdfast mcp`
+}
+
+// Run serves one agent.
+func (m *mcpCmd) Run(e *env) error {
+	cfg := mcpserver.Config{Version: programVersion(), AllowApprove: m.AllowApprove, NewKey: newKey, Log: e.logger()}
+	if m.MaxTrust != "" {
+		var err error
+		if cfg.MaxTrust, err = holdfast.ParseTrust(m.MaxTrust); err != nil {
+			return err
+		}
+		e.warnTrust(cfg.MaxTrust)
+	}
+	c, err := e.clientWith(client.Config{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	cfg.API = c
+	return mcpserver.Serve(e.ctx, cfg, e.stdin, e.stdout)
+}

@@ -1,0 +1,117 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rpcline"
+)
+
+// API is what the package calls of a server; *client.Client has it.
+type API interface {
+	CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
+	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+	Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
+	Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error)
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error)
+	Follow(ctx context.Context, id holdfast.SessionID, after int64, types ...holdfast.EventType) iter.Seq2[holdfast.Event, error]
+	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+	EndSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
+	Approvals
+}
+
+// Approvals are the questions to persons.
+type Approvals interface {
+	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
+	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval) (holdfast.Approval, error)
+}
+
+// Config configures Serve. API, NewKey and Log are required.
+type Config struct {
+	API     API
+	Version string
+	// MaxTrust is the highest trust of the sessions that calls make or work in; empty
+	// is untrusted.
+	MaxTrust holdfast.Trust
+	// AllowApprove offers the tool that answers questions to persons.
+	AllowApprove bool
+	// NewKey makes an idempotency key.
+	NewKey func() (string, error)
+	Log    *slog.Logger
+}
+
+const instructions = `Sessions are durable conversations with agents that work in sandboxes of their own; they outlive this connection and the server's crashes. Make one with create_session, give it work with send_message, and follow what it does with read_events. A turn that takes longer than you wait for goes on. Each session's files are in /workspace of its own box: it does not see yours.`
+
+// server is the tools with what they need.
+type server struct{ cfg Config }
+
+// Serve speaks the protocol until the other side ends or ctx does. Turns go on
+// without it. An error is why the input could not be read.
+func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
+	if cfg.MaxTrust == "" {
+		cfg.MaxTrust = holdfast.Untrusted
+	}
+	lines := rpcline.New(rpcline.Config{In: in, Out: out, Log: cfg.Log, Check: func(line []byte) error {
+		_, err := jsonrpc.DecodeMessage(line)
+		return err
+	}})
+	srv := mcp.NewServer(&mcp.Implementation{Name: "holdfast", Title: "Holdfast", Version: cfg.Version}, &mcp.ServerOptions{
+		Instructions: instructions, Logger: cfg.Log, Capabilities: &mcp.ServerCapabilities{},
+	})
+	(&server{cfg}).tools(srv)
+	err := srv.Run(ctx, &mcp.IOTransport{Reader: lines, Writer: lines, MaxLineLength: -1})
+	_ = lines.Close()
+	if failure := lines.Failure(); failure != nil {
+		return failure
+	}
+	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed) {
+		return nil
+	}
+	return err
+}
+
+// tools offers them.
+func (s *server) tools(srv *mcp.Server) {
+	no := new(bool)
+	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: no}
+	adds := &mcp.ToolAnnotations{DestructiveHint: no, IdempotentHint: true}
+	ends := &mcp.ToolAnnotations{IdempotentHint: true}
+	add(srv, &mcp.Tool{Name: "create_session", Annotations: adds, Description: "Make a session: a durable conversation with an agent in a sandbox of its own."}, s.create)
+	add(srv, &mcp.Tool{Name: "list_sessions", Annotations: reads, Description: "List sessions, newest first."}, s.list)
+	add(srv, &mcp.Tool{Name: "send_message", Description: "Send a message to a session and wait for the end of the turn. After wait_seconds, or when the turn asks a person something, the answer is what there is so far: the turn goes on, read_events follows it."}, s.send)
+	add(srv, &mcp.Tool{Name: "read_events", Annotations: reads, Description: "Read a session's log after an event number: messages, tool calls and their results, the ends of turns. With wait_seconds it waits for something new."}, s.read)
+	add(srv, &mcp.Tool{Name: "interrupt", Annotations: ends, Description: "End the running turn of a session."}, s.interrupt)
+	add(srv, &mcp.Tool{Name: "end_session", Annotations: ends, Description: "End a session for good. Its log and files stay."}, s.end)
+	if s.cfg.AllowApprove {
+		add(srv, &mcp.Tool{Name: "approve", Annotations: ends, Description: "Answer what a tool call of a session waits for, in a person's place."}, s.approve)
+	}
+}
+
+// add makes a tool of a function: its errors are results that say what helps.
+func add[In, Out any](srv *mcp.Server, t *mcp.Tool, do func(context.Context, *mcp.CallToolRequest, In) (Out, error)) {
+	mcp.AddTool(srv, t, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		out, err := do(ctx, req, in)
+		if hint := holdfast.HintOf(err); hint != "" {
+			err = errors.New(err.Error() + "; hint: " + hint)
+		}
+		return nil, out, err
+	})
+}
+
+// key is the idempotency key of a call: the caller's own, else one of this call.
+func (s *server) key(own string) (string, error) {
+	if own == "" {
+		return s.cfg.NewKey()
+	}
+	if len(own) > 100 {
+		return "", holdfast.Errorf(holdfast.KindInvalid, "mcp", "key %s is over 100 bytes", holdfast.Quote(own)).WithHint("use a shorter one")
+	}
+	return "mcp-" + own, nil
+}

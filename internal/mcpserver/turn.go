@@ -1,0 +1,257 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// What one result holds at the most, in bytes.
+const (
+	maxAnswer = 64 << 10
+	maxField  = 4 << 10
+	maxPage   = 96 << 10
+)
+
+type sendIn struct {
+	Session string `json:"session" jsonschema:"the session's id"`
+	Text    string `json:"text" jsonschema:"the message"`
+	Mode    string `json:"mode,omitempty" jsonschema:"while a turn runs: queue (default) waits for it, steer joins it, interrupt ends it first"`
+	Wait    *int   `json:"wait_seconds,omitempty" jsonschema:"how long to wait for the end of the turn, 0-600; 120 when absent"`
+	Key     string `json:"key,omitempty" jsonschema:"makes a repeated call the same turn"`
+}
+
+type turnOut struct {
+	Turn   string `json:"turn"`
+	Status string `json:"status"`
+	// Result is the final text of a completed turn, Text what was said so far in one
+	// that goes on.
+	Result     string        `json:"result,omitempty"`
+	Text       string        `json:"text,omitempty"`
+	StopReason string        `json:"stop_reason,omitempty"`
+	Error      string        `json:"error,omitempty"`
+	Hint       string        `json:"hint,omitempty"`
+	Tools      int           `json:"tool_calls"`
+	Denied     int           `json:"tool_calls_denied,omitempty"`
+	Questions  []questionOut `json:"waits_for,omitempty"`
+	// LastSeq is where read_events goes on.
+	LastSeq   int64 `json:"last_seq"`
+	Duplicate bool  `json:"duplicate,omitempty"`
+}
+
+type questionOut struct {
+	ID     string `json:"approval"`
+	Tool   string `json:"tool"`
+	Input  string `json:"input"`
+	Reason string `json:"reason"`
+}
+
+func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) (turnOut, error) {
+	wait := 120 * time.Second
+	if in.Wait != nil {
+		if *in.Wait < 0 || *in.Wait > 600 {
+			return turnOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "wait_seconds %d is not within 0-600", *in.Wait).
+				WithHint("wait for less, then follow the turn with read_events")
+		}
+		wait = time.Duration(*in.Wait) * time.Second
+	}
+	one, err := s.within(ctx, in.Session)
+	if err != nil {
+		return turnOut{}, err
+	}
+	key, err := s.key(in.Key)
+	if err != nil {
+		return turnOut{}, err
+	}
+	// The turn runs with the trust that was looked at, or not at all.
+	sent, err := s.cfg.API.Send(ctx, one.ID, holdfast.SendMessage{Text: in.Text, Mode: in.Mode, Key: key, Trust: string(one.Trust)})
+	if err != nil {
+		return turnOut{}, err
+	}
+	out := turnOut{Turn: string(sent.Turn.ID), Status: string(sent.Turn.Status), LastSeq: sent.Seq, Duplicate: sent.Duplicate}
+	if wait > 0 {
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		err = s.follow(waiting, req, one.ID, &out)
+	}
+	if err == nil && out.Status != string(holdfast.TurnCompleted) && out.Status != string(holdfast.TurnFailed) && out.Status != string(holdfast.TurnInterrupted) {
+		out.Hint = "the turn goes on: read_events with session " + string(one.ID) + ", after " + fmt.Sprint(out.LastSeq) + " and wait_seconds"
+		if len(out.Questions) > 0 {
+			out.Hint = "a person has to answer: holdfast approvals allow " + out.Questions[0].ID + "; then read_events after " + fmt.Sprint(out.LastSeq)
+		}
+	}
+	return out, err
+}
+
+// follow reads the turn's log until its end, a question or the end of the wait,
+// and tells of progress.
+func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfast.SessionID, out *turnOut) error {
+	steps := 0.0
+	tell := func(format string, args ...any) {
+		token := req.Params.GetProgressToken()
+		if token == nil {
+			return
+		}
+		steps++
+		// Progress is a courtesy: whoever does not take it gets the result.
+		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: steps, Message: cut(fmt.Sprintf(format, args...), 300)})
+	}
+	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // the wait is over, the turn is not
+			}
+			return err
+		}
+		if ev.Seq > 0 {
+			out.LastSeq = ev.Seq
+		}
+		if string(ev.Turn) == out.Turn {
+			out.take(ev, tell)
+		}
+		if ev.EndsTurn() && string(ev.Turn) == out.Turn || len(out.Questions) > 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// take is what an event of the turn means for its result.
+func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
+	switch ev.Type {
+	case holdfast.EventTurnStarted:
+		o.Status = string(holdfast.TurnRunning)
+		tell("the turn runs")
+	case holdfast.EventMessageAssistant:
+		read(ev, func(d holdfast.AssistantMessage) {
+			for _, p := range d.Parts {
+				o.Text += p.Text
+			}
+			o.Text = cut(o.Text, maxAnswer)
+		})
+	case holdfast.EventToolRequested:
+		read(ev, func(d holdfast.ToolRequested) {
+			o.Tools++
+			tell("%s %s", d.Name, d.Input)
+		})
+	case holdfast.EventToolDenied:
+		o.Denied++
+	case holdfast.EventApprovalAsked:
+		read(ev, func(a holdfast.Approval) {
+			o.Questions = append(o.Questions, questionOut{ID: string(a.ID), Tool: a.Tool, Input: cut(string(a.Input), maxField), Reason: cut(a.Reason, maxField)})
+			tell("%s waits for a person: %s", a.Tool, a.Reason)
+		})
+	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
+		o.Status, o.Text = strings.TrimPrefix(string(ev.Type), "turn."), ""
+		read(ev, func(d holdfast.TurnEnded) {
+			o.Result, o.StopReason = cut(d.Result, maxAnswer), d.StopReason
+			o.Error, o.Hint = cut(d.Message, maxField), cut(d.Hint, maxField)
+		})
+	}
+}
+
+// read decodes an event's payload; one that does not decode says nothing.
+func read[T any](ev holdfast.Event, use func(T)) {
+	var d T
+	if ev.Decode(&d) == nil {
+		use(d)
+	}
+}
+
+// cut keeps the beginning of a text that is too long, and says so.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + fmt.Sprintf(" [… %d more bytes]", len(s)-most)
+}
+
+type readIn struct {
+	Session string   `json:"session" jsonschema:"the session's id"`
+	After   int64    `json:"after,omitempty" jsonschema:"the number of the last event already seen; 0 is the beginning"`
+	Limit   int      `json:"limit,omitempty" jsonschema:"how many events at the most, 1-200; 50 when absent"`
+	Types   []string `json:"types,omitempty" jsonschema:"only these types, such as turn.completed or message.assistant"`
+	Wait    int      `json:"wait_seconds,omitempty" jsonschema:"wait so long for something new, 0-600"`
+}
+
+type eventOut struct {
+	Seq  int64  `json:"seq"`
+	Type string `json:"type"`
+	Turn string `json:"turn,omitempty"`
+	Time string `json:"time"`
+	// Data is the payload; Cut is its beginning where it is too long.
+	Data any    `json:"data,omitempty"`
+	Cut  string `json:"data_cut,omitempty"`
+}
+
+type readOut struct {
+	Events []eventOut `json:"events"`
+	// After is what to ask for next; More says that there is more already.
+	After int64 `json:"after"`
+	More  bool  `json:"more,omitempty"`
+}
+
+func (s *server) read(ctx context.Context, _ *mcp.CallToolRequest, in readIn) (readOut, error) {
+	out := readOut{Events: []eventOut{}, After: in.After}
+	if in.Wait < 0 || in.Wait > 600 || in.Limit < 0 || in.Limit > 200 || in.After < 0 {
+		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d, wait_seconds %d: not within 0-, 1-200, 0-600", in.After, in.Limit, in.Wait)
+	}
+	id, err := holdfast.ParseSessionID(in.Session)
+	if err != nil {
+		return out, err
+	}
+	if in.Limit == 0 {
+		in.Limit = 50
+	}
+	one, err := s.cfg.API.Session(ctx, id)
+	if err != nil || in.After >= one.LastSeq && in.Wait == 0 {
+		return out, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, max(time.Duration(in.Wait)*time.Second, 10*time.Second))
+	defer cancel()
+	want := map[holdfast.EventType]bool{}
+	for _, t := range in.Types {
+		want[holdfast.EventType(t)] = true
+	}
+	size := 0
+	for ev, err := range s.cfg.API.Follow(waiting, id, in.After) {
+		if err != nil {
+			if waiting.Err() != nil && ctx.Err() == nil {
+				return out, nil
+			}
+			return out, err
+		}
+		if ev.Seq == 0 {
+			continue
+		}
+		if len(want) == 0 || want[ev.Type] {
+			e := wireEvent(ev)
+			size += min(len(ev.Data), maxField) + 200
+			if len(out.Events) == in.Limit || size > maxPage && len(out.Events) > 0 {
+				out.More = true
+				return out, nil
+			}
+			out.Events = append(out.Events, e)
+		}
+		out.After = ev.Seq
+		// At the end of what there is, something is enough.
+		if ev.Seq >= one.LastSeq && (len(out.Events) > 0 || in.Wait == 0) {
+			return out, nil
+		}
+	}
+	return out, nil
+}
+
+func wireEvent(ev holdfast.Event) eventOut {
+	e := eventOut{Seq: ev.Seq, Type: string(ev.Type), Turn: string(ev.Turn), Time: ev.Time.UTC().Format(time.RFC3339Nano)}
+	if len(ev.Data) > maxField || json.Unmarshal(ev.Data, &e.Data) != nil {
+		e.Data, e.Cut = nil, cut(string(ev.Data), maxField)
+	}
+	return e
+}
