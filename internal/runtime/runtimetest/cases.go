@@ -27,6 +27,8 @@ type Config struct {
 	UID uint32
 	// Accepted gets the connections that listeners of the box accept.
 	Accepted func(name string, conn net.Conn)
+	// Told reports whether the model was ever sent a text; nil is that nobody knows.
+	Told func(text string) bool
 	// Points bounds how many points a server is killed at, where each takes long; 0 is
 	// all of them.
 	Points int

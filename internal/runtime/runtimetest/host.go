@@ -235,6 +235,9 @@ func (h *Host) Release(box *sandbox.Box, calls ...holdfast.CallID) {
 // Decide implements runtime.Host.
 func (h *Host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	h.died()
+	if req.Mode == "" {
+		req.Mode = h.w.Session.Mode
+	}
 	return new(policy.Engine).Decide(ctx, req)
 }
 

@@ -96,7 +96,11 @@ func testJoins(t *testing.T, cfg Config) {
 	if ran.Result.Seen < steer {
 		t.Errorf("seen %d, the message is %d", ran.Result.Seen, steer)
 	}
-	if said := w.do(r, "well?").Text; !strings.HasPrefix(said, "You have sent 3 messages.") {
+	if cfg.Told != nil && !cfg.Told("and one more thing") {
+		t.Error("the model was never told of it")
+	}
+	// How an agent words such a message to its model is its own affair.
+	if said := w.do(r, "well?").Text; !strings.HasPrefix(said, "You have sent ") || !strings.Contains(said, `The last was: "well?".`) {
 		t.Errorf("afterwards the model said %s", said)
 	}
 }

@@ -258,7 +258,7 @@ func testFails(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	r := cfg.New(t)
 	h := w.NewHost()
-	id := w.Begin(script(`[{"error":"invalid"}]`))
+	id := w.Begin(script(`[{"error":"invalid","times":20}]`))
 	ran := h.Run(w.ctx(), r, w.Turn(id, false))
 	if !holdfast.IsKind(ran.Err, holdfast.KindInvalid) {
 		t.Errorf("ended with %v", ran.Err)

@@ -1,0 +1,151 @@
+package claude_test
+
+import (
+	"crypto/rand"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/agentcli"
+	"github.com/holdfast-run/holdfast/internal/double"
+	"github.com/holdfast-run/holdfast/internal/driver/local"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude"
+	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+const inBox = "/opt/holdfast"
+
+// realCLI is the pinned Claude Code CLI in local boxes, over a double of the model.
+func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
+	t.Helper()
+	runtimes := testkit.Runtimes(t, "claude")
+	in, err := agentcli.New(agentcli.Config{Dir: runtimes}).Find("claude")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := double.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := double.Serve(l, double.Config{})
+	t.Cleanup(func() { _ = model.Close() })
+	argv, env := in.At(inBox)
+	prog := claude.Program{Argv: argv, Version: in.Version}
+	for k, v := range env {
+		prog.Env = append(prog.Env, k+"="+v)
+	}
+	cfg := claude.Config{Program: func() (claude.Program, error) { return prog, nil }, Now: time.Now, Rand: rand.Reader}
+	if change != nil {
+		change(&cfg)
+	}
+	points := 6
+	if os.Getenv("HOLDFAST_CLAUDE_KILLS") != "" {
+		points = 0 // all of them
+	}
+	return runtimetest.Config{
+		InBox: true, Runtime: claude.Name, UID: 1_878_600_000, Points: points,
+		New: func(t *testing.T) runtime.Runtime {
+			r, err := claude.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		},
+		Boxes: func(t *testing.T) (sandbox.Driver, string) {
+			home := testkit.BaseDir(t)
+			boxd := testkit.Boxd(t)
+			d, err := local.New(local.Config{
+				Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(boxd) }, ReadOnly: []string{runtimes + ":" + inBox},
+				LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			return d, filepath.Join(home, "s")
+		},
+		Told: func(text string) bool {
+			return slices.ContainsFunc(model.Requests(), func(r double.Request) bool { return strings.Contains(string(r.Body), text) })
+		},
+		Accepted: func(_ string, conn net.Conn) { forward(conn, l.Addr().String()) },
+	}
+}
+
+// forward carries a model connection of a box to the double.
+func forward(conn net.Conn, to string) {
+	defer conn.Close()
+	up, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(up, conn)
+		_ = up.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(conn, up)
+	_ = conn.(interface{ CloseWrite() error }).CloseWrite()
+	<-done
+}
+
+// TestRuntime is the contract with the real CLI.
+func TestRuntime(t *testing.T) { runtimetest.Run(t, realCLI(t, nil)) }
+
+// TestARefusedTranscript: a CLI that does not go on from a transcript, whole as it is,
+// is started anew and told the history; what it refused is put aside.
+func TestARefusedTranscript(t *testing.T) {
+	cfg := realCLI(t, func(c *claude.Config) {
+		found := c.Program
+		c.Program = func() (claude.Program, error) {
+			p, err := found()
+			refusing := []string{"/bin/sh", "-c", `case "$*" in *--resume*) echo "No conversation found" >&2; exit 1;; esac; exec "$@"`, "sh"}
+			p.Argv = append(refusing, p.Argv...)
+			return p, err
+		}
+	})
+	w := cfg.NewWorld(t)
+	say := func(text string) string {
+		t.Helper()
+		h := w.NewHost()
+		id := w.Begin(text)
+		ran := h.Run(t.Context(), cfg.New(t), w.Turn(id, false))
+		if ran.Err != nil {
+			t.Fatal(ran.Err)
+		}
+		w.Complete(id, ran.Result)
+		h.Close()
+		return ran.Result.Text
+	}
+	say("one")
+	say("two")
+	w.KillBox()
+	if got := say("three"); !strings.HasPrefix(got, `You have sent 3 messages. The first was: "one". The last was: "three".`) {
+		t.Error(got)
+	}
+	all := runtimetest.Payloads[holdfast.AgentStarted](w, holdfast.EventAgentStarted)
+	got := all[len(all)-1]
+	if got.Tier != holdfast.TierInjected || got.Turns != 2 || got.Of != 2 || got.Generation != 2 || !strings.Contains(got.Reason, "No conversation found") {
+		t.Errorf("receipt %+v", got)
+	}
+	aside := runtimetest.Payloads[holdfast.AgentQuarantined](w, holdfast.EventAgentQuarantined)
+	if len(aside) != 1 || aside[0].Generation != 1 || aside[0].AgentID == got.AgentID || !strings.HasPrefix(aside[0].Kept, "/home/agent/.claude/quarantine/") {
+		t.Fatalf("put aside: %+v", aside)
+	}
+	if s := w.States(); len(s) != 2 || s[0].Health != holdfast.HealthQuarantined || s[1].Health != holdfast.HealthCurrent || s[1].Turns != 3 {
+		t.Errorf("states %+v", s)
+	}
+	if got := say("four"); !strings.HasPrefix(got, "You have sent 4 messages.") {
+		t.Error(got)
+	}
+}
