@@ -109,7 +109,9 @@ func TestARefusedTranscript(t *testing.T) {
 		found := c.Program
 		c.Program = func() (claude.Program, error) {
 			p, err := found()
-			refusing := []string{"/bin/sh", "-c", `case "$*" in *--resume*) echo "No conversation found" >&2; exit 1;; esac; exec "$@"`, "sh"}
+			refusing := []string{"/bin/sh", "-c", `case "$*" in *--resume*)
+				echo '{"type":"result","subtype":"error_during_execution","is_error":true,"num_turns":0,"errors":["No conversation found"]}'
+				echo "No conversation found" >&2; exit 1;; esac; exec "$@"`, "sh"}
 			p.Argv = append(refusing, p.Argv...)
 			return p, err
 		}

@@ -276,6 +276,10 @@ func (x *run) mirror(l *line) {
 
 // resulted takes the result of messages that were sent.
 func (x *run) resulted(ctx context.Context, l *line) error {
+	if !x.mem.Shaken {
+		// Of a start that failed: the process ends, and stderr says why.
+		return nil
+	}
 	if err := x.answered(ctx, x.asm.close()); err != nil {
 		return err
 	}
