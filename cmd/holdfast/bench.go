@@ -11,11 +11,12 @@ import (
 )
 
 type benchCmd struct {
-	Runs int      `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
-	Dir  string   `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
-	Runtime string `placeholder:"claude" enum:",claude" default:"" help:"Measure sessions of this runtime instead, beside its agent alone."`
-	Only []string `placeholder:"PART" enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
-	Raw  string   `placeholder:"FILE" help:"Write every sample as JSON."`
+	Runs    int      `default:"3" placeholder:"N" help:"Consecutive runs; the verdict is the worst of them (${default})."`
+	Dir     string   `placeholder:"DIR" help:"Where the data directories are made: put it on the disk in question."`
+	Runtime string   `placeholder:"claude" enum:",claude" default:"" help:"Measure sessions of this runtime instead, beside its agent alone."`
+	Only    []string `placeholder:"PART" enum:"${bench_parts}" help:"Measure these parts: ${enum}. The store is always measured."`
+	Raw     string   `placeholder:"FILE" help:"Write every sample as JSON."`
+	Data    string   `placeholder:"DIR" help:"Where the agent's CLI is installed; HOLDFAST_HOME, else ~/.holdfast."`
 }
 
 // Help is shown below the one-line description.
@@ -28,15 +29,26 @@ func (b *benchCmd) Run(e *env) error {
 	if b.Runs < 1 {
 		return holdfast.Errorf(holdfast.KindInvalid, "bench", "--runs %d must be at least 1", b.Runs).WithHint("holdfast bench --runs 1")
 	}
+	cfg := bench.Config{Only: b.Only, Runs: b.Runs, Version: programVersion(), Progress: e.stderr, Clock: time.Now}
+	if b.Runtime != "" {
+		store, dir, err := runtimeDir{Data: b.Data}.store(e)
+		if err != nil {
+			return err
+		}
+		in, err := store.Find(b.Runtime)
+		if err != nil {
+			return err
+		}
+		cfg.Claude, _ = in.At(dir)
+		cfg.Runtimes = dir
+	}
 	lifecycle.CalmMonitor()
 	s, err := newSubject(b.Dir)
 	if err != nil {
 		return err
 	}
-	rep, err := bench.Measure(e.ctx, bench.Config{
-		Binary: s.binary, Env: s.env, Dir: s.dir, Only: b.Only, Runs: b.Runs, Version: programVersion(),
-		Progress: e.stderr, Clock: time.Now,
-	})
+	cfg.Binary, cfg.Env, cfg.Dir = s.binary, s.env, s.dir
+	rep, err := bench.Measure(e.ctx, cfg)
 	s.remove(e, err != nil)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -18,7 +19,10 @@ import (
 
 // bare runs the CLI without us: as a process of this machine, in a directory of
 // its own, with the model's URL.
-type bare struct{ program, dir, url string }
+type bare struct {
+	argv     []string
+	dir, url string
+}
 
 // cli is one process of it.
 type cli struct {
@@ -35,10 +39,10 @@ func (b *bare) start(ctx context.Context, args ...string) (*cli, error) {
 		return nil, err
 	}
 	c := &cli{said: &limited{}}
-	c.cmd = exec.CommandContext(ctx, claudeProgram(b.program), append([]string{
+	c.cmd = exec.CommandContext(ctx, b.argv[0], slices.Concat(b.argv[1:], []string{
 		"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 		"--setting-sources=", "--allowedTools=Bash",
-	}, args...)...)
+	}, args)...)
 	c.cmd.Dir = work
 	c.cmd.Env = []string{
 		"PATH=" + "/usr/local/bin:/usr/bin:/bin", "HOME=" + b.dir, "LANG=C.UTF-8", "CLAUDE_CONFIG_DIR=" + filepath.Join(b.dir, "config"),

@@ -29,9 +29,11 @@ type Config struct {
 	// Only names the parts to measure, of Parts; empty is all. The store is always
 	// measured: gates are relative to its commit.
 	Only []string
-	// Claude is the Claude Code CLI, or the directory that holds it: its sessions are
-	// measured, and nothing else but the store. Empty leaves them out.
-	Claude string
+	// Claude is the command of the Claude Code CLI in Runtimes, a directory of installed
+	// agent CLIs on the disk of Dir: its sessions are measured, and nothing else but the
+	// store. Empty leaves them out.
+	Claude   []string
+	Runtimes string
 	// Runs is how many consecutive passes are made (default 3).
 	Runs    int
 	Version string
@@ -95,7 +97,7 @@ var parts = []struct {
 
 // all measures every figure asked for, the commit first.
 func (p *pass) all(ctx context.Context) error {
-	if p.cfg.Claude != "" {
+	if len(p.cfg.Claude) > 0 {
 		return errors.Join(p.store(ctx), p.claude(ctx))
 	}
 	for i, part := range parts {

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -32,8 +32,8 @@ func work(n int) string {
 		n, n, cat, n, cat, n)
 }
 
-// claude measures sessions of the real CLI beside the CLI alone, both against a
-// model that answers at once.
+// claude measures sessions of the real CLI beside the CLI alone, sample by sample,
+// both against a model that answers at once.
 func (p *pass) claude(ctx context.Context) error {
 	l, err := double.Listen("127.0.0.1:0")
 	if err != nil {
@@ -41,71 +41,22 @@ func (p *pass) claude(ctx context.Context) error {
 	}
 	model := double.Serve(l, double.Config{})
 	defer model.Close()
-	dir := filepath.Join(p.dir, "bare")
-	alone, err := p.bareFigures(ctx, &bare{program: p.cfg.Claude, dir: dir, url: model.URL()})
-	if err != nil {
+	if err := lend(p.cfg.Runtimes, filepath.Join(p.dir, "claude")); err != nil {
 		return err
 	}
-	s, err := p.serve(ctx, "claude", "anthropic.url="+model.URL(), "default_model=anthropic/claude-bench", "claude.path="+p.cfg.Claude, "claude.warm=1")
+	p.cfg.Env = append(slices.Clip(p.cfg.Env), "ANTHROPIC_API_KEY=one-that-the-double-takes")
+	s, err := p.serve(ctx, "claude", "anthropic.url="+model.URL(), "default_model=anthropic/claude-bench")
 	if err != nil {
 		return err
 	}
 	defer s.stop()
-	if err := p.claudeLive(ctx, s, alone); err != nil {
-		return err
-	}
-	if err := p.claudePooled(ctx, s); err != nil {
-		return err
-	}
-	if err := p.claudeResumed(ctx, s, alone); err != nil {
-		return err
-	}
-	return p.claudeInput(ctx, s, model, dir)
-}
-
-// aloneFigures are what the CLI takes without us, in milliseconds.
-type aloneFigures struct{ live, resume float64 }
-
-// bareFigures measures the CLI alone: a prompt to its first token in a live
-// process, and from its start to the first token of a resumed conversation.
-func (p *pass) bareFigures(ctx context.Context, b *bare) (aloneFigures, error) {
-	live := Figure{Name: "the CLI alone: prompt → first token, live", Unit: "ms", Judge: "p50"}
-	resume := Figure{Name: "the CLI alone: start → first token, resumed", Unit: "ms", Judge: "p50"}
-	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
-	if err != nil {
-		return aloneFigures{}, err
-	}
-	cli, err := b.start(ctx, "--session-id", id)
-	if err != nil {
-		return aloneFigures{}, err
-	}
-	for i := range 25 {
-		took, err := cli.turn(word)
-		if err != nil {
-			return aloneFigures{}, errors.Join(err, cli.end())
-		}
-		if i >= 5 {
-			live.Samples = append(live.Samples, took)
+	b := &bare{argv: p.cfg.Claude, dir: filepath.Join(p.dir, "bare"), url: model.URL()}
+	for _, measure := range []func(context.Context, *subject, *bare) error{p.claudeLive, p.claudeResumed} {
+		if err := measure(ctx, s, b); err != nil {
+			return err
 		}
 	}
-	if err := cli.end(); err != nil {
-		return aloneFigures{}, err
-	}
-	for range 7 {
-		began := time.Now()
-		cli, err := b.start(ctx, "--resume", id)
-		if err != nil {
-			return aloneFigures{}, err
-		}
-		_, err = cli.turn(word)
-		resume.Samples = append(resume.Samples, ms(cli.first.Sub(began)))
-		if err = errors.Join(err, cli.end()); err != nil {
-			return aloneFigures{}, err
-		}
-	}
-	p.add(live)
-	p.add(resume)
-	return aloneFigures{live.Value(), resume.Value()}, nil
+	return p.claudeInput(ctx, s, model, b)
 }
 
 func (s *subject) createClaude(ctx context.Context) (holdfast.SessionID, error) {
@@ -113,76 +64,82 @@ func (s *subject) createClaude(ctx context.Context) (holdfast.SessionID, error) 
 	return ses.ID, err
 }
 
-// claudeLive measures a message to its first token in a session whose CLI runs.
-func (p *pass) claudeLive(ctx context.Context, s *subject, alone aloneFigures) error {
-	live := Figure{
-		Name: "claude: message → first token, live", Unit: "ms", Judge: "p50", Gate: alone.live + 5, Rule: "the CLI alone + 5 ms",
-	}
+// claudeLive measures a message to its first token in a session whose CLI runs, and a
+// prompt to a CLI that runs alone.
+func (p *pass) claudeLive(ctx context.Context, s *subject, b *bare) error {
+	alone := Figure{Name: "the CLI alone: prompt → first token, live", Unit: "ms", Judge: "p50"}
+	live := Figure{Name: "claude: message → first token, live", Unit: "ms", Judge: "p50", Rule: "the CLI alone + 5 ms"}
 	id, err := s.createClaude(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range 25 {
-		_, took, err := s.firstOf(ctx, id, word)
+	own, err := holdfast.NewUUID(time.Now(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	cli, err := b.start(ctx, "--session-id", own)
+	if err != nil {
+		return err
+	}
+	for i := range 35 {
+		took, err := cli.turn(word)
 		if err != nil {
-			return err
+			return errors.Join(err, cli.end())
+		}
+		_, ours, err := s.firstOf(ctx, id, word)
+		if err != nil {
+			return errors.Join(err, cli.end())
 		}
 		if i >= 5 {
-			live.Samples = append(live.Samples, took)
+			alone.Samples, live.Samples = append(alone.Samples, took), append(live.Samples, ours)
 		}
 	}
+	p.add(alone)
+	live.Gate = alone.Value() + 5
 	p.add(live)
-	return nil
+	return cli.end()
 }
 
-// claudePooled measures the first message of a session whose agent stands ready.
-func (p *pass) claudePooled(ctx context.Context, s *subject) error {
-	pooled := Figure{Name: "claude: first message → first token, from the pool", Unit: "ms", Judge: "p50", Gate: 250, Rule: "250 ms"}
-	for range 7 {
-		id, err := s.createClaude(ctx)
-		if err == nil {
-			err = s.warm(ctx, id)
-		}
-		if err != nil {
-			return err
-		}
-		_, took, err := s.firstOf(ctx, id, word)
-		if err != nil {
-			return err
-		}
-		pooled.Samples = append(pooled.Samples, took)
-	}
-	p.add(pooled)
-	return nil
-}
-
-// warm waits until the session's agent stands ready.
-func (s *subject) warm(ctx context.Context, id holdfast.SessionID) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for ev, err := range s.Follow(ctx, id, 0) {
-		if err != nil || ev.Type == holdfast.EventAgentStarted {
-			return err
-		}
-	}
-	return io.ErrUnexpectedEOF
-}
-
-// claudeResumed measures a message to a session whose box was stopped.
-func (p *pass) claudeResumed(ctx context.Context, s *subject, alone aloneFigures) error {
-	f := Figure{
-		Name: "claude: message → first token, resumed", Unit: "ms", Judge: "p50", Gate: alone.resume + 50, Rule: "the CLI alone + 50 ms",
-	}
+// claudeResumed measures a message to a session whose box was stopped, and a prompt
+// to a CLI that is started alone with the conversation it had.
+func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
+	alone := Figure{Name: "the CLI alone: start → first token, resumed", Unit: "ms", Judge: "p50"}
+	f := Figure{Name: "claude: message → first token, resumed", Unit: "ms", Judge: "p50", Rule: "the CLI alone + 50 ms"}
 	id, err := s.createClaude(ctx)
 	if err != nil {
 		return err
 	}
+	own, err := holdfast.NewUUID(time.Now(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	cli, err := b.start(ctx, "--session-id", own)
+	if err != nil {
+		return err
+	}
 	for i := range 25 {
-		if err := s.turn(ctx, id, word); err != nil {
-			return fmt.Errorf("turn %d: %w", i+1, err)
+		_, err := cli.turn(word)
+		if err == nil {
+			err = s.turn(ctx, id, word)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("turn %d: %w", i+1, err), cli.end())
 		}
 	}
-	for range 7 {
+	if err := cli.end(); err != nil {
+		return err
+	}
+	for range 9 {
+		began := time.Now()
+		cli, err := b.start(ctx, "--resume", own)
+		if err != nil {
+			return err
+		}
+		_, err = cli.turn(word)
+		alone.Samples = append(alone.Samples, ms(cli.first.Sub(began)))
+		if err = errors.Join(err, cli.end()); err != nil {
+			return err
+		}
 		if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(holdfast.SessionBox(id))}}); err != nil {
 			return err
 		}
@@ -195,6 +152,8 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, alone aloneFigures
 	if err := s.resumedAs(ctx, id, holdfast.TierNative, len(f.Samples)); err != nil {
 		return err
 	}
+	p.add(alone)
+	f.Gate = alone.Value() + 50
 	p.add(f)
 	return nil
 }
@@ -237,7 +196,7 @@ func (s *subject) log(ctx context.Context, id holdfast.SessionID) ([]holdfast.Ev
 // claudeInput compares what the last turn of a conversation sends beyond what the
 // provider's cache holds: resumed natively, and with the history told as text to a
 // new conversation in each turn.
-func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server, dir string) error {
+func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server, b *bare) error {
 	id, err := s.createClaude(ctx)
 	if err != nil {
 		return err
@@ -267,7 +226,6 @@ func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server
 		}
 	}
 	native = uncached(model.Requests()[first:], seen-first)
-	b := &bare{program: p.cfg.Claude, dir: dir, url: model.URL()}
 	first = len(model.Requests())
 	for _, prompt := range prompts {
 		seen = len(model.Requests())
@@ -304,10 +262,50 @@ func each(events []holdfast.Event) iter.Seq2[holdfast.Event, error] {
 	}
 }
 
-// claudeProgram finds the program that a path names: itself, or in a directory.
-func claudeProgram(path string) string {
-	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
-		return filepath.Join(path, "claude")
+// lend gives a server's data directory the agent CLIs that are installed here: their
+// files by name where they are on one disk.
+func lend(runtimes, data string) error {
+	to := filepath.Join(data, "runtimes")
+	return filepath.WalkDir(runtimes, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(runtimes, path)
+		if err != nil {
+			return err
+		}
+		switch target := filepath.Join(to, rel); {
+		case e.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case e.Type()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(to, target)
+		case os.Link(path, target) == nil:
+			return nil
+		default:
+			return copyFile(path, target)
+		}
+	})
+}
+
+// copyFile is for directories on different disks.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
 	}
-	return strings.TrimSpace(path)
+	defer in.Close()
+	fi, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fi.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }

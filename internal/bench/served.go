@@ -65,7 +65,11 @@ func (s *subject) firstOf(ctx context.Context, id holdfast.SessionID, text strin
 		if model == 0 && (ev.Type == holdfast.DeltaText || ev.Type == holdfast.EventMessageAssistant) {
 			model = ms(time.Since(began))
 		}
-		if ev.EndsTurn() {
+		switch {
+		case !ev.EndsTurn():
+		case model == 0:
+			return first, model, fmt.Errorf("the model said nothing: %s %s", ev.Type, ev.Data)
+		default:
 			return first, model, nil
 		}
 	}
