@@ -169,10 +169,6 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	cli, err := s.claude()
-	if err != nil {
-		return err
-	}
 	base, err := Policy(s.cfg.Permissions)
 	if err != nil {
 		return err
@@ -187,6 +183,10 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	s.metrics = newMetrics(s.opt.Version)
 	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
 	if s.broker, err = s.newBroker(choice); err != nil {
+		return err
+	}
+	cli, err := s.claude()
+	if err != nil {
 		return err
 	}
 	s.proxy = s.newProxy(ctx)

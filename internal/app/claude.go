@@ -26,6 +26,6 @@ func (s *server) claude() (*claude.Runtime, error) {
 			}
 			return p, nil
 		},
-		NoPark: s.cfg.Models.Park == config.Off, LongestPark: s.cfg.Models.LongestPark, Now: time.Now, Rand: rand.Reader,
+		Limits: s.broker, NoPark: s.cfg.Models.Park == config.Off, LongestPark: s.cfg.Models.LongestPark, Now: time.Now, Rand: rand.Reader,
 	})
 }

@@ -271,3 +271,110 @@ func TestClaudeSteerAndInterrupt(t *testing.T) {
 		t.Errorf("afterwards: %q, effects %q", end.Result, effects(cfg, s.ID))
 	}
 }
+
+// TestClaudeModelErrors: what a model's provider does to the CLI ends a turn in words
+// that its reader can act on, and the session goes on.
+func TestClaudeModelErrors(t *testing.T) {
+	cfg := claudeSettings(t)
+	cfg.Models.Park = config.Off
+	c, _ := serve(t, cfg)
+	s := claudeSession(t, c, nil)
+	for _, k := range []struct {
+		steps   string
+		typ     holdfast.EventType
+		kind    holdfast.Kind
+		says    string
+		hinted  bool
+		notices string
+	}{
+		{`[{"error":"authentication","times":99}]`, holdfast.EventTurnFailed, holdfast.KindUnauthenticated, "401", true, "model.retry"},
+		{`[{"error":"invalid","times":99}]`, holdfast.EventTurnFailed, holdfast.KindInvalid, "400", false, ""},
+		{`[{"error":"overloaded","times":99}]`, holdfast.EventTurnFailed, holdfast.KindUnavailable, "529", true, "model.retry"},
+		{`[{"error":"rate_limit","retry_after":3600,"times":99}]`, holdfast.EventTurnFailed, holdfast.KindBusy, "429", true, ""},
+		{`[{"error":"rate_limit","retry_after":1},{"say":"after a limit"}]`, holdfast.EventTurnCompleted, "", "after a limit", false, "model.retry"},
+		{`[{"say":"a b c d","chunks":4,"cut":true},{"say":"never"}]`, holdfast.EventTurnCompleted, "", "a b c d", false, "model.retry"},
+		{`[{"say":"a b c d","chunks":4,"error":"overloaded","late":true},{"say":"never"}]`, holdfast.EventTurnCompleted, "", "a b c d", false, "deltas.void"},
+	} {
+		typ, end := startTurn(t, c, s.ID, scriptOf(k.steps)).end()
+		if typ != k.typ || end.Kind != k.kind || !strings.Contains(end.Message+end.Result, k.says) || (end.Hint != "") != k.hinted {
+			t.Errorf("%s: %s %+v", k.steps, typ, end)
+		}
+		var codes []string
+		for _, n := range logged[holdfast.Notice](t, c, s.ID, holdfast.EventNotice) {
+			codes = append(codes, n.Code)
+		}
+		if k.notices != "" && !slices.Contains(codes, k.notices) {
+			t.Errorf("%s: notices %v", k.steps, codes)
+		}
+	}
+	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent ") {
+		t.Errorf("afterwards: %q", end.Result)
+	}
+	var fresh int
+	for _, a := range logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted) {
+		if a.Tier != holdfast.TierLive {
+			fresh++
+		}
+	}
+	if fresh != 1 {
+		t.Errorf("the CLI was started %d times", fresh)
+	}
+}
+
+// TestClaudeParks: a limit that lasts parks the turn until a time that everybody sees,
+// and the turn goes on after it; an interrupt ends the wait.
+func TestClaudeParks(t *testing.T) {
+	cfg := claudeSettings(t)
+	c, _ := serve(t, cfg)
+	s := claudeSession(t, c, nil)
+	k := startTurn(t, c, s.ID, scriptOf(`[{"error":"rate_limit","retry_after":3600,"times":99}]`))
+	var n holdfast.Notice
+	for n.Code != "model.parked" {
+		n = payload[holdfast.Notice](t, k.until(holdfast.EventNotice))
+	}
+	if n.Until == nil || time.Until(*n.Until) < 50*time.Minute || time.Until(*n.Until) > time.Hour {
+		t.Errorf("parked until %v", n.Until)
+	}
+	if _, err := c.Interrupt(t.Context(), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if typ, end := k.end(); typ != holdfast.EventTurnInterrupted {
+		t.Errorf("%s %+v", typ, end)
+	}
+	// The CLI tries again by itself as long as it has patience; then the turn waits.
+	k = startTurn(t, c, s.ID, scriptOf(`[{"error":"rate_limit","retry_after":1,"times":6}]`))
+	for n.Code = ""; n.Code != "model.parked"; {
+		n = payload[holdfast.Notice](t, k.until(holdfast.EventNotice))
+	}
+	if typ, end := k.end(); typ != holdfast.EventTurnCompleted || end.Result == "" {
+		t.Errorf("%s %+v", typ, end)
+	}
+}
+
+// TestClaudeIsNotThere: a server without the CLI says how to get it, and the session
+// goes on once it is there.
+func TestClaudeIsNotThere(t *testing.T) {
+	cfg := settings(t, "local")
+	c, _ := serve(t, cfg)
+	s := claudeSession(t, c, nil)
+	typ, end := startTurn(t, c, s.ID, "hello").end()
+	if typ != holdfast.EventTurnFailed || end.Kind != holdfast.KindUnavailable || end.Hint != "holdfast runtime install claude" {
+		t.Errorf("%s %+v", typ, end)
+	}
+	if out, err := exec.Command("cp", "-al", filepath.Join(testkit.Runtimes(t, "claude"), "claude"), filepath.Join(cfg.Data, "runtimes")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if end := turn(t, c, s.ID, "hello again"); !strings.Contains(end.Result, "hello again") {
+		t.Errorf("installed: %+v", end)
+	}
+}
+
+// TestClaudeTrusted: the runtime needs a box, and says so.
+func TestClaudeTrusted(t *testing.T) {
+	c, _ := serve(t, claudeSettings(t))
+	s := claudeSession(t, c, func(r *holdfast.CreateSession) { r.Trust = string(holdfast.Trusted) })
+	typ, end := startTurn(t, c, s.ID, "hello").end()
+	if typ != holdfast.EventTurnFailed || end.Kind != holdfast.KindInvalid || !strings.Contains(end.Hint, "untrusted") {
+		t.Errorf("%s %+v", typ, end)
+	}
+}

@@ -87,7 +87,6 @@ func (x *run) connect(ctx context.Context) (bool, error) {
 		x.link = nil
 	}
 	if x.mem.Parked || len(x.mem.Sent) == 0 {
-		x.mem.restarted()
 		return false, nil
 	}
 	return false, x.died(ctx, "the sandbox ended with it")
@@ -175,8 +174,12 @@ func (x *run) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	old := x.state.Call
+	old, given := x.state.Call, x.mem.Sent
 	x.mem.restarted()
+	if x.mem.Parked = x.mem.Parked && p.resume != ""; x.mem.Parked {
+		// Its transcript holds what it was told before it was parked.
+		x.mem.Sent = given
+	}
 	x.mem.Starts++
 	x.mem.Model, x.mem.Prefaced = model, p.preface != ""
 	x.mem.Known = p.turns

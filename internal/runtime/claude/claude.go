@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
 // Name is the runtime's name in sessions and agents.
@@ -37,6 +38,9 @@ type Config struct {
 	Host []tool.Tool
 	// Retries is how often the CLI tries a failed model call again.
 	Retries int
+	// Limits tells what the model's provider last answered to a session's box; nil is
+	// nothing: no turn is parked.
+	Limits runtime.Limits
 	// NoPark fails a turn whose provider asks for a long wait, instead of letting it
 	// wait; LongestPark is the longest wait it takes (default 24 h).
 	NoPark      bool

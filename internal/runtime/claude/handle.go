@@ -307,7 +307,11 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 		for i := range x.mem.Sent {
 			x.mem.Sent[i].Done = true
 		}
-		x.over, x.fail, x.mem.Leaf = l, failureOf(l), ""
+		x.mem.Leaf = ""
+		if until, ok := x.limited(l); ok {
+			return x.park(ctx, until, failureOf(l))
+		}
+		x.over, x.fail = l, failureOf(l)
 		return nil
 	}
 	if slices.ContainsFunc(x.mem.Sent, func(s sent) bool { return !s.Done }) {

@@ -180,31 +180,6 @@ func (x *run) answerOpen(why string, unknown bool) {
 	x.mem.Pending = nil
 }
 
-// errParked says that the turn waits for its provider.
-var errParked = errors.New("the turn is parked")
-
-// noticeParked is the code of the notice that tells of it; the engine and the native
-// runtime read it.
-const noticeParked = "model.parked"
-
-// goOn is what the agent is told when the provider takes calls again.
-const goOn = "<system-reminder>Your last answer was cut off by a limit of the model's provider, which has passed. Go on with what the user asked for.</system-reminder>"
-
-// parkedStill waits for a provider that the log says the turn waits for.
-func (x *run) parkedStill(ctx context.Context) error {
-	if !x.mem.Parked || x.parked.IsZero() || !x.parked.After(x.r.cfg.Now()) {
-		return nil
-	}
-	x.host.At("parked")
-	if x.t.Meter != nil {
-		if err := x.t.Meter.Park(ctx, x.parked); err != nil {
-			return &leaving{err}
-		}
-		return nil
-	}
-	return sleep(ctx, x.parked.Sub(x.r.cfg.Now()))
-}
-
 // failureOf is a result that is none, in words that its reader can act on.
 func failureOf(l *line) error {
 	text := strings.TrimSpace(stringOf(l.Result))
@@ -220,7 +195,7 @@ func failureOf(l *line) error {
 	case l.Status == 401:
 		e.Kind, e.Hint = holdfast.KindUnauthenticated, "check the provider's key: ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file"
 	case l.Status == 403:
-		e.Kind, e.Hint = holdfast.KindDenied, "check what the provider's key may do"
+		e.Kind, e.Hint = holdfast.KindDenied, "check the budgets (holdfast session show), and what the provider's key may do"
 	case l.Status == 429:
 		e.Kind = holdfast.KindBusy
 	case l.Status == 413:

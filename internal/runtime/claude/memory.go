@@ -24,8 +24,10 @@ type memory struct {
 	Known int64           `json:"known,omitempty"`
 	// Starts counts how often the CLI was started within it.
 	Starts int `json:"starts,omitempty"`
-	// Parked says that the turn waits for its provider, and goes on with a reminder.
+	// Parked says that the turn waits for its provider, and goes on with a reminder;
+	// Parks counts how often it did.
 	Parked bool `json:"parked,omitempty"`
+	Parks  int  `json:"parks,omitempty"`
 	// Sent are its messages that were handed to the CLI, Pending the requests of the
 	// CLI that are not over.
 	Sent    []sent    `json:"sent,omitempty"`

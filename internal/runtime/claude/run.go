@@ -136,6 +136,10 @@ const (
 
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {
+	if t.Session.Trust == holdfast.Trusted {
+		return runtime.Result{}, holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude runs in a sandbox, and session %s is trusted", t.Session.ID).
+			WithHint("holdfast session update %s --trust untrusted", t.Session.ID)
+	}
 	x := &run{
 		r: r, t: t, host: host, story: story{uses: map[string]*use{}},
 		besides: besides{
@@ -228,7 +232,7 @@ func (x *run) load(ctx context.Context) error {
 // begin makes the memory one of this turn.
 func (x *run) begin() {
 	m := &x.mem
-	m.Turn, m.Known, m.Starts, m.Parked = x.t.ID, x.state.Turns, 0, false
+	m.Turn, m.Known, m.Starts, m.Parked, m.Parks = x.t.ID, x.state.Turns, 0, false, 0
 	if len(x.messages) > 0 {
 		m.From = x.messages[0].seq - 1
 	}
