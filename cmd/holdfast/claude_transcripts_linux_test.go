@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// damages are what may become of a transcript, and what the receipt says of it.
+var damages = map[string]struct {
+	do   func([]byte) []byte
+	says string
+}{
+	"half":        {func(b []byte) []byte { return b[:len(b)/2] }, "not whole"},
+	"half a line": {func(b []byte) []byte { return b[:len(b)-5] }, "has no end"},
+	"NULs":        {func(b []byte) []byte { return make([]byte, len(b)) }, "not whole"},
+	"emptied":     {func([]byte) []byte { return []byte{} }, "is empty"},
+	"deleted":     {func([]byte) []byte { return nil }, "is gone"},
+	"a bad line": {func(b []byte) []byte {
+		lines := bytes.SplitAfter(b, []byte{'\n'})
+		lines[len(lines)/2] = []byte("{\"type\":\"user\",\n")
+		return bytes.Join(lines, nil)
+	}, "is no entry"},
+	"other words": {func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("turn one is done"), []byte("I owe you 1000")) }, "not what was recorded"},
+	"older": {func(b []byte) []byte {
+		return b[:bytes.Index(b, []byte(`"tool_result"`))][:bytes.LastIndexByte(b[:bytes.Index(b, []byte(`"tool_result"`))], '\n')+1]
+	}, "misses"},
+}
+
+// TestHZ12_ClaudeBrokenTranscripts: whatever becomes of the transcript in the box, the
+// next turn knows every turn, from the log; the receipt says so, and what was broken
+// is kept.
+func TestHZ12_ClaudeBrokenTranscripts(t *testing.T) {
+	r := newClaudeRig(t)
+	t.Run("all", func(t *testing.T) {
+		for name, d := range damages {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := r.session(t)
+				s.talkTwice()
+				file := s.transcript()
+				whole, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				broken := d.do(bytes.Clone(whole))
+				if bytes.Equal(broken, whole) {
+					t.Fatal("nothing is broken")
+				}
+				if broken == nil {
+					err = os.Remove(file)
+				} else {
+					err = os.WriteFile(file, broken, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.goesOn(holdfast.TierRebuilt, d.says)
+				s.kept(broken)
+				// What was written anew is as good as what the agent wrote.
+				s.stopBox()
+				if got := s.say("four"); !strings.HasPrefix(got, `You have sent 4 messages. The first was: "one". The last was: "four".`) {
+					t.Errorf("turn 4 said %q", got)
+				}
+				if got := s.receipt(); got.Tier != holdfast.TierNative || got.Turns != 3 {
+					t.Errorf("receipt of turn 4: %+v", got)
+				}
+			})
+		}
+		t.Run("nothing", func(t *testing.T) {
+			t.Parallel()
+			s := r.session(t)
+			s.talkTwice()
+			s.goesOn(holdfast.TierNative, "no process")
+		})
+		t.Run("the whole home", func(t *testing.T) {
+			t.Parallel()
+			s := r.session(t)
+			s.talkTwice()
+			if err := os.RemoveAll(s.dir("home", ".claude")); err != nil {
+				t.Fatal(err)
+			}
+			s.goesOn(holdfast.TierRebuilt, "is gone")
+		})
+	})
+}
+
+func (s *claudeSession) transcript() string {
+	return s.dir("home", ".claude", "projects", "-workspace", s.receipt().AgentID+".jsonl")
+}
+
+// talkTwice has two turns, and ends the box.
+func (s *claudeSession) talkTwice() {
+	s.t.Helper()
+	s.say("one")
+	if got := s.say(`<script>[{"think":"hm","tool":"Bash","input":{"command":"echo line-2 >> effects"}},{"say":"turn one is done"}]</script>`); got != "turn one is done" {
+		s.t.Fatalf("turn 2 said %q", got)
+	}
+	s.stopBox()
+}
+
+// goesOn has a third turn, which knows everything.
+func (s *claudeSession) goesOn(tier holdfast.Tier, why string) {
+	s.t.Helper()
+	last := "Memory of " + string(s.id) + "?"
+	const want = `You have sent 3 messages. The first was: "one".`
+	if got := s.say(last); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "I have seen 1 tool results.") {
+		s.t.Errorf("turn 3 said %q", got)
+	}
+	request := s.asked(last)
+	for _, want := range []string{"You have sent 1 messages", "line-2 >> effects", "turn one is done"} {
+		if !strings.Contains(request, want) {
+			s.t.Errorf("the request of turn 3 misses %q", want)
+		}
+	}
+	got := s.receipt()
+	if got.Tier != tier || got.Turns != 2 || got.Of != 2 || got.Generation != 1 || !strings.Contains(got.Reason, why) {
+		s.t.Errorf("receipt %+v, want %s because %q", got, tier, why)
+	}
+	if s.effects() != "line-2\n" {
+		s.t.Errorf("effects %q", s.effects())
+	}
+}
+
+// kept: what was broken lies in its own place, as it was, and the log says where.
+func (s *claudeSession) kept(broken []byte) {
+	s.t.Helper()
+	aside := eventsOf[holdfast.AgentQuarantined](s, holdfast.EventAgentQuarantined)
+	if len(aside) != 1 || (aside[0].Kept == "") != (broken == nil) {
+		s.t.Fatalf("put aside: %+v", aside)
+	}
+	if broken == nil {
+		return
+	}
+	below := strings.TrimPrefix(aside[0].Kept, "/home/agent/")
+	got, err := os.ReadFile(s.dir("home", below, aside[0].AgentID+".jsonl"))
+	if err != nil || !bytes.Equal(got, broken) {
+		s.t.Errorf("%d bytes of %d are kept: %v", len(got), len(broken), err)
+	}
+	if _, err := os.Stat(filepath.Dir(s.transcript())); errors.Is(err, fs.ErrNotExist) {
+		s.t.Error(err)
+	}
+}
