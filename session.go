@@ -97,6 +97,9 @@ const (
 	TierRebuilt  Tier = "rebuilt"
 	TierInjected Tier = "injected"
 	TierFresh    Tier = "fresh"
+	// TierPending: the session's agent keeps a conversation of its own, and its next
+	// start decides; agent_state.started is its receipt.
+	TierPending Tier = "pending"
 )
 
 // FilesState says what became of the workspace's files at a resume.

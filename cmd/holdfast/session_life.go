@@ -205,7 +205,11 @@ func (s *sessionResumeCmd) Run(e *env) error {
 
 // receipt renders a resume receipt on a line.
 func receipt(r holdfast.Receipt) string {
-	out := fmt.Sprintf("tier %s, %s from %s, files %s, box %s", r.Tier,
+	tier := string(r.Tier)
+	if r.Tier == holdfast.TierPending {
+		tier += " until its agent starts"
+	}
+	out := fmt.Sprintf("tier %s, %s from %s, files %s, box %s", tier,
 		count(int(r.Turns), "turn", "turns"), count(int(r.Events), "event", "events"), r.Files, r.Box)
 	if len(r.Lost) > 0 {
 		out += "; lost: " + strings.Join(r.Lost, ", ")

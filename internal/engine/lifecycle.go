@@ -84,7 +84,7 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 }
 
 func (e *Engine) facts(row journal.Row) Facts {
-	f := Facts{Session: row.Session, HadFiles: row.HadFiles, Workspace: e.hasWorkspace(row.ID)}
+	f := Facts{Session: row.Session, HadFiles: row.HadFiles, Workspace: e.hasWorkspace(row.ID), Agent: row.Runtime != loopRuntime}
 	if pool := e.cfg.Pools[row.Trust]; pool != nil {
 		f.BoxLive = pool.Live(holdfast.SessionBox(row.ID)) != nil
 	}

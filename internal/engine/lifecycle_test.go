@@ -332,6 +332,14 @@ func TestPlanResume(t *testing.T) {
 			facts: with(func(*engine.Facts) {}),
 			want:  holdfast.Receipt{From: "paused", Tier: "rebuilt", Path: "cold", Turns: 3, Events: 20, Files: "kept", Box: "none"},
 		},
+		"an agent of its own, box lives": {
+			facts: with(func(f *engine.Facts) { f.Agent, f.BoxLive = true, true }),
+			want:  holdfast.Receipt{From: "paused", Tier: "pending", Path: "fast", Turns: 3, Events: 20, Files: "kept", Box: "kept"},
+		},
+		"an agent of its own, box gone": {
+			facts: with(func(f *engine.Facts) { f.Agent = true }),
+			want:  holdfast.Receipt{From: "paused", Tier: "pending", Path: "cold", Turns: 3, Events: 20, Files: "kept", Box: "none"},
+		},
 		"files gone":       {facts: with(func(f *engine.Facts) { f.Workspace = false }), kind: holdfast.KindConflict},
 		"files gone, live": {facts: with(func(f *engine.Facts) { f.Workspace, f.BoxLive = false, true }), kind: holdfast.KindConflict},
 		"files gone, fresh": {

@@ -6,9 +6,16 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// loopRuntime is the runtime of sessions that name none. It keeps nothing of a
+// conversation beside the log.
+const loopRuntime = "native"
+
 // Facts are what a resume is decided on.
 type Facts struct {
 	Session holdfast.Session
+	// Agent: its runtime's agent keeps a conversation of its own. How that is had back
+	// is found out when the agent is started, and told by a receipt of its own.
+	Agent bool
 	// BoxLive: the session's box runs and is connected.
 	BoxLive bool
 	// Workspace: the directory of the session's files is there. HadFiles: it was
@@ -60,6 +67,9 @@ func PlanResume(f Facts, fresh bool) (Plan, error) {
 	}
 	if f.BoxLive && f.Workspace {
 		p.Receipt.Path, p.Receipt.Tier, p.Receipt.Box = "fast", holdfast.TierLive, "kept"
+	}
+	if f.Agent && p.Receipt.Tier != holdfast.TierFresh {
+		p.Receipt.Tier = holdfast.TierPending
 	}
 	return p, nil
 }

@@ -125,7 +125,7 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, ag
 	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(holdfast.DefaultMode(s.Trust)))); err != nil {
 		return err
 	}
-	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, "native")
+	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, loopRuntime)
 	if err := e.checkRuntime(s.Runtime); err != nil {
 		return err
 	}
