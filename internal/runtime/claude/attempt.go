@@ -325,9 +325,11 @@ func (x *run) take(ctx context.Context, l raw) error {
 	return x.flush(ctx)
 }
 
-// advance says what is to be said now. It reports that the turn is over.
+// advance says what is to be said now; that does not wait for the answer to the
+// handshake, which the CLI reads before any prompt and without which the run ends. It
+// reports that the turn is over.
 func (x *run) advance(ctx context.Context) (bool, error) {
-	if !x.mem.Shaken || x.halted && x.over == nil {
+	if x.halted && x.over == nil {
 		return false, nil
 	}
 	if x.over != nil {
