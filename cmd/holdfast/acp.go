@@ -23,7 +23,7 @@ func (*acpCmd) Help() string {
 	return `Speaks the Agent Client Protocol on stdin and stdout: an editor starts it and has the server's sessions as an agent's. They go on when the editor is closed, and load with all that was said. Their files are in the session's workspace: the editor's directory is not mounted there.
 
 In Zed's settings:
-  "agent_servers": {"Holdfast": {"command": "holdfast", "args": ["acp"], "env": {}}}`
+  "agent_servers": {"Holdfast": {"type": "custom", "command": "holdfast", "args": ["acp"], "env": {}}}`
 }
 
 // Run serves one editor.

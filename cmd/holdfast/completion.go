@@ -198,6 +198,7 @@ func sources() map[string]func(e *env, last string) []candidate {
 		"approvals list --session": (*env).sessionCandidates,
 		"--agent":                  (*env).agentCandidates,
 		"--trust":                  words(holdfast.Untrusted, holdfast.Trusted),
+		"--max-trust":              words(holdfast.Untrusted, holdfast.Trusted),
 		"--mode":                   words(holdfast.ModeDefault, holdfast.ModeAcceptEdits, holdfast.ModeBypassPermissions, holdfast.ModePlan, holdfast.ModeDontAsk, holdfast.ModeAuto),
 		"files put --mode":         words("0644", "0755"),
 		"--status":                 words(holdfast.Statuses()...),

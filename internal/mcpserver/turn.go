@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -23,7 +24,7 @@ type sendIn struct {
 	Session string `json:"session" jsonschema:"the session's id"`
 	Text    string `json:"text" jsonschema:"the message"`
 	Mode    string `json:"mode,omitempty" jsonschema:"while a turn runs: queue (default) waits for it, steer joins it, interrupt ends it first"`
-	Wait    *int   `json:"wait_seconds,omitempty" jsonschema:"how long to wait for the end of the turn, 0-600; 120 when absent"`
+	Wait    *int   `json:"wait_seconds,omitempty" jsonschema:"how long to wait for the end of the turn, 0-600; 50 when absent"`
 	Key     string `json:"key,omitempty" jsonschema:"makes a repeated call the same turn"`
 }
 
@@ -53,7 +54,7 @@ type questionOut struct {
 }
 
 func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) (turnOut, error) {
-	wait := 120 * time.Second
+	wait := 50 * time.Second
 	if in.Wait != nil {
 		if *in.Wait < 0 || *in.Wait > 600 {
 			return turnOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "wait_seconds %d is not within 0-600", *in.Wait).
@@ -92,16 +93,20 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 // follow reads the turn's log until its end, a question or the end of the wait,
 // and tells of progress.
 func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfast.SessionID, out *turnOut) error {
+	var mu sync.Mutex
 	steps := 0.0
 	tell := func(format string, args ...any) {
 		token := req.Params.GetProgressToken()
 		if token == nil {
 			return
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		steps++
 		// Progress is a courtesy: whoever does not take it gets the result.
 		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: steps, Message: cut(fmt.Sprintf(format, args...), 300)})
 	}
+	defer heartbeat(func(s time.Duration) { tell("still waiting after %.0f s", s.Seconds()) })()
 	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
 		if err != nil {
 			if ctx.Err() != nil {
@@ -120,6 +125,31 @@ func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfa
 		}
 	}
 	return nil
+}
+
+// beat is how often a caller that waits is told so: clients give up on silence.
+const beat = 10 * time.Second
+
+// heartbeat tells of the time that passes until what it returns is called.
+func heartbeat(tell func(time.Duration)) (stop func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(beat)
+		defer tick.Stop()
+		for n := time.Duration(1); ; n++ {
+			select {
+			case <-tick.C:
+				tell(n * beat)
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		<-ended
+	}
 }
 
 // take is what an event of the turn means for its result.
