@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,7 +28,9 @@ var damages = map[string]struct {
 		lines[len(lines)/2] = []byte("{\"type\":\"user\",\n")
 		return bytes.Join(lines, nil)
 	}, "is no entry"},
-	"other words": {func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("turn one is done"), []byte("I owe you 1000")) }, "not what was recorded"},
+	"other words": {func(b []byte) []byte {
+		return bytes.ReplaceAll(b, []byte("turn one is done"), []byte("I owe you 1000"))
+	}, "not what was recorded"},
 	"older": {func(b []byte) []byte {
 		return b[:bytes.Index(b, []byte(`"tool_result"`))][:bytes.LastIndexByte(b[:bytes.Index(b, []byte(`"tool_result"`))], '\n')+1]
 	}, "misses"},
@@ -145,5 +148,63 @@ func (s *claudeSession) kept(broken []byte) {
 	}
 	if _, err := os.Stat(filepath.Dir(s.transcript())); errors.Is(err, fs.ErrNotExist) {
 		s.t.Error(err)
+	}
+}
+
+// TestSwitchingKeepsTheConversation: a session changes its runtime between turns, there
+// and back. Each one knows every turn once; the CLI goes on from what it kept of itself
+// and is told only what it missed.
+func TestSwitchingKeepsTheConversation(t *testing.T) {
+	s := newClaudeRig(t).session(t)
+	runtime := "claude"
+	say := func(n int, on, text, want string) {
+		t.Helper()
+		if on != runtime {
+			runtime = on
+			if _, err := s.UpdateSession(t.Context(), s.id, holdfast.UpdateSession{Runtime: &on}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want == "" {
+			want = fmt.Sprintf(`You have sent %d messages. The first was: "one". The last was: "%s".`, n, text)
+		}
+		if got := s.say(text); !strings.HasPrefix(got, want) {
+			t.Errorf("turn %d on %s said %q, want %q", n, on, got, want)
+		}
+	}
+	tool := func(n int) string {
+		return fmt.Sprintf(`<script>[{"say":"now","tool":"Bash","input":{"command":"echo line-%d >> effects"}},{"say":"line %d is there"}]</script>`, n, n)
+	}
+	tier := func(want holdfast.Tier, turns int64) {
+		t.Helper()
+		if got := s.receipt(); got.Tier != want || got.Turns != turns || got.Of != turns || got.Truncated {
+			t.Errorf("receipt %+v, want %s with %d turns", got, want, turns)
+		}
+	}
+	say(1, "native", "one", "")
+	say(2, "native", tool(2), "line 2 is there")
+	say(3, "claude", "three", "")
+	tier(holdfast.TierInjected, 2)
+	say(4, "claude", tool(4), "line 4 is there")
+	tier(holdfast.TierLive, 3)
+	say(5, "native", "five", "")
+	say(6, "claude", "six", "")
+	tier(holdfast.TierNative, 5)
+	say(7, "native", tool(7), "line 7 is there")
+	s.stopBox()
+	say(8, "claude", "eight", "")
+	tier(holdfast.TierNative, 7)
+	// What the user said stays as it was said.
+	for _, m := range eventsOf[holdfast.UserMessage](s, holdfast.EventMessageUser) {
+		if strings.Contains(m.Text, "conversation_history") {
+			t.Errorf("the log holds %q", m.Text)
+		}
+	}
+	if got := s.effects(); got != "line-2\nline-4\nline-7\n" {
+		t.Errorf("effects %q", got)
+	}
+	agents, err := s.SessionAgents(t.Context(), s.id)
+	if err != nil || len(agents) != 1 || agents[0].Turns != 8 {
+		t.Errorf("agents %+v: %v", agents, err)
 	}
 }

@@ -240,6 +240,7 @@ func (x *run) begin() {
 	if slices.ContainsFunc(m.Sent, func(s sent) bool { return !s.Done }) || len(m.Pending) > 0 {
 		x.stale = "it was busy when the last turn ended"
 	}
+	m.Prefaced = m.Prefaced && !x.begunAny()
 	m.Sent, m.Pending = nil, nil
 }
 

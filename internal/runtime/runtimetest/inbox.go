@@ -133,6 +133,18 @@ func (w *World) receipt() holdfast.AgentStarted {
 	return all[len(all)-1]
 }
 
+// starts is how often an agent was started.
+func (w *World) starts() int {
+	w.T.Helper()
+	n := 0
+	for _, s := range Payloads[holdfast.AgentStarted](w, holdfast.EventAgentStarted) {
+		if s.Tier != holdfast.TierLive {
+			n++
+		}
+	}
+	return n
+}
+
 // some are at most n of the points, evenly, the first and the last among them.
 func some(points []Point, n int) []Point {
 	if n <= 1 || len(points) <= n {
@@ -275,7 +287,11 @@ func testToldWhatItMissed(t *testing.T, cfg Config) {
 	// The process lives on, and is told what it missed once.
 	elsewhere("third")
 	w.remembers(cfg.New(t), 4, "first of all", "fourth")
+	starts := w.starts()
 	w.remembers(cfg.New(t), 5, "first of all", "fifth")
+	if n := w.starts(); n != starts {
+		t.Error("an agent that had missed nothing was started anew")
+	}
 	elsewhere("sixth")
 	w.KillBox()
 	w.remembers(cfg.New(t), 7, "first of all", "seventh")
