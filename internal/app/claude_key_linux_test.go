@@ -64,26 +64,7 @@ func TestHZ7_ClaudeHoldsNoKey(t *testing.T) {
 	if err != nil || len(boxes) != 1 {
 		t.Fatalf("%+v, %v", boxes, err)
 	}
-	procs := descendants(t, boxes[0].PID)
-	if len(procs) < 2 {
-		t.Fatalf("the box has processes %v, and the CLI among them", procs)
-	}
-	found := false
-	for _, pid := range procs {
-		n, at := search(t, pid, []byte(canary))
-		if n < 1<<20 {
-			t.Errorf("%d bytes of process %d were looked at", n, pid)
-		}
-		if at != "" {
-			t.Errorf("process %d has the key at %s", pid, at)
-		}
-		// That the search finds what is there is shown by the key that is none.
-		_, dummy := search(t, pid, []byte("held-by-the-server"))
-		found = found || dummy != ""
-	}
-	if !found {
-		t.Error("the search found the dummy key nowhere")
-	}
+	holdsNowhere(t, boxes[0].PID, canary)
 	err = filepath.WalkDir(filepath.Join(cfg.Data, "sessions"), func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
@@ -108,6 +89,31 @@ func TestHZ7_ClaudeHoldsNoKey(t *testing.T) {
 		if bytes.Contains(ev.Data, []byte(canary)) {
 			t.Errorf("event %d %s holds the key", ev.Seq, ev.Type)
 		}
+	}
+}
+
+// holdsNowhere searches the memory of a box's processes.
+func holdsNowhere(t *testing.T, boxd int, canary string) {
+	t.Helper()
+	procs := descendants(t, boxd)
+	if len(procs) < 2 {
+		t.Fatalf("the box has processes %v, and the CLI among them", procs)
+	}
+	found := false
+	for _, pid := range procs {
+		n, at := search(t, pid, []byte(canary))
+		if n < 1<<20 {
+			t.Errorf("%d bytes of process %d were looked at", n, pid)
+		}
+		if at != "" {
+			t.Errorf("process %d has the key at %s", pid, at)
+		}
+		// That the search finds what is there is shown by the key that is none.
+		_, dummy := search(t, pid, []byte("held-by-the-server"))
+		found = found || dummy != ""
+	}
+	if !found {
+		t.Error("the search found the dummy key nowhere")
 	}
 }
 
