@@ -11,11 +11,17 @@ import (
 type demoCmd struct {
 	Dir  string `placeholder:"DIR" help:"Where the demo's directory is made; the system's temporary directory by default."`
 	Live bool   `help:"Use a real model instead of the scripted one."`
+
+	Runtime string `enum:"native,claude" default:"native" help:"How the agent runs: native, or claude for the real Claude Code CLI against the scripted model."`
 }
 
 // Help is shown below the one-line description.
 func (*demoCmd) Help() string {
-	return `Starts a server of its own in a temporary directory, offline, and shows step by step what survives the death of a box and of the server. Ends with 1 if any step fails.`
+	return `Starts a server of its own in a temporary directory, offline, and shows step by step what survives the death of a box and of the server. Ends with 1 if any step fails.
+
+Examples:
+  holdfast demo
+  holdfast runtime install claude && holdfast demo --runtime claude`
 }
 
 // Run plays the demo.
@@ -24,11 +30,23 @@ func (d *demoCmd) Run(e *env) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "demo", "the demo with a real model is not there yet").
 			WithHint("holdfast demo")
 	}
+	var runtime, runtimes string
+	if d.Runtime != "native" {
+		store, dir, err := runtimeDir{}.store(e)
+		if err == nil {
+			_, err = store.Find(d.Runtime)
+		}
+		if err != nil {
+			return err
+		}
+		runtime, runtimes = d.Runtime, dir
+	}
 	s, err := newSubject(d.Dir)
 	if err != nil {
 		return err
 	}
 	cfg := demo.Config{
+		Runtime: runtime, Runtimes: runtimes,
 		Binary: s.binary, Env: s.env, Dir: s.dir,
 		Style: demo.Style{Good: e.style(green), Bad: e.style(red), Dim: e.style(dim), End: e.style(reset)},
 		Pack:  func(dir string) (io.ReadCloser, error) { return agents.PackDir(dir), nil },

@@ -5,15 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"iter"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/child"
 	"github.com/holdfast-run/holdfast/internal/double"
 	"github.com/holdfast-run/holdfast/internal/retell"
 )
@@ -41,7 +39,7 @@ func (p *pass) claude(ctx context.Context) error {
 	}
 	model := double.Serve(l, double.Config{})
 	defer model.Close()
-	if err := lend(p.cfg.Runtimes, filepath.Join(p.dir, "claude")); err != nil {
+	if err := child.Lend(p.cfg.Runtimes, filepath.Join(p.dir, "claude")); err != nil {
 		return err
 	}
 	p.cfg.Env = append(slices.Clip(p.cfg.Env), "ANTHROPIC_API_KEY=one-that-the-double-takes")
@@ -260,52 +258,4 @@ func each(events []holdfast.Event) iter.Seq2[holdfast.Event, error] {
 			}
 		}
 	}
-}
-
-// lend gives a server's data directory the agent CLIs that are installed here: their
-// files by name where they are on one disk.
-func lend(runtimes, data string) error {
-	to := filepath.Join(data, "runtimes")
-	return filepath.WalkDir(runtimes, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(runtimes, path)
-		if err != nil {
-			return err
-		}
-		switch target := filepath.Join(to, rel); {
-		case e.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case e.Type()&fs.ModeSymlink != 0:
-			to, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(to, target)
-		case os.Link(path, target) == nil:
-			return nil
-		default:
-			return copyFile(path, target)
-		}
-	})
-}
-
-// copyFile is for directories on different disks.
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	fi, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fi.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }

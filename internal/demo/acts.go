@@ -157,7 +157,7 @@ func (s *show) remember(ctx context.Context) (string, error) {
 	return "model: " + end.Result, err
 }
 
-const slow = "echo started; sleep 2; echo once >> ledger.txt; echo finished"
+const slow = "echo started | tee begun.txt; sleep 2; echo once >> ledger.txt; echo finished"
 
 func (s *show) killServer(ctx context.Context) (string, error) {
 	text := script("Work for a while. ", bash(slow), step{"say": "Done, once."})
@@ -173,6 +173,12 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 		if ev.Type == holdfast.DeltaToolOutput && bytes.Contains(ev.Data, []byte("started")) {
 			break
 		}
+		if ev.Type == holdfast.EventToolStarted && s.cfg.Runtime != "" { // a CLI shows no output of its tools
+			if err := s.begun(ctx); err != nil {
+				return "", err
+			}
+			break
+		}
 		if ev.EndsTurn() {
 			return "", errors.New("the tool ended before it could be interrupted")
 		}
@@ -181,6 +187,24 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 	s.api.Close()
 	s.srv.Kill()
 	return fmt.Sprintf("process %d, while the tool sleeps; the box goes on", pid), nil
+}
+
+// begun waits until the slow tool has begun.
+func (s *show) begun(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if got, err := s.file(ctx, "begun.txt"); err == nil && got == "started\n" {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.New("the tool did not begin within 10 s")
+		}
+	}
 }
 
 func (s *show) recover(ctx context.Context) (string, error) {
@@ -291,6 +315,12 @@ func (s *show) receipts(ctx context.Context) (string, error) {
 				return "", err
 			}
 			lines = append(lines, fmt.Sprintf("event %d: %s", ev.Seq, receiptLine(r)))
+		case holdfast.EventAgentStarted:
+			var a holdfast.AgentStarted
+			if err := ev.Decode(&a); err != nil {
+				return "", err
+			}
+			lines = append(lines, fmt.Sprintf("event %d: %s %s, tier %s, %d of %d turns loaded", ev.Seq, a.Runtime, a.Version, a.Tier, a.Turns, a.Of))
 		case holdfast.EventBoxLost, holdfast.EventBoxStarted:
 			lines = append(lines, fmt.Sprintf("event %d: %s", ev.Seq, ev.Type))
 		}

@@ -31,6 +31,9 @@ type Config struct {
 	// Out gets a line a step; nil is silent.
 	Out   io.Writer
 	Style Style
+	// Runtime is how the agent runs; empty is the server's own loop. Runtimes is the
+	// directory of installed agent CLIs, for a runtime that is one.
+	Runtime, Runtimes string
 	// Pack makes a tar of an agent's folder.
 	Pack func(dir string) (io.ReadCloser, error)
 }
@@ -84,7 +87,7 @@ func Run(ctx context.Context, cfg Config) Result {
 		name string
 		do   func(context.Context) (string, error)
 	}{
-		{"start a server on a free port", s.start},
+		{"start a server on a free port", s.first},
 		{"deploy an agent", s.deploy},
 		{"create a session", s.create},
 		{"turn 1: the agent writes a file and runs a command in its box", s.work},
@@ -152,6 +155,19 @@ func (s *show) tell(st Step) {
 
 func (s *show) data() string { return filepath.Join(s.cfg.Dir, "data") }
 
+// first starts the first server, with the agent CLIs of this machine.
+func (s *show) first(ctx context.Context) (string, error) {
+	if s.cfg.Runtimes != "" {
+		if err := os.MkdirAll(s.data(), 0o700); err != nil {
+			return "", err
+		}
+		if err := child.Lend(s.cfg.Runtimes, s.data()); err != nil {
+			return "", err
+		}
+	}
+	return s.start(ctx)
+}
+
 func (s *show) start(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(s.data(), 0o700); err != nil {
 		return "", err
@@ -199,9 +215,9 @@ func (s *show) deploy(ctx context.Context) (string, error) {
 }
 
 func (s *show) create(ctx context.Context) (string, error) {
-	ses, err := s.api.CreateSession(ctx, holdfast.CreateSession{Agent: "demo", Title: "demo"}, "")
+	ses, err := s.api.CreateSession(ctx, holdfast.CreateSession{Agent: "demo", Title: "demo", Runtime: s.cfg.Runtime}, "")
 	s.session = ses.ID
-	return fmt.Sprintf("%s, %s, model %s; no box yet", ses.ID, ses.Trust, ses.Model), err
+	return fmt.Sprintf("%s, %s, runtime %s, model %s; no box yet", ses.ID, ses.Trust, ses.Runtime, ses.Model), err
 }
 
 func (s *show) end(ctx context.Context) (string, error) {
