@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
 )
 
 var (
@@ -44,6 +46,9 @@ func TestConformanceTables(t *testing.T) {
 		}
 	}
 	for _, name := range files {
+		if name == runtimesTable {
+			continue // its rows are the cases of a suite: TestRuntimesTable
+		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -120,4 +125,36 @@ func (r tableRow) deviates(t *testing.T, number string) {
 		}
 	}
 	t.Errorf("%s: docs/deviations.md says nothing of it with a link to ADR %s", r.name, number)
+}
+
+const runtimesTable = "docs/conformance/runtimes.md"
+
+// TestRuntimesTable: the table of the runtimes' contract has each case of the suite,
+// with its promise and its place, and nothing but those. scripts/runtimes fills in who
+// keeps it.
+func TestRuntimesTable(t *testing.T) {
+	text, err := os.ReadFile(runtimesTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for l := range strings.SplitSeq(string(text), "\n") {
+		if strings.HasPrefix(l, "| ") && !strings.HasPrefix(l, "| Case |") {
+			rows = append(rows, l)
+		}
+	}
+	cases := runtimetest.Cases()
+	for i, c := range cases {
+		place := string(c.Where)
+		if c.Why != "" {
+			place += ": " + c.Why
+		}
+		want := "| " + c.Name + " | " + c.Says + " | " + place + " |"
+		if i >= len(rows) || !strings.HasPrefix(rows[i], want) {
+			t.Errorf("row %d of %s is not %s", i+1, runtimesTable, want)
+		}
+	}
+	if len(rows) > len(cases) {
+		t.Errorf("%s has %d rows for %d cases", runtimesTable, len(rows), len(cases))
+	}
 }

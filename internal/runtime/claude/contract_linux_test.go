@@ -52,7 +52,7 @@ func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
 		points = 0 // all of them
 	}
 	return runtimetest.Config{
-		InBox: true, Runtime: claude.Name, UID: 1_878_600_000, Points: points,
+		InBox: true, Runtime: claude.Name, UID: 1_878_700_000, Points: points,
 		New: func(t *testing.T) runtime.Runtime {
 			r, err := claude.New(cfg)
 			if err != nil {

@@ -35,7 +35,7 @@ func testInterruptEnds(t *testing.T, cfg Config) {
 	ctx, cancel := context.WithCancelCause(w.ctx())
 	defer cancel(nil)
 	h.on(holdfast.EventToolStarted, func() {
-		Eventually(t, "the tool runs", func() bool { return w.lines("up.txt") != nil })
+		Eventually(t, "the tool runs", func() bool { return len(w.lines("up.txt")) > 0 })
 		cancel(errStop)
 	})
 	id := w.Begin(script(`[%s,{"say":"never"}]`, bash("echo up >> up.txt; sleep 1234; echo x >> a.txt")))
@@ -210,7 +210,7 @@ func testBoxDies(t *testing.T, cfg Config) {
 	w.do(r, "first of all")
 	h := w.NewHost()
 	h.on(holdfast.EventToolStarted, func() {
-		Eventually(t, "the tool runs", func() bool { return w.lines("a.txt") != nil })
+		Eventually(t, "the tool runs", func() bool { return len(w.lines("a.txt")) > 0 })
 		w.KillBox()
 	})
 	id := w.Begin(script(`[%s,{"say":"went on"}]`, bash("echo one >> a.txt; sleep 1234")))
