@@ -16,6 +16,8 @@ import (
 const (
 	// mostLine is the longest line of the CLI that is read.
 	mostLine = 12 << 20
+	// longLine is from where on a line is taken in parts.
+	longLine = 2 << 20
 	// ahead is how many lines are read before they are dealt with.
 	ahead = 64
 	// stderrKept is how much of the end of stderr is kept for error messages.
@@ -95,9 +97,12 @@ type reader struct {
 	sandbox.Lines
 	taken  *atomic.Int64
 	broken func()
+	// read counts all that was read.
+	read int64
 }
 
 func (r *reader) Write(p []byte) (int, error) {
+	r.read += int64(len(p))
 	n, err := r.Lines.Write(p)
 	if err != nil {
 		r.broken()
@@ -110,7 +115,14 @@ func (r *reader) Gap(from, to int64) {
 	r.broken()
 }
 
-func (r *reader) Taken() int64 { return r.taken.Load() }
+// Taken implements sandbox.Taker. A line that the box's spool may have no room for is
+// taken in parts: a server that dies within it finds a gap, and ends that process.
+func (r *reader) Taken() int64 {
+	if at := r.From + r.read; at-r.Lines.Taken() > longLine {
+		return at
+	}
+	return r.taken.Load()
+}
 
 // outbox is the CLI's stdin: lines in the order in which they are sent, never more
 // than is asked for. Safe for concurrent use.

@@ -173,6 +173,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 			if err != nil {
 				return runtime.Result{}, err
 			}
+			x.answerOpen("the agent did not say what came of it", true)
 			return x.result(x.due), nil
 		}
 	}
