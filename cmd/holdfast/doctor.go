@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
 )
@@ -15,7 +19,7 @@ type doctorCmd struct {
 
 // Help is shown below the one-line description.
 func (*doctorCmd) Help() string {
-	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address. Ends with 1 if the configured driver cannot run boxes.`
+	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address, and whether a server answers. Ends with 1 if the configured driver cannot run boxes.`
 }
 
 // Run measures and reports.
@@ -32,6 +36,7 @@ func (d *doctorCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	found.Checks = append(found.Checks, d.server(e))
 	if e.json {
 		err = e.print(found)
 	} else {
@@ -41,6 +46,30 @@ func (d *doctorCmd) Run(e *env) error {
 		err = &exitError{1}
 	}
 	return err
+}
+
+// server says whether one answers: most commands need it, and editors and agents
+// that start holdfast acp or mcp show little of why they have none.
+func (d *doctorCmd) server(e *env) app.Check {
+	check := app.Check{Name: "server", Fix: "holdfast serve"}
+	c, err := e.client()
+	if err == nil {
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(e.ctx, 2*time.Second)
+		defer cancel()
+		var h holdfast.Health
+		if h, err = c.Health(ctx); err == nil {
+			_, err = c.Sessions(ctx, holdfast.SessionFilter{Limit: 1})
+		}
+		if err == nil {
+			return app.Check{Name: check.Name, OK: true, Detail: fmt.Sprintf("version %s answers and takes the token, for holdfast acp and mcp as well", h.Version)}
+		}
+	}
+	if hint := holdfast.HintOf(err); hint != "" {
+		check.Fix = strings.TrimPrefix(hint, "start it with: ")
+	}
+	check.Detail = err.Error()
+	return check
 }
 
 func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
