@@ -33,6 +33,9 @@ var suites = map[string]bool{
 	"internal/store/storetest":     true,
 	"internal/testkit":             true,
 	"internal/runtime/runtimetest": true,
+
+	// A program that only tests start.
+	"internal/runtime/runtimetest/scriptedagent": true,
 }
 
 func (s *source) suite() bool { return suites[s.pkg] }
