@@ -91,6 +91,9 @@ var layers = map[string]layer{
 	"internal/runtime/claude":            {use: ". hook internal/runtime internal/journal policy sandbox agent/tool internal/boxd/wire internal/retell internal/runtime/claude/transcript"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
 	"internal/httpapi":                   {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/time/rate"},
+
+	// An agent that tests put into boxes.
+	"internal/runtime/runtimetest/scriptedagent": {use: ". agent/model agent/model/scripted"},
 }
 
 // adapters know nothing of each other nor of the engine.
