@@ -29,6 +29,8 @@ type answer struct {
 	shown bool
 	// last is the uuid of its last line.
 	last string
+	// early are outcomes of its tool uses that came before its end.
+	early []block
 	// bytes is how much was read for it.
 	bytes int
 }

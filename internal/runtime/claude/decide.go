@@ -276,7 +276,7 @@ func (x *run) settle(ctx context.Context, v verdict) error {
 		}
 		ev.Input, u.rewritten = d.Input, d.Input
 		x.add(holdfast.EventToolAllowed, ev)
-		x.add(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: u.id, Call: call, Box: x.box.ID(), Boot: x.box.Boot()})
+		x.add(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: u.id, Call: call, Box: x.state.Box, Boot: x.state.Boot})
 		u.state, u.call, u.began = started, call, x.r.cfg.Now()
 		x.effects = true
 		x.saved = append(x.saved, v.said...)

@@ -122,6 +122,9 @@ func (x *run) answered(ctx context.Context, o *answer) error {
 	}
 	x.record(o)
 	x.shown = false
+	for i := range o.early {
+		x.outcome(o.early[i].ToolUseID, &o.early[i])
+	}
 	if x.t.Hooks != nil {
 		// With hooks an answer is in the log before anybody is asked about it.
 		if err := x.flush(ctx); err != nil {
@@ -177,9 +180,15 @@ func (x *run) results(ctx context.Context, l *line) error {
 		}
 	}
 	for _, b := range blocks(l.Message.Content) {
-		if b.Type == "tool_result" {
-			x.outcome(useID(agent, b.ToolUseID), &b)
+		if b.Type != "tool_result" {
+			continue
 		}
+		if o := x.asm.open; agent == "" && o != nil && o.has(b.ToolUseID) {
+			// What the CLI refuses by itself is answered before the answer is complete.
+			o.early = append(o.early, b)
+			continue
+		}
+		x.outcome(useID(agent, b.ToolUseID), &b)
 	}
 	return nil
 }

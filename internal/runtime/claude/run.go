@@ -140,13 +140,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 		return runtime.Result{}, holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude runs in a sandbox, and session %s is trusted", t.Session.ID).
 			WithHint("holdfast session update %s --trust untrusted", t.Session.ID)
 	}
-	x := &run{
-		r: r, t: t, host: host, story: story{uses: map[string]*use{}},
-		besides: besides{
-			decided: make(chan verdict, 16), flushes: make(chan chan error), quit: make(chan struct{}),
-			order: map[string]chan struct{}{}, deciding: map[string]bool{}, calling: map[string]bool{},
-		},
-	}
+	x := r.newRun(t, host)
 	if err := x.load(ctx); err != nil {
 		return runtime.Result{}, err
 	}
@@ -176,6 +170,16 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 			x.answerOpen("the agent did not say what came of it", true)
 			return x.result(x.due), nil
 		}
+	}
+}
+
+func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
+	return &run{
+		r: r, t: t, host: host, story: story{uses: map[string]*use{}},
+		besides: besides{
+			decided: make(chan verdict, 16), flushes: make(chan chan error), quit: make(chan struct{}),
+			order: map[string]chan struct{}{}, deciding: map[string]bool{}, calling: map[string]bool{},
+		},
 	}
 }
 

@@ -1,0 +1,311 @@
+package claude
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// tape is a host that keeps what is recorded, and allows every tool.
+type tape struct {
+	runtime.Host
+	log    []holdfast.Event
+	states []holdfast.AgentState
+	calls  int
+}
+
+func (h *tape) Keep(_ context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
+	from := len(h.log)
+	for _, d := range drafts {
+		raw, err := json.Marshal(d.Data)
+		if err != nil {
+			return nil, err
+		}
+		h.log = append(h.log, holdfast.Event{Seq: int64(len(h.log) + 1), Type: d.Type, Turn: d.Turn, Data: raw, Time: time.Unix(0, 0)})
+	}
+	if len(states) > 0 {
+		h.states = slices.Clone(states)
+	}
+	return h.log[from:], nil
+}
+
+func (h *tape) Log(_ context.Context, after int64) iter.Seq2[holdfast.Event, error] {
+	return func(yield func(holdfast.Event, error) bool) {
+		for _, ev := range h.log[min(int(after), len(h.log)):] {
+			if !yield(ev, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (h *tape) AgentStates(context.Context) ([]holdfast.AgentState, error) { return h.states, nil }
+func (h *tape) Steered(context.Context, int64) ([]holdfast.Event, error)   { return nil, nil }
+func (h *tape) Delta(holdfast.EventType, any)                              {}
+func (h *tape) At(string)                                                  {}
+func (h *tape) NewCall() (holdfast.CallID, error) {
+	h.calls++
+	return holdfast.CallID(fmt.Sprint("call-", h.calls)), nil
+}
+
+func (h *tape) Decide(_ context.Context, r policy.Request) (policy.Decision, error) {
+	return policy.Decision{Verdict: policy.Allowed, By: "test"}, nil
+}
+
+// newTape is a session whose turn has begun, and was said to the agent as uuid.
+func newTape(uuid string) *tape {
+	h := new(tape)
+	mem := memory{Turn: "t", Shaken: true, Sent: []sent{{UUID: uuid, Seq: 1}}}
+	_, _ = h.Keep(context.Background(), []holdfast.AgentState{{
+		Generation: 1, Runtime: Name, AgentID: "a", Health: holdfast.HealthCurrent, Call: "exec", Box: "b", Boot: "c", Data: bytesOf(mem),
+	}}, journal.Draft{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Text: "x"}},
+		journal.Draft{Type: holdfast.EventTurnStarted, Turn: "t", Data: holdfast.TurnStartedData{Number: 1, MessageSeq: 1}})
+	return h
+}
+
+// player is a server with a turn of a tape, that reads lines instead of a process.
+type player struct {
+	*run
+	// eager commits after each line, also within an answer.
+	eager bool
+}
+
+func (h *tape) play(t testing.TB) *player {
+	r := &Runtime{cfg: Config{Now: time.Now, Version: Version}}
+	x := r.newRun(runtime.Turn{Session: holdfast.Session{ID: "s", Model: "m"}, ID: "t"}, h)
+	if err := x.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.link = &link{out: newOutbox()}
+	x.offset = x.state.Taken
+	p := &player{run: x}
+	if err := x.resume(t.Context(), 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	p.settleAll(t)
+	return p
+}
+
+func (p *player) settleAll(t testing.TB) {
+	for len(p.deciding) > 0 {
+		if err := p.settle(t.Context(), <-p.decided); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// read deals with a line as the loop does.
+func (p *player) read(t testing.TB, l []byte) error {
+	if err := p.handle(t.Context(), raw{l, p.offset + int64(len(l)) + 1}); err != nil {
+		return err
+	}
+	if p.asm.open != nil && len(p.out) == 0 && !p.eager {
+		return nil
+	}
+	err := p.flush(t.Context())
+	p.settleAll(t)
+	return err
+}
+
+func (p *player) leave() {
+	close(p.quit)
+	p.wg.Wait()
+}
+
+// lines are those of a recording, and the uuid of its prompt.
+func lines(t testing.TB, name string) ([][]byte, string) {
+	raw, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(raw), `"command_uuid":"`)
+	uuid, _, _ := strings.Cut(after, `"`)
+	return bytes.Split(bytes.TrimSpace(raw), []byte("\n")), uuid
+}
+
+// story is a log in short: its types, without what says nothing of the turn.
+func (h *tape) story(final []journal.Draft) string {
+	var b strings.Builder
+	tell := func(typ holdfast.EventType, data any) {
+		var id struct {
+			Use string `json:"tool_use_id"`
+		}
+		_ = json.Unmarshal(bytesOf(data), &id)
+		if typ != holdfast.EventAgentMirrored && typ != holdfast.EventAgentStarted {
+			var n holdfast.Notice
+			_ = json.Unmarshal(bytesOf(data), &n)
+			fmt.Fprintln(&b, strings.TrimSpace(string(typ)+" "+id.Use+n.Code))
+		}
+	}
+	for _, ev := range h.log {
+		tell(ev.Type, ev.Data)
+	}
+	for _, d := range final {
+		tell(d.Type, d.Data)
+	}
+	return b.String()
+}
+
+// TestFold: what the real CLI said in a turn becomes the events of a turn.
+func TestFold(t *testing.T) {
+	for name, want := range map[string]string{
+		"tools.jsonl": `message.user
+turn.started
+thinking
+message.assistant
+tool.requested toolu_1_0
+tool.requested toolu_1_1
+tool.allowed toolu_1_0
+tool.started toolu_1_0
+tool.allowed toolu_1_1
+tool.started toolu_1_1
+tool.finished toolu_1_0
+tool.finished toolu_1_1
+message.assistant
+`,
+		"subagent.jsonl": `message.user
+turn.started
+message.assistant
+tool.requested toolu_1_0
+tool.requested toolu_1_1
+tool.denied toolu_1_0
+tool.allowed toolu_1_1
+tool.started toolu_1_1
+tool.finished toolu_1_1
+message.assistant
+tool.requested toolu_3_0
+tool.allowed toolu_3_0
+tool.started toolu_3_0
+tool.requested AGENT/toolu_1_0
+tool.allowed AGENT/toolu_1_0
+tool.started AGENT/toolu_1_0
+tool.finished AGENT/toolu_1_0
+tool.finished toolu_3_0
+notice deltas.void
+message.assistant
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, uuid := lines(t, name)
+			h := newTape(uuid)
+			p := h.play(t)
+			defer p.leave()
+			for _, l := range all {
+				if err := p.read(t, l); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if p.over == nil || p.fail != nil {
+				t.Fatalf("the turn is not over: %v", p.fail)
+			}
+			got := h.story(p.due)
+			for _, ev := range h.log {
+				var d holdfast.ToolRequested
+				if ev.Type == holdfast.EventToolRequested && ev.Decode(&d) == nil {
+					if agent, _, sub := strings.Cut(d.ToolUseID, string(agentMark)); sub {
+						got = strings.ReplaceAll(got, agent, "AGENT")
+					}
+				}
+			}
+			if got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// TestFoldAfterACrashAnywhere: a server that dies after any line leaves to the next one
+// what it needs: every event is recorded once, whatever is read twice.
+func TestFoldAfterACrashAnywhere(t *testing.T) {
+	for _, name := range []string{"tools.jsonl", "subagent.jsonl"} {
+		all, uuid := lines(t, name)
+		whole := newTape(uuid)
+		p := whole.play(t)
+		for _, l := range all {
+			if err := p.read(t, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.leave()
+		want := whole.story(p.due)
+		for n := range all {
+			h := newTape(uuid)
+			p := h.play(t)
+			p.eager = true
+			for _, l := range all[:n] {
+				if err := p.read(t, l); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.leave()
+			p = h.play(t)
+			at := int64(0)
+			for _, l := range all {
+				if at >= p.state.Taken {
+					if err := p.read(t, l); err != nil {
+						t.Fatal(err)
+					}
+				}
+				at += int64(len(l)) + 1
+			}
+			p.leave()
+			if got := h.story(p.due); got != want {
+				t.Fatalf("%s, killed after line %d:\n%swant\n%s", name, n, got, want)
+			}
+		}
+	}
+}
+
+// FuzzFold: nothing that a box says makes the fold fall over, answer a tool use twice,
+// or let a tool start whose intent is not in the log.
+func FuzzFold(f *testing.F) {
+	for _, name := range []string{"tools.jsonl", "subagent.jsonl"} {
+		all, _ := lines(f, name)
+		f.Add(bytes.Join(all, []byte("\n")))
+		for _, l := range all {
+			f.Add(l)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := newTape("u")
+		p := h.play(t)
+		defer p.leave()
+		for l := range bytes.SplitSeq(data, []byte("\n")) {
+			if p.read(t, l) != nil {
+				break
+			}
+		}
+		p.answerOpen("over", true)
+		if err := p.flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		started, answered := map[string]int{}, map[string]int{}
+		for _, ev := range h.log {
+			var d holdfast.ToolStarted
+			_ = ev.Decode(&d)
+			switch ev.Type {
+			case holdfast.EventToolStarted:
+				started[d.ToolUseID]++
+			case holdfast.EventToolFinished, holdfast.EventToolUnknown:
+				answered[d.ToolUseID]++
+			}
+		}
+		for id, n := range started {
+			if answered[id] < n {
+				t.Errorf("use %q was started %d times, answered %d times", id, n, answered[id])
+			}
+		}
+	})
+}
