@@ -86,8 +86,9 @@ var layers = map[string]layer{
 	"internal/driver/local":              {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
-	"internal/runtime/native":            {use: ". hook internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
+	"internal/runtime/native":           {use: ". hook internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
 	"internal/runtime/claude/transcript": {use: "."},
+	"internal/runtime/acp":         {use: ". hook internal/boxd/wire internal/journal internal/retell internal/runtime policy sandbox", third: "github.com/coder/acp-go-sdk"},
 	"internal/runtime/claude":            {use: ". hook internal/runtime internal/journal policy sandbox agent/tool internal/boxd/wire internal/retell internal/runtime/claude/transcript"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
 	"internal/httpapi":                   {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/time/rate"},
@@ -99,7 +100,7 @@ var layers = map[string]layer{
 // adapters know nothing of each other nor of the engine.
 var adapters = []string{
 	"internal/httpapi", "internal/store/sqlite", "internal/driver/local", "internal/driver/host",
-	"internal/driver/mem", "internal/runtime/native", "internal/runtime/claude",
+	"internal/driver/mem", "internal/runtime/native", "internal/runtime/claude", "internal/runtime/acp",
 }
 
 // testModules may be imported by tests of any package.

@@ -36,7 +36,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/rooted"
-	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
@@ -185,7 +184,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if s.broker, err = s.newBroker(choice); err != nil {
 		return err
 	}
-	cli, err := s.claude()
+	runtimes, err := s.runtimes(loop)
 	if err != nil {
 		return err
 	}
@@ -194,7 +193,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	s.engine, err = engine.New(engine.Config{
 		Store:    s.store,
 		Journal:  s.journal,
-		Runtimes: []runtime.Runtime{loop, cli},
+		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks, Pools: s.pool,
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/models"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/acp"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
@@ -84,7 +85,7 @@ func (s *server) accepted(box holdfast.BoxID) sandbox.Handler {
 	id := holdfast.SessionID(session)
 	return func(name string, conn net.Conn) {
 		switch {
-		case ok && name == listenerModel:
+		case ok && (name == listenerModel || name == acp.ModelListener):
 			s.broker.Serve(id, conn)
 		case ok && name == engine.ListenerProxy:
 			s.proxy.Serve(id, conn)

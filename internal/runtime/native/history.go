@@ -138,6 +138,12 @@ func (h *history) assistant(m holdfast.AssistantMessage) {
 	if !slices.ContainsFunc(m.Parts, func(p holdfast.Part) bool { return p.Thinking }) {
 		s.blocks, thinking = thinking, nil
 	}
+	if h.unfinished() {
+		// An agent of another runtime began with the first calls of an answer before
+		// it had said the rest of it.
+		s.blocks, s.uses, s.hooked = append(slices.Clone(h.open.blocks), s.blocks...), h.open.uses, h.open.hooked
+		h.open = nil
+	}
 	h.close()
 	h.place(m.Seen)
 	h.usage, h.steps, h.parked = h.usage.Add(m.Usage), h.steps+1, time.Time{}
@@ -166,6 +172,12 @@ func (h *history) assistant(m holdfast.AssistantMessage) {
 		return
 	}
 	h.open = s
+}
+
+// unfinished reports that calls of the newest answer have no result yet, while its
+// turn goes on.
+func (h *history) unfinished() bool {
+	return h.live && h.open != nil && slices.ContainsFunc(h.open.uses, func(u agent.Use) bool { return u.State != 0 && u.State != agent.Answered })
 }
 
 // answer adds a message of the assistant.

@@ -254,6 +254,23 @@ func TestWhenAModelCallWasCutOff(t *testing.T) {
 	}
 }
 
+// TestCallsOfOneAnswerThatBeganApart: an agent of another runtime runs a call before
+// it has said the next one of the same answer. Neither is lost.
+func TestCallsOfOneAnswerThatBeganApart(t *testing.T) {
+	h := foldAll(t, logOf(
+		user("hi"), begins, says(2, "both", "use:a"), asks("a"), allows("a"), says(2, "use:b"), asks("b"),
+		holdfast.ToolFinished{ToolUseID: "b", Content: "B"}, holdfast.ToolFinished{ToolUseID: "a", Content: "A"}, says(2, "done"), ends(holdfast.EventTurnCompleted),
+	))
+	c := h.conversation(false)
+	if err := valid(c); err != nil {
+		t.Error(err)
+	}
+	got := render(c.Messages)
+	if want := "result(a A) result(b B)"; !strings.Contains(got, want) || strings.Contains(got, filler) {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestUnreadableEntriesAreErrors(t *testing.T) {
 	for _, typ := range []holdfast.EventType{
 		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking, holdfast.EventToolRequested,

@@ -1,0 +1,232 @@
+//go:build linux
+
+package app_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// acpAgents are the agents that run offline, with what their tool for commands wants.
+var acpAgents = map[string]string{"claude-code-acp": "Bash", "opencode": "bash"}
+
+// withRuntimes are the settings of a server that has these CLIs.
+func withRuntimes(t *testing.T, names ...string) config.Config {
+	t.Helper()
+	cfg := settings(t, "local")
+	// The trees are what they are to the bit, whoever links to them.
+	if out, err := exec.Command("cp", "-al", testkit.Runtimes(t, names...), filepath.Join(cfg.Data, "runtimes")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Chmod(cfg.Data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// TestACPTurns: turns 1, 2 and 3 of each real agent in a box without a network, in
+// one process: each knows what was before it.
+func TestACPTurns(t *testing.T) {
+	for name, tool := range acpAgents {
+		t.Run(name, func(t *testing.T) {
+			c, _ := serve(t, withRuntimes(t, name))
+			s, err := c.CreateSession(t.Context(), holdfast.CreateSession{Runtime: "acp:" + name}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			say := func(text string) holdfast.TurnEnded { return turn(t, c, s.ID, text) }
+			if end := say("one"); !strings.Contains(end.Result, "You have sent 1 messages") {
+				t.Errorf("turn 1 said %q", end.Result)
+			}
+			script := fmt.Sprintf(`<script>[{"think":"hm","say":"now","tool":%q,"input":{"command":"echo a >> f; cat f","description":"d"}},{"say":"done"}]</script>`, tool)
+			if end := say(script); end.Result != "done" || end.Steps < 2 {
+				t.Errorf("turn 2: %+v", end)
+			}
+			if end := say("three"); !strings.Contains(end.Result, "You have sent 3 messages") || !strings.Contains(end.Result, "1 tool results") {
+				t.Errorf("turn 3 said %q", end.Result)
+			}
+			var tiers []holdfast.Tier
+			for _, a := range logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted) {
+				tiers = append(tiers, a.Tier)
+			}
+			if fmt.Sprint(tiers) != "[fresh live live]" {
+				t.Errorf("tiers %v", tiers)
+			}
+		})
+	}
+}
+
+func acpSession(t *testing.T, c *client.Client, name string) holdfast.Session {
+	t.Helper()
+	s, err := c.CreateSession(t.Context(), holdfast.CreateSession{Runtime: "acp:" + name}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// command is a step that runs a command with an agent's tool for it.
+func command(name, text string) string {
+	return fmt.Sprintf(`{"tool":%q,"input":{"command":%q,"description":"d"}}`, acpAgents[name], text)
+}
+
+func tiersOf(t *testing.T, c *client.Client, id holdfast.SessionID) string {
+	t.Helper()
+	var out []string
+	for _, a := range logged[holdfast.AgentStarted](t, c, id, holdfast.EventAgentStarted) {
+		out = append(out, string(a.Tier))
+	}
+	return strings.Join(out, " ")
+}
+
+// TestACPDecisions: our rules decide what real agents ask; a tool that is denied does
+// not run, and the denial is in the log with its rule.
+func TestACPDecisions(t *testing.T) {
+	for name := range acpAgents {
+		t.Run(name, func(t *testing.T) {
+			cfg := withRuntimes(t, name)
+			cfg.Permissions.Deny = []string{"Bash(rm *)"}
+			c, _ := serve(t, cfg)
+			s := acpSession(t, c, name)
+			end := turn(t, c, s.ID, scriptOf("["+command(name, "echo a >> f")+","+command(name, "rm -rf f")+`,{"say":"done"}]`))
+			denied := logged[holdfast.ToolDecision](t, c, s.ID, holdfast.EventToolDenied)
+			if len(denied) != 1 || denied[0].Rule != "Bash(rm *)" || denied[0].By != "deny rule" || effects(cfg, s.ID) != "a\n" {
+				t.Errorf("%+v, effects %q, %+v", denied, effects(cfg, s.ID), end)
+			}
+			if n := len(logged[holdfast.Notice](t, c, s.ID, holdfast.EventNotice)); n != 0 {
+				t.Errorf("%d notices", n)
+			}
+			if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 2 messages") {
+				t.Errorf("afterwards: %q", end.Result)
+			}
+		})
+	}
+}
+
+// TestACPApprovalAcrossARestart: a question that a tool waits for is answered through
+// the API after the server restarted around the living agent, and the tool runs once.
+func TestACPApprovalAcrossARestart(t *testing.T) {
+	for name := range acpAgents {
+		t.Run(name, func(t *testing.T) {
+			cfg := withRuntimes(t, name)
+			cfg.OnShutdown = config.ShutdownKeep
+			cfg.Permissions.Ask = []string{"Bash(echo asked *)"}
+			c, stop := serve(t, cfg)
+			s := acpSession(t, c, name)
+			k := startTurn(t, c, s.ID, scriptOf("["+command(name, "echo asked >> f")+`,{"say":"done"}]`))
+			k.until(holdfast.EventApprovalAsked)
+			stop()
+			c, _ = serve(t, cfg)
+			page, err := c.Approvals(t.Context(), holdfast.ApprovalFilter{Session: string(s.ID)})
+			if err != nil || len(page.Approvals) != 1 {
+				t.Fatalf("%+v %v", page, err)
+			}
+			if _, err := c.AnswerApproval(t.Context(), page.Approvals[0].ID, holdfast.AnswerApproval{Decision: "allow"}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for ev, err := range c.Follow(ctx, s.ID, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%d %s %.300s", ev.Seq, ev.Type, ev.Data)
+				if ev.EndsTurn() {
+					if ev.Type != holdfast.EventTurnCompleted {
+						t.Errorf("%s %s", ev.Type, ev.Data)
+					}
+					break
+				}
+			}
+			if got := effects(cfg, s.ID); got != "asked\n" || len(logged[holdfast.Approval](t, c, s.ID, holdfast.EventApprovalAsked)) != 1 {
+				t.Errorf("effects %q", got)
+			}
+			if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 2 messages") || tiersOf(t, c, s.ID) != "fresh live" {
+				t.Errorf("afterwards: %q, tiers %s", end.Result, tiersOf(t, c, s.ID))
+			}
+		})
+	}
+}
+
+// TestACPInterruptAndReturn: an interrupt ends what a real agent runs; after the end
+// of its box it loads what it kept; another server goes on with it.
+func TestACPInterruptAndReturn(t *testing.T) {
+	for name := range acpAgents {
+		t.Run(name, func(t *testing.T) {
+			cfg := withRuntimes(t, name)
+			c, stop := serve(t, cfg)
+			s := acpSession(t, c, name)
+			turn(t, c, s.ID, "first word")
+			k := startTurn(t, c, s.ID, scriptOf("["+command(name, "sleep 100; echo b >> f")+`,{"say":"never"}]`))
+			k.until(holdfast.EventToolStarted)
+			if _, err := c.Interrupt(t.Context(), s.ID); err != nil {
+				t.Fatal(err)
+			}
+			if typ, end := k.end(); typ != holdfast.EventTurnInterrupted {
+				t.Errorf("%s %+v", typ, end)
+			}
+			if end := turn(t, c, s.ID, "third"); !strings.Contains(end.Result, "You have sent 3 messages") {
+				t.Errorf("after the interrupt: %q", end.Result)
+			}
+			if _, err := c.StopContainers(t.Context(), holdfast.StopContainers{All: true}); err != nil {
+				t.Fatal(err)
+			}
+			if end := turn(t, c, s.ID, "fourth"); !strings.Contains(end.Result, `The first was: "first word"`) {
+				t.Errorf("after the end of the box: %q", end.Result)
+			}
+			stop()
+			c, _ = serve(t, cfg)
+			end := turn(t, c, s.ID, "fifth")
+			if !strings.Contains(end.Result, `The first was: "first word"`) || effects(cfg, s.ID) != "" {
+				t.Errorf("on another server: %q, effects %q", end.Result, effects(cfg, s.ID))
+			}
+			if tiers := tiersOf(t, c, s.ID); !strings.HasSuffix(tiers, "native native") {
+				t.Errorf("tiers %s", tiers)
+			}
+		})
+	}
+}
+
+// TestSwitching: a session goes from runtime to runtime; each knows all turns before
+// it, whoever ran them, and says how it came to know them.
+func TestSwitching(t *testing.T) {
+	cfg := withRuntimes(t, "claude", "claude-code-acp", "opencode")
+	c, _ := serve(t, cfg)
+	s, err := c.CreateSession(t.Context(), holdfast.CreateSession{Title: "goes around"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiers := []string{"", "injected", "injected", "injected", "", "live", "live", "live"}
+	for i, runtime := range []string{"native", "claude", "acp:claude-code-acp", "acp:opencode", "native", "claude", "acp:claude-code-acp", "acp:opencode"} {
+		if _, err := c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Runtime: &runtime}); err != nil {
+			t.Fatal(err)
+		}
+		before := logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted)
+		text := "What do you remember?"
+		if i == 0 {
+			text = "first of all"
+		}
+		end := turn(t, c, s.ID, text)
+		if want := fmt.Sprintf("You have sent %d messages", i+1); !strings.Contains(end.Result, want) || !strings.Contains(end.Result, `"first of all"`) {
+			t.Errorf("%s in turn %d: %q", runtime, i+1, end.Result)
+		}
+		receipts := logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted)[len(before):]
+		switch {
+		case tiers[i] == "" && len(receipts) != 0:
+			t.Errorf("%s says %+v", runtime, receipts)
+		case tiers[i] != "" && (len(receipts) != 1 || string(receipts[0].Tier) != tiers[i] || receipts[0].Runtime != runtime || receipts[0].Turns != int64(i) || receipts[0].Of != int64(i)):
+			t.Errorf("%s in turn %d says %+v", runtime, i+1, receipts)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package acp
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Prefix begins the names of these runtimes.
+const Prefix = "acp:"
+
+// ModelURL is where agents in a box reach the model broker; ModelListener is the
+// name of that listener.
+const (
+	ModelURL      = "http://" + modelAddress
+	ModelListener = "model-http"
+
+	modelAddress = "127.0.0.1:3129"
+)
+
+// Program is how an agent is started.
+type Program struct {
+	Argv []string
+	Env  map[string]string
+	// Version is that of the installed package; empty where nobody knows.
+	Version string
+}
+
+// Profile is what is known of an agent.
+type Profile struct {
+	// Name is that of the runtime without the prefix.
+	Name string
+	// Find gives the program as boxes see it; unavailable, with a hint, when it is
+	// not there.
+	Find func() (Program, error)
+	// Args follow the program's.
+	Args []string
+	// Env is added to the environment. {model} stands for the session's model,
+	// {model_url} for the address of the broker.
+	Env map[string]string
+	// EnvFor is more of it, for a model.
+	EnvFor func(model string) map[string]string
+	// State is the directory below the home where the agent keeps its sessions: one
+	// is loaded only while that is there. Empty: never.
+	State string
+	// Modes are the agent's modes for those of a session, where it offers them.
+	Modes map[holdfast.Mode]string
+	// Auth is the method that the agent has to be authenticated with, if any.
+	Auth string
+	// Meta goes along with session/new and session/load.
+	Meta map[string]any
+}
+
+var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+
+func (p *Profile) check() error {
+	if !profileName.MatchString(p.Name) {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a name of an agent", holdfast.Quote(p.Name)).
+			WithHint("use small letters, digits and dashes, at most 40")
+	}
+	if p.Find == nil {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "agent %s has no command", holdfast.Quote(p.Name)).
+			WithHint("acp: {%s: {command: [PROGRAM, ARG]}}", p.Name)
+	}
+	if clean := strings.Trim(p.State, "/"); clean != p.State || slices.Contains(strings.Split(p.State, "/"), "..") {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "state directory %s of agent %s is not below the home", holdfast.Quote(p.State), holdfast.Quote(p.Name))
+	}
+	return nil
+}
+
+// environ is what the agent gets beside the box's environment. It holds no key.
+func (p *Profile) environ(prog Program, model string) []string {
+	env := map[string]string{}
+	add := func(more map[string]string) {
+		for k, v := range more {
+			env[k] = strings.NewReplacer("{model}", model, "{model_url}", ModelURL).Replace(v)
+		}
+	}
+	add(p.Env)
+	if p.EnvFor != nil {
+		add(p.EnvFor(model))
+	}
+	for k, v := range prog.Env {
+		env[k] = v
+	}
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// bare is a model's name without its provider's.
+func bare(model string) (provider, name string) {
+	provider, name, ok := strings.Cut(model, "/")
+	if !ok {
+		return "", model
+	}
+	return provider, name
+}
+
+// heldKey stands where an agent wants a key: the server has the real one.
+const heldKey = "held-by-the-server"
+
+// ClaudeCode is Claude Code behind its ACP adapter. Settings that the agent could
+// write are switched off (HZ-6).
+func ClaudeCode(find func() (Program, error)) Profile {
+	return Profile{
+		Name: "claude-code-acp", Find: find, State: ".claude",
+		Env: map[string]string{
+			"CLAUDE_CONFIG_DIR": "/home/agent/.claude", "ANTHROPIC_BASE_URL": "{model_url}", "ANTHROPIC_API_KEY": heldKey,
+			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1",
+			"DISABLE_ERROR_REPORTING": "1", "CLAUDE_CODE_EAGER_FLUSH": "1", "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+			"CLAUDE_CODE_MAX_RETRIES": "4", "CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false", "NO_BROWSER": "1", "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1",
+		},
+		EnvFor: func(model string) map[string]string {
+			_, name := bare(model)
+			return map[string]string{"ANTHROPIC_MODEL": name, "ANTHROPIC_CUSTOM_MODEL_OPTION": name, "ANTHROPIC_SMALL_FAST_MODEL": name}
+		},
+		Modes: map[holdfast.Mode]string{holdfast.ModePlan: "plan", "": "default"},
+		Meta: map[string]any{"claudeCode": map[string]any{"options": map[string]any{
+			"settingSources": []string{}, "promptSuggestions": false,
+			"settings": map[string]any{"permissions": map[string]any{"ask": []string{
+				"Read", "Glob", "Grep", "LS", "Bash", "Write", "Edit", "NotebookEdit", "WebFetch", "WebSearch", "Task",
+			}}},
+		}}},
+	}
+}
+
+// OpenCode is opencode. It asks before every tool, and reads no settings of the
+// workspace.
+func OpenCode(find func() (Program, error)) Profile {
+	return Profile{
+		Name: "opencode", Find: find, Args: []string{"acp"}, State: ".local/share/opencode",
+		Env: map[string]string{
+			"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
+			"OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_SHARE": "1",
+			"OPENCODE_PERMISSION": `{"*":"ask"}`,
+		},
+		EnvFor: func(model string) map[string]string {
+			config, err := json.Marshal(openCodeConfig(model))
+			if err != nil {
+				return nil // strings and numbers
+			}
+			return map[string]string{"OPENCODE_CONFIG_CONTENT": string(config)}
+		},
+	}
+}
+
+func openCodeConfig(model string) map[string]any {
+	provider, name := bare(model)
+	npm := "@ai-sdk/anthropic"
+	if provider == "openai" {
+		npm = "@ai-sdk/openai-compatible"
+	} else {
+		provider = "anthropic"
+	}
+	full := provider + "/" + name
+	return map[string]any{
+		"provider": map[string]any{provider: map[string]any{
+			"npm":     npm,
+			"options": map[string]any{"baseURL": ModelURL + "/v1", "apiKey": heldKey},
+			"models": map[string]any{name: map[string]any{
+				"name": name, "tool_call": true, "limit": map[string]any{"context": 200_000, "output": 32_000},
+			}},
+		}},
+		"model": full, "small_model": full, "enabled_providers": []string{provider},
+		"share": "disabled", "autoupdate": false, "permission": map[string]any{"*": "ask"},
+	}
+}
+
+// Gemini is the Gemini CLI. It speaks Google's API, which the broker does not.
+func Gemini(find func() (Program, error)) Profile {
+	return Profile{
+		Name: "gemini", Find: find, Args: []string{"--acp"}, State: ".gemini", Auth: "gemini-api-key",
+		Env: map[string]string{
+			"GEMINI_API_KEY": heldKey, "GOOGLE_GEMINI_BASE_URL": "{model_url}", "GEMINI_TELEMETRY_ENABLED": "false",
+			"GEMINI_CLI_NO_RELAUNCH": "true", "NO_BROWSER": "true",
+		},
+		EnvFor: func(model string) map[string]string {
+			_, name := bare(model)
+			return map[string]string{"GEMINI_MODEL": name}
+		},
+		Modes: map[holdfast.Mode]string{"": "default"},
+	}
+}

@@ -1,0 +1,242 @@
+package acp
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// message is a JSON-RPC message of the agent: a request, a notification or an
+// answer. The SDK's types are strict about what they do not know; these take what
+// they need.
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  *rpcError       `json:"error"`
+}
+
+type rpcError struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+}
+
+// idBytes is the longest id that an agent may give a request: it is kept.
+const idBytes = 256
+
+// parse reads a line. An error means that it is no JSON-RPC message.
+func parse(line []byte) (message, error) {
+	var m message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return m, err
+	}
+	if bytes.Equal(m.ID, []byte("null")) {
+		m.ID = nil
+	}
+	if len(m.ID) > idBytes || m.Method == "" && m.ID == nil {
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "a message is neither a request nor an answer")
+	}
+	return m, nil
+}
+
+// answers reports the request of ours that a message answers.
+func (m *message) answers() (id int64, ok bool) {
+	if m.Method != "" || m.ID == nil {
+		return 0, false
+	}
+	id, err := strconv.ParseInt(string(m.ID), 10, 64)
+	return id, err == nil
+}
+
+// update is a session/update.
+type update struct {
+	Session string `json:"sessionId"`
+	Update  struct {
+		Kind      string          `json:"sessionUpdate"`
+		MessageID string          `json:"messageId"`
+		Content   json.RawMessage `json:"content"`
+		Entries   []planEntry     `json:"entries"`
+	} `json:"update"`
+}
+
+type planEntry struct {
+	Content string `json:"content"`
+	Status  string `json:"status"`
+}
+
+// toolCall is a tool_call, a tool_call_update or what a permission is asked for.
+type toolCall struct {
+	ID        string          `json:"toolCallId"`
+	Title     string          `json:"title"`
+	Name      string          `json:"name"`
+	Kind      string          `json:"kind"`
+	Status    string          `json:"status"`
+	RawInput  json.RawMessage `json:"rawInput"`
+	RawOutput json.RawMessage `json:"rawOutput"`
+	Content   json.RawMessage `json:"content"`
+	Locations []struct {
+		Path string `json:"path"`
+	} `json:"locations"`
+	Meta struct {
+		Claude struct {
+			ToolName string `json:"toolName"`
+		} `json:"claudeCode"`
+	} `json:"_meta"`
+}
+
+// permission is a session/request_permission.
+type permission struct {
+	ToolCall json.RawMessage `json:"toolCall"`
+	Options  []option        `json:"options"`
+}
+
+type option struct {
+	ID   string `json:"optionId"`
+	Kind string `json:"kind"`
+}
+
+// pick is the option that says yes, or no, once; empty when none does. An answer
+// for longer is never given: who is asked is for us to remember.
+func (p *permission) pick(allow bool) string {
+	kinds := []acp.PermissionOptionKind{acp.PermissionOptionKindRejectOnce, acp.PermissionOptionKindRejectAlways}
+	if allow {
+		kinds = []acp.PermissionOptionKind{acp.PermissionOptionKindAllowOnce}
+	}
+	for _, k := range kinds {
+		for _, o := range p.Options {
+			if o.Kind == string(k) {
+				return o.ID
+			}
+		}
+	}
+	return ""
+}
+
+// toolOf reads a tool call; one without an id is none.
+func toolOf(raw json.RawMessage) (toolCall, bool) {
+	var c toolCall
+	if json.Unmarshal(raw, &c) != nil || c.ID == "" || len(c.ID) > idBytes {
+		return c, false
+	}
+	return c, true
+}
+
+// block is a piece of content.
+type block struct {
+	Type    string  `json:"type"`
+	Text    string  `json:"text"`
+	Path    string  `json:"path"`
+	OldText *string `json:"oldText"`
+	NewText string  `json:"newText"`
+	// Content is what a block of type content holds.
+	Content *block `json:"content"`
+}
+
+// textOf is the text of one content block.
+func textOf(raw json.RawMessage) string {
+	var b block
+	if json.Unmarshal(raw, &b) != nil {
+		return ""
+	}
+	return b.Text
+}
+
+// blocksOf are those of a tool call's content.
+func blocksOf(raw json.RawMessage) []block {
+	var out []block
+	if json.Unmarshal(raw, &out) != nil {
+		return nil
+	}
+	for i, b := range out {
+		if b.Type == "content" && b.Content != nil {
+			out[i] = *b.Content
+		}
+	}
+	return out
+}
+
+// opened is the answer to session/new and session/load.
+type opened struct {
+	Session string `json:"sessionId"`
+	Modes   struct {
+		Current   string `json:"currentModeId"`
+		Available []struct {
+			ID string `json:"id"`
+		} `json:"availableModes"`
+	} `json:"modes"`
+}
+
+// introduced is the answer to initialize.
+type introduced struct {
+	Version      int `json:"protocolVersion"`
+	Capabilities struct {
+		Load bool `json:"loadSession"`
+	} `json:"agentCapabilities"`
+	Agent struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	} `json:"agentInfo"`
+}
+
+// prompted is the answer to session/prompt.
+type prompted struct {
+	StopReason string `json:"stopReason"`
+	Usage      struct {
+		Input      int64 `json:"inputTokens"`
+		Output     int64 `json:"outputTokens"`
+		CacheRead  int64 `json:"cachedReadTokens"`
+		CacheWrite int64 `json:"cachedWriteTokens"`
+	} `json:"usage"`
+}
+
+// request is a line that asks the agent for something.
+func request(id int64, method string, params any) (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Version string `json:"jsonrpc"`
+		ID      int64  `json:"id"`
+		Method  string `json:"method"`
+		Params  any    `json:"params"`
+	}{"2.0", id, method, params})
+}
+
+// notify is a line that tells the agent something.
+func notify(method string, params any) (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Version string `json:"jsonrpc"`
+		Method  string `json:"method"`
+		Params  any    `json:"params"`
+	}{"2.0", method, params})
+}
+
+// respond is a line that answers a request of the agent.
+func respond(id json.RawMessage, result any) (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Result  any             `json:"result"`
+	}{"2.0", id, result})
+}
+
+// refuse is a line that answers a request that is not served.
+func refuse(id json.RawMessage, method string) (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", id, rpcError{Code: -32601, Message: "holdfast does not serve " + holdfast.Quote(method)}})
+}
+
+// chosen answers a permission request with an option; without one it is cancelled.
+func chosen(id json.RawMessage, optionID string) (json.RawMessage, error) {
+	outcome := acp.NewRequestPermissionOutcomeCancelled()
+	if optionID != "" {
+		outcome = acp.NewRequestPermissionOutcomeSelected(acp.PermissionOptionId(optionID))
+	}
+	return respond(id, acp.RequestPermissionResponse{Outcome: outcome})
+}

@@ -1,0 +1,312 @@
+package acp
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+func TestParse(t *testing.T) {
+	for line, want := range map[string]bool{
+		`{"jsonrpc":"2.0","id":1,"result":{}}`:                    true,
+		`{"jsonrpc":"2.0","method":"session/update","params":{}}`: true,
+		`{"jsonrpc":"2.0","id":"a","method":"fs/x"}`:              true,
+		`{"id":null,"method":"x"}`:                                true,
+		`{"result":{}}`:                                           false,
+		`{"id":null,"result":{}}`:                                 false,
+		`[]`:                                                      false,
+		`nonsense`:                                                false,
+		``:                                                        false,
+		`{"id":"` + strings.Repeat("x", idBytes) + `","method":1}`: false,
+		`{"id":"` + strings.Repeat("x", idBytes) + `"}`:            false,
+	} {
+		if _, err := parse([]byte(line)); (err == nil) != want {
+			t.Errorf("%.60s: %v", line, err)
+		}
+	}
+	for line, want := range map[string]int64{
+		`{"id":7,"result":{}}`: 7, `{"id":"7","result":{}}`: 0, `{"id":7,"method":"x"}`: 0, `{"id":7.5,"result":{}}`: 0, `{"id":-3,"error":{"code":1}}`: -3,
+	} {
+		m, err := parse([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := m.answers(); id != want || ok != (want != 0) {
+			t.Errorf("%s answers %d %v", line, id, ok)
+		}
+	}
+}
+
+func TestPick(t *testing.T) {
+	all := []option{{"aa", "allow_always"}, {"ao", "allow_once"}, {"ra", "reject_always"}, {"ro", "reject_once"}}
+	for _, c := range []struct {
+		options []option
+		yes, no string
+	}{
+		{all, "ao", "ro"},
+		{all[:1], "", ""},
+		{all[2:3], "", "ra"},
+		{[]option{{"x", "from_the_future"}}, "", ""},
+		{nil, "", ""},
+	} {
+		p := permission{Options: c.options}
+		if yes, no := p.pick(true), p.pick(false); yes != c.yes || no != c.no {
+			t.Errorf("%v: %q %q", c.options, yes, no)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	id := json.RawMessage(`"p-1"`)
+	for _, c := range []struct {
+		make func() (json.RawMessage, error)
+		want string
+	}{
+		{func() (json.RawMessage, error) { return request(3, "session/new", map[string]any{"cwd": "/"}) }, `{"jsonrpc":"2.0","id":3,"method":"session/new","params":{"cwd":"/"}}`},
+		{func() (json.RawMessage, error) { return notify("session/cancel", map[string]any{}) }, `{"jsonrpc":"2.0","method":"session/cancel","params":{}}`},
+		{func() (json.RawMessage, error) { return chosen(id, "yes") }, `{"jsonrpc":"2.0","id":"p-1","result":{"outcome":{"optionId":"yes","outcome":"selected"}}}`},
+		{func() (json.RawMessage, error) { return chosen(id, "") }, `{"jsonrpc":"2.0","id":"p-1","result":{"outcome":{"outcome":"cancelled"}}}`},
+		{func() (json.RawMessage, error) { return refuse(id, "fs/x") }, `{"jsonrpc":"2.0","id":"p-1","error":{"code":-32601,"message":"holdfast does not serve \"fs/x\"","data":null}}`},
+	} {
+		got, err := c.make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a, b any
+		if json.Unmarshal(got, &a) != nil || json.Unmarshal([]byte(c.want), &b) != nil || strings.ContainsRune(string(got), '\n') {
+			t.Fatalf("%s", got)
+		}
+		x, _ := json.Marshal(a)
+		y, _ := json.Marshal(b)
+		if string(x) != string(y) {
+			t.Errorf("%s, want %s", x, y)
+		}
+	}
+}
+
+// TestToolsOfRealAgents: what real agents send about their tools comes out as our
+// names and fields, which rules are written for.
+func TestToolsOfRealAgents(t *testing.T) {
+	for name, c := range map[string]struct {
+		updates []string
+		tool    string
+		input   map[string]any
+	}{
+		"claude bash": {[]string{
+			`{"_meta":{"claudeCode":{"toolName":"Bash"}},"toolCallId":"t","name":"Bash","rawInput":{},"status":"pending","title":"Terminal","kind":"execute","content":[]}`,
+			`{"toolCallId":"t","rawInput":{"command":"ls"},"title":"ls","locations":[{"path":"/workspace/x"}]}`,
+		}, "Bash", map[string]any{"command": "ls"}},
+		"claude write": {[]string{
+			`{"toolCallId":"t","name":"Write","rawInput":{},"title":"Preparing file…","kind":"edit"}`,
+			`{"toolCallId":"t","rawInput":{"file_path":"/workspace/n","content":"hi"},"content":[{"type":"diff","path":"/workspace/n","oldText":null,"newText":"hi"}]}`,
+		}, "Write", map[string]any{"file_path": "/workspace/n", "content": "hi"}},
+		"claude edit": {[]string{
+			`{"toolCallId":"t","name":"Edit","rawInput":{"file_path":"/workspace/n"},"title":"Edit","kind":"edit"}`,
+			`{"toolCallId":"t","rawInput":{"file_path":"/workspace/n","old_string":"a","new_string":"b","replace_all":false}}`,
+		}, "Edit", map[string]any{"file_path": "/workspace/n", "old_string": "a", "new_string": "b", "replace_all": false}},
+		"opencode bash": {[]string{
+			`{"toolCallId":"t","title":"bash","kind":"execute","status":"pending","locations":[{"path":"/workspace"}],"rawInput":{"cwd":"/workspace"}}`,
+			`{"toolCallId":"t","status":"in_progress","kind":"execute","title":"rm x","rawInput":{"command":"rm x","description":"d","cwd":"/workspace"}}`,
+			`{"toolCallId":"t","title":"rm x","kind":"execute","status":"pending","locations":[],"rawInput":{"command":"rm x"}}`,
+		}, "Bash", map[string]any{"command": "rm x", "description": "d", "cwd": "/workspace"}},
+		"opencode read": {[]string{
+			`{"toolCallId":"t","title":"read","kind":"read","status":"pending","locations":[],"rawInput":{}}`,
+			`{"toolCallId":"t","status":"in_progress","kind":"read","title":"read","locations":[{"path":"/workspace/e"}],"rawInput":{"filePath":"/workspace/e"}}`,
+			`{"toolCallId":"t","title":"read","kind":"read","status":"pending","locations":[],"rawInput":{}}`,
+		}, "Read", map[string]any{"file_path": "/workspace/e"}},
+		"opencode write": {[]string{
+			`{"toolCallId":"t","title":"write","kind":"edit","rawInput":{}}`,
+			`{"toolCallId":"t","kind":"edit","title":"write","locations":[{"path":"/workspace/n"}],"rawInput":{"filePath":"/workspace/n","content":"hi"}}`,
+			`{"toolCallId":"t","title":"/workspace/n","kind":"edit","rawInput":{"filepath":"/workspace/n"},"content":[{"type":"diff","path":"/workspace/n","oldText":"","newText":"hi"}]}`,
+		}, "Write", map[string]any{"file_path": "/workspace/n", "content": "hi", "filepath": "/workspace/n"}},
+		"opencode edit": {[]string{
+			`{"toolCallId":"t","title":"edit","kind":"edit","rawInput":{"filePath":"/workspace/n","oldString":"a","newString":"b"}}`,
+		}, "Edit", map[string]any{"file_path": "/workspace/n", "old_string": "a", "new_string": "b"}},
+		"opencode grep": {[]string{`{"toolCallId":"t","title":"grep","kind":"search","rawInput":{"pattern":"one"}}`}, "Grep", map[string]any{"pattern": "one"}},
+		"opencode glob": {[]string{`{"toolCallId":"t","title":"glob","kind":"search","rawInput":{"pattern":"*"}}`}, "Glob", map[string]any{"pattern": "*"}},
+		"opencode todo": {[]string{`{"toolCallId":"t","title":"todowrite","kind":"other","rawInput":{}}`}, "TodoWrite", map[string]any{}},
+		"a fetch":       {[]string{`{"toolCallId":"t","title":"Fetching","kind":"fetch","rawInput":{"uri":"https://x.example"}}`}, "WebFetch", map[string]any{"url": "https://x.example"}},
+		"a list of words": {
+			[]string{`{"toolCallId":"t","title":"run","kind":"execute","rawInput":{"command":["bash","-lc","echo 'a b'"]}}`}, "Bash",
+			map[string]any{"command": `bash -lc 'echo '\''a b'\'''`},
+		},
+		"nothing but a title": {[]string{`{"toolCallId":"t","title":"rm -rf /","kind":"execute"}`}, "Bash", map[string]any{"command": "rm -rf /"}},
+		"a title that lies":   {[]string{`{"toolCallId":"t","title":"read","kind":"execute","rawInput":{"command":"read"}}`}, "Bash", map[string]any{"command": "read"}},
+		"a deletion":          {[]string{`{"toolCallId":"t","title":"Delete","kind":"delete","locations":[{"path":"/workspace/d"}]}`}, "Edit", map[string]any{"file_path": "/workspace/d"}},
+		"a tool of its own":   {[]string{`{"toolCallId":"t","title":"skill: do/it","kind":"other","rawInput":{"a":1}}`}, "mcp__agent__skill__do_it", map[string]any{"a": float64(1)}},
+		"a tool of a server":  {[]string{`{"toolCallId":"t","name":"mcp__srv__x","title":"x","kind":"other"}`}, "mcp__srv__x", map[string]any{}},
+		"input that is none":  {[]string{`{"toolCallId":"t","title":"x","kind":"read","rawInput":[1],"locations":[{"path":"/workspace/p"}]}`}, "Read", map[string]any{"file_path": "/workspace/p"}},
+	} {
+		var call tool
+		for _, u := range c.updates {
+			tc, ok := toolOf(json.RawMessage(u))
+			if !ok {
+				t.Fatalf("%s: %s", name, u)
+			}
+			call.learn(tc)
+		}
+		got := call.named("agent")
+		if got != c.tool {
+			t.Errorf("%s: %s, want %s", name, got, c.tool)
+		}
+		want, _ := json.Marshal(c.input)
+		if in := call.input(got); string(in) != string(want) {
+			t.Errorf("%s: input %s, want %s", name, in, want)
+		}
+	}
+}
+
+// TestEveryFileIsDecided: rules for paths hold for each file that one call touches.
+func TestEveryFileIsDecided(t *testing.T) {
+	var call tool
+	tc, _ := toolOf(json.RawMessage(`{"toolCallId":"t","kind":"edit","locations":[{"path":"/workspace/a"},{"path":"/workspace/b"}],"content":[{"type":"diff","path":"/workspace/c","newText":"x","oldText":"y"}]}`))
+	call.learn(tc)
+	name := call.named("agent")
+	call.Input = call.input(name)
+	var got []string
+	for _, in := range append([]json.RawMessage{call.Input}, call.more(name)...) {
+		var p struct {
+			Path string `json:"file_path"`
+		}
+		if err := json.Unmarshal(in, &p); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, p.Path)
+	}
+	if !slices.Equal(got, []string{"/workspace/a", "/workspace/b", "/workspace/c"}) {
+		t.Errorf("%s decides about %v", name, got)
+	}
+	if more := (&tool{Paths: []string{"/a", "/b"}}).more("Bash"); more != nil {
+		t.Errorf("a command has files: %s", more)
+	}
+}
+
+func TestSaid(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"toolCallId":"t","rawOutput":"plain","content":[{"type":"content","content":{"type":"text","text":"fenced"}}]}`:                                                    "plain",
+		`{"toolCallId":"t","rawOutput":{"output":"o","metadata":{"exit":0}}}`:                                                                                                "o",
+		`{"toolCallId":"t","rawOutput":{"error":"e"}}`:                                                                                                                       "e",
+		`{"toolCallId":"t","content":[{"type":"content","content":{"type":"text","text":"a"}},{"type":"diff","path":"/p","newText":""},{"type":"terminal","terminalId":1}]}`: "a\nchanged /p",
+		`{"toolCallId":"t","rawOutput":7,"content":"x"}`:                                                                                                                     "",
+	} {
+		c, ok := toolOf(json.RawMessage(raw))
+		if !ok || said(c) != want {
+			t.Errorf("%s: %q", raw, said(c))
+		}
+	}
+	long := `{"toolCallId":"t","rawOutput":"` + strings.Repeat("é", outcomeBytes) + `"}`
+	if c, _ := toolOf(json.RawMessage(long)); len(said(c)) > outcomeBytes+40 || !strings.Contains(said(c), "bytes more") {
+		t.Errorf("%d bytes are kept", len(said(c)))
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	find := func() (Program, error) { return Program{}, nil }
+	for _, p := range []Profile{ClaudeCode(find), OpenCode(find), Gemini(find)} {
+		for _, model := range []string{"scripted", "anthropic/claude-x", "openai/gpt-x", `we"ird`} {
+			for _, kv := range p.environ(Program{Env: map[string]string{"OWN": "{model}"}}, model) {
+				name, value, _ := strings.Cut(kv, "=")
+				if strings.Contains(value, "{model") && name != "OWN" || strings.ContainsRune(value, '\n') {
+					t.Errorf("%s for %s: %s", p.Name, model, kv)
+				}
+				if strings.HasSuffix(name, "_KEY") && value != heldKey {
+					t.Errorf("%s has a key: %s", p.Name, kv)
+				}
+				if name == "OPENCODE_CONFIG_CONTENT" {
+					var cfg struct {
+						Model    string                     `json:"model"`
+						Provider map[string]json.RawMessage `json:"provider"`
+					}
+					if json.Unmarshal([]byte(value), &cfg) != nil || len(cfg.Provider) != 1 || !strings.HasSuffix(cfg.Model, strings.TrimPrefix(strings.TrimPrefix(model, "openai/"), "anthropic/")) {
+						t.Errorf("%s: %s", model, value)
+					}
+				}
+			}
+		}
+		if err := p.check(); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, p := range map[string]Profile{
+		"no name": {Find: find}, "a bad name": {Name: "a b", Find: find}, "no command": {Name: "a"},
+		"state above": {Name: "a", Find: find, State: "../x"}, "state absolute": {Name: "a", Find: find, State: "/x"},
+	} {
+		if _, err := New(Config{Profile: p, Now: nil}); !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := p.check(); !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestStateSurvives: what is kept of an agent is read back as it was, and is small
+// whatever the agent says.
+func TestStateSurvives(t *testing.T) {
+	a := &agent{state: holdfast.AgentState{Generation: 1, Runtime: "acp:x", AgentID: "s"}}
+	a.begins("call", "box", "boot", "scripted")
+	line, err := a.ask("initialize", map[string]any{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.send(line, false)
+	a.data.Prompt = &prompt{ID: 9, Messages: []int64{2}, Tools: []tool{{ID: "t", Ask: json.RawMessage(`"p"`)}}}
+	row, err := a.row()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := newAgent(row)
+	if err != nil || b.data.Out[0].End != int64(len(line))+1 || b.data.Prompt.Tools[0].ID != "t" || b.data.Asked != 1 || b.data.Next != 2 {
+		t.Errorf("%+v %v", b, err)
+	}
+	if b.stopped(); b.state.Call != "" || b.data.Phase != "" || b.data.Model != "scripted" {
+		t.Errorf("%+v", b)
+	}
+	if _, err := newAgent(holdfast.AgentState{Data: json.RawMessage(`[]`)}); !holdfast.IsKind(err, holdfast.KindInternal) {
+		t.Error(err)
+	}
+	if end != math.MaxInt64 {
+		t.Error("the end of the log is not its end")
+	}
+}
+
+// FuzzAgent: whatever an agent sends is parsed without a panic, and what comes out of
+// it is bounded and encodes.
+func FuzzAgent(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"t","kind":"edit","rawInput":{"path":["a"]},"content":[{"type":"diff"}]}}}`))
+	f.Add([]byte(`{"toolCallId":"t","kind":"execute","title":"","rawInput":{"command":["a",null,7]},"locations":[{"path":"x"}],"rawOutput":{"output":"x"}}`))
+	f.Add([]byte(`{"id":1,"result":{"stopReason":7}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m, err := parse(raw)
+		if err == nil {
+			_, _ = m.answers()
+			var u update
+			_ = json.Unmarshal(m.Params, &u)
+			_ = textOf(u.Update.Content)
+		}
+		c, ok := toolOf(raw)
+		if !ok {
+			return
+		}
+		var call tool
+		call.learn(c)
+		call.learn(c)
+		name := call.named("agent")
+		call.Input = call.input(name)
+		if !json.Valid(call.Input) || name == "" || len(name) > 256 {
+			t.Errorf("%q %s", name, call.Input)
+		}
+		for _, in := range call.more(name) {
+			if !json.Valid(in) {
+				t.Errorf("%s", in)
+			}
+		}
+		if len(said(c)) > outcomeBytes+64 {
+			t.Errorf("%d bytes", len(said(c)))
+		}
+	})
+}
