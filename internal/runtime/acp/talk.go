@@ -268,6 +268,9 @@ func (x *run) finish(t *tool, c toolCall) error {
 	out := holdfast.ToolFinished{ToolUseID: t.ID, Call: t.Call, Outcome: holdfast.ExitOK, Content: said(c)}
 	if failed {
 		out.Outcome, out.IsError = holdfast.ExitError, true
+		if x.ctx.Err() != nil {
+			out.Outcome = holdfast.ExitCanceled
+		}
 	}
 	drafts = append(drafts, draft(holdfast.EventToolFinished, out))
 	if code := "agent.unasked"; !asked && !failed && !x.warned[code+t.Tool] {
