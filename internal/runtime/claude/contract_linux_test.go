@@ -151,3 +151,43 @@ func TestARefusedTranscript(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestChildAgentsComeBack: what an agent's children said is in the log as well, and is
+// written anew with the rest.
+func TestChildAgentsComeBack(t *testing.T) {
+	cfg := realCLI(t, nil)
+	w := cfg.NewWorld(t)
+	say := func(text string) string {
+		t.Helper()
+		h := w.NewHost()
+		id := w.Begin(text)
+		ran := h.Run(t.Context(), cfg.New(t), w.Turn(id, false))
+		if ran.Err != nil {
+			t.Fatal(ran.Err)
+		}
+		w.Complete(id, ran.Result)
+		h.Close()
+		return ran.Result.Text
+	}
+	if got := say(`<script>[{"tool":"Task","input":{"description":"d","prompt":"<script>[{\"say\":\"the child was here\"}]</script>","subagent_type":"general-purpose"}},{"say":"done"}]</script>`); got != "done" {
+		t.Fatal(got)
+	}
+	w.KillBox()
+	home := filepath.Join(w.Workspace(), "..", "home", ".claude")
+	if err := os.RemoveAll(home); err != nil {
+		t.Fatal(err)
+	}
+	if got := say("two"); !strings.HasPrefix(got, "You have sent 2 messages.") {
+		t.Error(got)
+	}
+	for _, kind := range []string{"*.jsonl", "*.meta.json"} {
+		files, err := filepath.Glob(filepath.Join(home, "projects", "-workspace", "*", "subagents", kind))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%s: %v %v", kind, files, err)
+		}
+		b, err := os.ReadFile(files[0])
+		if err != nil || kind == "*.jsonl" && !strings.Contains(string(b), "the child was here") || kind != "*.jsonl" && !strings.Contains(string(b), "general-purpose") {
+			t.Errorf("%s holds %s: %v", files[0], b, err)
+		}
+	}
+}

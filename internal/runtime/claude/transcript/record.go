@@ -49,7 +49,10 @@ func (r *Record) Add(m holdfast.AgentMirrored) {
 		if !e.chained() {
 			continue
 		}
-		f.entries[e.uuid] = e
+		if f.entries[e.uuid] = e; len(f.entries) > mostEntries {
+			r.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the log holds over %d entries of a transcript", mostEntries)
+			return
+		}
 		if e.side && m.File == Main {
 			continue
 		}
