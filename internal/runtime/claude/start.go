@@ -121,7 +121,7 @@ func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *pl
 	return f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: modelSocket})
 }
 
-// receipt says what an agent that was started knows.
+// receipt says what an agent that was started knows (I-31).
 func (p *plan) receipt(f facts, version string) holdfast.AgentStarted {
 	return holdfast.AgentStarted{
 		Generation: p.state.Generation, Runtime: Name, AgentID: p.state.AgentID, Version: version, Tier: p.tier,
