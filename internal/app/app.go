@@ -203,7 +203,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		DefaultTrust: s.cfg.DefaultTrust, DefaultModel: model, CheckModel: choice.Check,
 		Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
-		TurnSilence: s.cfg.TurnSilence, ApprovalTimeout: s.cfg.ApprovalTimeout, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
+		TurnSilence: s.cfg.TurnSilence, Warm: s.cfg.ClaudeWarm, ApprovalTimeout: s.cfg.ApprovalTimeout, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	return err
 }

@@ -293,7 +293,7 @@ func TestClaudeModelErrors(t *testing.T) {
 		{`[{"error":"rate_limit","retry_after":3600,"times":99}]`, holdfast.EventTurnFailed, holdfast.KindBusy, "429", true, ""},
 		{`[{"error":"rate_limit","retry_after":1},{"say":"after a limit"}]`, holdfast.EventTurnCompleted, "", "after a limit", false, "model.retry"},
 		{`[{"say":"a b c d","chunks":4,"cut":true},{"say":"never"}]`, holdfast.EventTurnCompleted, "", "a b c d", false, "model.retry"},
-		{`[{"say":"a b c d","chunks":4,"error":"overloaded","late":true},{"say":"never"}]`, holdfast.EventTurnCompleted, "", "a b c d", false, "deltas.void"},
+		{`[{"say":"a b c d","chunks":4,"error":"overloaded","late":true},{"say":"never"}]`, holdfast.EventTurnCompleted, "", "a b c d", false, "model.retry"},
 	} {
 		typ, end := startTurn(t, c, s.ID, scriptOf(k.steps)).end()
 		if typ != k.typ || end.Kind != k.kind || !strings.Contains(end.Message+end.Result, k.says) || (end.Hint != "") != k.hinted {
@@ -376,5 +376,37 @@ func TestClaudeTrusted(t *testing.T) {
 	typ, end := startTurn(t, c, s.ID, "hello").end()
 	if typ != holdfast.EventTurnFailed || end.Kind != holdfast.KindInvalid || !strings.Contains(end.Hint, "untrusted") {
 		t.Errorf("%s %+v", typ, end)
+	}
+}
+
+// TestClaudeWarm: the CLI of a new session is there before its first message, which it
+// answers; of too many the one that waits longest is stopped.
+func TestClaudeWarm(t *testing.T) {
+	cfg := claudeSettings(t)
+	cfg.ClaudeWarm = 1
+	c, _ := serve(t, cfg)
+	started := func(id holdfast.SessionID) []holdfast.AgentStarted {
+		return logged[holdfast.AgentStarted](t, c, id, holdfast.EventAgentStarted)
+	}
+	first := claudeSession(t, c, nil)
+	testkit.Eventually(t, "the first agent is there", func() bool { return len(started(first.ID)) == 1 })
+	second := claudeSession(t, c, nil)
+	testkit.Eventually(t, "the second agent is there, the first is stopped", func() bool {
+		return len(started(second.ID)) == 1 && len(logged[holdfast.BoxEnded](t, c, first.ID, holdfast.EventBoxStopped)) == 1
+	})
+	if end := turn(t, c, second.ID, "hello"); !strings.Contains(end.Result, "You have sent 1 messages") {
+		t.Errorf("%q", end.Result)
+	}
+	if all := started(second.ID); len(all) != 2 || all[0].Tier != holdfast.TierFresh || all[1].Tier != holdfast.TierLive || all[0].Call != all[1].Call {
+		t.Errorf("%+v", all)
+	}
+	if end := turn(t, c, first.ID, "hello"); !strings.Contains(end.Result, "You have sent 1 messages") {
+		t.Errorf("%q", end.Result)
+	}
+	// A message that comes at once waits for the agent that is being started.
+	third := claudeSession(t, c, nil)
+	turn(t, c, third.ID, "hello")
+	if all := started(third.ID); len(all) != 2 || all[0].Call != all[1].Call {
+		t.Errorf("%+v", all)
 	}
 }

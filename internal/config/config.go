@@ -58,6 +58,8 @@ type Config struct {
 	// MaxBoxes is how many boxes may run at once, MaxTurns how many turns one box
 	// carries at once, Prewarm how many boxes stand ready.
 	MaxBoxes, MaxTurns, Prewarm int
+	// ClaudeWarm is how many agents may wait, started, for their session's first turn.
+	ClaudeWarm int
 	// FreezeAfter and StopAfter are for idle boxes; OrphanAfter is for boxes whose
 	// server does not return. 0 is never.
 	FreezeAfter, StopAfter, OrphanAfter time.Duration

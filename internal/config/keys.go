@@ -112,6 +112,8 @@ func sessionKeys() []key {
 			func(c *Config) *time.Duration { return &c.TurnSilence }, time.Second, false),
 		period("approval_timeout", "A question to a person that nobody answers is a denial after that time. Restarts do not extend it.",
 			func(c *Config) *time.Duration { return &c.ApprovalTimeout }, time.Second, true),
+		count("claude.warm", "Sessions of the runtime claude whose CLI may be started ahead of their first message; each takes memory. Beyond it the one that waits longest is stopped.",
+			func(c *Config) *int { return &c.ClaudeWarm }, 0, 10_000),
 		count("tail", "Recent events of a followed session that stay in memory.",
 			func(c *Config) *int { return &c.Tail }, 1, 100_000),
 	}

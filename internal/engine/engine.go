@@ -73,6 +73,8 @@ type Config struct {
 	Budget, TurnBudget holdfast.Budget
 	// TurnSilence fails a turn that shows no progress for that long (default 15 min).
 	TurnSilence time.Duration
+	// Warm is how many agents may wait, started, for the first turn of their session.
+	Warm int
 	// ApprovalTimeout is how long a question to a person stays open; then it is a
 	// denial. 0 is for ever.
 	ApprovalTimeout time.Duration
@@ -102,6 +104,7 @@ type Engine struct {
 	runtimes map[string]runtime.Runtime
 
 	versions versions
+	warmed   warmed
 	network  network
 
 	// base is cancelled when the engine lets go of its turns.

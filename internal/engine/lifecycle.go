@@ -79,6 +79,9 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 	if err == nil {
 		// What fails is tried again on its own: the session is resumed.
 		_ = e.next(ctx, u)
+		if row, rerr := e.cfg.Store.Row(ctx, id); rerr == nil {
+			e.warm(u, row)
+		}
 	}
 	return out, err
 }

@@ -57,6 +57,9 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 		return e.Session(ctx, holdfast.SessionID(done.Duplicate))
 	}
 	e.tellOf(ctx, done.Row, hook.Input{Event: hook.Setup, Trigger: "created"})
+	u := e.lock(row.ID)
+	defer e.unlock(u)
+	e.warm(u, done.Row)
 	return done.Row.Session, nil
 }
 

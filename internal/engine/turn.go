@@ -25,7 +25,8 @@ var errLetGo = errors.New("the server let go of the turn")
 // launch runs a turn that the log says is running. The caller holds u.mu.
 func (e *Engine) launch(u *unit, row journal.Row, t turn) {
 	ctx, cancel := context.WithCancelCause(e.base)
-	r := &turnRun{turn: t, ctx: ctx, cancel: cancel, done: make(chan struct{})}
+	r := &turnRun{turn: t, ctx: ctx, cancel: cancel, done: make(chan struct{}), warming: u.warming}
+	e.warmed.drop(u.id)
 	r.host = newHost(e, u, r, row)
 	u.running = r
 	u.busy.Store(true)
@@ -48,6 +49,7 @@ func (e *Engine) launch(u *unit, row journal.Row, t turn) {
 func (e *Engine) drive(u *unit, r *turnRun, row journal.Row) {
 	defer r.finish()
 	defer r.host.close()
+	r.warmedUp()
 	again := r.again
 	for {
 		r.returned.Store(false)

@@ -33,6 +33,10 @@ type unit struct {
 	// host is that of running, for readers without the lock.
 	host atomic.Pointer[host]
 
+	// warming is closed when the agent that is started ahead of a turn is there, or is
+	// not; nil while nobody is at it.
+	warming chan struct{}
+
 	// rules counts the changes of the session's permission rules, so that a running
 	// turn reads them anew. Whoever commits one raises it afterwards.
 	rules atomic.Int64
@@ -60,6 +64,8 @@ type turnRun struct {
 	recounted bool
 	// returned: the runtime is done, only the record of the turn's end is due.
 	returned atomic.Bool
+	// warming is that of the unit when the turn was launched.
+	warming <-chan struct{}
 	// steerSeq is the newest steering message; guarded by unit.mu.
 	steerSeq int64
 }

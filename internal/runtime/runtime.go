@@ -39,6 +39,14 @@ type Resident interface {
 	Resident()
 }
 
+// Warmer is a Runtime whose agent can be started ahead of a turn.
+type Warmer interface {
+	// Warm starts the session's agent and lets go of it, unless it runs already. The
+	// turn has no id; the Host is for this call. An error changes nothing: the turn
+	// that comes starts the agent.
+	Warm(ctx context.Context, t Turn, host Host) error
+}
+
 // Turn is the work of one Run.
 type Turn struct {
 	Session holdfast.Session

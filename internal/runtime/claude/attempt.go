@@ -170,6 +170,10 @@ func (x *run) start(ctx context.Context) error {
 		return err
 	}
 	p := planStart(x.facts, id)
+	if x.warming && p.preface != "" {
+		// The history goes with a prompt, and is in memory only.
+		return errNoWarm
+	}
 	call, err := x.host.NewCall()
 	if err != nil {
 		return err
@@ -329,6 +333,9 @@ func (x *run) take(ctx context.Context, l raw) error {
 // handshake, which the CLI reads before any prompt and without which the run ends. It
 // reports that the turn is over.
 func (x *run) advance(ctx context.Context) (bool, error) {
+	if x.warming {
+		return x.mem.Shaken, nil
+	}
 	if x.halted && x.over == nil {
 		return false, nil
 	}

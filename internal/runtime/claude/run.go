@@ -45,6 +45,8 @@ type process struct {
 	plan  *plan
 	facts facts
 	began time.Time
+	// warming: it is started, and nothing more.
+	warming bool
 	// lost counts how often the pipe broke.
 	lost int
 	// stale says why the CLI that runs cannot be gone on with, refused why it did not
@@ -224,6 +226,9 @@ func (x *run) load(ctx context.Context) error {
 		if err := x.learn(ev); err != nil {
 			return err
 		}
+	}
+	if x.warming {
+		return nil
 	}
 	if !live || x.ended {
 		return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(x.t.ID)))

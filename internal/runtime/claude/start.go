@@ -71,10 +71,13 @@ func (r *Runtime) gather(ctx context.Context, t runtime.Turn, host runtime.Host,
 		if err != nil {
 			return f, err
 		}
+		if t.ID == "" && ev.EndsTurn() {
+			f.newest = ev.Seq
+		}
 		switch {
 		case ev.Type == holdfast.EventTurnCompleted:
 			f.completed++
-		case ev.Type == holdfast.EventMessageUser && ev.Turn == t.ID:
+		case ev.Type == holdfast.EventMessageUser && ev.Turn == t.ID && t.ID != "":
 			// A steering message comes later and is told apart by that.
 			if f.newest == 0 {
 				f.newest = ev.Seq - 1

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+)
+
+// warmed are the sessions whose agents were started ahead of a turn that has not come
+// yet, the one that waits longest first. The zero value is ready.
+type warmed struct {
+	mu  sync.Mutex
+	ids []holdfast.SessionID
+}
+
+// add puts a session at the end and takes out those that are too many.
+func (w *warmed) add(id holdfast.SessionID, most int) (over []holdfast.SessionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ids = append(slices.DeleteFunc(w.ids, func(o holdfast.SessionID) bool { return o == id }), id)
+	n := max(len(w.ids)-most, 0)
+	over, w.ids = slices.Clone(w.ids[:n]), slices.Delete(w.ids, 0, n)
+	return over
+}
+
+func (w *warmed) drop(id holdfast.SessionID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ids = slices.DeleteFunc(w.ids, func(o holdfast.SessionID) bool { return o == id })
+}
+
+// warm starts a session's agent in the background, where its runtime has one to start
+// and the server may hold some. A turn that comes meanwhile waits for it. The caller
+// holds u.mu.
+func (e *Engine) warm(u *unit, row journal.Row) {
+	w, ok := e.runtimes[row.Runtime].(runtime.Warmer)
+	if !ok || e.cfg.Warm <= 0 || u.running != nil || u.warming != nil || row.Status != holdfast.StatusActive {
+		return
+	}
+	done := make(chan struct{})
+	u.warming = done
+	e.claim(u.id)
+	finish := func() {
+		u.mu.Lock()
+		u.warming = nil
+		u.mu.Unlock()
+		close(done)
+		e.disclaim(u)
+	}
+	if !e.rest.run(func() {
+		err := e.warmUp(u, row, w)
+		finish()
+		if err != nil {
+			// The turn that comes starts it, or says why not.
+			e.cfg.Log.Debug("agent not warmed", "session", u.id, "err", err)
+			return
+		}
+		for _, id := range e.warmed.add(u.id, e.cfg.Warm) {
+			e.cool(id)
+		}
+	}) {
+		u.warming = nil
+		close(done)
+		// The engine is closing: nobody else takes this unit away.
+		go e.disclaim(u)
+	}
+}
+
+func (e *Engine) warmUp(u *unit, row journal.Row, w runtime.Warmer) error {
+	ctx, cancel := context.WithCancelCause(e.base)
+	defer cancel(nil)
+	text, err := e.cfg.Agents.Instructions(ctx, row.AgentVersion)
+	if err != nil {
+		return err
+	}
+	h := newHost(e, u, &turnRun{ctx: ctx, cancel: cancel, done: make(chan struct{})}, row)
+	defer h.close()
+	return w.Warm(ctx, runtime.Turn{Session: row.Session, Instructions: text}, h)
+}
+
+// cool stops the box of an agent that waited longest for its turn.
+func (e *Engine) cool(id holdfast.SessionID) {
+	u := e.lock(id)
+	defer e.unlock(u)
+	if u.running != nil || u.warming != nil {
+		return
+	}
+	row, err := e.cfg.Store.Row(e.base, id)
+	if err == nil {
+		err = e.stopBox(e.base, row, "more agents are warm than claude.warm allows")
+	}
+	if err != nil {
+		e.cfg.Log.Debug("warm agent not stopped", "session", id, "err", err)
+	}
+}
+
+// warmedUp waits until the session's agent is started, if somebody is at it.
+func (r *turnRun) warmedUp() {
+	if r.warming == nil {
+		return
+	}
+	select {
+	case <-r.warming:
+	case <-r.ctx.Done():
+	}
+}
