@@ -35,6 +35,10 @@ type PoolConfig struct {
 	OnEvent func(BoxEvent)
 	// Accepted serves proxy connections.
 	Accepted func(box holdfast.BoxID) Handler
+	// Resting names calls of a box that run and do nothing: agents between their
+	// turns. They do not keep an idle box from being frozen, stopped or evicted. It may
+	// be called under locks of a box: it must not wait for one. Nil is none.
+	Resting func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID
 }
 
 // BoxEvent is something that happened to a box: EventBoxStarted, EventBoxStopped,

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -69,7 +70,7 @@ func (p *Pool) evict(ctx context.Context, v, e *entry) error {
 		return nil
 	}
 	defer p.unreserve(v)
-	if p.working(ctx, b) {
+	if p.working(ctx, v.id, b) {
 		return nil
 	}
 	if err := p.stop(ctx, v, "evicted: another box needed its place", idleGrace); err != nil {
@@ -114,8 +115,8 @@ func (p *Pool) unreserve(e *entry) {
 }
 
 // working reports whether a call runs in the box that nobody holds: one that a
-// reader left, or that a former server began.
-func (p *Pool) working(ctx context.Context, b *Box) bool {
+// reader left, or that a former server began. What is resting does not count.
+func (p *Pool) working(ctx context.Context, id holdfast.BoxID, b *Box) bool {
 	if b == nil {
 		return false
 	}
@@ -125,12 +126,19 @@ func (p *Pool) working(ctx context.Context, b *Box) bool {
 	if err != nil {
 		return false
 	}
-	for _, c := range calls {
-		if c.Status == wire.CallRunning {
-			return true
-		}
+	calls = slices.DeleteFunc(calls, func(c wire.CallState) bool { return c.Status != wire.CallRunning })
+	if len(calls) == 0 {
+		return false
 	}
-	return false
+	resting := p.resting(ctx, id)
+	return slices.ContainsFunc(calls, func(c wire.CallState) bool { return !slices.Contains(resting, c.Call) })
+}
+
+func (p *Pool) resting(ctx context.Context, id holdfast.BoxID) []holdfast.CallID {
+	if p.cfg.Resting == nil {
+		return nil
+	}
+	return p.cfg.Resting(ctx, id)
 }
 
 // freeze is record, gate, freeze, in this order (HZ-10); op is held.
@@ -152,7 +160,7 @@ func (p *Pool) freeze(ctx context.Context, e *entry) error {
 		return busy
 	}
 	defer p.unreserve(e)
-	if b == nil || p.working(ctx, b) {
+	if b == nil || p.working(ctx, e.id, b) {
 		return busy
 	}
 	if !p.canFreeze(ctx) {
@@ -234,7 +242,7 @@ func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, g
 		ended.Box, ended.Boot = e.id, boot
 		if connected {
 			p.checkCounters(ctx, e, b)
-			ended.Processes = processNames(ctx, b)
+			ended.Processes = p.processNames(ctx, e.id, b)
 		}
 		p.emit(BoxEvent{Type: holdfast.EventBoxStopped, Box: e.id, Ended: ended})
 	}
@@ -257,16 +265,23 @@ func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, g
 	return nil
 }
 
-func processNames(ctx context.Context, b *Box) []string {
+// processNames are the processes that end with the box, but for agents at rest: their
+// end is nobody's loss.
+func (p *Pool) processNames(ctx context.Context, id holdfast.BoxID, b *Box) []string {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
 	list, err := b.Processes(ctx)
 	if err != nil {
 		return nil
 	}
+	resting := p.resting(ctx, id)
+	agent := func(pr wire.Process) bool {
+		return slices.Contains(resting, pr.Call) &&
+			!slices.ContainsFunc(list, func(up wire.Process) bool { return up.PID == pr.PPID && up.Call == pr.Call })
+	}
 	var out []string
 	for _, pr := range list {
-		if pr.State != "Z" {
+		if pr.State != "Z" && !agent(pr) {
 			out = append(out, fmt.Sprintf("%d %s", pr.PID, pr.Name))
 		}
 	}
@@ -438,7 +453,7 @@ func (p *Pool) stopIdle(ctx context.Context, e *entry) error {
 		return nil
 	}
 	defer p.unreserve(e)
-	if p.working(ctx, b) {
+	if p.working(ctx, e.id, b) {
 		return holdfast.Errorf(holdfast.KindBusy, "pool.stop", "a call runs")
 	}
 	return p.stop(ctx, e, "idle", idleGrace)

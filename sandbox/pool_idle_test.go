@@ -174,6 +174,42 @@ func TestPoolWithoutFreezer(t *testing.T) {
 	})
 }
 
+// An agent between its turns runs, and is idle: its box is frozen, stopped and evicted
+// as if nothing ran in it, and the agent is not named among what ended.
+func TestPoolAgentsAtRestAreIdle(t *testing.T) {
+	var resting holdfast.CallID
+	r := newRig(t, func(c *sandbox.PoolConfig) {
+		c.MaxBoxes = 1
+		c.Resting = func(_ context.Context, box holdfast.BoxID) []holdfast.CallID {
+			if box == "w-a" {
+				return []holdfast.CallID{resting}
+			}
+			return nil
+		}
+	})
+	h := r.get("a")
+	ctx, cancel := context.WithCancel(context.Background())
+	call := r.call()
+	resting = call.ID
+	done, started := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := h.Box.Exec(ctx, call, wire.ExecRequest{Shell: "sleep 1000"}, sandbox.ExecOptions{Started: func(wire.Started) { close(started) }})
+		done <- err
+	}()
+	<-started
+	cancel()
+	<-done
+	r.kind(r.p.Freeze(context.Background(), "w-a"), holdfast.KindBusy) // it is held
+	h.Release()
+	if err := r.p.Freeze(context.Background(), "w-a"); err != nil {
+		t.Fatal(err)
+	}
+	r.get("b").Release()
+	if ev := r.events(); len(ev) < 3 || ev[2].Type != holdfast.EventBoxStopped || len(ev[2].Ended.Processes) != 0 {
+		t.Errorf("%+v", ev)
+	}
+}
+
 // A call that nobody holds any more (its reader left, its server died) is
 // neither frozen nor stopped nor evicted.
 func TestPoolSparesRunningCalls(t *testing.T) {

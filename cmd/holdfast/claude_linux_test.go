@@ -26,18 +26,19 @@ type claudeRig struct {
 	*process
 	model *double.Server
 	at    string
+	more  []string
 }
 
 const claudeModel = "anthropic/claude-sonnet-5-5"
 
-func newClaudeRig(t *testing.T) *claudeRig {
+func newClaudeRig(t *testing.T, more ...string) *claudeRig {
 	t.Helper()
 	runtimes := testkit.Runtimes(t, "claude")
 	l, err := double.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &claudeRig{model: double.Serve(l, double.Config{})}
+	r := &claudeRig{model: double.Serve(l, double.Config{}), more: more}
 	t.Cleanup(func() { _ = r.model.Close() })
 	t.Setenv("ANTHROPIC_API_KEY", "sk-of-the-server")
 	data := testkit.BaseDir(t)
@@ -54,7 +55,7 @@ func newClaudeRig(t *testing.T) *claudeRig {
 
 // start starts a server on the directory, the first one or the next.
 func (r *claudeRig) start(t *testing.T, data string) {
-	p := launchOn(t, data, "local", holdfast.Untrusted, "--set", "anthropic.url="+r.at)
+	p := launchOn(t, data, "local", holdfast.Untrusted, append([]string{"--set", "anthropic.url=" + r.at}, r.more...)...)
 	r.process = p
 	t.Cleanup(func() {
 		if r.process == p {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // damages are what may become of a transcript, and what the receipt says of it.
@@ -206,5 +207,31 @@ func TestSwitchingKeepsTheConversation(t *testing.T) {
 	agents, err := s.SessionAgents(t.Context(), s.id)
 	if err != nil || len(agents) != 1 || agents[0].Turns != 8 {
 		t.Errorf("agents %+v: %v", agents, err)
+	}
+}
+
+// TestClaudeIdleBoxStops: an agent that waits for its next turn keeps no box: it is
+// stopped when it was idle for long enough, or when another one needs its place, and the
+// agent comes back with everything.
+func TestClaudeIdleBoxStops(t *testing.T) {
+	r := newClaudeRig(t, "--set", "freeze_after=100ms", "--set", "stop_after=1s", "--set", "max_boxes=1")
+	s, other := r.session(t), r.session(t)
+	s.say("one")
+	other.say("one") // in the only place
+	s.say("two")
+	ended := func(s *claudeSession) []holdfast.BoxEnded {
+		return eventsOf[holdfast.BoxEnded](s, holdfast.EventBoxStopped)
+	}
+	testkit.Eventually(t, "the idle stop", func() bool { return len(ended(s)) == 2 })
+	if got := s.say("three"); got != `You have sent 3 messages. The first was: "one". The last was: "three". I have seen 0 tool results.` {
+		t.Errorf("turn 3 said %q", got)
+	}
+	if got := s.receipt(); got.Tier != holdfast.TierNative || got.Turns != 2 {
+		t.Errorf("receipt %+v", got)
+	}
+	for i, want := range []string{"evicted", "idle"} {
+		if e := ended(s)[i]; !strings.Contains(e.Reason, want) || len(e.Processes) != 0 {
+			t.Errorf("stop %d: %+v", i, e)
+		}
 	}
 }

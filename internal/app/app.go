@@ -216,6 +216,7 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) map[holdfast.T
 			Driver: d, Token: s.store.Epoch(), MaxBoxes: s.cfg.MaxBoxes, MaxTurns: s.cfg.MaxTurns,
 			FreezeAfter: never(s.cfg.FreezeAfter), StopAfter: never(s.cfg.StopAfter), Prewarm: s.cfg.Prewarm,
 			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(), Accepted: s.accepted,
+			Resting: func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID { return s.engine.Resting(ctx, box) },
 		})
 	}
 	return out

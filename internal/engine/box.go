@@ -254,6 +254,30 @@ func (e *Engine) releaseSettled(ctx context.Context, u *unit, box *sandbox.Box, 
 	return nil
 }
 
+// Resting are the calls of a box that run agents of a session of which no turn is
+// open; it is the pools' Resting.
+func (e *Engine) Resting(ctx context.Context, box holdfast.BoxID) []holdfast.CallID {
+	id, ok := boxSession(box)
+	if !ok {
+		return nil
+	}
+	open, err := e.cfg.Store.OpenTurns(ctx, id)
+	if err != nil || len(open) > 0 {
+		return nil
+	}
+	states, err := e.cfg.Store.AgentStates(ctx, id)
+	if err != nil {
+		return nil
+	}
+	var calls []holdfast.CallID
+	for _, s := range states {
+		if s.Call != "" && s.Box == box {
+			calls = append(calls, s.Call)
+		}
+	}
+	return calls
+}
+
 func (e *Engine) stopBox(ctx context.Context, row journal.Row, reason string) error {
 	pool := e.cfg.Pools[row.Trust]
 	if pool == nil {
