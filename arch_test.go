@@ -64,6 +64,7 @@ var layers = map[string]layer{
 	"internal/agentcli":       {use: "."},
 	"internal/keys":           {use: "."},
 	"internal/audit":          {use: "."},
+	"internal/secrets":        {use: "."},
 	"internal/egress":         {use: ". agent/model agent/model/remote internal/journal internal/runtime sandbox/check"},
 	"internal/webhook":        {use: ". internal/journal"},
 	"internal/testkit":        {use: ". internal/agentcli"},
@@ -81,7 +82,7 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":              {use: ". internal/journal internal/agents internal/keys internal/audit internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/sqlite":              {use: ". internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},

@@ -65,6 +65,7 @@ type cli struct {
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
 	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
+	Secret     secretCmd     `cmd:"" group:"server" help:"Keep the server's own credentials, encrypted."`
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`
 	Audit      auditCmd      `cmd:"" group:"server" help:"Export and verify the record of what was decided."`
 	Version    versionCmd    `cmd:"" group:"self" help:"Print the version."`

@@ -38,6 +38,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -136,6 +137,7 @@ type server struct {
 	journal *journal.Journal
 	metrics *obs.Metrics
 	pool    map[holdfast.Trust]*sandbox.Pool
+	vault   *secrets.Vault
 	broker  *egress.Broker
 	proxy   *egress.Proxy
 }
@@ -150,7 +152,10 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if os.Getuid() != 0 {
 		uidBase = 0
 	}
-	choice, err := chooseModels(s.cfg, s.opt.Environ)
+	if s.vault, err = openVault(s.cfg.Data, s.opt.Environ, s.store); err != nil {
+		return err
+	}
+	choice, found, err := chooseModels(s.cfg, s.opt.Environ, s.secret(ctx))
 	if err != nil {
 		return err
 	}
@@ -181,7 +186,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	s.metrics = newMetrics(s.opt.Version)
 	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
-	if s.broker, err = s.newBroker(choice); err != nil {
+	if s.broker, err = s.newBroker(choice, found); err != nil {
 		return err
 	}
 	runtimes, err := s.runtimes(loop)
@@ -272,7 +277,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Approvals: s.engine, Agents: s.agents, Keys: s.keys, Audit: s.audit,
+		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Approvals: s.engine, Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
 		Health: s.health, Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
 	})

@@ -75,7 +75,7 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagn
 	if d.Models, err = providers(cfg, environ); err != nil {
 		return d, err
 	}
-	choice, err := chooseModels(cfg, environ)
+	choice, _, err := chooseModels(cfg, environ, nil)
 	if err != nil {
 		return d, err
 	}

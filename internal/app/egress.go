@@ -22,21 +22,18 @@ import (
 
 // newBroker makes the broker of the providers that are configured. The scripted model
 // answers within the server.
-func (s *server) newBroker(choice *models.Models) (*egress.Broker, error) {
-	found, err := providers(s.cfg, s.opt.Environ)
-	if err != nil {
-		return nil, err
-	}
+func (s *server) newBroker(choice *models.Models, found []Provider) (*egress.Broker, error) {
 	scripted := double.New(double.Config{Record: func(double.Request) error { return nil }})
 	ups := map[string]egress.Upstream{
 		egress.Scripted: {URL: "http://scripted.invalid", Transport: egress.InProcess(scripted)},
 	}
 	for _, p := range found {
-		if p.Configured {
-			ups[p.Name] = egress.Upstream{
-				URL: p.URL, Key: func() (string, error) { return p.key, nil }, Transport: remote.NewClient(s.cfg.Models.Silence).Transport,
+		ups[p.Name] = egress.Upstream{URL: p.URL, Transport: remote.NewClient(s.cfg.Models.Silence).Transport, Key: func() (string, error) {
+			if !p.ready() {
+				return "", choice.Check(p.Name + "/any")
 			}
-		}
+			return p.lookup()
+		}}
 	}
 	var granted []egress.Grant
 	for _, name := range s.cfg.Network.Broker {

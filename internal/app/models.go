@@ -1,13 +1,17 @@
 package app
 
 import (
+	"context"
 	"io"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/model/anthropic"
 	"github.com/holdfast-run/holdfast/agent/model/openai"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
@@ -22,34 +26,110 @@ const anthropicDefault = "claude-sonnet-5-5"
 // autoModel is the default_model that takes the first provider there is.
 const autoModel = "auto"
 
-// chooseModels makes the choice of models out of what is configured.
-func chooseModels(cfg config.Config, environ []string) (*models.Models, error) {
+// chooseModels makes the choice of models out of what is configured. secret finds the
+// keys that the credential store has; nil is without one.
+func chooseModels(cfg config.Config, environ []string, secret secretOf) (*models.Models, []Provider, error) {
 	prices, err := models.NewPrices(cfg.Models.Prices)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	found, err := providers(cfg, environ)
 	if err != nil {
+		return nil, nil, err
+	}
+	for i := range found {
+		found[i].secret = secret
+	}
+	made := []*keyed{{key: found[0].lookup, make: func(key string) (model.Provider, error) {
+		return anthropic.New(anthropic.Config{
+			Key: key, URL: cfg.Models.AnthropicURL, Thinking: thinking(cfg.Models.Thinking), Silence: cfg.Models.Silence, Now: time.Now,
+		})
+	}}, {key: found[1].lookup, make: func(key string) (model.Provider, error) {
+		return openai.New(openai.Config{Key: key, URL: cfg.Models.OpenAIURL, Silence: cfg.Models.Silence, Now: time.Now})
+	}}}
+	for i := range found {
+		// What is configured badly keeps the server from starting.
+		if found[i].Configured {
+			if _, err := made[i].provider(); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return models.New(scripted.New(), prices, models.Source{
+		Name: "anthropic", Prefix: "claude-", Default: anthropicDefault, Provider: made[0], Ready: found[0].ready,
+		Missing: "set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file, or: holdfast secret set anthropic",
+	}, models.Source{
+		Name: "openai", Provider: made[1], Ready: found[1].ready,
+		Missing: "set OPENAI_API_KEY in the server's environment, openai.key_file, or openai.url, or: holdfast secret set openai",
+	}), found, nil
+}
+
+// secretOf finds a credential by name; not_found where there is none.
+type secretOf func(name holdfast.SecretName) (string, error)
+
+// lookup is the provider's key at this moment: that of the file the configuration
+// names, else that of the credential store, else that of the environment. It is empty
+// where there is none.
+func (p *Provider) lookup() (string, error) {
+	if p.file || p.secret == nil {
+		return p.key, nil
+	}
+	key, err := p.secret(holdfast.SecretName(p.Name))
+	switch {
+	case holdfast.IsKind(err, holdfast.KindNotFound):
+		return p.key, nil
+	case err != nil:
+		return "", err
+	case strings.ContainsAny(key, " \t\r\n\x00"):
+		return "", holdfast.Errorf(holdfast.KindInvalid, "model", "the secret %s does not hold a key alone", p.Name).
+			WithHint("holdfast secret set %s", p.Name)
+	}
+	return key, nil
+}
+
+// ready says whether the provider can be asked. A store that fails says so when it is.
+func (p *Provider) ready() bool {
+	if p.Configured {
+		return true
+	}
+	key, err := p.lookup()
+	return key != "" || err != nil
+}
+
+// keyed is a provider whose key may change.
+type keyed struct {
+	key  func() (string, error)
+	make func(key string) (model.Provider, error)
+
+	mu   sync.Mutex
+	last string
+	made model.Provider
+}
+
+func (k *keyed) provider() (model.Provider, error) {
+	key, err := k.key()
+	if err != nil {
 		return nil, err
 	}
-	a := models.Source{
-		Name: "anthropic", Prefix: "claude-", Default: anthropicDefault,
-		Missing: "set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file",
-	}
-	if p := found[0]; p.Configured {
-		if a.Provider, err = anthropic.New(anthropic.Config{
-			Key: p.key, URL: cfg.Models.AnthropicURL, Thinking: thinking(cfg.Models.Thinking), Silence: cfg.Models.Silence, Now: time.Now,
-		}); err != nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.made == nil || key != k.last {
+		made, err := k.make(key)
+		if err != nil {
 			return nil, err
 		}
+		k.made, k.last = made, key
 	}
-	o := models.Source{Name: "openai", Missing: "set OPENAI_API_KEY in the server's environment, openai.key_file, or openai.url"}
-	if p := found[1]; p.Configured {
-		if o.Provider, err = openai.New(openai.Config{Key: p.key, URL: cfg.Models.OpenAIURL, Silence: cfg.Models.Silence, Now: time.Now}); err != nil {
-			return nil, err
-		}
+	return k.made, nil
+}
+
+// Stream implements model.Provider.
+func (k *keyed) Stream(ctx context.Context, req model.Request) iter.Seq2[model.Chunk, error] {
+	p, err := k.provider()
+	if err != nil {
+		return func(yield func(model.Chunk, error) bool) { yield(model.Chunk{}, err) }
 	}
-	return models.New(scripted.New(), prices, a, o), nil
+	return p.Stream(ctx, req)
 }
 
 // defaultModel is the model of sessions that name none.
@@ -69,6 +149,9 @@ type Provider struct {
 	KeyFrom string `json:"key_from,omitempty"`
 
 	key string
+	// file: the configuration names the key's file, which wins.
+	file   bool
+	secret secretOf
 }
 
 // providers finds the keys: anthropic, then openai. A key file that others can
@@ -90,7 +173,7 @@ func providers(cfg config.Config, environ []string) ([]Provider, error) {
 			if err != nil {
 				return nil, err
 			}
-			p.key, p.KeyFrom = key, files[i]
+			p.key, p.KeyFrom, p.file = key, files[i], true
 		}
 		p.Configured = p.key != ""
 		if p.URL == "" {

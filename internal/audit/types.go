@@ -11,6 +11,10 @@ import (
 const (
 	KeyCreated holdfast.EventType = "key.created"
 	KeyRevoked holdfast.EventType = "key.revoked"
+
+	SecretSet      holdfast.EventType = "secret.set"
+	SecretRemoved  holdfast.EventType = "secret.removed"
+	SecretsRotated holdfast.EventType = "secret.rotated"
 )
 
 // whole records a payload as it is.
@@ -56,17 +60,17 @@ func created(data []byte) ([]byte, bool) {
 	return encode(d, data), true
 }
 
-// updated is a change of trust or mode; any other is none.
+// updated is a change of trust, mode or network; any other is none.
 func updated(data []byte) ([]byte, bool) {
 	var d holdfast.SessionUpdated
 	if json.Unmarshal(data, &d) != nil {
 		return data, true
 	}
-	if d.Trust == nil && d.Mode == nil {
+	if d.Trust == nil && d.Mode == nil && d.Network == nil {
 		return nil, false
 	}
 	keep := func(c holdfast.SessionChange) holdfast.SessionChange {
-		return holdfast.SessionChange{Trust: c.Trust, Mode: c.Mode}
+		return holdfast.SessionChange{Trust: c.Trust, Mode: c.Mode, Network: c.Network}
 	}
 	return encode(holdfast.SessionUpdated{SessionChange: keep(d.SessionChange), From: keep(d.From)}, data), true
 }

@@ -95,6 +95,7 @@ func newTurn(model string) *turn { return &turn{model: model, done: make(chan st
 type rig struct {
 	*testing.T
 	b      *egress.Broker
+	url    string
 	client *http.Client
 }
 
@@ -120,7 +121,7 @@ func broker(t *testing.T, turns egress.Turns, url string, tune func(*egress.Brok
 	}
 	b := egress.NewBroker(cfg)
 	t.Cleanup(func() { _ = b.Close() })
-	return &rig{t, b, &http.Client{Transport: reaching(t, b.Serve)}}
+	return &rig{t, b, url, &http.Client{Transport: reaching(t, b.Serve)}}
 }
 
 // reaching is a transport whose connections are handed over as boxd's are.

@@ -41,6 +41,7 @@ type Config struct {
 	Approvals Approvals
 	Agents    Agents
 	Keys      Keys
+	Secrets   Secrets
 	Audit     Audit
 	// Health is the state of the server.
 	Health func(ctx context.Context) holdfast.Health
@@ -185,6 +186,7 @@ func (a *API) routes() {
 	a.boxRoutes()
 	a.approvalRoutes()
 	a.keyRoutes()
+	a.secretRoutes()
 	a.auditRoutes()
 	a.healthRoutes()
 	a.docRoutes()

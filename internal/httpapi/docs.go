@@ -28,6 +28,7 @@ func describeAPI(doc *huma.OpenAPI) {
 		{"agents", "Deployed folders and their immutable versions."},
 		{"containers", "The managed boxes."},
 		{"keys", "API keys: what they may do, and how far they are trusted."},
+		{"secrets", "The server's own credentials, such as keys of model providers. Values come in and are never told."},
 		{"health", "Probes, which need no token, and metrics."},
 	} {
 		doc.Tags = append(doc.Tags, &huma.Tag{Name: t[0], Description: t[1]})

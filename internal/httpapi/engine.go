@@ -76,6 +76,16 @@ type Keys interface {
 	Check(ctx context.Context, secret string) (holdfast.Key, error)
 }
 
+// Secrets is the credential store. It tells no value.
+type Secrets interface {
+	// Set makes a secret or replaces its value.
+	Set(ctx context.Context, name holdfast.SecretName, value []byte) (holdfast.Secret, error)
+	List(ctx context.Context) ([]holdfast.Secret, error)
+	Remove(ctx context.Context, name holdfast.SecretName) error
+	// Rotate wraps every secret anew under a new root key.
+	Rotate(ctx context.Context) ([]holdfast.Secret, error)
+}
+
 // Audit is the hash-chained record of decisions.
 type Audit interface {
 	// Head is the newest place in it, signed.

@@ -81,6 +81,7 @@ func requestExamples() map[string]any {
 		"update-agent":     holdfast.UpdateAgent{Mode: &plan},
 		"explain-policy":   holdfast.ExplainPolicy{Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`)},
 		"answer-approval":  holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession, Rule: "Bash(git push *)"},
+		"set-secret":       holdfast.SetSecret{Value: []byte("sk-…")},
 		"create-key":       holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
 	}
 }
@@ -98,6 +99,7 @@ func answerExamples() map[string]any {
 		ID: "s-" + exampleID, Driver: "local", State: holdfast.BoxIdle, Session: exampleID, PID: 4242, Boot: "b1", StartedAt: at, LastUsed: at,
 	}}}
 	health := holdfast.Health{Status: "ok", Version: "1.0.0", Driver: "local", PID: 4100}
+	secret := holdfast.Secret{Name: "anthropic", KeyID: "9c1f6a0be2d47583", CreatedAt: at, UpdatedAt: at}
 	key := holdfast.Key{ID: "5f1c0a9e7b3d2468", Name: "ci", Scopes: []holdfast.Scope{holdfast.ScopeWrite}, MaxTrust: holdfast.Untrusted, CreatedAt: at}
 	turn := exampleTurnOf()
 	running := turn
@@ -148,6 +150,8 @@ func answerExamples() map[string]any {
 		"get-approval":    map[string]any{"approval": exampleApproval()},
 		"answer-approval": map[string]any{"approval": exampleAnswered()},
 		"list-keys":       map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
+		"list-secrets": map[string]any{"secrets": []holdfast.Secret{secret}}, "rotate-secrets": map[string]any{"secrets": []holdfast.Secret{secret}},
+		"set-secret": map[string]any{"secret": secret}, "remove-secret": map[string]any{"secrets": []holdfast.Secret{}},
 		"create-key": map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
 		"read-audit-head": holdfast.AuditHead{
 			N: 25, Hash: strings.Repeat("0a", 32), Time: at, Signature: strings.Repeat("0b", 64), PublicKey: strings.Repeat("0c", 32),

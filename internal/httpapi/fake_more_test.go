@@ -65,3 +65,13 @@ func (f *fakeEngine) AnswerApproval(_ context.Context, _ holdfast.ApprovalID, re
 	a.State, a.AnsweredBy = holdfast.ApprovalState(map[string]string{"allow": "allowed", "deny": "denied"}[req.Decision]), by
 	return *a, nil
 }
+
+// fakeSecrets keeps nothing.
+type fakeSecrets struct{}
+
+func (fakeSecrets) Set(_ context.Context, name holdfast.SecretName, _ []byte) (holdfast.Secret, error) {
+	return holdfast.Secret{Name: name}, nil
+}
+func (fakeSecrets) List(context.Context) ([]holdfast.Secret, error)   { return nil, nil }
+func (fakeSecrets) Remove(context.Context, holdfast.SecretName) error { return nil }
+func (fakeSecrets) Rotate(context.Context) ([]holdfast.Secret, error) { return nil, nil }

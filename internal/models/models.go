@@ -21,9 +21,13 @@ type Source struct {
 	Prefix string
 	// Default is its model for sessions that name none; empty is none.
 	Default string
-	// Missing, when Provider is nil, is what would configure it.
+	// Ready says whether there is what Provider needs, its key; nil is always.
+	Ready func() bool
+	// Missing, when there is not, is what would configure it.
 	Missing string
 }
+
+func (s *Source) configured() bool { return s.Provider != nil && (s.Ready == nil || s.Ready()) }
 
 // Models chooses the provider of a request by its model. It implements
 // model.Provider and model.Book; safe for concurrent use.
@@ -63,7 +67,7 @@ func (m *Models) Check(name string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(name)).
 			WithHint("use %s", strings.Join(m.names(), ", "))
 	}
-	if s.Provider == nil {
+	if !s.configured() {
 		return holdfast.Errorf(holdfast.KindInvalid, "session", "%s needs the provider %s, which is not configured", holdfast.Quote(name), s.Name).
 			WithHint("%s; configured: %s", s.Missing, strings.Join(m.names(), ", "))
 	}
@@ -74,7 +78,7 @@ func (m *Models) Check(name string) error {
 func (m *Models) names() []string {
 	var out []string
 	for i := range m.sources {
-		if m.sources[i].Provider != nil {
+		if m.sources[i].configured() {
 			out = append(out, m.sources[i].Name+"/MODEL")
 		}
 	}
@@ -85,7 +89,7 @@ func (m *Models) names() []string {
 // which has one.
 func (m *Models) Default() string {
 	for i := range m.sources {
-		if s := &m.sources[i]; s.Provider != nil && s.Default != "" {
+		if s := &m.sources[i]; s.Default != "" && s.configured() {
 			return s.Name + "/" + s.Default
 		}
 	}
@@ -102,7 +106,7 @@ func (m *Models) Stream(ctx context.Context, req model.Request) iter.Seq2[model.
 		}
 		return m.scripted.Stream(ctx, req)
 	}
-	if s.Provider == nil {
+	if !s.configured() {
 		return failing(m.Check(req.Model))
 	}
 	req.Model = bare

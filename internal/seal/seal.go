@@ -108,7 +108,8 @@ func damaged(context string) error {
 
 func associated(context string) []byte { return append([]byte(domain), context...) }
 
-func read(path string) ([]byte, error) {
+// readPrivate reads a file that its owner alone can read.
+func readPrivate(path string) ([]byte, error) {
 	op := filepath.Base(path)
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -121,7 +122,11 @@ func read(path string) ([]byte, error) {
 		return nil, holdfast.Errorf(holdfast.KindDenied, op, "%s can be read by others (mode %04o)", holdfast.Quote(path), info.Mode().Perm()).
 			WithHint("chmod 600 %s", path)
 	}
-	text, err := os.ReadFile(path)
+	return os.ReadFile(path)
+}
+
+func read(path string) ([]byte, error) {
+	text, err := readPrivate(path)
 	if err != nil {
 		return nil, err
 	}
@@ -167,6 +172,10 @@ func create(path string, random io.Reader) error {
 	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

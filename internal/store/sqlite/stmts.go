@@ -38,6 +38,8 @@ type writeStmts struct {
 	admin struct {
 		agents agentStmts
 		keys   apiKeyStmts
+
+		secrets secretStmts
 	}
 	search    searchStmts
 	keys      keyStmts
@@ -136,6 +138,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.admin.agents.putVersion, `INSERT INTO agent_versions (agent, number, id, files, settings, created_at) VALUES (?,?,?,?,?,?)`)
 	p.add(&w.admin.agents.lastVersion, `SELECT coalesce(max(number), 0) FROM agent_versions WHERE agent = ?`)
 	w.prepareKeys(&p)
+	w.prepareSecrets(&p)
 	w.prepareStates(&p)
 	w.prepareApprovals(&p)
 	w.prepareAudit(&p)
@@ -151,6 +154,7 @@ type readStmts struct {
 	agent, agents                        *sql.Stmt
 	versionByNumber, versionByID         *sql.Stmt
 	versions, apiKeys                    *sql.Stmt
+	secrets, secret                      *sql.Stmt
 	approval, expiry, rules              *sql.Stmt
 	besideReads
 }
@@ -195,6 +199,8 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.expiry, `SELECT min(expires_at) FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL`)
 	p.add(&r.rules, ruleList)
 	p.add(&r.states, stateList)
+	p.add(&r.secrets, `SELECT `+secretCols+` FROM secrets ORDER BY name`)
+	p.add(&r.secret, `SELECT `+secretCols+` FROM secrets WHERE name = ?`)
 	p.add(&r.apiKeys, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
 	r.audit.prepare(&p)
 	r.outbox.prepare(&p)

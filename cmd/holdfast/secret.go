@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type secretCmd struct {
+	Set    secretSetCmd    `cmd:"" help:"Keep a credential, as the key of a model provider; the value comes from stdin."`
+	List   secretListCmd   `cmd:"" aliases:"ls" help:"List the credentials by name; no value is shown."`
+	Rm     secretRmCmd     `cmd:"" help:"Remove credentials."`
+	Rotate secretRotateCmd `cmd:"" help:"Put a new root key in use and wrap every credential anew under it."`
+}
+
+type secretSetCmd struct {
+	Name string `arg:"" help:"The name. anthropic and openai are the keys of these providers."`
+	File string `type:"path" placeholder:"FILE" help:"Read the value from a file instead of stdin."`
+}
+
+// Help is shown below the one-line description.
+func (*secretSetCmd) Help() string {
+	return `The value is never an argument: other users of the machine can see those. White space
+around it is left out.
+
+Examples:
+  holdfast secret set anthropic < key.txt
+  holdfast secret set openai --file key.txt`
+}
+
+// maxSecret bounds what is read.
+const maxSecret = 64 << 10
+
+// Run keeps a credential.
+func (s *secretSetCmd) Run(e *env) error {
+	name, err := holdfast.ParseSecretName(s.Name)
+	if err != nil {
+		return err
+	}
+	in := e.stdin
+	if s.File != "" {
+		f, err := os.Open(s.File)
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindInvalid, "secret set", "%w", err)
+		}
+		defer f.Close()
+		in = f
+	} else if isTerminal(e.stdin) {
+		e.note("type the value, then Enter and Ctrl-D; it is shown as you type")
+	}
+	value, err := io.ReadAll(io.LimitReader(in, maxSecret+1))
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value cannot be read: %w", err)
+	}
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	set, err := c.SetSecret(e.ctx, name, bytes.TrimSpace(value))
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"secret": set}, "%s is kept", set.Name)
+}
+
+type secretListCmd struct{}
+
+// Run lists the credentials.
+func (*secretListCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	list, err := c.Secrets(e.ctx)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		return e.print(map[string]any{"secrets": list})
+	}
+	var rows [][]string
+	for _, s := range list {
+		rows = append(rows, []string{string(s.Name), s.KeyID, when(s.CreatedAt), when(s.UpdatedAt)})
+	}
+	return e.table([]string{"NAME", "ROOT KEY", "CREATED", "SET"}, rows)
+}
+
+type secretRmCmd struct {
+	Names []string `arg:"" help:"The names."`
+}
+
+// Run removes credentials.
+func (s *secretRmCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	for _, one := range s.Names {
+		name, err := holdfast.ParseSecretName(one)
+		if err == nil {
+			err = c.RemoveSecret(e.ctx, name)
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.say(map[string]any{"removed": name}, "%s is removed", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type secretRotateCmd struct{}
+
+// Run rotates the root key.
+func (*secretRotateCmd) Run(e *env) error {
+	c, err := e.client()
+	if err != nil {
+		return err
+	}
+	list, err := c.RotateSecrets(e.ctx)
+	if err != nil {
+		return err
+	}
+	return e.say(map[string]any{"secrets": list}, "%s under a new root key", count(len(list), "secret is", "secrets are"))
+}

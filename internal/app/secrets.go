@@ -1,0 +1,46 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/secrets"
+)
+
+// The root keys of the credential store, where the server's environment gives them:
+// the one in use, and former ones by commas until a rotation.
+const (
+	rootKeyVariable   = "HOLDFAST_SECRET_KEY"
+	formerKeyVariable = "HOLDFAST_SECRET_KEY_OLD"
+)
+
+func openVault(data string, environ []string, store secrets.Store) (*secrets.Vault, error) {
+	var given []string
+	if key := variableOf(environ, rootKeyVariable); key != "" {
+		given = append(given, key)
+		for former := range strings.SplitSeq(variableOf(environ, formerKeyVariable), ",") {
+			if former != "" {
+				given = append(given, former)
+			}
+		}
+	}
+	ring, err := seal.OpenKeyring(filepath.Join(data, "secrets.key"), given, rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return secrets.New(store, ring, time.Now), nil
+}
+
+// secret finds credentials for the providers. ctx is the server's.
+func (s *server) secret(ctx context.Context) secretOf {
+	ctx = context.WithoutCancel(ctx)
+	return func(name holdfast.SecretName) (string, error) {
+		value, err := s.vault.Value(ctx, name)
+		return string(value), err
+	}
+}
