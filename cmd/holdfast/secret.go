@@ -54,11 +54,15 @@ func (s *secretSetCmd) Run(e *env) error {
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value cannot be read: %w", err)
 	}
+	if value = bytes.TrimSpace(value); len(value) == 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value of %s is empty", name).
+			WithHint("holdfast secret set %s --file FILE", name)
+	}
 	c, err := e.client()
 	if err != nil {
 		return err
 	}
-	set, err := c.SetSecret(e.ctx, name, bytes.TrimSpace(value))
+	set, err := c.SetSecret(e.ctx, name, value)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/double"
 )
@@ -43,24 +44,7 @@ func (s *shared) String() string {
 // change nothing of it.
 func TestHZ7_ASecretIsUsedAndNowhereTold(t *testing.T) {
 	const canary = "sk-canary-7c1e55aa90d24"
-	l, err := double.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := double.Serve(l, double.Config{})
-	t.Cleanup(func() { _ = d.Close() })
-	var right, wrong atomic.Int32
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Api-Key") == canary {
-			right.Add(1)
-			d.ServeHTTP(w, r)
-			return
-		}
-		wrong.Add(1)
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = fmt.Fprintf(w, `{"type":"error","error":{"type":"authentication_error","message":"not %s"}}`, r.Header.Get("X-Api-Key"))
-	}))
-	t.Cleanup(front.Close)
+	front, right, wrong := asking(t, canary)
 	cfg := settings(t, "local")
 	cfg.Models.AnthropicURL = front.URL
 	var log shared
@@ -97,51 +81,13 @@ func TestHZ7_ASecretIsUsedAndNowhereTold(t *testing.T) {
 		t.Errorf("after the rotation: %+v", end)
 	}
 
-	boxes, err := c.Containers(t.Context())
-	if err != nil || len(boxes) != 1 || boxes[0].PID == 0 {
-		t.Fatalf("%+v %v", boxes, err)
-	}
-	if os.Getuid() == 0 && inMemory(t, boxes[0].PID, canary) {
-		t.Error("the key is in the memory of the box")
-	}
-	if out := inside(t, c, ses.ID, "env; cat /proc/*/environ; cat /proc/*/cmdline; grep -r canary / --include='*' -s --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr --exclude-dir=lib; true"); strings.Contains(out, canary) {
-		t.Errorf("the box knows it: %q", out)
-	}
-	if strings.Contains(dump(events(t, c, ses.ID)), canary) {
-		t.Error("the log of the session tells it")
-	}
-	for _, path := range []string{"/v1/secrets", "/v1/secrets/anthropic", "/v1/sessions/" + string(ses.ID), "/v1/audit", "/metrics", "/openapi.json"} {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
-		token, _ := os.ReadFile(filepath.Join(cfg.Data, "token"))
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		_, _ = b.ReadFrom(resp.Body)
-		resp.Body.Close()
-		if strings.Contains(b.String(), canary) || path == "/v1/secrets/anthropic" && resp.StatusCode < 400 {
-			t.Errorf("%s: %d %s", path, resp.StatusCode, b.String())
-		}
-	}
+	boxKnowsNot(t, c, ses.ID, canary)
+	apiTellsNot(t, c, addr, cfg.Data, ses.ID, canary)
 	stop()
 	if strings.Contains(log.String(), canary) {
 		t.Error("the server's log tells it")
 	}
-	err = filepath.WalkDir(cfg.Data, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		raw, err := os.ReadFile(path)
-		if bytes.Contains(raw, []byte(canary)) {
-			t.Errorf("%s holds it", path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	filesHoldNot(t, cfg.Data, canary)
 
 	c, _, _ = serveWith(t, cfg, tune)
 	if turn(t, c, ses.ID, "still there?"); right.Load() != 4 {
@@ -185,4 +131,83 @@ func inMemory(t *testing.T, pid int, needle string) bool {
 		t.Error("no memory of the box could be looked at")
 	}
 	return false
+}
+
+// asking is a provider that answers to one key, and counts who came with it and who
+// with another.
+func asking(t *testing.T, key string) (front *httptest.Server, right, wrong *atomic.Int32) {
+	t.Helper()
+	right, wrong = &atomic.Int32{}, &atomic.Int32{}
+	l, err := double.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := double.Serve(l, double.Config{})
+	t.Cleanup(func() { _ = d.Close() })
+	front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Api-Key") == key {
+			right.Add(1)
+			d.ServeHTTP(w, r)
+			return
+		}
+		wrong.Add(1)
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = fmt.Fprintf(w, `{"type":"error","error":{"type":"authentication_error","message":"not %s"}}`, r.Header.Get("X-Api-Key"))
+	}))
+	t.Cleanup(front.Close)
+	return front, right, wrong
+}
+
+func boxKnowsNot(t *testing.T, c *client.Client, id holdfast.SessionID, canary string) {
+	t.Helper()
+	boxes, err := c.Containers(t.Context())
+	if err != nil || len(boxes) != 1 || boxes[0].PID == 0 {
+		t.Fatalf("%+v %v", boxes, err)
+	}
+	if os.Getuid() == 0 && inMemory(t, boxes[0].PID, canary) {
+		t.Error("the key is in the memory of the box")
+	}
+	if out := inside(t, c, id, "env; cat /proc/*/environ; cat /proc/*/cmdline; grep -r canary / --include='*' -s --exclude-dir=proc --exclude-dir=sys --exclude-dir=usr --exclude-dir=lib; true"); strings.Contains(out, canary) {
+		t.Errorf("the box knows it: %q", out)
+	}
+}
+
+func apiTellsNot(t *testing.T, c *client.Client, addr, data string, id holdfast.SessionID, canary string) {
+	t.Helper()
+	if strings.Contains(dump(events(t, c, id)), canary) {
+		t.Error("the log of the session tells it")
+	}
+	for _, path := range []string{"/v1/secrets", "/v1/secrets/anthropic", "/v1/sessions/" + string(id), "/v1/audit", "/metrics", "/openapi.json"} {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
+		token, _ := os.ReadFile(filepath.Join(data, "token"))
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(resp.Body)
+		resp.Body.Close()
+		if strings.Contains(b.String(), canary) || path == "/v1/secrets/anthropic" && resp.StatusCode < 400 {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, b.String())
+		}
+	}
+}
+
+func filesHoldNot(t *testing.T, dir, canary string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if bytes.Contains(raw, []byte(canary)) {
+			t.Errorf("%s holds it", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+
 }

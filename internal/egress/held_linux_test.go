@@ -24,23 +24,7 @@ import (
 // server is there; the next one answers it. A request that was under way is cut, and
 // what the client asks then is answered.
 func TestHZ12_ARequestWaitsForTheNextServer(t *testing.T) {
-	home, err := os.MkdirTemp("", "hf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec := sandbox.Spec{Box: holdfast.SessionBox(session), Dir: filepath.Join(home, "s"), LimitsMode: sandbox.LimitsBestEffort}
-	if os.Getuid() == 0 {
-		spec.BoxdUID, spec.ToolUID = 1_879_050_000, 1_879_050_001
-	}
-	if _, err := d.Ensure(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Remove(context.WithoutCancel(t.Context()), spec.Box) })
+	d, spec := realBox(t)
 	ws := filepath.Join(spec.Dir, "workspace")
 
 	asked, stall := make(chan struct{}, 4), make(chan struct{})
@@ -116,4 +100,27 @@ until ask '` + body + `'; do echo cut >> cuts; done; mv answer.part answer`
 	if err := box.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// realBox is a box of the kernel's own.
+func realBox(t *testing.T) (*local.Driver, sandbox.Spec) {
+	t.Helper()
+	home, err := os.MkdirTemp("", "hf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := sandbox.Spec{Box: holdfast.SessionBox(session), Dir: filepath.Join(home, "s"), LimitsMode: sandbox.LimitsBestEffort}
+	if os.Getuid() == 0 {
+		spec.BoxdUID, spec.ToolUID = 1_879_050_000, 1_879_050_001
+	}
+	if _, err := d.Ensure(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Remove(context.WithoutCancel(t.Context()), spec.Box) })
+	return d, spec
 }

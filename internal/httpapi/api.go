@@ -40,9 +40,8 @@ type Config struct {
 	Boxes     Boxes
 	Approvals Approvals
 	Agents    Agents
-	Keys      Keys
-	Secrets   Secrets
-	Audit     Audit
+	Credentials
+	Audit Audit
 	// Health is the state of the server.
 	Health func(ctx context.Context) holdfast.Health
 	// Metrics answers GET /metrics (default: with nothing); Answered is told the

@@ -86,6 +86,12 @@ type Secrets interface {
 	Rotate(ctx context.Context) ([]holdfast.Secret, error)
 }
 
+// Credentials are who may come in, and what the server itself comes in with elsewhere.
+type Credentials struct {
+	Keys    Keys
+	Secrets Secrets
+}
+
 // Audit is the hash-chained record of decisions.
 type Audit interface {
 	// Head is the newest place in it, signed.

@@ -454,7 +454,7 @@ func start(t testing.TB, edit func(*Config)) (*fakeEngine, *httptest.Server) {
 
 func (f *fakeEngine) config() Config {
 	return Config{
-		Sessions: f, Turns: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Secrets: fakeSecrets{}, Audit: fakeAudit{},
+		Sessions: f, Turns: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Credentials: Credentials{Keys: f.apiKeys(), Secrets: fakeSecrets{}}, Audit: fakeAudit{},
 		Health: func(context.Context) holdfast.Health { return f.health },
 		Token:  testToken, Version: "test", Listen: "127.0.0.1:0",
 	}

@@ -56,6 +56,9 @@ type besideWrites struct {
 	outbox outboxWrites
 }
 
+// secretReads are of the credential store.
+type secretReads struct{ secrets, secret *sql.Stmt }
+
 // close finalizes the statements. database/sql does not do so for statements of
 // a single connection, and a connection with open statements stays open.
 func (w *writeStmts) close() error {
@@ -154,8 +157,8 @@ type readStmts struct {
 	agent, agents                        *sql.Stmt
 	versionByNumber, versionByID         *sql.Stmt
 	versions, apiKeys                    *sql.Stmt
-	secrets, secret                      *sql.Stmt
-	approval, expiry, rules              *sql.Stmt
+	secretReads
+	approval, expiry, rules *sql.Stmt
 	besideReads
 }
 
