@@ -3,7 +3,7 @@
 //
 // It owns the protocol towards the editor and the mapping between the session's log
 // and its updates; only the command line imports it. It is a client of the HTTP API
-// like any other: it keeps no truth. Invariant: what an editor was told of a session
+// like any other: it keeps no truth. Invariant (I-32): what an editor was told of a session
 // is a prefix of the log, each event once and in order, so that a session that is
 // loaded again shows the same.
 package acpserver
