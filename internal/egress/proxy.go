@@ -71,8 +71,9 @@ type passage struct {
 	address        netip.Addr
 	began          time.Time
 	sent, received atomic.Int64
-	// cut ends it.
-	cut context.CancelCauseFunc
+	// life ends with cut.
+	life context.Context
+	cut  context.CancelCauseFunc
 }
 
 // NewProxy makes a proxy that serves until Close; ctx outlives it.
@@ -137,7 +138,12 @@ func (p *Proxy) cutAll(which func(*passage) bool) {
 func (p *Proxy) route(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	one := &passage{id: sessionOf(r.Context()), method: r.Method, path: r.URL.Path, began: p.cfg.Now(), cut: cancel}
+	// The request's context may end before its connection was taken over; the cut
+	// must reach a tunnel all the same.
+	life, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	defer context.AfterFunc(life, func() { cancel(context.Cause(life)) })()
+	one := &passage{id: sessionOf(r.Context()), method: r.Method, path: r.URL.Path, began: p.cfg.Now(), life: life, cut: cut}
 	err := p.admit(ctx, r, one)
 	if err != nil {
 		p.refuse(w, one, err)
@@ -318,12 +324,9 @@ func (p *Proxy) tunnel(ctx context.Context, w http.ResponseWriter, one *passage)
 	}
 	defer in.Close()
 	_ = in.SetDeadline(noDeadline)
-	// The request's context ends with the hijack; the cut does not.
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(context.Cause(ctx), errCut) {
-			_ = in.Close()
-			_ = out.Close()
-		}
+	stop := context.AfterFunc(one.life, func() {
+		_ = in.Close()
+		_ = out.Close()
 	})
 	defer stop()
 	if _, err := io.WriteString(in, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
