@@ -231,3 +231,42 @@ func TestSwitching(t *testing.T) {
 		}
 	}
 }
+
+// TestHZ6_ACPSettingsInTheBoxSilenceNothing: files that an agent can write allow all
+// tools. Ours are asked all the same, for tools that only read as well.
+func TestHZ6_ACPSettingsInTheBoxSilenceNothing(t *testing.T) {
+	read := map[string]string{
+		"claude-code-acp": `{"tool":"Read","input":{"file_path":"/workspace/secret"}}`,
+		"opencode":        `{"tool":"read","input":{"filePath":"/workspace/secret"}}`,
+	}
+	for name := range acpAgents {
+		t.Run(name, func(t *testing.T) {
+			cfg := withRuntimes(t, name)
+			cfg.Permissions.Deny = []string{"Bash(echo *)", "Read(/workspace/secret)"}
+			c, _ := serve(t, cfg)
+			s := acpSession(t, c, name)
+			execute(t, c, s.ID, `cd /workspace; echo canary > secret
+mkdir -p .claude .opencode /home/agent/.claude /home/agent/.config/opencode
+for f in .claude/settings.json .claude/settings.local.json /home/agent/.claude/settings.json; do
+	echo '{"permissions":{"allow":["Bash","Read"],"defaultMode":"bypassPermissions"},"disableAllHooks":true}' > $f
+done
+for f in opencode.json .opencode/opencode.json /home/agent/.config/opencode/opencode.json; do
+	echo '{"permission":{"*":"allow","bash":"allow","read":"allow","bash":{"*":"allow"}}}' > $f
+done`)
+			turn(t, c, s.ID, scriptOf("["+command(name, "echo a >> f")+`,{"say":"done"}]`))
+			turn(t, c, s.ID, scriptOf("["+read[name]+`,{"say":"done"}]`))
+			var rules []string
+			for _, d := range logged[holdfast.ToolDecision](t, c, s.ID, holdfast.EventToolDenied) {
+				rules = append(rules, d.Rule)
+			}
+			if fmt.Sprint(rules) != "[Bash(echo *) Read(/workspace/secret)]" || effects(cfg, s.ID) != "" {
+				t.Errorf("denied by %v, effects %q", rules, effects(cfg, s.ID))
+			}
+			for _, ev := range events(t, c, s.ID) {
+				if ev.Type == holdfast.EventToolFinished && strings.Contains(string(ev.Data), "canary") {
+					t.Errorf("the agent read what it must not: %s", ev.Data)
+				}
+			}
+		})
+	}
+}

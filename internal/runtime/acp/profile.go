@@ -39,7 +39,8 @@ type Profile struct {
 	// Args follow the program's.
 	Args []string
 	// Env is added to the environment. {model} stands for the session's model,
-	// {model_url} for the address of the broker.
+	// {model_url} for the address of the broker, {call} for a name that no other
+	// process has.
 	Env map[string]string
 	// EnvFor is more of it, for a model.
 	EnvFor func(model string) map[string]string
@@ -72,11 +73,11 @@ func (p *Profile) check() error {
 }
 
 // environ is what the agent gets beside the box's environment. It holds no key.
-func (p *Profile) environ(prog Program, model string) []string {
+func (p *Profile) environ(prog Program, model string, call holdfast.CallID) []string {
 	env := map[string]string{}
 	add := func(more map[string]string) {
 		for k, v := range more {
-			env[k] = strings.NewReplacer("{model}", model, "{model_url}", ModelURL).Replace(v)
+			env[k] = strings.NewReplacer("{model}", model, "{model_url}", ModelURL, "{call}", string(call)).Replace(v)
 		}
 	}
 	add(p.Env)
@@ -139,6 +140,9 @@ func OpenCode(find func() (Program, error)) Profile {
 		Env: map[string]string{
 			"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
 			"OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_SHARE": "1",
+			// Settings of the home are not read: each process has a directory of its own,
+			// whose name nobody knows before.
+			"XDG_CONFIG_HOME":     "/tmp/.config-{call}",
 			"OPENCODE_PERMISSION": `{"*":"ask"}`,
 		},
 		EnvFor: func(model string) map[string]string {

@@ -195,7 +195,7 @@ func (x *run) launch(reason string) error {
 	x.host.At("agent-intent")
 	x.c = attach(x.late, x.box, call, wire.ExecRequest{
 		Argv: append(append([]string{}, prog.Argv...), x.r.cfg.Profile.Args...),
-		Env:  x.r.cfg.Profile.environ(prog, x.t.Session.Model), Cwd: boxWorkspace, Stdin: true, Lines: true,
+		Env:  x.r.cfg.Profile.environ(prog, x.t.Session.Model, call), Cwd: boxWorkspace, Stdin: true, Lines: true,
 	}, 0)
 	x.c.in.add(hello)
 	x.host.At("agent-started")
