@@ -1,9 +1,13 @@
 package app
 
 import (
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agentcli"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
 )
@@ -35,6 +39,9 @@ func (s *server) acp() ([]runtime.Runtime, error) {
 	profiles := []acp.Profile{
 		acp.ClaudeCode(installed("claude-code-acp")), acp.OpenCode(installed("opencode")), acp.Gemini(installed("gemini")),
 	}
+	for _, name := range slices.Sorted(maps.Keys(s.cfg.ACP)) {
+		profiles = append(profiles, ownAgent(name, s.cfg.ACP[name]))
+	}
 	var out []runtime.Runtime
 	for _, p := range profiles {
 		rt, err := acp.New(acp.Config{Profile: p, Now: time.Now})
@@ -44,4 +51,16 @@ func (s *server) acp() ([]runtime.Runtime, error) {
 		out = append(out, rt)
 	}
 	return out, nil
+}
+
+// ownAgent is the profile of an agent of the configuration.
+func ownAgent(name string, a config.ACPAgent) acp.Profile {
+	p := acp.Profile{
+		Name: name, State: a.State, Env: a.Env, Hint: "look at acp." + name + ".command in the server's configuration",
+		Find: func() (acp.Program, error) { return acp.Program{Argv: a.Command}, nil },
+	}
+	if a.Mode != "" {
+		p.Modes = map[holdfast.Mode]string{"": a.Mode}
+	}
+	return p
 }

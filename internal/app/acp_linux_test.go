@@ -270,3 +270,71 @@ done`)
 		})
 	}
 }
+
+// TestOwnACPAgent: an agent of the configuration is a runtime like the others; one
+// whose program is not there says so and leaves the session usable.
+func TestOwnACPAgent(t *testing.T) {
+	cfg := settings(t, "local")
+	cfg.ACP = map[string]config.ACPAgent{
+		"mine": {Command: []string{"/bin/bash", "-c", `printf '%s\n' "$URL" > /workspace/url
+while IFS= read -r l; do
+	[[ $l =~ \"id\":([0-9]+) ]]; id=${BASH_REMATCH[1]}
+	case $l in
+	*'"initialize"'*) r='{"protocolVersion":1}' ;;
+	*'"session/new"'*) r='{"sessionId":"s"}' ;;
+	*) echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"mine"}}}}'
+		r='{"stopReason":"end_turn"}' ;;
+	esac
+	echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$r}"
+done`}, Env: map[string]string{"URL": "{model_url}/{model}"}},
+		"gone": {Command: []string{"/opt/holdfast/no/such/agent"}},
+	}
+	c, _ := serve(t, cfg)
+	s := acpSession(t, c, "mine")
+	if end := turn(t, c, s.ID, "hello"); end.Result != "mine" {
+		t.Errorf("%+v", end)
+	}
+	if got := execute(t, c, s.ID, "cat url"); !strings.Contains(got, "http://127.0.0.1:3129/scripted") {
+		t.Errorf("it was told %q", got)
+	}
+	// Not installed, or not there: a failed turn with what helps.
+	for runtime, hint := range map[string]string{"acp:gone": "acp.gone.command", "acp:opencode": "holdfast runtime install opencode"} {
+		if _, err := c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Runtime: &runtime}); err != nil {
+			t.Fatal(err)
+		}
+		typ, end := startTurn(t, c, s.ID, "hello").end()
+		if typ != holdfast.EventTurnFailed || end.Kind != holdfast.KindUnavailable || !strings.Contains(end.Hint, hint) {
+			t.Errorf("%s: %s %+v", runtime, typ, end)
+		}
+	}
+	native := "native"
+	if _, err := c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Runtime: &native}); err != nil {
+		t.Fatal(err)
+	}
+	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 4 messages") {
+		t.Errorf("%+v", end)
+	}
+}
+
+// TestGeminiOffline: the Gemini CLI starts in a box without a network, is
+// authenticated and opens a session. Its prompts speak Google's API, which the broker
+// does not: the turn fails and the session can be used with another runtime.
+func TestGeminiOffline(t *testing.T) {
+	c, _ := serve(t, withRuntimes(t, "gemini"))
+	s := acpSession(t, c, "gemini")
+	typ, end := startTurn(t, c, s.ID, "hello").end()
+	if typ != holdfast.EventTurnFailed {
+		t.Errorf("%s %+v", typ, end)
+	}
+	started := logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted)
+	if len(started) != 1 || started[0].Tier != holdfast.TierFresh || started[0].AgentID == "" || started[0].Version == "" {
+		t.Errorf("%+v", started)
+	}
+	native := "native"
+	if _, err := c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Runtime: &native}); err != nil {
+		t.Fatal(err)
+	}
+	if end := turn(t, c, s.ID, "and?"); !strings.Contains(end.Result, "You have sent 2 messages") {
+		t.Errorf("%+v", end)
+	}
+}

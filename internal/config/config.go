@@ -50,6 +50,8 @@ type Config struct {
 	Hooks hook.Config
 	// Webhooks are told of events.
 	Webhooks []Webhook
+	// ACP are agents of the owner's, by name.
+	ACP map[string]ACPAgent
 
 	Models  Models
 	Network Network

@@ -68,10 +68,10 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestEveryFieldHasAKey(t *testing.T) {
 	samples := []string{
 		"127.0.0.1:9", "/elsewhere", "host", "trusted", "a-model", "7", "777", "777s", "7777777", "777MiB",
-		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read", "adaptive", "off", "on", "web_search", "m=1/2", `{"stop":[]}`,
+		"stop", "keep", "json", "debug", "best-effort", "sqlite", "native", "a.example,b.example", "https://a.example", "Bash(x *),Read", "adaptive", "off", "on", "web_search", "m=1/2", `{"stop":[]}`, `{"mine":{"command":["x"]}}`, "acp:x",
 		`[{"url":"https://a.example","secret_file":"/s","events":["turn.failed"]}]`,
 	}
-	single := map[string]bool{"Store": true, "DefaultRuntime": true} // one legal value each
+	single := map[string]bool{"Store": true} // one legal value each
 	touched := map[string]string{}
 	for _, k := range keys() {
 		for _, s := range samples {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 )
 
-// hooksKey is the one setting that is a tree: in a file it is written as one, from
-// elsewhere as JSON.
+// hooksKey is a setting that is a tree: in a file it is written as one, from elsewhere
+// as JSON.
 const hooksKey = "hooks"
 
 func hookKeys() []key {

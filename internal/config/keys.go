@@ -43,7 +43,7 @@ func Keys() []string {
 }
 
 func keys() []key {
-	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), hookKeys(), webhookKeys(), modelKeys(), networkKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
+	return slices.Concat(serverKeys(), sessionKeys(), permissionKeys(), hookKeys(), webhookKeys(), acpKeys(), modelKeys(), networkKeys(), limitKeys(), boxKeys(), lifeKeys(), logKeys())
 }
 
 func serverKeys() []key {
@@ -104,8 +104,7 @@ func sessionKeys() []key {
 			func(c *Config) *holdfast.Trust { return &c.DefaultTrust }, holdfast.Untrusted, holdfast.Trusted),
 		text("default_model", "Model of sessions that name none: auto, scripted, anthropic/NAME, openai/NAME. auto is the first provider with a key and a model of its own, else scripted.", "model name",
 			func(c *Config) *string { return &c.DefaultModel }, notEmpty),
-		oneOf("default_runtime", "Runtime of sessions that name none.",
-			func(c *Config) *string { return &c.DefaultRuntime }, "native", "claude"),
+		defaultRuntime(),
 		count("max_turns", "Turns that may use one box at once; more wait in order.",
 			func(c *Config) *int { return &c.MaxTurns }, 1, 1000),
 		period("turn_silence", "A turn that shows no progress for that long is interrupted, then killed, then failed; its session stays usable.",

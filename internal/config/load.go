@@ -222,7 +222,7 @@ func flatten(values map[string]string, prefix string, m yaml.MapSlice) error {
 		name := prefix + fmt.Sprint(item.Key)
 		switch v := item.Value.(type) {
 		case yaml.MapSlice:
-			if name == hooksKey {
+			if name == hooksKey || name == acpKey {
 				tree, err := treeJSON(v)
 				if err != nil {
 					return holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %w", name, err)

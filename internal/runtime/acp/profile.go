@@ -36,6 +36,8 @@ type Profile struct {
 	// Find gives the program as boxes see it; unavailable, with a hint, when it is
 	// not there.
 	Find func() (Program, error)
+	// Hint helps where it does not start; empty is how it is installed.
+	Hint string
 	// Args follow the program's.
 	Args []string
 	// Env is added to the environment. {model} stands for the session's model,
@@ -70,6 +72,13 @@ func (p *Profile) check() error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "state directory %s of agent %s is not below the home", holdfast.Quote(p.State), holdfast.Quote(p.Name))
 	}
 	return nil
+}
+
+func (p *Profile) hint() string {
+	if p.Hint != "" {
+		return p.Hint
+	}
+	return "holdfast runtime install " + p.Name
 }
 
 // environ is what the agent gets beside the box's environment. It holds no key.

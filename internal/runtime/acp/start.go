@@ -290,7 +290,7 @@ func (x *run) failedStart(why string) (again bool, err error) {
 		return false, err
 	}
 	return false, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s did not start: %s", holdfast.Quote(x.r.cfg.Profile.Name), why).
-		WithHint("holdfast runtime install %s", x.r.cfg.Profile.Name)
+		WithHint("%s", x.r.cfg.Profile.hint())
 }
 
 // unfit is why an agent that answers cannot be used.
@@ -401,7 +401,7 @@ func (x *run) introduced(m *message) (json.RawMessage, error) {
 	if m.Error != nil || json.Unmarshal(m.Result, &in) != nil || in.Version != acp.ProtocolVersionNumber {
 		return nil, &unfit{holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s does not speak version %d of the protocol: %s",
 			holdfast.Quote(x.r.cfg.Profile.Name), acp.ProtocolVersionNumber, holdfast.Quote(string(m.Result))).
-			WithHint("holdfast runtime install %s", x.r.cfg.Profile.Name)}
+			WithHint("%s", x.r.cfg.Profile.hint())}
 	}
 	x.a.data.Loads = in.Capabilities.Load
 	if in.Agent.Version != "" {

@@ -132,7 +132,7 @@ func suite(t *testing.T, name string, profile func(find func() (acp.Program, err
 // TestClaudeCodeContract: claude-code-acp keeps the contract of a runtime.
 func TestClaudeCodeContract(t *testing.T) {
 	suite(t, "claude-code-acp", acp.ClaudeCode, scripted(t, nil, nil), map[string]string{
-		"Works": "the protocol does not say where an answer of the model ends, so steps cannot be counted; TestACPTurns",
+		"Works": "the protocol does not say where an answer of the model ends, so steps cannot be counted; internal/app TestACPTurns",
 		"Fails": "the CLI asks again without what the model refused, and has an answer then",
 	})
 }
@@ -141,7 +141,7 @@ func TestClaudeCodeContract(t *testing.T) {
 func TestOpenCodeContract(t *testing.T) {
 	suite(t, "opencode", acp.OpenCode, scripted(t, map[string]string{"Bash": "bash", "Read": "read"}, map[string]string{"file_path": "filePath"}), map[string]string{
 		"Works":  "it runs the calls of one answer side by side",
-		"Denies": "it ends its turn with the first denial; TestOpenCodeDenied",
-		"Fails":  "its error names no kind; TestOpenCodeFails",
+		"Denies": "it ends its turn with the first denial; internal/app TestACPDecisions",
+		"Fails":  "its error names no kind; TestBadAgents/ERROR",
 	})
 }

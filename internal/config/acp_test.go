@@ -1,0 +1,64 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// TestACPAgents: own agents are read from a file and from JSON alike; what is wrong
+// with one is named.
+func TestACPAgents(t *testing.T) {
+	want := map[string]ACPAgent{
+		"mine": {Command: []string{"/usr/bin/mine", "--acp"}, Env: map[string]string{"BASE_URL": "{model_url}/v1"}, State: ".mine", Mode: "ask"},
+		"b-2":  {Command: []string{"b"}},
+	}
+	file := write(t, `
+acp:
+  mine:
+    command: [/usr/bin/mine, --acp]
+    env: {BASE_URL: "{model_url}/v1"}
+    state: .mine
+    mode: ask
+  b-2: {command: [b]}
+`)
+	got, err := Load(Source{File: file, Getenv: lookup("HOME", "/h")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got.ACP); d != "" {
+		t.Error(d)
+	}
+	var text string
+	for _, k := range acpKeys() {
+		text = k.get(&got)
+	}
+	again, err := Load(Source{Getenv: lookup("HOME", "/h", "HOLDFAST_ACP", text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, again.ACP); d != "" {
+		t.Error(d)
+	}
+	for text, want := range map[string]string{
+		`{"a":{}}`:                                            "no command",
+		`{"a":{"command":[""]}}`:                              "no command",
+		`{"A b":{"command":["x"]}}`:                           "is not a name",
+		`{"gemini":{"command":["x"]}}`:                        "known already",
+		`{"a":{"command":["x"],"stat":"y"}}`:                  "unknown field",
+		`{"a":{"command":["x"],"state":"/y"}}`:                "below the home",
+		`{"a":{"command":["x"],"state":"../y"}}`:              "below the home",
+		`{"a":{"command":["x"],"env":{"1":""}}}`:              "no name for a variable",
+		`{"a":{"command":["x"],"env":{"HOLDFAST_TOKEN":""}}}`: "no name for a variable",
+		`[]`:  "is not {NAME",
+		`yes`: "is not {NAME",
+	} {
+		_, err := Load(Source{Getenv: lookup("HOME", "/h", "HOLDFAST_ACP", text)})
+		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
