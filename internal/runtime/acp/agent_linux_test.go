@@ -375,7 +375,7 @@ func TestHZ12_NothingIsSentTwice(t *testing.T) {
 		if n := strings.Count(r.file("prompts"), "\n"); n != 1 {
 			t.Errorf("%v: %d prompts", p, n)
 		}
-		if n := strings.Count(r.file("answered"), "\n"); n != 1 {
+		if got := r.file("answered"); strings.Count(got, "\n") != 1 || !strings.Contains(got, `"selected"`) {
 			t.Errorf("%v: answered %s", p, r.file("answered"))
 		}
 		r.say("after", "prompt 2")
