@@ -63,8 +63,6 @@ func (p pin) on(name, platform string) (pin, error) {
 	return p, nil
 }
 
-func (p pin) version() string { return p.Packages[0].Version }
-
 // resolved is what installing a CLI on one platform comes to, and its packages.
 func resolved(name, platform string, all map[string]pin) (Installed, pin, error) {
 	p, ok := all[name]

@@ -59,10 +59,6 @@ func scriptedAgent(t *testing.T, change func(*acp.Config)) *rig {
 	return &rig{World: w, t: t, r: r}
 }
 
-func env(name, value string) func(*acp.Config) {
-	return func(c *acp.Config) { c.Profile.Env = map[string]string{name: value} }
-}
-
 // try runs a turn to whatever end.
 func (r *rig) try(text string) runtimetest.Ran {
 	r.t.Helper()
@@ -354,8 +350,17 @@ func TestInterrupt(t *testing.T) {
 // that got the prompt once, and each answer once.
 func TestHZ12_NothingIsSentTwice(t *testing.T) {
 	for _, p := range []runtimetest.Point{
-		{Name: "prompt-recorded"}, {Name: "prompted"}, {Name: "asked"}, {Name: "allowed"}, {Name: "allowed", N: 1}, {Name: "answered"},
-		{Name: runtimetest.AfterRecord}, {Name: runtimetest.AfterRecord, N: 1}, {Name: runtimetest.BeforeRecord, N: 2}, {Name: "agent-intent"}, {Name: "agent-started"},
+		{Name: "prompt-recorded"},
+		{Name: "prompted"},
+		{Name: "asked"},
+		{Name: "allowed"},
+		{Name: "allowed", N: 1},
+		{Name: "answered"},
+		{Name: runtimetest.AfterRecord},
+		{Name: runtimetest.AfterRecord, N: 1},
+		{Name: runtimetest.BeforeRecord, N: 2},
+		{Name: "agent-intent"},
+		{Name: "agent-started"},
 	} {
 		r := scriptedAgent(t, nil)
 		h := r.NewHost()

@@ -131,7 +131,8 @@ func TestToolsOfRealAgents(t *testing.T) {
 		"opencode todo": {[]string{`{"toolCallId":"t","title":"todowrite","kind":"other","rawInput":{}}`}, "TodoWrite", map[string]any{}},
 		"a fetch":       {[]string{`{"toolCallId":"t","title":"Fetching","kind":"fetch","rawInput":{"uri":"https://x.example"}}`}, "WebFetch", map[string]any{"url": "https://x.example"}},
 		"a list of words": {
-			[]string{`{"toolCallId":"t","title":"run","kind":"execute","rawInput":{"command":["bash","-lc","echo 'a b'"]}}`}, "Bash",
+			[]string{`{"toolCallId":"t","title":"run","kind":"execute","rawInput":{"command":["bash","-lc","echo 'a b'"]}}`},
+			"Bash",
 			map[string]any{"command": `bash -lc 'echo '\''a b'\'''`},
 		},
 		"nothing but a title": {[]string{`{"toolCallId":"t","title":"rm -rf /","kind":"execute"}`}, "Bash", map[string]any{"command": "rm -rf /"}},
