@@ -186,7 +186,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	s.metrics = newMetrics(s.opt.Version)
 	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
-	if s.broker, err = s.newBroker(choice, found); err != nil {
+	if s.broker, err = s.newBroker(ctx, choice, found); err != nil {
 		return err
 	}
 	runtimes, err := s.runtimes(loop)

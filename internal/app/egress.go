@@ -22,7 +22,7 @@ import (
 
 // newBroker makes the broker of the providers that are configured. The scripted model
 // answers within the server.
-func (s *server) newBroker(choice *models.Models, found []Provider) (*egress.Broker, error) {
+func (s *server) newBroker(ctx context.Context, choice *models.Models, found []Provider) (*egress.Broker, error) {
 	scripted := double.New(double.Config{Record: func(double.Request) error { return nil }})
 	ups := map[string]egress.Upstream{
 		egress.Scripted: {URL: "http://scripted.invalid", Transport: egress.InProcess(scripted)},
@@ -43,8 +43,9 @@ func (s *server) newBroker(choice *models.Models, found []Provider) (*egress.Bro
 		}
 		granted = append(granted, g)
 	}
-	return egress.NewBroker(egress.BrokerConfig{
-		Turns: turns{s}, Book: choice, Upstreams: ups, Grants: granted, Content: s.cfg.Network.Content == config.On, Now: time.Now, Log: s.opt.Log,
+	return egress.NewBroker(context.WithoutCancel(ctx), egress.BrokerConfig{
+		Decisions: turns{s},
+		Turns:     turns{s}, Book: choice, Upstreams: ups, Grants: granted, Content: s.cfg.Network.Content == config.On, Now: time.Now, Log: s.opt.Log,
 	}), nil
 }
 

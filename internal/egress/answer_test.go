@@ -315,3 +315,19 @@ func TestModelsAreListed(t *testing.T) {
 		t.Errorf("%s", raw)
 	}
 }
+
+// What is refused is in the log, once for a flood of it; a budget that ran out is the
+// turn's own, and in its log as such.
+func TestRefusedRequestsAreInTheLog(t *testing.T) {
+	w := &world{T: t}
+	r := answering(t, newTurn("anthropic/x"), func(http.ResponseWriter, *http.Request) {}, func(c *egress.BrokerConfig) { c.Decisions = w })
+	for range 5 {
+		r.post("/v1/messages", with(`"mcp_servers":[{"type":"url"}]`))
+	}
+	_ = r.b.Close()
+	evs := w.recorded()
+	if len(evs) != 2 || evs[0].typ != holdfast.EventEgressDenied || evs[0].d.Via != "model" || evs[0].d.Path != "/v1/messages" ||
+		!strings.Contains(evs[0].d.Reason, "mcp_servers") || evs[1].d.Count != 4 {
+		t.Errorf("%+v", evs)
+	}
+}

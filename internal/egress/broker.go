@@ -43,7 +43,7 @@ const (
 	Scripted  = ""
 )
 
-// BrokerConfig configures a Broker. All fields but Grants, Content, Log and the limits
+// BrokerConfig configures a Broker. All fields but Grants, Content, Decisions, Log and the limits
 // must be set.
 type BrokerConfig struct {
 	Turns Turns
@@ -54,7 +54,9 @@ type BrokerConfig struct {
 	Grants []Grant
 	// Content records requests and answers with what they say.
 	Content bool
-	Now     func() time.Time
+	// Decisions takes what was refused; nil is nobody.
+	Decisions Recorder
+	Now       func() time.Time
 	// Log is the server's; nil is none.
 	Log *slog.Logger
 	// MaxBody bounds a request (default 32 MiB), MaxBuffered all that are under way
@@ -68,6 +70,7 @@ type Broker struct {
 	cfg    BrokerConfig
 	grants grants
 	door   *door
+	ledger *ledger
 
 	mu     sync.Mutex
 	active map[holdfast.SessionID]*load
@@ -75,8 +78,8 @@ type Broker struct {
 	limits map[holdfast.SessionID]runtime.Limit
 }
 
-// NewBroker makes a broker that serves until Close.
-func NewBroker(cfg BrokerConfig) *Broker {
+// NewBroker makes a broker that serves until Close; ctx outlives it.
+func NewBroker(ctx context.Context, cfg BrokerConfig) *Broker {
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = 32 << 20
 	}
@@ -93,6 +96,9 @@ func NewBroker(cfg BrokerConfig) *Broker {
 		cfg: cfg, grants: newGrants(cfg.Grants),
 		active: map[holdfast.SessionID]*load{}, limits: map[holdfast.SessionID]runtime.Limit{},
 	}
+	if cfg.Decisions != nil {
+		b.ledger = newLedger(ctx, cfg.Decisions, cfg.Now, cfg.Log)
+	}
 	b.door = newDoor(http.HandlerFunc(b.route), cfg.Log)
 	return b
 }
@@ -105,6 +111,9 @@ func (b *Broker) Serve(id holdfast.SessionID, conn net.Conn) { b.door.serve(id, 
 func (b *Broker) Close() error {
 	err := b.door.close()
 	b.door.wait()
+	if b.ledger != nil {
+		b.ledger.close()
+	}
 	return err
 }
 

@@ -119,7 +119,7 @@ func broker(t *testing.T, turns egress.Turns, url string, tune func(*egress.Brok
 	if tune != nil {
 		tune(&cfg)
 	}
-	b := egress.NewBroker(cfg)
+	b := egress.NewBroker(context.WithoutCancel(t.Context()), cfg)
 	t.Cleanup(func() { _ = b.Close() })
 	return &rig{t, b, url, &http.Client{Transport: reaching(t, b.Serve)}}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model/remote"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
@@ -79,12 +80,27 @@ func (b *Broker) route(w http.ResponseWriter, r *http.Request) {
 	if r.Context().Err() != nil || errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler) // nobody is there, or half of an answer is
 	}
+	b.denied(r, at, err)
 	status, kind := statusOf(err)
 	message := "holdfast: " + messageOf(err)
 	if hint := holdfast.HintOf(err); hint != "" {
 		message += " (hint: " + hint + ")"
 	}
 	at.refuse(w, status, kind, message)
+}
+
+// denied records what was refused for what it is, and not for want of something.
+func (b *Broker) denied(r *http.Request, at *api, err error) {
+	switch holdfast.KindOf(err) {
+	case holdfast.KindInvalid, holdfast.KindDenied, holdfast.KindNotFound, holdfast.KindTooLarge:
+	default:
+		return
+	}
+	if b.ledger != nil {
+		b.ledger.add(sessionOf(r.Context()), holdfast.EventEgressDenied, holdfast.EgressDecision{
+			Via: "model", Method: r.Method, Host: at.name, Path: remote.Clean(r.URL.Path), Reason: remote.Clean(messageOf(err)),
+		})
+	}
 }
 
 // messageOf leaves the operation out: it means nothing to who reads it in a box.
