@@ -41,4 +41,6 @@ func (c *Client) RotateSecrets(ctx context.Context) ([]holdfast.Secret, error) {
 	return out.Secrets, err
 }
 
-func secretPath(name holdfast.SecretName) string { return "/v1/secrets/" + url.PathEscape(string(name)) }
+func secretPath(name holdfast.SecretName) string {
+	return "/v1/secrets/" + url.PathEscape(string(name))
+}

@@ -209,5 +209,4 @@ func filesHoldNot(t *testing.T, dir, canary string) {
 	if err != nil {
 		t.Error(err)
 	}
-
 }

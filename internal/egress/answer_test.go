@@ -146,7 +146,7 @@ func TestASilentProviderIsGivenUp(t *testing.T) {
 // A provider's limit goes through as it is; a long wait is not for the client to wait.
 func TestLimitsAreRemembered(t *testing.T) {
 	turn := newTurn("anthropic/x")
-	var after, status = "", 429
+	after, status := "", 429
 	r := answering(t, turn, func(w http.ResponseWriter, _ *http.Request) {
 		if status == 200 {
 			_, _ = io.WriteString(w, `{"usage":{"input_tokens":1}}`)

@@ -24,7 +24,9 @@ type shelf struct {
 func (s *shelf) at(name holdfast.SecretName) int {
 	return slices.IndexFunc(s.kept, func(r secrets.Record) bool { return r.Name == name })
 }
+
 func (s *shelf) Secrets(context.Context) ([]secrets.Record, error) { return slices.Clone(s.kept), nil }
+
 func (s *shelf) Secret(_ context.Context, name holdfast.SecretName) (secrets.Record, error) {
 	if i := s.at(name); i >= 0 {
 		return s.kept[i], nil
