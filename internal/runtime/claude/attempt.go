@@ -22,8 +22,9 @@ const (
 	// wholeTime is how long the blocks of an answer that came without a stream may be
 	// apart.
 	wholeTime = 200 * time.Millisecond
-	// batch is how many lines share a commit.
-	batch = 256
+	// batch is how many lines share a commit, mostDue how many events wait for the end
+	// of an answer.
+	batch, mostDue = 256, 256
 )
 
 // errGone says that the attachment ended and nobody asked it to.
@@ -323,7 +324,7 @@ func (x *run) take(ctx context.Context, l raw) error {
 	}
 	// The end goes along with turn.completed; an answer that is not complete is
 	// recorded as a whole.
-	if x.over != nil || x.asm.open != nil && len(x.out) == 0 {
+	if x.over != nil || x.asm.open != nil && len(x.out) == 0 && len(x.due) < mostDue {
 		return nil
 	}
 	return x.flush(ctx)

@@ -49,6 +49,10 @@ func TestBadAgents(t *testing.T) {
 			for i in $(seq 50); do say '{"type":"from_the_future","a":{"b":1}}'; done; printf '\377\376\000{"type":"x"}\n'; }`, "", "said 1", 0},
 		{"Long", `scenario() { printf '{"type":"noise","x":"'; head -c 10000000 /dev/zero | tr '\0' a; printf '"}\n'; }`, "", "said 1", 0},
 		{"TooLong", `scenario() { touch /tmp/done; printf '{"type":"noise","x":"'; head -c 14000000 /dev/zero | tr '\0' a; printf '"}\n'; }`, holdfast.KindTooLarge, "a line of more than", 0},
+		{"LongAnswer", `scenario() { say '{"type":"stream_event","event":{"type":"message_start","message":{"id":"long"}}}'
+			pad=$(head -c 2000 /dev/zero | tr '\0' a)
+			for i in $(seq 12000); do say '{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}},"pad":"'$pad'"}'; done
+			say '{"type":"stream_event","event":{"type":"message_stop"}}'; }`, "", "said 1", 0},
 		{"OutOfOrder", `scenario() {
 			say '{"type":"control_response","response":{"subtype":"success","request_id":"nobody","response":{}}}'
 			say '{"type":"control_response","response":{"subtype":"error","request_id":"hf-initialize","error":"late"}}'

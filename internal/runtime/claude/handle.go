@@ -23,6 +23,7 @@ const mostAnswer = 32 << 20
 func (x *run) handle(ctx context.Context, r raw) error {
 	at := x.offset
 	x.offset = r.next
+	x.link.read.Store(r.next)
 	l, err := parseLine(r.line)
 	if err != nil {
 		x.odd("agent.garbage", "the agent said something that is no message: "+holdfast.Quote(clip(string(r.line), 200)))

@@ -36,7 +36,14 @@ func (x *run) judge(ctx context.Context, err error) (again bool, _ error) {
 		}
 		return true, nil
 	}
-	if k := x.link; k.err != nil {
+	if k := x.link; holdfast.IsKind(k.err, holdfast.KindUnavailable) {
+		// The box kept too little of what it said: nobody knows where it is.
+		x.kill(ctx)
+		if err := x.died(ctx, k.err.Error()); err != nil {
+			return false, err
+		}
+		return true, nil
+	} else if k.err != nil {
 		return false, x.failed(ctx, k.err)
 	}
 	if err := x.died(ctx, x.deathOf()); err != nil {
@@ -139,11 +146,15 @@ func (x *run) interrupted(ctx context.Context) error {
 	return cause
 }
 
-// end ends the process.
-func (x *run) end(ctx context.Context) {
+func (x *run) kill(ctx context.Context) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), haltTime)
 	defer cancel()
-	if x.box.Kill(late, wire.KillRequest{Call: x.state.Call, GraceMS: 200}) != nil {
+	return x.box.Kill(late, wire.KillRequest{Call: x.state.Call, GraceMS: 200})
+}
+
+// end ends the process.
+func (x *run) end(ctx context.Context) {
+	if x.kill(ctx) != nil {
 		// Of a box that is gone, or that nobody is connected to, the next turn finds
 		// out by itself: it is told that this agent was busy.
 		x.dirty = true

@@ -16,8 +16,9 @@ import (
 const (
 	// mostLine is the longest line of the CLI that is read.
 	mostLine = 12 << 20
-	// longLine is from where on a line is taken in parts.
-	longLine = 2 << 20
+	// longLine is from where on a line is taken in parts, longAnswer how much of an
+	// answer that is not complete the box keeps for the next server.
+	longLine, longAnswer = 2 << 20, 4 << 20
 	// ahead is how many lines are read before they are dealt with.
 	ahead = 64
 	// stderrKept is how much of the end of stderr is kept for error messages.
@@ -40,7 +41,8 @@ type link struct {
 	started chan wire.Started
 	out     *outbox
 	errs    *tail
-	taken   atomic.Int64
+	// taken is what the log accounts for, read what was dealt with.
+	taken, read atomic.Int64
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -59,6 +61,7 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 		errs: &tail{most: stderrKept}, cancel: cancel, done: make(chan struct{}),
 	}
 	k.taken.Store(from)
+	k.read.Store(from)
 	out := &reader{Lines: sandbox.Lines{From: from, Most: mostLine, Line: func(l []byte, next int64) error {
 		select {
 		case k.lines <- raw{bytes.Clone(l), next}:
@@ -66,7 +69,7 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}}, taken: &k.taken, broken: cancel}
+	}}, taken: &k.taken, dealt: &k.read, broken: cancel}
 	go func() {
 		defer close(k.done)
 		defer close(k.lines)
@@ -96,6 +99,7 @@ func (k *link) detach() {
 type reader struct {
 	sandbox.Lines
 	taken  *atomic.Int64
+	dealt  *atomic.Int64
 	broken func()
 	// read counts all that was read.
 	read int64
@@ -115,13 +119,18 @@ func (r *reader) Gap(from, to int64) {
 	r.broken()
 }
 
-// Taken implements sandbox.Taker. A line that the box's spool may have no room for is
-// taken in parts: a server that dies within it finds a gap, and ends that process.
+// Taken implements sandbox.Taker. What the box's spool may have no room for, a long
+// line, a long answer, is taken before the log accounts for it: a server that dies
+// within it finds a gap, and the process is ended.
 func (r *reader) Taken() int64 {
+	taken, dealt := r.taken.Load(), r.dealt.Load()
 	if at := r.From + r.read; at-r.Lines.Taken() > longLine {
 		return at
 	}
-	return r.taken.Load()
+	if dealt-taken > longAnswer {
+		return dealt
+	}
+	return taken
 }
 
 // outbox is the CLI's stdin: lines in the order in which they are sent, never more
