@@ -38,7 +38,6 @@ type world struct {
 	// site is where a connection to a public address really ends.
 	site   string
 	events []seen
-	wait   chan struct{}
 }
 
 type seen struct {
