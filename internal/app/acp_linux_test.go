@@ -127,6 +127,8 @@ func TestACPApprovalAcrossARestart(t *testing.T) {
 			k := startTurn(t, c, s.ID, scriptOf("["+command(name, "echo asked >> f")+`,{"say":"done"}]`))
 			k.until(holdfast.EventApprovalAsked)
 			stop()
+			// The box of the test ends with its last server.
+			cfg.OnShutdown = config.ShutdownStop
 			c, _ = serve(t, cfg)
 			page, err := c.Approvals(t.Context(), holdfast.ApprovalFilter{Session: string(s.ID)})
 			if err != nil || len(page.Approvals) != 1 {
