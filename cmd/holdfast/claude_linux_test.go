@@ -106,7 +106,7 @@ func (s *claudeSession) send(text string) holdfast.TurnID {
 // until follows the session's log to an event; its deltas count.
 func (s *claudeSession) until(what string, is func(holdfast.Event) bool) holdfast.Event {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 90*time.Second)
 	defer cancel()
 	for ev, err := range s.Follow(ctx, s.id, 0) {
 		if err != nil {
