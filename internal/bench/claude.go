@@ -63,20 +63,24 @@ func (s *subject) createClaude(ctx context.Context) (holdfast.SessionID, error) 
 	return ses.ID, err
 }
 
+// beside starts a conversation of the CLI alone, by its id, and makes a session.
+func (s *subject) beside(ctx context.Context, b *bare) (id holdfast.SessionID, own string, alone *cli, err error) {
+	if id, err = s.createClaude(ctx); err != nil {
+		return id, "", nil, err
+	}
+	if own, err = holdfast.NewUUID(time.Now(), rand.Reader); err != nil {
+		return id, "", nil, err
+	}
+	alone, err = b.start(ctx, "--session-id", own)
+	return id, own, alone, err
+}
+
 // claudeLive measures a message to its first token in a session whose CLI runs, and a
 // prompt to a CLI that runs alone.
 func (p *pass) claudeLive(ctx context.Context, s *subject, b *bare) error {
 	alone := Figure{Name: "the CLI alone: prompt → first token, live", Unit: "ms", Judge: "p50"}
 	live := Figure{Name: "claude: message → first token, live", Unit: "ms", Judge: "p50", Rule: "the CLI alone + 5 ms"}
-	id, err := s.createClaude(ctx)
-	if err != nil {
-		return err
-	}
-	own, err := holdfast.NewUUID(time.Now(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	cli, err := b.start(ctx, "--session-id", own)
+	id, _, cli, err := s.beside(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -137,15 +141,7 @@ func (s *subject) warm(ctx context.Context, id holdfast.SessionID) error {
 func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 	alone := Figure{Name: "the CLI alone: start → first token, resumed", Unit: "ms", Judge: "p50"}
 	f := Figure{Name: "claude: message → first token, resumed", Unit: "ms", Judge: "p50", Rule: "the CLI alone + 50 ms"}
-	id, err := s.createClaude(ctx)
-	if err != nil {
-		return err
-	}
-	own, err := holdfast.NewUUID(time.Now(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	cli, err := b.start(ctx, "--session-id", own)
+	id, own, cli, err := s.beside(ctx, b)
 	if err != nil {
 		return err
 	}

@@ -96,9 +96,12 @@ func (s *Server) endBox(first bool, grace time.Duration, reason string) wire.Sto
 		return a
 	}
 	s.led.stop()
+	agents := s.agents()
 	if procs, err := s.cfg.Hands.Processes(); err == nil {
 		for _, p := range procs {
-			a.Processes = append(a.Processes, fmt.Sprintf("%d %s", p.PID, p.Name))
+			if !agents[p.PID] {
+				a.Processes = append(a.Processes, fmt.Sprintf("%d %s", p.PID, p.Name))
+			}
 		}
 	}
 	s.endProcesses(grace, reason)
@@ -107,6 +110,25 @@ func (s *Server) endBox(first bool, grace time.Duration, reason string) wire.Sto
 		a.Unsaved = err.Error()
 	}
 	return a
+}
+
+// agents are the processes that speak a line protocol to the server. Their end is
+// nothing that an agent left running and would miss.
+func (s *Server) agents() map[int]bool {
+	out := map[int]bool{}
+	for _, c := range s.led.held() {
+		if c.exec == nil || !c.exec.req.Lines || c.finished() {
+			continue
+		}
+		select {
+		case <-c.exec.started:
+			if c.exec.proc != nil {
+				out[c.exec.proc.PID()] = true
+			}
+		default:
+		}
+	}
+	return out
 }
 
 // endProcesses signals, waits for grace, kills, and waits for the outcomes.

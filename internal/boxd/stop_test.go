@@ -5,6 +5,7 @@ package boxd_test
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -103,6 +104,32 @@ type gapBuffer struct {
 }
 
 func (g *gapBuffer) Write(p []byte) (int, error) { return g.Buffer.Write(p) }
+
+func TestStopNamesNoAgents(t *testing.T) {
+	b := startBox(t)
+	c := b.dial(1)
+	agent, server := make(chan int, 1), &watcher{want: "up\n", seen: make(chan struct{})}
+	in, feed := io.Pipe()
+	defer feed.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Exec(t.Context(), newCall(t), wire.ExecRequest{Shell: "sleep 601 & echo up; cat; true", Stdin: true, Lines: true}, sandbox.ExecOptions{
+			Stdin: in, Stdout: server, Started: func(s wire.Started) { agent <- s.PID },
+		})
+		ended <- err
+	}()
+	pid := <-agent
+	server.wait(t)
+	a, err := c.Stop(t.Context(), wire.StopRequest{GraceMS: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	named := strings.Join(a.Processes, "\n") + "\n"
+	if strings.Contains(named, fmt.Sprintf("%d ", pid)) || !strings.Contains(named, " sleep\n") {
+		t.Errorf("processes %q; the agent is %d, and what it left is a sleep", a.Processes, pid)
+	}
+}
 
 func TestStopGivesGraceToAll(t *testing.T) {
 	b := startBox(t)

@@ -83,57 +83,28 @@ func metered(raw []byte, options value) ([]byte, error) {
 
 // checkChatTools lets functions pass, which the client runs itself.
 func checkChatTools(where string, v value, g grants) error {
-	list, err := v.elements(where)
-	if err != nil {
-		return err
-	}
-	for i, e := range list {
-		m, err := e.members(at(where, i))
-		if err != nil {
-			return err
-		}
+	return v.objects(where, func(_ string, m map[string]value) error {
 		if t, ok := m["type"].text(); !ok || t != "function" && t != "custom" {
-			if err := g.need(Grant(undated(t)), "the server tool "+holdfast.Quote(t)); err != nil {
-				return err
-			}
+			return g.need(Grant(undated(t)), "the server tool "+holdfast.Quote(t))
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func checkChatMessages(where string, v value, g grants) error {
-	list, err := v.elements(where)
-	if err != nil {
-		return err
-	}
-	for i, e := range list {
-		m, err := e.members(at(where, i))
-		if err != nil {
-			return err
-		}
+	return v.objects(where, func(where string, m map[string]value) error {
 		content := m["content"]
 		if content == nil || content.isString() || content.isNull() {
-			continue
+			return nil
 		}
-		parts, err := content.elements(at(where, i) + ".content")
-		if err != nil {
-			return err
-		}
-		for j, p := range parts {
-			if err := checkPart(at(at(where, i)+".content", j), p, g); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+		return content.objects(where+".content", func(where string, m map[string]value) error {
+			return checkPart(where, m, g)
+		})
+	})
 }
 
 // checkPart lets pass what the request itself holds.
-func checkPart(where string, v value, g grants) error {
-	m, err := v.members(where)
-	if err != nil {
-		return err
-	}
+func checkPart(where string, m map[string]value, g grants) error {
 	switch kind, _ := m["type"].text(); kind {
 	case "text", "refusal", "input_audio":
 		return nil

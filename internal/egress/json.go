@@ -93,6 +93,24 @@ func (v value) elements(where string) ([]value, error) {
 	}
 }
 
+// objects hands on each element of an array of objects: where it is, and its members.
+func (v value) objects(where string, each func(where string, m map[string]value) error) error {
+	list, err := v.elements(where)
+	if err != nil {
+		return err
+	}
+	for i, e := range list {
+		m, err := e.members(at(where, i))
+		if err != nil {
+			return err
+		}
+		if err := each(at(where, i), m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // cut is the value that v begins with, and what follows it.
 func (v value) cut() (head, rest value) {
 	depth := 0

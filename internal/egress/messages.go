@@ -107,20 +107,12 @@ func checkSystem(where string, v value, _ grants) error {
 	if v.isString() || v.isNull() {
 		return nil
 	}
-	list, err := v.elements(where)
-	if err != nil {
-		return err
-	}
-	for i, e := range list {
-		m, err := e.members(at(where, i))
-		if err != nil {
-			return err
-		}
+	return v.objects(where, func(where string, m map[string]value) error {
 		if t, _ := m["type"].text(); t != "text" {
-			return refused("%s is not a text", at(where, i))
+			return refused("%s is not a text", where)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func at(list string, i int) string { return fmt.Sprintf("%s.%d", list, i) }
@@ -134,58 +126,36 @@ var toolFields = map[string]bool{
 // checkTools lets pass what the client runs itself. Everything else is run by the
 // provider, or is shaped by it, and has to be granted by its name.
 func checkTools(where string, v value, g grants) error {
-	list, err := v.elements(where)
-	if err != nil {
-		return err
-	}
-	for i, e := range list {
-		m, err := e.members(at(where, i))
-		if err != nil {
-			return err
-		}
+	return v.objects(where, func(where string, m map[string]value) error {
 		if kind, named := m["type"]; named && !kind.isNull() {
 			t, ok := kind.text()
 			if !ok {
-				return refused("%s.type is not a text", at(where, i))
+				return refused("%s.type is not a text", where)
 			}
 			if t != "custom" {
-				if err := g.need(Grant(undated(t)), "the server tool "+holdfast.Quote(t)); err != nil {
-					return err
-				}
-				continue
+				return g.need(Grant(undated(t)), "the server tool "+holdfast.Quote(t))
 			}
 		}
 		for name, member := range m {
 			if !toolFields[name] {
-				if err := g.need(Grant("field:"+name), at(where, i)+"."+name); err != nil {
+				if err := g.need(Grant("field:"+name), where+"."+name); err != nil {
 					return err
 				}
 			}
 			if name == "allowed_callers" && string(member) != `["direct"]` {
-				if err := g.need("code_execution", at(where, i)+".allowed_callers"); err != nil {
+				if err := g.need("code_execution", where+".allowed_callers"); err != nil {
 					return err
 				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func checkConversation(where string, v value, g grants) error {
-	list, err := v.elements(where)
-	if err != nil {
-		return err
-	}
-	for i, e := range list {
-		m, err := e.members(at(where, i))
-		if err != nil {
-			return err
-		}
-		if err := checkContent(at(where, i)+".content", m["content"], g, 1); err != nil {
-			return err
-		}
-	}
-	return nil
+	return v.objects(where, func(where string, m map[string]value) error {
+		return checkContent(where+".content", m["content"], g, 1)
+	})
 }
 
 // plainBlocks are content that means nothing but what it says.
@@ -210,23 +180,12 @@ func checkContent(where string, v value, g grants, depth int) error {
 	if depth > maxBlocks {
 		return refused("%s lies too deep", where)
 	}
-	list, err := v.elements(where)
-	if err != nil {
-		return err
-	}
-	for i, e := range list {
-		if err := checkBlock(at(where, i), e, g, depth); err != nil {
-			return err
-		}
-	}
-	return nil
+	return v.objects(where, func(where string, m map[string]value) error {
+		return checkBlock(where, m, g, depth)
+	})
 }
 
-func checkBlock(where string, v value, g grants, depth int) error {
-	m, err := v.members(where)
-	if err != nil {
-		return err
-	}
+func checkBlock(where string, m map[string]value, g grants, depth int) error {
 	kind, _ := m["type"].text()
 	if !plainBlocks[kind] {
 		one, ok := grantedBlocks[kind]

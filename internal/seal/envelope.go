@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,18 +59,9 @@ func OpenKeyring(path string, given []string, random io.Reader) (*Keyring, error
 		return k, nil
 	}
 	k.path = path
-	keys, err := readKeys(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = create(path, random); err == nil {
-			keys, err = readKeys(path)
-		}
-	}
-	var known *holdfast.Error
-	switch {
-	case errors.As(err, &known):
+	keys, err := readOrMake(path, random, readKeys)
+	if err != nil {
 		return nil, err
-	case err != nil:
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "%w", err)
 	}
 	for _, key := range keys {
 		k.roots = append(k.roots, newRoot(key))

@@ -58,21 +58,21 @@ func Open(path string, random io.Reader) (*Sealer, error) {
 
 // KeyFile reads a file of 32 secret bytes in hexadecimal, and makes it as Open does.
 // Errors are those of Open.
-func KeyFile(path string, random io.Reader) ([]byte, error) {
-	key, err := read(path)
+func KeyFile(path string, random io.Reader) ([]byte, error) { return readOrMake(path, random, read) }
+
+// readOrMake reads a key file, made before if there is none.
+func readOrMake[T any](path string, random io.Reader, read func(path string) (T, error)) (T, error) {
+	keys, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = create(path, random); err == nil {
-			key, err = read(path)
+			keys, err = read(path)
 		}
 	}
 	var known *holdfast.Error
-	switch {
-	case errors.As(err, &known):
-		return nil, err
-	case err != nil:
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "%w", err)
+	if err != nil && !errors.As(err, &known) {
+		err = holdfast.Errorf(holdfast.KindUnavailable, filepath.Base(path), "%w", err)
 	}
-	return key, nil
+	return keys, err
 }
 
 // Seal encrypts plain for a context, such as "session <id>": it must be given to

@@ -120,10 +120,14 @@ func (x *run) resume(ctx context.Context, taken int64) error {
 	for _, p := range slices.Clone(x.mem.Pending) {
 		x.pursue(ctx, p)
 	}
-	if x.mem.Shaken && len(x.mem.Sent) == 0 {
+	if len(x.mem.Sent) > 0 || len(x.out) > 0 {
+		return x.flush(ctx)
+	}
+	if x.mem.Shaken {
+		// It is recorded with the prompt, which comes next.
 		x.receipt(holdfast.TierLive)
 	}
-	return x.flush(ctx)
+	return nil
 }
 
 func size(lines [][]byte) (n int64) {
