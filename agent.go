@@ -15,8 +15,9 @@ type Agent struct {
 	Description string `json:"description,omitempty"`
 	Model       string `json:"model,omitempty"`
 	Mode        Mode   `json:"mode,omitempty"`
-	// Runtime is how the agent runs; "native" in this release.
-	Runtime   string    `json:"runtime"`
+	// Runtime is how the agent runs, as its newest version says; empty leaves it to
+	// the server.
+	Runtime   string    `json:"runtime,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 }

@@ -37,7 +37,7 @@ func (c *Client) RemoveSecret(ctx context.Context, name holdfast.SecretName) err
 // RotateSecrets puts a new root key in use and wraps every credential anew under it.
 func (c *Client) RotateSecrets(ctx context.Context) ([]holdfast.Secret, error) {
 	var out secretsAnswer
-	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/secrets/rotate"}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/secret-key/rotate"}, &out)
 	return out.Secrets, err
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -87,7 +88,7 @@ func (*agentListCmd) Run(e *env) error {
 	}
 	var rows [][]string
 	for _, a := range list {
-		rows = append(rows, []string{string(a.Name), strconv.FormatInt(a.Version, 10), a.Runtime, short(string(a.VersionID)), when(a.UpdatedAt)})
+		rows = append(rows, []string{string(a.Name), strconv.FormatInt(a.Version, 10), cmp.Or(a.Runtime, "-"), short(string(a.VersionID)), when(a.UpdatedAt)})
 	}
 	return e.table([]string{"NAME", "VERSION", "RUNTIME", "CONTENT", "UPDATED"}, rows)
 }
@@ -117,8 +118,8 @@ func (a *agentShowCmd) Run(e *env) error {
 	if e.json {
 		return e.print(map[string]any{"agent": agent, "versions": versions})
 	}
-	fmt.Fprintf(e.stdout, "%s, runtime %s", line(string(agent.Name)), line(agent.Runtime))
-	for _, p := range [][2]string{{"model", agent.Model}, {"mode", string(agent.Mode)}} {
+	fmt.Fprint(e.stdout, line(string(agent.Name)))
+	for _, p := range [][2]string{{"runtime", agent.Runtime}, {"model", agent.Model}, {"mode", string(agent.Mode)}} {
 		if p[1] != "" {
 			fmt.Fprintf(e.stdout, ", %s %s", p[0], line(p[1]))
 		}

@@ -163,7 +163,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check)}); err != nil {
+	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check, func(name string) error { return s.engine.CheckRuntime(name) })}); err != nil {
 		return err
 	}
 	loop, err := native.New(native.Config{
@@ -206,10 +206,13 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
 		},
 		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
-		DefaultTrust: s.cfg.DefaultTrust, DefaultModel: model, CheckModel: choice.Check,
+		DefaultTrust: s.cfg.DefaultTrust, DefaultRuntime: s.cfg.DefaultRuntime, DefaultModel: model, CheckModel: choice.Check,
 		Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
 		TurnSilence: s.cfg.TurnSilence, Warm: s.cfg.ClaudeWarm, ApprovalTimeout: s.cfg.ApprovalTimeout, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
+	if err == nil {
+		err = s.engine.CheckRuntime(s.cfg.DefaultRuntime)
+	}
 	return err
 }
 

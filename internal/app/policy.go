@@ -26,11 +26,12 @@ func Policy(p config.Permissions) (*policy.Engine, error) {
 }
 
 // checkAgent refuses what an agent may not choose on this server.
-func checkAgent(model func(string) error) func(holdfast.AgentSettings) error {
+func checkAgent(model, runtime func(string) error) func(holdfast.AgentSettings) error {
 	return func(s holdfast.AgentSettings) error {
-		if s.Runtime != "" && s.Runtime != "native" {
-			return holdfast.Errorf(holdfast.KindInvalid, "agent", "runtime: %s is not a runtime of this server", holdfast.Quote(s.Runtime)).
-				WithHint("use native, or leave it out")
+		if s.Runtime != "" {
+			if err := runtime(s.Runtime); err != nil {
+				return err
+			}
 		}
 		if s.Model == "" {
 			return nil

@@ -64,9 +64,11 @@ type Config struct {
 	Box BoxConfig
 	// Network is what boxes may connect to.
 	Network NetworkConfig
-	// DefaultTrust, DefaultModel are for sessions that name none.
-	DefaultTrust holdfast.Trust
-	DefaultModel string
+	// DefaultTrust, DefaultRuntime (default native) and DefaultModel are for sessions
+	// that name none.
+	DefaultTrust   holdfast.Trust
+	DefaultRuntime string
+	DefaultModel   string
 	// CheckModel refuses a model name that no session may have; required.
 	CheckModel func(name string) error
 	// Budget and TurnBudget are for sessions that name none.
@@ -130,6 +132,9 @@ type Engine struct {
 func New(cfg Config) (*Engine, error) {
 	if cfg.TurnSilence == 0 {
 		cfg.TurnSilence = 15 * time.Minute
+	}
+	if cfg.DefaultRuntime == "" {
+		cfg.DefaultRuntime = loopRuntime
 	}
 	if cfg.KillGrace == 0 {
 		cfg.KillGrace = 10 * time.Second

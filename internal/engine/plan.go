@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// loopRuntime is the runtime of sessions that name none. It keeps nothing of a
+// loopRuntime is the runtime that runs in the server. It keeps nothing of a
 // conversation beside the log.
 const loopRuntime = "native"
 

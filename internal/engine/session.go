@@ -128,8 +128,8 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, ag
 	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(holdfast.DefaultMode(s.Trust)))); err != nil {
 		return err
 	}
-	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, loopRuntime)
-	if err := e.checkRuntime(s.Runtime); err != nil {
+	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, e.cfg.DefaultRuntime)
+	if err := e.CheckRuntime(s.Runtime); err != nil {
 		return err
 	}
 	s.Model = cmp.Or(s.Model, agent.Model, e.cfg.DefaultModel)
@@ -152,7 +152,8 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, ag
 	return checkLabels(s.Title, s.Tags)
 }
 
-func (e *Engine) checkRuntime(name string) error {
+// CheckRuntime refuses what is no runtime of this server: invalid.
+func (e *Engine) CheckRuntime(name string) error {
 	if e.runtimes[name] != nil {
 		return nil
 	}

@@ -141,7 +141,7 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 		change(row.Model, *req.Model, &p.Model, &ev.From.Model, &ev.Model)
 	}
 	if req.Runtime != nil && *req.Runtime != row.Runtime {
-		if err := e.checkRuntime(*req.Runtime); err != nil {
+		if err := e.CheckRuntime(*req.Runtime); err != nil {
 			return p, ev, err
 		}
 		change(row.Runtime, *req.Runtime, &p.Runtime, &ev.From.Runtime, &ev.Runtime)

@@ -81,7 +81,7 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /v1/secrets":           holdfast.ScopeAdmin,
 	"PUT /v1/secrets/{name}":    holdfast.ScopeAdmin,
 	"DELETE /v1/secrets/{name}": holdfast.ScopeAdmin,
-	"POST /v1/secrets/rotate":   holdfast.ScopeAdmin,
+	"POST /v1/secret-key/rotate":   holdfast.ScopeAdmin,
 
 	"GET /v1/audit":      holdfast.ScopeAdmin,
 	"GET /v1/audit/head": holdfast.ScopeAdmin,

@@ -62,9 +62,6 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 	if err := checkText("agent settings", set.Description, set.Runtime, set.Model, string(set.Mode)); err != nil {
 		return holdfast.Agent{}, err
 	}
-	if set.Runtime == "" {
-		set.Runtime = "native"
-	}
 	if v.Files == nil {
 		v.Files = []holdfast.AgentFile{}
 	}

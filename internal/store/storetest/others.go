@@ -186,7 +186,7 @@ var agentCases = []testCase{
 			got, err := e.Store.Agent(e.ctx, "coder")
 			e.ok(err)
 			equal(e, "agent", got, a)
-			equal(e, "runtime", got.Runtime, "native")
+			equal(e, "runtime", got.Runtime, "")
 		}
 		vs, err := e.Store.AgentVersions(e.ctx, "coder")
 		e.ok(err)
