@@ -327,8 +327,9 @@ func (x *run) take(ctx context.Context, l raw) error {
 		break
 	}
 	// The end goes along with turn.completed; an answer that is not complete is
-	// recorded as a whole.
-	if x.over != nil || x.asm.open != nil && len(x.out) == 0 && len(x.due) < mostDue {
+	// recorded as a whole. What no event tells of goes along with the next one: until
+	// then the lines that said it are read again after a crash.
+	if x.over != nil || len(x.out) == 0 && (len(x.due) == 0 || x.asm.open != nil && len(x.due) < mostDue) {
 		return nil
 	}
 	return x.flush(ctx)
