@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // The rows of docs/conformance/agent-sdk.md that need a whole server.
@@ -211,6 +212,15 @@ func TestSDKX1_TheWholeProgram(t *testing.T) {
 	if end := turn(t, c, s.ID, "What do you know?"); !strings.HasPrefix(end.Result, "You have sent 2 messages.") {
 		t.Errorf("the second server knows %q", end.Result)
 	}
+	testkit.Eventually(t, "the hooks behind the turns ran", func() bool {
+		n := 0
+		for _, h := range logged[holdfast.HookRan](t, c, s.ID, holdfast.EventHookRan) {
+			if h.Event == "stop" {
+				n++
+			}
+		}
+		return n == 2
+	})
 	if _, err := c.EndSession(t.Context(), s.ID, holdfast.EndSession{}); err != nil {
 		t.Fatal(err)
 	}

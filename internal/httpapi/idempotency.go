@@ -20,7 +20,7 @@ const keyHeader = "Idempotency-Key"
 var keyless = map[string]string{
 	"POST /v1/agents":                       "the same content is the same version id; deploy again",
 	"POST /v1/keys":                         "a secret is told once; revoke a key whose answer was lost, and make another",
-	"POST /v1/secret-key/rotate":               "send it again: the secrets are wrapped once more, which harms nobody",
+	"POST /v1/secret-key/rotate":            "send it again: the secrets are wrapped once more, which harms nobody",
 	"POST /v1/containers/stop":              "send it again: what is stopped stays stopped",
 	"POST /v1/containers/prune":             "send it again: what is removed stays removed",
 	"PATCH /v1/agents/{name}":               "send it again: what is set stays set",

@@ -78,10 +78,10 @@ var routeScopes = map[string]holdfast.Scope{
 	"POST /v1/keys":        holdfast.ScopeAdmin,
 	"DELETE /v1/keys/{id}": holdfast.ScopeAdmin,
 
-	"GET /v1/secrets":           holdfast.ScopeAdmin,
-	"PUT /v1/secrets/{name}":    holdfast.ScopeAdmin,
-	"DELETE /v1/secrets/{name}": holdfast.ScopeAdmin,
-	"POST /v1/secret-key/rotate":   holdfast.ScopeAdmin,
+	"GET /v1/secrets":            holdfast.ScopeAdmin,
+	"PUT /v1/secrets/{name}":     holdfast.ScopeAdmin,
+	"DELETE /v1/secrets/{name}":  holdfast.ScopeAdmin,
+	"POST /v1/secret-key/rotate": holdfast.ScopeAdmin,
 
 	"GET /v1/audit":      holdfast.ScopeAdmin,
 	"GET /v1/audit/head": holdfast.ScopeAdmin,

@@ -2,6 +2,7 @@ package acp
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -74,7 +75,25 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, op, "%s runs in boxes only, and session %s is trusted", holdfast.Quote(r.Name()), t.Session.ID).
 			WithHint("holdfast session update %s --trust untrusted", t.Session.ID)
 	}
-	return x.drive()
+	res, err := x.drive()
+	if err != nil && ctx.Err() == nil && !x.torn {
+		err = x.leave(err)
+	}
+	return res, err
+}
+
+// leave answers what a turn leaves open that ends with an error.
+func (x *run) leave(err error) error {
+	if x.a == nil || len(x.open) == 0 {
+		return err
+	}
+	if p := x.a.data.Prompt; p != nil && p.Turn != x.t.ID {
+		return err
+	}
+	if kerr := x.keep(x.ctx, append(x.flush("failed"), x.endTools("the turn failed")...)...); kerr != nil {
+		return errors.Join(err, kerr)
+	}
+	return err
 }
 
 // maxReconnects bounds how often the pipe to the box may break in one run.

@@ -21,6 +21,8 @@ type run struct {
 	t         runtime.Turn
 	host      runtime.Host
 	began     time.Time
+	// torn: the log refused a record, so nothing more may be done.
+	torn bool
 
 	logged
 
@@ -232,6 +234,7 @@ func (x *run) keep(ctx context.Context, drafts ...journal.Draft) error {
 	}
 	events, err := x.host.Keep(ctx, append(x.others, row), append(x.owed, drafts...)...)
 	if err != nil {
+		x.torn = true
 		return err
 	}
 	x.others, x.owed = nil, nil
