@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 const (
@@ -73,11 +74,25 @@ func (x *run) connect(ctx context.Context) (bool, error) {
 		}
 		k := attach(ctx, x.box, s.Call, wire.ExecRequest{}, s.Taken)
 		x.link, x.offset, x.asm = k, s.Taken, assembler{}
+		before := x.mem
+		ahead, err := x.tellAhead()
+		if err != nil {
+			return false, err
+		}
 		select {
 		case st := <-k.started:
 			k.out.begin(st.StdinTaken)
-			return true, x.resume(ctx, st.StdinTaken)
+			if !ahead {
+				return true, x.resume(ctx, st.StdinTaken)
+			}
+			for i := range x.mem.Sent {
+				x.mem.Sent[i].At += st.StdinTaken
+			}
+			x.receipt(holdfast.TierLive)
+			return true, x.flush(ctx)
 		case <-k.done:
+			// Nobody took what was sent ahead, or nobody is left who did.
+			x.mem = before
 			if k.lost() {
 				return false, errGone
 			}
@@ -281,6 +296,11 @@ func (x *run) converse(ctx, outer context.Context) error {
 			if err := x.steer(ctx); err != nil {
 				return err
 			}
+			if x.over == nil && x.asm.open == nil {
+				if err := x.flush(ctx); err != nil {
+					return err
+				}
+			}
 		case <-x.deferred:
 			x.deferred = nil
 			if err := x.closeAnswer(ctx); err != nil {
@@ -326,13 +346,21 @@ func (x *run) take(ctx context.Context, l raw) error {
 		}
 		break
 	}
-	// The end goes along with turn.completed; an answer that is not complete is
-	// recorded as a whole. What no event tells of goes along with the next one: until
-	// then the lines that said it are read again after a crash.
-	if x.over != nil || len(x.out) == 0 && (len(x.due) == 0 || x.asm.open != nil && len(x.due) < mostDue) {
+	if x.over != nil || len(x.out) == 0 && x.waits() {
 		return nil
 	}
 	return x.flush(ctx)
+}
+
+// waits reports that what is due may wait for company: the lines that said it are read
+// again after a crash. The end goes along with turn.completed; an answer that is not
+// complete is recorded as a whole; what stands in the transcript, and what no event
+// tells of, goes along with the next event, or when messages are looked for.
+func (x *run) waits() bool {
+	if len(x.due) >= mostDue {
+		return false
+	}
+	return x.asm.open != nil || !slices.ContainsFunc(x.due, func(d journal.Draft) bool { return d.Type != holdfast.EventAgentMirrored })
 }
 
 // advance says what is to be said now; that does not wait for the answer to the
@@ -371,63 +399,6 @@ func (x *run) advance(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	return false, x.tell(ctx)
-}
-
-// tell hands the CLI what it was not told yet; each message is in the state before
-// it is sent.
-func (x *run) tell(ctx context.Context) error {
-	if model, err := modelOf(x.t.Session.Model); err != nil {
-		return err
-	} else if model != x.mem.Model {
-		x.mem.Model = model
-		x.out = append(x.out, control("hf-model", object{"subtype": "set_model", "model": model}))
-	}
-	say := func(seq int64, text string) error {
-		id, err := x.r.uuid()
-		if err != nil {
-			return err
-		}
-		if len(x.mem.Sent) == 0 && x.plan != nil && x.plan.preface != "" {
-			text = x.plan.preface + text
-		}
-		x.mem.Sent = append(x.mem.Sent, sent{UUID: id, Seq: seq, At: x.link.out.next() + size(x.out)})
-		x.out = append(x.out, prompt(id, text))
-		x.dirty = true
-		return nil
-	}
-	if x.mem.Parked {
-		x.mem.Parked = false
-		if err := say(0, goOn); err != nil {
-			return err
-		}
-	}
-	for _, m := range x.unsent() {
-		if err := say(m.seq, m.text); err != nil {
-			return err
-		}
-	}
-	return x.flush(ctx)
-}
-
-// steer looks for messages that joined the turn.
-func (x *run) steer(ctx context.Context) error {
-	last := int64(0)
-	if n := len(x.messages); n > 0 {
-		last = x.messages[n-1].seq
-	}
-	events, err := x.host.Steered(ctx, last)
-	if err != nil {
-		return err
-	}
-	for _, ev := range events {
-		var m holdfast.UserMessage
-		if err := ev.Decode(&m); err != nil {
-			return err
-		}
-		x.messages = append(x.messages, said{ev.Seq, m.Text})
-		x.seq = max(x.seq, ev.Seq)
-	}
-	return nil
 }
 
 // halt tells the CLI to stop. It reports false where there is nothing to stop.

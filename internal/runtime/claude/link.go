@@ -149,11 +149,12 @@ func newOutbox() *outbox {
 	return o
 }
 
-// begin says how much the process has taken of all that was ever sent.
+// begin says how much the process had taken of all that was ever sent before this
+// attachment.
 func (o *outbox) begin(at int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at = at
+	o.at += at
 }
 
 // next is the offset at which the next line will begin.
