@@ -56,6 +56,34 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
+// FuzzValid: what is taken for JSON is what the library takes.
+func FuzzValid(f *testing.F) {
+	for _, s := range []string{
+		``, ` `, `0`, `-`, `-0`, `01`, `1.`, `1.5e+3`, `1E-`, `.5`, `"`, `"\"`, `"\u00Ff"`, `"\u00G0"`, `"\x"`, "\"\n\"", "\"\x80\"", `true`, `nul`, `truefalse`,
+		`{}`, `{ }`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{a:1}`, `{"a":1 , "b" : [ ] }`, `[`, `[1,]`, `[1 2]`, `[]]`, `{]`, `[[[]]]`, "\ufeff1",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if got, want := valid(raw), json.Valid(raw); got != want {
+			t.Fatalf("%.200q: %v, %v in the library", raw, got, want)
+		}
+	})
+}
+
+// TestValidDepth: as deep as the library goes, and no deeper.
+func TestValidDepth(t *testing.T) {
+	for _, n := range []int{deepest - 1, deepest, deepest + 1} {
+		for _, raw := range []string{
+			strings.Repeat("[", n) + strings.Repeat("]", n), strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n), strings.Repeat("[", n),
+		} {
+			if got, want := valid([]byte(raw)), json.Valid([]byte(raw)); got != want {
+				t.Errorf("%d deep, %.10s: %v, %v in the library", n, raw, got, want)
+			}
+		}
+	}
+}
+
 // FuzzMembers: an object taken apart in place is what the library reads.
 func FuzzMembers(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":1}`, ` { "a" : [ 1 , "]" ] , "b":{"c":"\"}"} , "d" : -1.5e3 , "e":null,"f":true } `, `{"\\":"\\"}`, `{"":""}`, `[1,[2,"3"],{"a":4}]`, `[]`} {

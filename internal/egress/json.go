@@ -13,7 +13,7 @@ type value []byte
 
 // parseJSON takes a document; anything but one whole JSON value is invalid.
 func parseJSON(raw []byte) (value, error) {
-	if !json.Valid(raw) {
+	if !valid(raw) {
 		return nil, refused("the body is not valid JSON")
 	}
 	return trim(raw), nil
@@ -117,11 +117,7 @@ func (v value) cut() (head, rest value) {
 	for i := 0; i < len(v); i++ {
 		switch v[i] {
 		case '"':
-			for i++; v[i] != '"'; i++ {
-				if v[i] == '\\' {
-					i++
-				}
-			}
+			i += v[i:].quoted() - 1
 			if depth == 0 {
 				return v[:i+1], v[i+1:]
 			}
@@ -141,6 +137,20 @@ func (v value) cut() (head, rest value) {
 		}
 	}
 	return v, nil
+}
+
+// quoted is how long the string is that v begins with.
+func (v value) quoted() int {
+	for i := 1; ; i++ {
+		i += bytes.IndexByte(v[i:], '"')
+		escapes := 0
+		for v[i-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i + 1
+		}
+	}
 }
 
 func refused(format string, args ...any) error {
