@@ -45,22 +45,43 @@ type program struct {
 	done chan struct{}
 }
 
-// command prepares boxd with a config on descriptor 3 and more files after it.
-func command(t testing.TB, config string, more ...*os.File) (*exec.Cmd, *bytes.Buffer) {
+// command prepares boxd with a control socket in which its configuration waits, and
+// files that go with it. A careless driver left a descriptor more open.
+func command(t testing.TB, config string, files ...*os.File) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	r, w, err := os.Pipe()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		_, _ = w.WriteString(config)
-		_ = w.Close()
-	}()
-	t.Cleanup(func() { _ = r.Close() })
+	theirs, leak := os.NewFile(uintptr(fds[1]), "control"), must(os.Open("/etc/passwd"))
+	t.Cleanup(func() { _, _, _ = theirs.Close(), leak.Close(), unix.Close(fds[0]) })
+	if config != "" {
+		message := must(wire.AppendFrame(nil, wire.FrameRequest, []byte(config)))
+		message = must(wire.AppendFrame(message, wire.FrameRequest, nil))
+		var rights []int
+		for _, f := range files {
+			rights = append(rights, int(f.Fd()))
+		}
+		if err := wire.SendFiles(message, rights, func(b, oob []byte) (int, error) {
+			return unix.SendmsgN(fds[0], b, oob, nil, 0)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Shutdown(fds[0], unix.SHUT_WR); err != nil {
+		t.Fatal(err)
+	}
 	var stderr bytes.Buffer
-	cmd := &exec.Cmd{Path: testkit.Boxd(t), Args: []string{"boxd"}, ExtraFiles: append([]*os.File{r}, more...), Stderr: &stderr}
+	cmd := &exec.Cmd{Path: testkit.Boxd(t), Args: []string{"boxd"}, ExtraFiles: []*os.File{theirs, leak}, Stderr: &stderr}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, &stderr
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 func start(t testing.TB, dir string) *program {
@@ -79,20 +100,16 @@ func start(t testing.TB, dir string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leak, err := os.Open("/etc/passwd") // what a careless driver might leave open
-	if err != nil {
-		t.Fatal(err)
-	}
 	config, _ := json.Marshal(wire.Config{
-		Box: "w-test", ListenFD: 4, State: dir + "/state", Workspace: dir + "/work", Home: dir + "/home",
+		Box: "w-test", Listener: 1, State: dir + "/state", Workspace: dir + "/work", Home: dir + "/home",
 		Env: []string{"PATH=/usr/bin:/bin"},
 	})
 	p := &program{t: t, addr: addr, dir: dir, done: make(chan struct{})}
-	p.cmd, p.err = command(t, string(config), lf, leak)
+	p.cmd, p.err = command(t, string(config), lf)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_, _, _ = lf.Close(), l.Close(), leak.Close()
+	_, _ = lf.Close(), l.Close()
 	go func() { _ = p.cmd.Wait(); close(p.done) }()
 	t.Cleanup(p.kill)
 	return p
@@ -304,14 +321,13 @@ func TestBadStartIsOneLineAndExit111(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ config, say string }{
-		"empty":         {"", "config"},
 		"no JSON":       {"rubbish", `"rubbish"`},
-		"unknown key":   {`{"listen_fd":4,"colour":1}`, "colour"},
-		"no listener":   {`{"listen_fd":0}`, "listen_fd 0"},
-		"closed fd":     {`{"listen_fd":77,"state":"` + t.TempDir() + `"}`, "listener"},
-		"not a socket":  {`{"listen_fd":4,"state":"` + t.TempDir() + `"}`, "listener"},
-		"no state":      {`{"listen_fd":4,"state":"/no/such/dir"}`, "/no/such/dir"},
-		"corrupt state": {`{"listen_fd":4,"state":"` + state + `"}`, "token"},
+		"unknown key":   {`{"listener":1,"colour":1}`, "colour"},
+		"no listener":   {`{"listener":0}`, "listener"},
+		"missing file":  {`{"listener":77,"state":"` + t.TempDir() + `"}`, "came with it"},
+		"not a socket":  {`{"listener":1,"state":"` + t.TempDir() + `"}`, "listener"},
+		"no state":      {`{"listener":1,"state":"/no/such/dir"}`, "/no/such/dir"},
+		"corrupt state": {`{"listener":1,"state":"` + state + `"}`, "token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd, stderr := command(t, tc.config, null)
@@ -323,6 +339,11 @@ func TestBadStartIsOneLineAndExit111(t *testing.T) {
 				t.Errorf("says %q", line)
 			}
 		})
+	}
+	// A server that goes away before it says whose box this is.
+	gone, stderr := command(t, "")
+	if err := gone.Run(); err != nil || stderr.Len() > 0 {
+		t.Errorf("%v, says %q", err, stderr)
 	}
 	// By hand, without descriptor 3.
 	cmd := exec.Command(testkit.Boxd(t))

@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -25,11 +24,9 @@ import (
 )
 
 const (
-	configFD = 3
 	// standing is when a box that was started has all that comes with the start
 	// behind it.
-	standing  = 250 * time.Millisecond
-	maxConfig = 1 << 20
+	standing = 250 * time.Millisecond
 	// memoryGoal is what the heap is kept below where that is possible.
 	memoryGoal = 24 << 20
 )
@@ -39,47 +36,72 @@ func run() error {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmtError("close-on-exec", err)
 	}
+	var threads *jail.Threads
+	if os.Getpid() == 1 {
+		threads = jail.Begin() // there will be a jail
+	}
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryGoal)
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
 	holdSignals()
 
-	cfg, forker, inForce, missing, err := begin()
-	if errors.Is(err, io.EOF) && isReady() {
-		return nil // the server needs no more box
+	c := wire.NewControl(wire.ControlFD)
+	cfg, forker, st, err := begin(c, threads)
+	if errors.Is(err, io.EOF) {
+		return nil // the server went away, or needs no more box
+	}
+	var srv *boxd.Server
+	var l net.Listener
+	if err == nil {
+		srv, l, err = serve(cfg, forker, st)
 	}
 	if err != nil {
-		return err
+		st.Err = wire.AsError(err)
 	}
-	srv, l, err := serve(cfg, forker, inForce, missing)
-	jail.Ready(cfg, inForce, missing, err)
+	// Should it fail, the server sees the closed socket and boxd's end; or it needs
+	// no word, or is no more, and the box goes on.
+	_ = c.Tell(st)
+	c.Close()
 	if err != nil {
 		return err
 	}
 	// Once it stands, the box' processes have work, not boxd: a second thread that
 	// looks for Go code to run costs more than it does.
 	time.AfterFunc(standing, func() { runtime.GOMAXPROCS(1) })
+	boxd.LateTimers()
 	return srv.Serve(context.Background(), l)
 }
 
-// begin takes the configuration and enters the jail, if there is one.
-func begin() (cfg *wire.Config, forker boxd.Forker, inForce, missing []string, err error) {
-	if isReady() {
-		return stand()
+// begin takes the configuration, enters the jail, if there is one, and waits for
+// the claim where there is to be one. io.EOF is the end of a server that never said
+// whose box this is: then it is nobody's.
+func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker boxd.Forker, st wire.JailStatus, err error) {
+	if cfg, err = c.Config(); err != nil {
+		return nil, nil, st, err
 	}
-	if cfg, err = readConfig(); err != nil {
-		return nil, nil, nil, nil, err
+	if cfg.Listener == 0 {
+		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "it names no listener")
+	}
+	if cfg.StateFD > 0 {
+		cfg.State = fmt.Sprintf("/proc/self/fd/%d", cfg.StateFD)
 	}
 	if cfg.Jail == nil {
-		return cfg, boxd.NewPlainForker(), nil, nil, nil
+		return cfg, boxd.NewPlainForker(), st, nil
 	}
-	forker, inForce, missing, err = jail.Enter(cfg)
-	return cfg, forker, inForce, missing, err
+	forker, st.InForce, st.Missing, err = jail.Enter(cfg, threads)
+	if err != nil {
+		return nil, nil, st, err
+	}
+	cfg.Jail.Mounts = nil
+	if cfg.Box == "" {
+		err = stand(c, cfg, &st)
+	}
+	return cfg, forker, st, err
 }
 
 // serve makes all that a server needs, so that a driver that waits is told
 // whether there will be one.
-func serve(cfg *wire.Config, forker boxd.Forker, inForce, missing []string) (*boxd.Server, net.Listener, error) {
+func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Server, net.Listener, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmtError("dumpable", err)
 	}
@@ -89,13 +111,13 @@ func serve(cfg *wire.Config, forker boxd.Forker, inForce, missing []string) (*bo
 	}
 	fs := files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home})
 	srv, err := boxd.New(boxd.Config{
-		Config: *cfg, Hands: hands, InForce: inForce, Missing: missing,
+		Config: *cfg, Hands: hands, InForce: st.InForce, Missing: st.Missing,
 		Files: fs, Scoped: func(s wire.Scope) boxd.FileOps { return fs.Within(s) },
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	f := os.NewFile(uintptr(cfg.ListenFD), "listener")
+	f := os.NewFile(uintptr(cfg.Listener), "listener")
 	l, err := net.FileListener(f)
 	_ = f.Close()
 	if err != nil {
@@ -107,32 +129,10 @@ func serve(cfg *wire.Config, forker boxd.Forker, inForce, missing []string) (*bo
 	return srv, l, nil
 }
 
+func usualTimers() { boxd.UsualTimers() }
+
 func fmtError(what string, err error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, what, "%w", err)
-}
-
-func readConfig() (*wire.Config, error) {
-	f := os.NewFile(configFD, "config")
-	if f == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "descriptor %d is not open", configFD).
-			WithHint("boxd is started by holdfast, not by hand")
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxConfig))
-	_ = f.Close()
-	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "cannot read descriptor %d: %w", configFD, err).
-			WithHint("boxd is started by holdfast, not by hand")
-	}
-	var cfg wire.Config
-	dec := json.NewDecoder(strings.NewReader(string(b)))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&cfg); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "%s: %s", holdfast.Quote(string(b)), err.Error())
-	}
-	if cfg.ListenFD <= configFD {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "listen_fd %d is not an inherited listener", cfg.ListenFD)
-	}
-	return &cfg, nil
 }
 
 // holdSignals keeps every signal that can be held from ending boxd: a process of

@@ -26,7 +26,7 @@ func (f *PlainForker) Fork(spec StartSpec) (int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	UsualTimers()
-	defer lateTimers()
+	defer LateTimers()
 	return syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env,
 		Files: []uintptr{spec.Stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
@@ -59,8 +59,11 @@ func (f *PlainForker) Counter(string) (string, bool) { return "", false }
 const usualSlack = 50_000 // ns
 
 // UsualTimers gives the calling thread, and so what it forks, the timers of an
-// ordinary process: a driver may have started boxd with late ones. It cannot fail.
-func UsualTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0) }
+// ordinary process: a driver may have started boxd with late ones. It cannot fail,
+// and does not leave the thread.
+func UsualTimers() {
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0, 0)
+}
 
-// lateTimers takes UsualTimers back.
-func lateTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }
+// LateTimers takes UsualTimers back, for the calling thread.
+func LateTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }

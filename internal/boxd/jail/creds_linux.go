@@ -50,8 +50,12 @@ func (e *entry) dropOwn() error {
 }
 
 // dropAmbient keeps what an exec was to hand on to boxd from being handed on
-// further.
-func dropAmbient() error {
+// further. Only an ordinary user's boxd was handed something: a new user namespace
+// begins with nothing, and the first uid of it needs nothing.
+func (e *entry) dropAmbient() error {
+	if !e.jail.SameUID {
+		return nil
+	}
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
 		return errno
 	}

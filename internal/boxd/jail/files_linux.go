@@ -20,12 +20,12 @@ type pool struct {
 	slots chan struct{}
 }
 
-// newPool starts one thread, so that a box that cannot confine it never starts.
-// The thread has its filter when newPool returns, and the rest after confine.
-func newPool() (*pool, error) {
+// newPool is a pool that has a place for its first thread, which Begin starts: a box
+// that cannot confine it never starts.
+func newPool() *pool {
 	p := &pool{uid: -1, rules: -1, work: make(chan func()), slots: make(chan struct{}, maxFileThreads)}
 	p.slots <- struct{}{}
-	return p, p.spawn(p.filter)
+	return p
 }
 
 // confine completes the first thread, and says who the threads are. The rule set
@@ -44,25 +44,21 @@ func (p *pool) confine(uid, rules int) error {
 	return <-done
 }
 
-// spawn starts one thread and returns when begin ran on it.
-func (p *pool) spawn(begin func() error) error {
-	ready := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		err := begin()
-		ready <- err
-		if err != nil {
-			return // still locked: the half-confined thread ends with its goroutine
-		}
-		for fn := range p.work {
-			fn()
-		}
-	}()
-	return <-ready
+// run makes the calling goroutine's thread one of the pool, once begin has run on it.
+func (p *pool) run(begin func() error, begun chan<- error) {
+	runtime.LockOSThread()
+	err := begin()
+	begun <- err
+	if err != nil {
+		return // still locked: the half-confined thread ends with its goroutine
+	}
+	for fn := range p.work {
+		fn()
+	}
 }
 
 // filter and close confine the calling, locked thread.
-func (p *pool) filter() error { return filterThread(false) }
+func (p *pool) filter() error { return filterThread(seccompProgram) }
 
 func (p *pool) close() error {
 	if p.uid >= 0 {
@@ -87,7 +83,9 @@ func (p *pool) do(fn func() error) error {
 	select {
 	case p.work <- job:
 	case p.slots <- struct{}{}:
-		if err := p.spawn(func() error { return errors.Join(p.filter(), p.close()) }); err != nil {
+		begun := make(chan error, 1)
+		go p.run(func() error { return errors.Join(p.filter(), p.close()) }, begun)
+		if err := <-begun; err != nil {
 			<-p.slots
 			return unavailable("file thread", err)
 		}

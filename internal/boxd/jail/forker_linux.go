@@ -38,8 +38,8 @@ type forker struct {
 	counters map[string]int
 }
 
-func newForker(j *wire.Jail, oom int) *forker {
-	f := &forker{jail: j, oom: oom, home: readScore(oom), work: make(chan func()), counters: map[string]int{}}
+func newForker(j *wire.Jail, oom int, t *Threads) *forker {
+	f := &forker{jail: j, oom: oom, home: readScore(oom), work: t.fork, file: t.files, counters: map[string]int{}}
 	f.open = sync.NewCond(&f.mu)
 	for name, fd := range j.Counters {
 		f.counters[name] = fd
@@ -47,42 +47,50 @@ func newForker(j *wire.Jail, oom int) *forker {
 	return f
 }
 
-// start pins the forking thread. On cgroup v2 it roots its cgroup namespace here,
-// while boxd still sits above both leaves, so that it may clone into the work leaf.
-func (f *forker) start() error {
+// Threads are the confined threads of a box before it is known which: what they give
+// up in any case they give up while boxd has yet to be told.
+type Threads struct {
+	fork  chan func() // to the thread that forks
+	files *pool
+	begun chan error // twice
+}
+
+// Begin makes the forking thread and the first of those for files, with what takes
+// longest, their filters. What the threads have yet to do, those let pass.
+func Begin() *Threads {
+	t := &Threads{fork: make(chan func()), files: newPool(), begun: make(chan error, 2)}
 	go func() {
 		// Never unlocked: the thread is confined for good and its end is the process' end.
 		runtime.LockOSThread()
 		boxd.UsualTimers()
-		for fn := range f.work {
+		t.begun <- beginFork()
+		for fn := range t.fork {
 			fn()
 		}
 	}()
-	if f.jail.BoxdProcs <= 0 {
-		return nil
-	}
-	return f.on(func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) })
+	go t.files.run(t.files.filter, t.begun)
+	return t
 }
+
+// beginFork confines the forking thread as far as that is the same in every box. On
+// cgroup v2 boxd still sits above both leaves: there the thread's cgroup namespace is
+// to be rooted, so that it may clone into the work leaf. Elsewhere that is where it is
+// rooted already.
+func beginFork() error {
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return err
+	}
+	return filterThread(seccompProgramClone3)
+}
+
+// wait returns when both threads have their filters.
+func (t *Threads) wait() error { return errors.Join(<-t.begun, <-t.begun) }
 
 // on runs fn on the forking thread.
 func (f *forker) on(fn func() error) error {
 	done := make(chan error, 1)
 	f.work <- func() { done <- fn() }
 	return <-done
-}
-
-// filter gives the forking thread and the first of those for files their filters,
-// both at the same time: compiling one takes longer than all the rest. What the
-// threads have yet to do, the filters let pass.
-func (f *forker) filter() error {
-	files := make(chan error, 1)
-	go func() {
-		var err error
-		f.file, err = newPool()
-		files <- err
-	}()
-	err := f.on(func() error { return filterThread(f.jail.WorkCgroup > 0) })
-	return errors.Join(err, <-files)
 }
 
 // confine does the rest to the two threads. The process has its ids by now.
@@ -94,6 +102,11 @@ func (f *forker) confine(rules *rulesets) error {
 	files := make(chan error, 1)
 	go func() { files <- f.file.confine(uid, rules.files) }()
 	err := f.on(func() error {
+		if f.jail.WorkCgroup <= 0 {
+			if err := loadFilter(noClone3); err != nil {
+				return err
+			}
+		}
 		if err := renounce(keep...); err != nil {
 			return err
 		}

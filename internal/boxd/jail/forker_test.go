@@ -27,14 +27,11 @@ func confined(t *testing.T, j wire.Jail, rules *rulesets) *forker {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED LOUDLY: hardening a thread outside of a box takes root")
 	}
-	j.WorkCgroup = -1
 	oom := openOOM()
 	t.Cleanup(func() { _ = unix.Close(oom) })
-	f := newForker(&j, oom)
-	if err := f.start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(f.filter(), f.confine(rules)); err != nil {
+	threads := Begin()
+	f := newForker(&j, oom, threads)
+	if err := errors.Join(threads.wait(), f.confine(rules)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { close(f.work); close(f.file.work) })
@@ -296,7 +293,7 @@ func TestCounters(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Close(fd) })
 		return fd
 	}
-	one := newForker(&wire.Jail{WorkCgroup: -1, Counters: map[string]int{"memory.usage": open(filepath.Join(dir, "usage"), unix.O_RDONLY)}}, -1)
+	one := newForker(&wire.Jail{Counters: map[string]int{"memory.usage": open(filepath.Join(dir, "usage"), unix.O_RDONLY)}}, -1, &Threads{})
 	for range 2 { // read from the start each time
 		if got, ok := one.Counter("memory.usage"); !ok || got != "12\n" {
 			t.Errorf("%q %v", got, ok)
@@ -305,7 +302,7 @@ func TestCounters(t *testing.T) {
 	if got, ok := one.Counter("pids.max"); ok {
 		t.Errorf("an unknown counter is %q", got)
 	}
-	two := newForker(&wire.Jail{WorkCgroup: open(dir, unix.O_DIRECTORY)}, -1)
+	two := newForker(&wire.Jail{WorkCgroup: open(dir, unix.O_DIRECTORY)}, -1, &Threads{})
 	if got, ok := two.Counter("memory.usage"); !ok || got != "34\n" {
 		t.Errorf("%q %v", got, ok)
 	}
@@ -322,27 +319,9 @@ func TestEnterRefuses(t *testing.T) {
 		"leaves": {ToolUID: 1000, WorkTasks: []int{9}},
 		"not 1":  {ToolUID: 1000},
 	} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if j != nil {
-			fd, err := unix.Dup(int(w.Fd()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			j.StatusFD = fd
-		}
-		_ = w.Close()
-		f, _, _, err := Enter(&wire.Config{Jail: j})
+		f, _, _, err := Enter(&wire.Config{Jail: j}, nil)
 		if f != nil || !holdfast.IsKind(err, holdfast.KindInvalid) {
 			t.Errorf("%s: %v", name, err)
-		}
-		var told bytes.Buffer
-		_, _ = told.ReadFrom(r)
-		_ = r.Close()
-		if j != nil && !strings.Contains(told.String(), `"kind":"invalid"`) {
-			t.Errorf("%s: the driver was told %q", name, told.String())
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package jail
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -18,17 +17,14 @@ import (
 const op = "jail"
 
 // Enter closes the box that cfg.Jail describes around the calling process, which
-// must be the first of its namespaces, and starts the confined threads. It must
-// be called once, before anything is forked or listened to. inForce and missing
+// must be the first of its namespaces, and confines the threads that Begin made. It
+// must be called once, before anything is forked or listened to. inForce and missing
 // say what protects the box, cfg.Jail's own lists included; each missing one is
-// "name: reason". A failure is told to the driver through cfg.Jail.StatusFD; the
-// caller tells of all that follows with Ready. An error is of kind unavailable,
-// or invalid for a config that makes no sense; the process is then half jailed
-// and must exit.
-func Enter(cfg *wire.Config) (forker boxd.Forker, inForce, missing []string, err error) {
-	e, err := enter(cfg)
+// "name: reason". An error is of kind unavailable, or invalid for a config that
+// makes no sense; the process is then half jailed and must exit.
+func Enter(cfg *wire.Config, t *Threads) (forker boxd.Forker, inForce, missing []string, err error) {
+	e, err := enter(cfg, t)
 	if err != nil {
-		Ready(cfg, nil, nil, err)
 		return nil, nil, nil, err
 	}
 	return e.forker, e.inForce, e.missing, nil
@@ -73,7 +69,7 @@ type step struct {
 }
 
 // enter does it.
-func enter(cfg *wire.Config) (*entry, error) {
+func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	switch {
 	case cfg.Jail == nil:
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the config describes no jail")
@@ -92,23 +88,19 @@ func enter(cfg *wire.Config) (*entry, error) {
 	// a user that an ordinary user's box does not even map.
 	e.oom = openOOM()
 	e.root = &root{jail: e.jail}
-	e.forker = newForker(e.jail, e.oom)
-	filtered := make(chan error, 1)
-	filter := func() error {
-		// Meanwhile this thread mounts.
-		go func() { filtered <- e.forker.filter() }()
-		return nil
-	}
+	e.forker = newForker(e.jail, e.oom, t)
+	lo := make(chan error, 1)
 	var rules *rulesets
 	err := steps([]step{
 		{"PR_SET_DUMPABLE", undumpable},
-		{"forker", e.forker.start},
-		{"filters", filter},
+		// While this thread mounts; the confined threads are at theirs.
+		{"beside", func() error { go func() { lo <- loopback() }(); return nil }},
 		{"mounts", e.root.build},
-		{"loopback", loopback},
+		{"loopback", func() error { return <-lo }},
+		// The forking thread has to have rooted its cgroup namespace before the move.
+		{"seccomp", t.wait},
 		{"move to the leaf", e.moveSelf},
-		{"ambient capabilities", dropAmbient},
-		{"seccomp", func() error { return <-filtered }},
+		{"ambient capabilities", e.dropAmbient},
 		{"groups", e.dropGroups},
 		{"root", e.root.enter},
 		{"read-only root", e.root.seal},
@@ -167,24 +159,6 @@ func (e *entry) check() error {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "no seccomp program for this architecture")
 	}
 	return nil
-}
-
-// Ready tells the driver, once, that boxd serves from here on and what protects
-// the box, or why it cannot. Without a jail there is nobody to tell.
-func Ready(cfg *wire.Config, inForce, missing []string, err error) {
-	if cfg.Jail == nil || cfg.Jail.StatusFD <= 0 {
-		return
-	}
-	st := wire.JailStatus{InForce: inForce, Missing: missing}
-	if err != nil {
-		st = wire.JailStatus{Err: wire.AsError(err)}
-	}
-	// Should the write fail, the driver sees the closed pipe and boxd's end.
-	if b, merr := json.Marshal(st); merr == nil {
-		f := os.NewFile(uintptr(cfg.Jail.StatusFD), "status")
-		_, _ = f.Write(b)
-		_ = f.Close()
-	}
 }
 
 // loopback brings lo up: the proxy listeners of the box live there.

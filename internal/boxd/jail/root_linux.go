@@ -137,7 +137,7 @@ func place(m wire.Mount) error {
 		err = os.WriteFile(rel, []byte(m.Content), 0o644)
 	case m.Dir:
 		err = os.MkdirAll(rel, 0o755)
-	case m.FSType == "" && m.TreeFD >= 0:
+	case m.FSType == "" && m.TreeFD > 0:
 		if err = mountPoint(rel, m.File); err == nil {
 			err = unix.MoveMount(m.TreeFD, "", unix.AT_FDCWD, rel, unix.MOVE_MOUNT_F_EMPTY_PATH)
 			unix.Close(m.TreeFD)

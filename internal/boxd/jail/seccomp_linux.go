@@ -12,28 +12,29 @@ import (
 // seccompKnown reports whether a program was generated for this architecture.
 func seccompKnown() bool { return len(seccompProgram) > 0 && len(seccompProgramClone3) > 0 }
 
-// filterThread is loadFilters for a thread that is yet to be confined otherwise.
-func filterThread(clone3 bool) error {
+// filterThread installs the guard and a seccomp program on the calling, locked
+// thread, for it and all it forks, and leaves it no way to get anything by an exec.
+func filterThread(program []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
 	if err := unbound(); err != nil {
 		return err
 	}
-	return loadFilters(unix.Gettid(), clone3)
-}
-
-// loadFilters installs the seccomp programs on the calling, locked thread, for
-// it and all it forks. clone3 lets clone3 pass, whose flags no filter can see:
-// cgroup v2 needs it, and the box as a whole may then make no user namespace.
-func loadFilters(self int, clone3 bool) error {
-	if err := loadFilter(guardThread(uint32(self))); err != nil {
+	if err := loadFilter(guardThread(uint32(unix.Gettid()))); err != nil {
 		return err
 	}
-	if clone3 {
-		return loadFilter(seccompProgramClone3)
-	}
-	return loadFilter(seccompProgram)
+	return loadFilter(program)
+}
+
+// noClone3 makes of seccompProgramClone3 what seccompProgram is. Only cgroup v2 needs
+// clone3, whose flags no filter can see, and the box as a whole may then make no user
+// namespace. The number is the same on every architecture.
+var noClone3 = []unix.SockFilter{
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
+	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_CLONE3},
+	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 }
 
 // loadFilter must not use TSYNC: boxd's other threads stay unfiltered (HZ-1).

@@ -241,6 +241,44 @@ func TestHZ9_GuardThread(t *testing.T) {
 	}
 }
 
+// TestNoClone3: what the forking thread of most boxes has in two parts is the program
+// that the other threads have in one. Of two filters the kernel obeys the stricter.
+func TestNoClone3(t *testing.T) {
+	for _, info := range []*arch.Info{arch.X86_64, arch.AARCH64} {
+		whole, err := program(info, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part, err := program(info, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, two := filters(whole), filters(part)
+		both := func(c call) uint32 {
+			if r := run(t, noClone3, c); r != unix.SECCOMP_RET_ALLOW {
+				return r
+			}
+			return run(t, two, c)
+		}
+		args := [][6]uint64{{}, {high, high, high, high}, {^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}}
+		for _, c := range policyCases {
+			args = append(args, c.args)
+		}
+		for _, id := range []uint32{uint32(info.ID), uint32(arch.I386.ID), uint32(arch.ARM.ID)} {
+			for nr := range uint32(1200) {
+				for _, base := range []uint32{0, 0x40000000, 1 << 31} {
+					for _, a := range args {
+						c := call{nr: base | nr, arch: id, args: a}
+						if got, want := both(c), run(t, one, c); got != want {
+							t.Fatalf("%s: call %#x of %#x%#x: %#x, want %#x", info.Name, c.nr, id, a, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestHandledRightsFollowTheABI(t *testing.T) {
 	for abi, want := range map[int]uint64{1: 1<<13 - 1, 2: 1<<14 - 1, 3: 1<<15 - 1, 4: 1<<15 - 1, 5: 1<<16 - 1, 9: 1<<16 - 1} {
 		if got := handledFS(abi); got != want {

@@ -2,15 +2,20 @@ package wire
 
 import "time"
 
-// Config is what a driver hands to boxd at its start, as JSON through an
-// inherited descriptor (never argv or environment). Paths are boxd's own view.
+// Config is what a driver hands to boxd at its start, as one frame of JSON through
+// the control socket (never argv or environment). Paths are boxd's own view. Open
+// files travel with it: a field that names one holds its place among them, from 1
+// on, until Control.Config has put the descriptor there.
 type Config struct {
+	// Box is empty for a ready boot, which waits for its Claim.
 	Box string `json:"box"`
-	// ListenFD is the inherited listening socket.
-	ListenFD int `json:"listen_fd"`
+	// Listener is the listening socket.
+	Listener int `json:"listener"`
 	// State is the directory for the token (TokenFile), spools and flushed outcomes;
-	// on disk, owned by boxd, invisible to tools.
+	// on disk, owned by boxd, invisible to tools. StateFD is the same, opened: for a
+	// boxd that cannot reach it by a path.
 	State     string `json:"state"`
+	StateFD   int    `json:"state_fd,omitempty"`
 	Workspace string `json:"workspace"`
 	Home      string `json:"home"`
 	Tmp       string `json:"tmp"`
@@ -31,7 +36,7 @@ type Config struct {
 const TokenFile = "token"
 
 // Jail is the box around boxd: what it mounts, whom it runs tools as, which
-// leaves and protections it must use. Descriptors are inherited.
+// leaves and protections it must use.
 type Jail struct {
 	Hostname string `json:"hostname"`
 	// ToolUID is the uid and gid of tools inside: 1000. SameUID: boxd has it too
@@ -49,8 +54,8 @@ type Jail struct {
 	// calling thread.
 	WorkTasks []int `json:"work_tasks,omitempty"`
 	BoxdTasks []int `json:"boxd_tasks,omitempty"`
-	// WorkCgroup is the work leaf's directory on cgroup v2; -1 without.
-	WorkCgroup int `json:"work_cgroup"`
+	// WorkCgroup is the work leaf's directory on cgroup v2; 0 without.
+	WorkCgroup int `json:"work_cgroup,omitempty"`
 	// Counters are readable cgroup files of the work leaf by name: "memory.events",
 	// "pids.events", "memory.usage", "memory.limit", "pids.current", "pids.max", "cpu".
 	Counters map[string]int `json:"counters,omitempty"`
@@ -60,8 +65,6 @@ type Jail struct {
 	// BoxdProcs is the "cgroup.procs" of boxd's own leaf on cgroup v2; 0 without.
 	// boxd moves itself there after its cgroup namespace was rooted above both leaves.
 	BoxdProcs int `json:"boxd_procs,omitempty"`
-	// StatusFD receives one JSON JailStatus and is closed; 0 is none.
-	StatusFD int `json:"status_fd,omitempty"`
 	// InForce and Missing are what the driver itself verified, for the Welcome.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
@@ -69,8 +72,8 @@ type Jail struct {
 
 // Mount is one mount of the box's root.
 type Mount struct {
-	// TreeFD is a detached mount from open_tree; -1 when FSType is used.
-	TreeFD int `json:"tree_fd"`
+	// TreeFD is a detached mount from open_tree; 0 without.
+	TreeFD int `json:"tree_fd,omitempty"`
 	// Source is a host path that boxd binds itself before the root is pivoted: the
 	// way of an ordinary user's box, whose boxd may open what its user may.
 	Source string `json:"source,omitempty"`
@@ -79,8 +82,10 @@ type Mount struct {
 	Target string `json:"target"`
 	// Link makes Target a symlink to this instead of a mount.
 	Link string `json:"link,omitempty"`
-	// Content makes Target a regular file of the root with this text instead of a mount.
-	Content string `json:"content,omitempty"`
+	// Content makes Target a regular file of the root with this text instead of a
+	// mount. It travels behind the JSON, which has its Length.
+	Content string `json:"-"`
+	Length  int    `json:"length,omitempty"`
 	// Dir makes Target a plain directory of the root instead of a mount.
 	Dir bool `json:"dir,omitempty"`
 	// File: the target is a file, not a directory.
@@ -91,11 +96,9 @@ type Mount struct {
 	Dev bool `json:"dev,omitempty"`
 }
 
-// Claim gives a ready boot its box. A ready boot is a boxd with a Unix socket
-// where others have their configuration: it reads a Config without what is here,
-// closes its jail, answers with a JailStatus and waits. Each of the three is one
-// frame of JSON. The status of the box itself follows on the same socket, which is
-// then closed.
+// Claim gives a ready boot its box. A ready boot is a boxd whose Config names no
+// box: it closes its jail, answers with a JailStatus and waits. The status of the box
+// itself follows, as it does for any other.
 type Claim struct {
 	Box         string        `json:"box"`
 	Env         []string      `json:"env"`
@@ -106,8 +109,8 @@ type Claim struct {
 	Missing []string `json:"missing"`
 }
 
-// JailStatus is what boxd tells the driver once, when the box is closed around
-// it or when that failed.
+// JailStatus is what boxd tells the driver through the control socket, which it then
+// closes: that it serves from here on and what protects the box, or why it cannot.
 type JailStatus struct {
 	Err     *Error   `json:"error,omitempty"`
 	InForce []string `json:"in_force,omitempty"`

@@ -5,7 +5,6 @@ package boxproc_test
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -50,12 +49,11 @@ func TestMain(m *testing.M) {
 // playBoxd reads its configuration and says its box's name to each connection.
 // Without a configuration it ends, as the real one does.
 func playBoxd() int {
-	b, err := io.ReadAll(os.NewFile(boxproc.ConfigFD, "config"))
-	var c wire.Config
-	if err != nil || json.Unmarshal(b, &c) != nil {
+	c, err := wire.NewControl(wire.ControlFD).Config()
+	if err != nil {
 		return 4
 	}
-	l, err := net.FileListener(os.NewFile(uintptr(c.ListenFD), "listener"))
+	l, err := net.FileListener(os.NewFile(uintptr(c.Listener), "listener"))
 	if err != nil {
 		return 5
 	}
@@ -76,7 +74,7 @@ func playServer() int {
 		return 1
 	}
 	l := launch("boxd")
-	l.Placed = func(int, *boxproc.Record) error {
+	l.Placed = func(int) error {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	_, _, _ = d.Start(context.Background(), boxproc.Record{Box: box}, l)
@@ -88,7 +86,15 @@ const box = holdfast.BoxID("w-demo")
 func launch(role string) boxproc.Launch {
 	return boxproc.Launch{
 		Path: "/proc/self/exe", Argv: []string{"boxd"}, Env: []string{roleEnv + "=" + role},
-		Config: wire.Config{Box: string(box)}, Now: time.Unix(1000, 0).UTC(),
+		Prepare: prepare(), Now: time.Unix(1000, 0).UTC(),
+	}
+}
+
+// prepare makes a configuration with the given environment of tools.
+func prepare(env ...string) func(*boxproc.Record, *boxproc.Handover) error {
+	return func(_ *boxproc.Record, h *boxproc.Handover) error {
+		h.Config = wire.Config{Box: string(box), Env: env}
+		return nil
 	}
 }
 
@@ -101,7 +107,7 @@ func open(t *testing.T) *boxproc.Dir {
 	return d
 }
 
-func start(t *testing.T, d *boxproc.Dir) (*boxproc.Proc, boxproc.Record) {
+func start(t *testing.T, d *boxproc.Dir) (*boxproc.Boot, boxproc.Record) {
 	t.Helper()
 	p, r, err := d.Start(t.Context(), boxproc.Record{Box: box}, launch("boxd"))
 	if err != nil {
@@ -219,12 +225,17 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	cases := map[string]func(*boxproc.Launch){
 		"no binary": func(l *boxproc.Launch) { l.Path = "/does/not/exist" },
 		"placing fails": func(l *boxproc.Launch) {
-			l.Placed = func(int, *boxproc.Record) error { return boom }
+			l.Placed = func(int) error { return boom }
+		},
+		"preparing fails": func(l *boxproc.Launch) {
+			l.Prepare = func(*boxproc.Record, *boxproc.Handover) error {
+				return holdfast.Errorf(holdfast.KindUnavailable, "test", "%w", boom)
+			}
 		},
 		"dies before it reads": func(l *boxproc.Launch) {
 			l.Env = []string{roleEnv + "=dies"}
-			// Larger than a pipe: the write must notice the death.
-			l.Config.Env = []string{strings.Repeat("x", 1<<20)}
+			// Larger than a socket takes: the write must notice the death.
+			l.Prepare = prepare(strings.Repeat("x", 1<<20))
 		},
 	}
 	for name, change := range cases {
@@ -252,9 +263,9 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 func TestStartEndsWithContext(t *testing.T) {
 	d := open(t)
 	l := launch("deaf")
-	l.Config.Env = []string{strings.Repeat("x", 1<<20)}
+	l.Prepare = prepare(strings.Repeat("x", 1<<20))
 	ctx, cancel := context.WithCancel(t.Context())
-	l.Placed = func(int, *boxproc.Record) error { cancel(); return nil }
+	l.Placed = func(int) error { cancel(); return nil }
 	_, r, err := d.Start(ctx, boxproc.Record{Box: box}, l)
 	if err == nil || r.Alive() {
 		t.Fatalf("err %v, alive %v", err, r.Alive())
@@ -264,7 +275,7 @@ func TestStartEndsWithContext(t *testing.T) {
 func TestErrorQuotesWhatBoxdSaid(t *testing.T) {
 	d := open(t)
 	l := launch("dies")
-	l.Config.Env = []string{strings.Repeat("x", 1<<20)}
+	l.Prepare = prepare(strings.Repeat("x", 1<<20))
 	_, _, err := d.Start(t.Context(), boxproc.Record{Box: box}, l)
 	if err == nil || !strings.Contains(err.Error(), "no such feature") {
 		t.Fatalf("error %v", err)

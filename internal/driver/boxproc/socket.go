@@ -12,10 +12,20 @@ import (
 // we run on (104 bytes with the terminator on darwin, 108 on Linux).
 const maxSocketPath = 103
 
-// Listen makes the box's socket in place of a former one. Closing the listener
-// leaves the file: boxd inherits the socket and outlives us.
-func (d *Dir) Listen(box holdfast.BoxID) (*net.UnixListener, error) {
-	return listenAt(d.Socket(box))
+// ListenAt makes a socket at a path of the directory, in place of a former one, for
+// boxd alone: a box's Socket, or one that Dir.Dial finds once it was renamed to it.
+// The file stays when the listener is closed: boxd has the socket and outlives us.
+func ListenAt(path string) (*os.File, error) {
+	l, err := listenAt(path)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	f, err := l.File()
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "%w", err)
+	}
+	return f, nil
 }
 
 func listenAt(path string) (*net.UnixListener, error) {

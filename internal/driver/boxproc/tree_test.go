@@ -18,12 +18,12 @@ import (
 
 // tree starts a subreaper with a child and a grandchild, one of them in a session
 // of its own, and gives the environment entry that all three bear.
-func tree(t *testing.T, d *boxproc.Dir) (*boxproc.Proc, string) {
+func tree(t *testing.T, d *boxproc.Dir) (*boxproc.Boot, string) {
 	t.Helper()
 	entry := fmt.Sprintf("BOXPROC_TREE=%d-%d", os.Getpid(), time.Now().UnixNano())
 	p, _, err := d.Start(t.Context(), boxproc.Record{Box: box}, boxproc.Launch{
 		Path: "/proc/self/exe", Argv: []string{"boxd"},
-		Env: []string{"PATH=/usr/bin:/bin", roleEnv + "=reaper", entry}, Now: time.Now(),
+		Env: []string{"PATH=/usr/bin:/bin", roleEnv + "=reaper", entry}, Prepare: prepare(), Now: time.Now(),
 	})
 	if err != nil {
 		t.Fatal(err)

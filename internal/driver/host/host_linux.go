@@ -129,14 +129,14 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	}
 	mark := d.mark(spec.Box)
 	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark, spec.Env)
-	p, r, err := d.dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
-		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/",
-		Config: c, Now: d.cfg.Now(),
+	b, r, err := d.dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
+		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/", Now: d.cfg.Now(),
+		Prepare: func(_ *boxproc.Record, h *boxproc.Handover) error { h.Config = c; return nil },
 	})
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	p.Close()
+	b.Close()
 	d.watch(ctx, r)
 	return info(r), nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -245,12 +246,12 @@ func (h hierarchy) plan(box holdfast.BoxID) boxCgroup {
 	return c
 }
 
-// make creates the leaves, and the directory of all boxes when the last box
-// before took it along.
-func (c *boxCgroup) make(h hierarchy) error {
+// make creates a leaf, and what is above it: the last box before may have taken the
+// directory of all boxes along.
+func (c *boxCgroup) make(h hierarchy, leaf string) error {
 	for _, d := range c.dirs() {
 		for try := 0; ; try++ {
-			err := c.makeLeaves(h, d)
+			err := c.makeLeaf(h, d, leaf)
 			if err == nil {
 				break
 			}
@@ -263,9 +264,9 @@ func (c *boxCgroup) make(h hierarchy) error {
 	return nil
 }
 
-func (c *boxCgroup) makeLeaves(h hierarchy, dir string) error {
+func (c *boxCgroup) makeLeaf(h hierarchy, dir, leaf string) error {
 	base := path.Dir(dir)
-	for _, p := range []string{base, dir, path.Join(dir, leafBoxd), path.Join(dir, leafWork)} {
+	for _, p := range []string{base, dir, path.Join(dir, leaf)} {
 		err := os.Mkdir(p, 0o755)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -310,17 +311,30 @@ func (c *boxCgroup) limit(h hierarchy, l sandbox.Limits) (inForce, missing []str
 // writeBack writes a value into a cgroup file and checks what it became. One that
 // is there already is only checked: writing is what takes time.
 func writeBack(file, value string, same func(got string) bool) error {
-	if b, err := os.ReadFile(file); err == nil && same(strings.TrimSpace(string(b))) {
-		return nil
-	}
-	if err := os.WriteFile(file, []byte(value), 0); err != nil {
-		return err
-	}
-	b, err := os.ReadFile(file)
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	if got := strings.TrimSpace(string(b)); !same(got) {
+	defer f.Close()
+	read := func() (string, error) {
+		var b [256]byte
+		n, err := f.ReadAt(b[:], 0)
+		if err == io.EOF {
+			err = nil
+		}
+		return strings.TrimSpace(string(b[:n])), err
+	}
+	if got, err := read(); err == nil && same(got) {
+		return nil
+	}
+	if _, err := f.WriteAt([]byte(value), 0); err != nil {
+		return err
+	}
+	got, err := read()
+	if err != nil {
+		return err
+	}
+	if !same(got) {
 		return fmt.Errorf("%s is %s after %s was written", file, got, value)
 	}
 	return nil

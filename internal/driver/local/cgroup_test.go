@@ -88,7 +88,11 @@ func leafFiles(t *testing.T, files map[string]string) string {
 // TestLimitsV2AreWritten checks the file contents of the unified hierarchy, whose
 // controllers a machine with version 1 ones cannot offer.
 func TestLimitsV2AreWritten(t *testing.T) {
-	base := leafFiles(t, map[string]string{"w-x/cgroup.subtree_control": "cpu memory pids", "w-x/work/x": "", "w-x/boxd/x": ""})
+	base := leafFiles(t, map[string]string{
+		"w-x/cgroup.subtree_control": "cpu memory pids",
+		"w-x/work/memory.max":        "max", "w-x/work/memory.swap.max": "", "w-x/work/pids.max": "", "w-x/work/cpu.max": "",
+		"w-x/boxd/memory.max": "", "w-x/boxd/memory.swap.max": "", "w-x/boxd/pids.max": "", "w-x/boxd/cpu.max": "",
+	})
 	h := hierarchy{v2: true, base: map[string]string{"": base}, lack: map[string]string{}}
 	c := h.plan("w-x")
 	inForce, missing := c.limit(h, sandbox.Limits{MemoryBytes: 1 << 30, CPUs: 1.5, Pids: 64, TmpBytes: 4 << 20})

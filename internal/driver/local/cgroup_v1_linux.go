@@ -116,32 +116,12 @@ func (c *boxCgroup) counters() (map[string]*os.File, error) {
 }
 
 // inside runs fn on a thread that sits in boxd's leaf, so that what it spawns is
-// born there, which also roots the cgroup namespace of the box there. On v2 a
-// thread cannot move alone; there boxd moves itself.
-func (c *boxCgroup) inside(h hierarchy, fn func()) error {
+// born there, which also roots the cgroup namespace of the box there. leaf are the
+// leaf's tasks. On v2 a thread cannot move alone; there boxd moves itself.
+func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 	if c.V2 || len(c.Dirs) == 0 {
 		fn()
 		return nil
-	}
-	leaf, err := c.tasks(leafBoxd)
-	if err != nil {
-		return err
-	}
-	defer closeAll(leaf)
-	var back []*os.File
-	defer func() { closeAll(back) }()
-	seen := map[string]bool{}
-	for _, name := range controllers {
-		dir, ok := h.own[name]
-		if !ok || seen[dir] {
-			continue
-		}
-		seen[dir] = true
-		f, err := os.OpenFile(path.Join(dir, "tasks"), os.O_WRONLY, 0)
-		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "the server's own cgroup: %w", err)
-		}
-		back = append(back, f)
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -151,12 +131,28 @@ func (c *boxCgroup) inside(h hierarchy, fn func()) error {
 			fn()
 		}
 		// A thread that cannot go back stays locked and ends with this goroutine.
-		if enter(back) == nil {
+		if h.enterOwn() == nil {
 			runtime.UnlockOSThread()
 		}
 		done <- err
 	}()
 	return <-done
+}
+
+// enterOwn takes the calling thread back to the server's own cgroup.
+func (h hierarchy) enterOwn() error {
+	seen := map[string]bool{}
+	for _, name := range controllers {
+		dir, ok := h.own[name]
+		if !ok || seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		if err := os.WriteFile(path.Join(dir, "tasks"), []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func enter(tasks []*os.File) error {

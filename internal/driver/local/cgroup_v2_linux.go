@@ -141,26 +141,24 @@ func (c *boxCgroup) delegate(uid uint32) error {
 	return nil
 }
 
-// open2 opens what boxd needs on v2: the box's directory to be cloned into, the
-// work leaf, and the member file of its own leaf.
-func (c *boxCgroup) open2() (box, work, boxdProcs *os.File, err error) {
-	fail := func(err error) (*os.File, *os.File, *os.File, error) {
-		for _, f := range []*os.File{box, work, boxdProcs} {
-			if f != nil {
-				_ = f.Close()
-			}
-		}
-		return nil, nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+// openBox opens the box's directory on v2, to be cloned into.
+func (c *boxCgroup) openBox() (*os.File, error) {
+	f, err := os.OpenFile(c.Dirs[""], unix.O_DIRECTORY|unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
 	}
-	const flags = unix.O_DIRECTORY | unix.O_RDONLY
-	if box, err = os.OpenFile(c.Dirs[""], flags, 0); err != nil {
-		return fail(err)
-	}
-	if work, err = os.OpenFile(c.leaf("", leafWork), flags, 0); err != nil {
-		return fail(err)
+	return f, nil
+}
+
+// openLeaves opens what boxd needs on v2: the work leaf, and the member file of its
+// own leaf.
+func (c *boxCgroup) openLeaves() (work, boxdProcs *os.File, err error) {
+	if work, err = os.OpenFile(c.leaf("", leafWork), unix.O_DIRECTORY|unix.O_RDONLY, 0); err != nil {
+		return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
 	}
 	if boxdProcs, err = os.OpenFile(path.Join(c.leaf("", leafBoxd), "cgroup.procs"), os.O_WRONLY, 0); err != nil {
-		return fail(err)
+		_ = work.Close()
+		return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
 	}
-	return box, work, boxdProcs, nil
+	return work, boxdProcs, nil
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -151,19 +150,13 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 	}); err != nil {
 		return r, err
 	}
-	b.letGo()
-	if _, err := l.await(ctx, b.proc.Control); err != nil {
-		return r, err
+	_ = b.record.Close()
+	if _, err := b.proc.Status(ctx); err != nil {
+		return r, notReady(err, d.dir.Log(s.Box))
 	}
 	_ = b.proc.Control.Close()
 	d.mu.Lock()
 	d.procs[s.Box] = b.proc.Proc
 	d.mu.Unlock()
 	return r, nil
-}
-
-// deadline is what await needs of the end it reads from.
-type deadline interface {
-	Read([]byte) (int, error)
-	SetReadDeadline(time.Time) error
 }

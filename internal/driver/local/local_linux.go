@@ -114,14 +114,14 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
 	_ = d.sweepReady(ctx)
-	if r, ok := d.startReady(ctx, spec); ok {
-		return d.info(r), nil
+	r, ok := d.startReady(ctx, spec)
+	if !ok {
+		if r, _, err = d.start(ctx, spec); err != nil {
+			return sandbox.Info{}, err
+		}
 	}
-	r, _, err = d.start(ctx, spec)
-	if err != nil {
-		return sandbox.Info{}, err
-	}
-	return d.info(r), nil
+	// It has just said so.
+	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing}, nil
 }
 
 // Connect implements sandbox.Driver.

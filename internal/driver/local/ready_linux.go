@@ -36,15 +36,15 @@ type readyBoot struct {
 	cg   boxCgroup
 	// spec has the ids and the directory of the box to be.
 	spec sandbox.Spec
-	// record and listener are files of the box, made ahead: making a file may have
-	// to wait for the disk.
-	record, listener *os.File
+	// record is a file of the box, made ahead: making a file may have to wait for the
+	// disk.
+	record *os.File
 	// limits are those asked for, inForce and lacks what became of them; missing is
 	// all that the box lacks.
 	limits                  sandbox.Limits
 	inForce, lacks, missing []string
 	// proc is nil while it is being made.
-	proc *boxproc.Ready
+	proc *boxproc.Boot
 }
 
 func (b *readyBoot) recordFile() string { return b.file + ".record" }
@@ -195,55 +195,52 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
 	if b.record, err = os.OpenFile(b.recordFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
-	if b.listener, err = boxproc.ListenAt(b.socketFile()); err != nil {
+	f, err := boxproc.ListenAt(b.socketFile())
+	if err != nil {
 		return err
 	}
+	b.spec = sandbox.Spec{Dir: b.directory()}
+	l := &launch{d: d, cg: b.cg}
+	defer l.close()
+	listener := l.hand.Give(f)
 	d.ready.mu.Lock()
 	b.limits = withDefaults(d.ready.limits) // most boxes have those of the one before
 	d.ready.mu.Unlock()
-	b.spec = sandbox.Spec{Dir: b.directory()}
 	if d.root {
 		if b.spec.BoxdUID, err = d.ready.ids.next(d.dir.Path(), d.cfg.ReadyUID); err != nil {
 			return err
 		}
 		b.spec.ToolUID = b.spec.BoxdUID + 1
 	}
-	l := &launch{d: d, spec: b.spec, limits: b.limits, cg: b.cg, shared: -1}
-	defer l.close()
-	workspace, err := l.directories()
-	if err != nil {
+	l.spec, l.limits = b.spec, b.limits
+	if err := l.prepare(); err != nil {
 		return err
 	}
+	l.hand.Config.Listener = listener
 	if err := makeToken(filepath.Join(b.directory(), "state"), b.spec.BoxdUID, d.root); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
-	if err := b.cg.make(h); err != nil {
-		return err
+	how, err := l.process(h)
+	if err == nil {
+		err = b.cg.make(h, leafWork)
 	}
-	cfg, attr, err := l.prepare(workspace)
+	if err == nil {
+		err = l.leafFiles(&l.hand)
+	}
 	if err != nil {
 		return err
 	}
-	cfg.Jail.InForce = namespaceNames
-	program, err := d.programFile()
-	if err != nil {
-		return err
-	}
-	l.shared = len(l.files)
-	exe := fmt.Sprintf("/proc/self/fd/%d", l.give(program))
-	err = errors.Join(l.cg.inside(h, func() {
-		b.proc, err = boxproc.Spawn(ctx, boxproc.Launch{
-			Path: exe, Argv: []string{"holdfast-boxd"}, Env: []string{},
-			Dir: "/", Attr: attr, Files: l.files, Config: cfg,
-		}, log, b.listener)
+	err = errors.Join(l.cg.inside(h, l.leaf, func() {
+		if b.proc, err = boxproc.Spawn(ctx, how, log); err == nil {
+			err = b.proc.Hand(ctx, &l.hand)
+		}
 	}), err)
 	if err != nil {
 		return err
 	}
 	st, err := b.proc.Status(ctx)
 	if err != nil {
-		said, _ := os.ReadFile(b.file)
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w; it said %s", err, holdfast.Quote(string(said[max(0, len(said)-400):])))
+		return notReady(err, b.file)
 	}
 	b.inForce, b.lacks = b.cg.limit(h, b.limits)
 	b.missing = unique(slices.Concat(b.lacks, []string{diskChecked}, st.Missing))
@@ -273,7 +270,9 @@ func (b *readyBoot) end(ctx context.Context) error {
 	if err := b.cg.remove(ctx); err != nil {
 		return err
 	}
-	b.letGo()
+	if b.record != nil {
+		_ = b.record.Close()
+	}
 	if err := os.RemoveAll(b.directory()); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
@@ -284,15 +283,6 @@ func (b *readyBoot) end(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// letGo closes the files made ahead.
-func (b *readyBoot) letGo() {
-	for _, f := range []*os.File{b.record, b.listener} {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
 }
 
 // sweepReady removes what servers that are no more left of ready boots. The boots

@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -58,10 +58,7 @@ type planner struct {
 	mounts []wire.Mount
 }
 
-func (p *planner) add(m wire.Mount) {
-	m.TreeFD = -1
-	p.mounts = append(p.mounts, m)
-}
+func (p *planner) add(m wire.Mount) { p.mounts = append(p.mounts, m) }
 
 // bind shows the host's file or directory at source, if there is one.
 func (p *planner) bind(source, target string, ro bool) {
@@ -194,28 +191,54 @@ func (p *planner) etc() {
 	for name, content := range synthetic {
 		p.add(wire.Mount{Content: content, Target: "/etc/" + name})
 	}
+	// One look at what there is, instead of one for each name.
+	names := map[string]bool{}
+	if dir, err := os.Open(etc); err == nil {
+		list, _ := dir.Readdirnames(-1)
+		_ = dir.Close()
+		for _, name := range list {
+			names[name] = true
+		}
+	}
+	has := func(name string) bool {
+		first, _, _ := strings.Cut(name, "/")
+		return names[first]
+	}
 	for _, name := range etcCopied {
-		if b, err := os.ReadFile(path.Join(etc, name)); err == nil && len(b) > 0 && len(b) <= maxCopied {
-			p.add(wire.Mount{Content: string(b), Target: "/etc/" + name})
+		if has(name) {
+			p.copied(etc, name)
 		}
 	}
 	for _, name := range etcLinked {
+		if !has(name) {
+			continue
+		}
 		if to, err := os.Readlink(path.Join(etc, name)); err == nil {
 			p.add(wire.Mount{Link: to, Target: "/etc/" + name})
-		} else if b, err := os.ReadFile(path.Join(etc, name)); err == nil && len(b) > 0 && len(b) <= maxCopied {
-			p.add(wire.Mount{Content: string(b), Target: "/etc/" + name})
+		} else {
+			p.copied(etc, name)
 		}
 	}
 	bound := append([]string{}, etcBound...)
 	for _, pattern := range etcGlobs {
-		// The patterns are constants: Glob cannot fail.
-		found, _ := filepath.Glob(path.Join(etc, pattern))
-		for _, f := range found {
-			bound = append(bound, path.Base(f))
+		for name := range names {
+			// The patterns are constants: Match cannot fail.
+			if ok, _ := path.Match(pattern, name); ok {
+				bound = append(bound, name)
+			}
 		}
 	}
 	for _, name := range bound {
-		p.bind(path.Join(etc, name), "/etc/"+name, true)
+		if has(name) {
+			p.bind(path.Join(etc, name), "/etc/"+name, true)
+		}
+	}
+}
+
+// copied takes over the content of a file of /etc.
+func (p *planner) copied(etc, name string) {
+	if b, err := os.ReadFile(path.Join(etc, name)); err == nil && len(b) > 0 && len(b) <= maxCopied {
+		p.add(wire.Mount{Content: string(b), Target: "/etc/" + name})
 	}
 }
 
@@ -230,8 +253,8 @@ func (p *planner) dev() {
 }
 
 // openTrees replaces sources by detached trees that the child can move in: a
-// mapped uid could not reach them below a 0700 directory. give returns the
-// descriptor number in the child.
+// mapped uid could not reach them below a 0700 directory. give returns a file's
+// place among those that are handed over.
 func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 	for i := range mounts {
 		m := &mounts[i]

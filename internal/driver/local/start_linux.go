@@ -2,16 +2,14 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,33 +35,25 @@ type launch struct {
 	spec   sandbox.Spec
 	limits sandbox.Limits
 	cg     boxCgroup
-	files  []*os.File // inherited from boxproc.FilesFD on
-	shared int        // the file among them that is the driver's, not ours to close
+	// leaf is where boxd is born: the tasks of its leaf on v1, the box's directory
+	// on v2.
+	leaf []*os.File
+	// hand is what boxd is handed, but for what has to do with cgroups.
+	hand boxproc.Handover
 
 	inForce, missing []string
 }
 
-// give adds a file to those boxd inherits and returns its number there.
-func (l *launch) give(f *os.File) int {
-	l.files = append(l.files, f)
-	return boxproc.FilesFD + len(l.files) - 1
-}
-
 func (l *launch) close() {
-	for i, f := range l.files {
-		if i != l.shared {
-			_ = f.Close()
-		}
-	}
+	closeAll(l.leaf)
+	l.hand.Close()
 }
 
 // start starts the box; its lock is held and nothing of it is left from before.
 // inForce is what protects and limits it, as measured.
 func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, inForce []string, err error) {
-	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), shared: -1}
-	defer l.close()
 	h := d.cg()
-	l.cg = h.plan(spec.Box)
+	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: h.plan(spec.Box)}
 	if r, err = withCgroup(boxproc.Record{Box: spec.Box, StartedAt: d.cfg.Now()}, l.cg); err != nil {
 		return r, nil, err
 	}
@@ -81,61 +71,44 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (r boxproc.Record
 }
 
 func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxproc.Record, error) {
-	workspace, err := l.directories()
+	// While boxd's leaf and its process are made, what it will be handed is.
+	done := make(chan error, 1)
+	go func() { done <- l.prepare() }()
+	prepared := sync.OnceValue(func() error { return <-done })
+	defer func() { _ = prepared(); l.close() }()
+	how, err := l.process(h)
 	if err != nil {
 		return r, err
 	}
-	if err := l.cg.make(h); err != nil {
-		return r, err
-	}
-	// On v2 the files are there only once boxd sits in its leaf.
-	limited := make(chan error, 1)
-	go func() {
-		if l.cg.V2 {
-			limited <- nil
-			return
+	how.Now = l.d.cfg.Now()
+	how.Prepare = func(r *boxproc.Record, hand *boxproc.Handover) error {
+		// On v2 the files are there only once boxd sits in its leaf.
+		err := l.cg.make(h, leafWork)
+		if err == nil && !l.cg.V2 {
+			err = l.limit(h)
 		}
-		limited <- l.limit(h)
-	}()
-	cfg, attr, err := l.prepare(workspace)
-	if err = errors.Join(<-limited, err); err != nil {
-		return r, err
+		if err = errors.Join(err, prepared()); err != nil {
+			return err
+		}
+		*hand, l.hand = l.hand, boxproc.Handover{}
+		l.missing = append(l.missing, diskChecked)
+		r.Missing = unique(l.missing)
+		hand.Config.Jail.InForce = append(hand.Config.Jail.InForce, l.inForce...)
+		hand.Config.Jail.Missing = l.missing
+		return l.leafFiles(hand)
 	}
-	status, w, err := os.Pipe()
-	if err != nil {
-		return r, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
-	}
-	defer status.Close()
-	cfg.Jail.StatusFD = l.give(w)
-	l.missing = append(l.missing, diskChecked)
-	r.Missing = unique(l.missing)
-	cfg.Jail.InForce = append(append([]string{}, namespaceNames...), l.inForce...)
-	cfg.Jail.Missing = l.missing
-	program, err := l.d.programFile()
-	if err != nil {
-		return r, err
-	}
-	l.shared = len(l.files)
-	exe := fmt.Sprintf("/proc/self/fd/%d", l.give(program))
-	var p *boxproc.Proc
-	err = errors.Join(l.cg.inside(h, func() {
-		p, r, err = l.d.dir.Start(ctx, r, boxproc.Launch{
-			Path: exe, Argv: []string{"holdfast-boxd", string(l.spec.Box)}, Env: []string{},
-			Dir: "/", Attr: attr, Files: l.files, Config: cfg, Now: l.d.cfg.Now(),
-		})
-	}), err)
+	var b *boxproc.Boot
+	err = errors.Join(l.cg.inside(h, l.leaf, func() { b, r, err = l.d.dir.Start(ctx, r, how) }), err)
 	if err != nil {
 		return r, explain(err)
 	}
+	defer b.Control.Close()
 	l.d.mu.Lock()
-	l.d.procs[l.spec.Box] = p
+	l.d.procs[l.spec.Box] = b.Proc
 	l.d.mu.Unlock()
-	// Ours must go, or a boxd that dies would not end the pipe.
-	l.close()
-	l.files = nil
-	st, err := l.await(ctx, status)
+	st, err := b.Status(ctx)
 	if err != nil {
-		return r, err
+		return r, notReady(err, l.d.dir.Log(l.spec.Box))
 	}
 	if l.cg.V2 {
 		if err := l.limit(h); err != nil {
@@ -205,33 +178,59 @@ func (l *launch) accept(missing []string) error {
 		WithHint("run the server as root or in a unit with Delegate=yes on cgroup v2, or allow limits: best-effort")
 }
 
-// prepare opens all that boxd inherits and makes its configuration.
-func (l *launch) prepare(workspace string) (cfg wire.Config, attr *syscall.SysProcAttr, err error) {
+// process makes boxd's leaf, where it is to be born, and says how it is started.
+func (l *launch) process(h hierarchy) (boxproc.Launch, error) {
+	how := boxproc.Launch{Argv: []string{"holdfast-boxd", string(l.spec.Box)}, Env: []string{}, Dir: "/", Attr: l.attributes()}
+	program, err := l.d.programFile()
+	if err != nil {
+		return how, err
+	}
+	how.Program = program
+	if err := l.cg.make(h, leafBoxd); err != nil {
+		return how, err
+	}
+	if l.cg.V2 && len(l.cg.Dirs) > 0 {
+		box, err := l.cg.openBox()
+		if err != nil {
+			return how, err
+		}
+		l.leaf = []*os.File{box}
+		how.Attr.UseCgroupFD, how.Attr.CgroupFD = true, int(box.Fd())
+		return how, nil
+	}
+	how.Attr.Cloneflags |= unix.CLONE_NEWCGROUP
+	l.leaf, err = l.cg.tasks(leafBoxd)
+	return how, err
+}
+
+// prepare makes the directories, opens what the box will see of them and of the
+// host, and makes the configuration.
+func (l *launch) prepare() error {
+	workspace, err := l.directories()
+	if err != nil {
+		return err
+	}
 	mounts, err := plan(&l.d.cfg, workspace, filepath.Join(l.spec.Dir, "home"), l.limits, !l.d.root)
 	if err != nil {
-		return cfg, nil, err
+		return err
 	}
 	if l.d.root {
-		if err := openTrees(mounts, l.give); err != nil {
-			return cfg, nil, err
+		if err := openTrees(mounts, l.hand.Give); err != nil {
+			return err
 		}
 	}
 	state, err := os.Open(filepath.Join(l.spec.Dir, "state"))
 	if err != nil {
-		return cfg, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
-	cfg = l.config()
+	l.hand.Config = l.config()
 	// By descriptor: the directory is in no mount that tools can see.
-	cfg.State = fmt.Sprintf("/proc/self/fd/%d", l.give(state))
-	cfg.Jail.Mounts = mounts
-	attr = l.attributes()
-	if err := l.cgroupFiles(cfg.Jail, attr); err != nil {
-		return cfg, nil, err
-	}
-	return cfg, attr, nil
+	l.hand.Config.StateFD = l.hand.Give(state)
+	l.hand.Config.Jail.Mounts = mounts
+	return nil
 }
 
-// config is the configuration but for descriptors, mounts and what is in force.
+// config is the configuration but for open files, mounts and limits.
 func (l *launch) config() wire.Config {
 	return wire.Config{
 		Box:       string(l.spec.Box),
@@ -240,45 +239,36 @@ func (l *launch) config() wire.Config {
 		Jail: &wire.Jail{
 			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
 			TmpBytes: l.limits.TmpBytes, NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
-			WorkCgroup: -1, RequireSeccomp: true,
+			RequireSeccomp: true, InForce: slices.Clone(namespaceNames),
 		},
 	}
 }
 
-func (l *launch) cgroupFiles(j *wire.Jail, attr *syscall.SysProcAttr) error {
-	if l.cg.V2 && l.d.root && len(l.cg.Dirs) > 0 {
-		if err := l.cg.delegate(l.spec.BoxdUID); err != nil {
-			return err
-		}
-	}
-	return l.leafFiles(j, attr)
-}
-
 // leafFiles opens the leaves for boxd.
-func (l *launch) leafFiles(j *wire.Jail, attr *syscall.SysProcAttr) error {
-	if len(l.cg.Dirs) == 0 {
-		attr.Cloneflags |= unix.CLONE_NEWCGROUP
+func (l *launch) leafFiles(hand *boxproc.Handover) error {
+	j := hand.Config.Jail
+	switch {
+	case len(l.cg.Dirs) == 0:
 		return nil
-	}
-	if l.cg.V2 {
-		box, work, own, err := l.cg.open2()
+	case l.cg.V2:
+		if l.d.root {
+			if err := l.cg.delegate(l.spec.BoxdUID); err != nil {
+				return err
+			}
+		}
+		work, own, err := l.cg.openLeaves()
 		if err != nil {
 			return err
 		}
-		l.give(box)
-		j.WorkCgroup, j.BoxdProcs = l.give(work), l.give(own)
-		attr.UseCgroupFD, attr.CgroupFD = true, int(box.Fd())
+		j.WorkCgroup, j.BoxdProcs = hand.Give(work), hand.Give(own)
 		return nil
 	}
-	attr.Cloneflags |= unix.CLONE_NEWCGROUP
-	for leaf, into := range map[string]*[]int{leafWork: &j.WorkTasks, leafBoxd: &j.BoxdTasks} {
-		files, err := l.cg.tasks(leaf)
-		if err != nil {
-			return err
-		}
-		for _, f := range files {
-			*into = append(*into, l.give(f))
-		}
+	work, err := l.cg.tasks(leafWork)
+	if err != nil {
+		return err
+	}
+	for i, f := range work {
+		j.WorkTasks, j.BoxdTasks = append(j.WorkTasks, hand.Give(f)), append(j.BoxdTasks, hand.Give(l.leaf[i]))
 	}
 	counters, err := l.cg.counters()
 	if err != nil {
@@ -286,7 +276,7 @@ func (l *launch) leafFiles(j *wire.Jail, attr *syscall.SysProcAttr) error {
 	}
 	j.Counters = map[string]int{}
 	for name, f := range counters {
-		j.Counters[name] = l.give(f)
+		j.Counters[name] = hand.Give(f)
 	}
 	return nil
 }
@@ -310,38 +300,22 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// await reads what boxd says of its jail.
-func (l *launch) await(ctx context.Context, status deadline) (wire.JailStatus, error) {
-	stop := context.AfterFunc(ctx, func() { _ = status.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	b, err := io.ReadAll(io.LimitReader(status, 1<<20))
-	var st wire.JailStatus
-	if err == nil && len(b) > 0 {
-		err = json.Unmarshal(b, &st)
-	} else if err == nil {
-		err = errors.New("boxd ended: " + l.said())
+// notReady explains why boxd did not get ready; of one that ended without a word its
+// log says more.
+func notReady(err error, log string) error {
+	if errors.Is(err, io.EOF) {
+		said := "it left no log"
+		if b, rerr := os.ReadFile(log); rerr == nil {
+			said = holdfast.Quote(string(b[max(0, len(b)-400):]))
+		}
+		err = holdfast.Errorf(holdfast.KindUnavailable, op, "boxd ended before it was ready: %s", said)
 	}
-	if err != nil {
-		return st, explain(holdfast.Errorf(holdfast.KindUnavailable, op, "box %s did not get ready: %w", holdfast.Quote(string(l.spec.Box)), err))
-	}
-	if st.Err != nil {
-		return st, explain(st.Err.Err(op))
-	}
-	return st, nil
-}
-
-// said is the end of boxd's log.
-func (l *launch) said() string {
-	b, err := os.ReadFile(l.d.dir.Log(l.spec.Box))
-	if err != nil {
-		return "it left no log"
-	}
-	return holdfast.Quote(string(b[max(0, len(b)-400):]))
+	return explain(err)
 }
 
 // explain adds what to do about a start that the machine refused.
 func explain(err error) error {
-	if holdfast.HintOf(err) != "" {
+	if kind := holdfast.KindOf(err); holdfast.HintOf(err) != "" || kind != holdfast.KindUnavailable && kind != holdfast.KindInternal {
 		return err
 	}
 	e := holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
