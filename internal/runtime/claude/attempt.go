@@ -181,10 +181,10 @@ func (x *run) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if x.facts, err = r.gather(ctx, x.t, x.host, x.box, states); err != nil {
+	x.facts = facts{session: x.t.Session, turn: x.t.ID, box: x.box, states: states, refused: x.refused}
+	if x.facts, err = r.gather(ctx, x.host, x.facts); err != nil {
 		return err
 	}
-	x.facts.refused = x.refused
 	id, err := r.uuid()
 	if err != nil {
 		return err

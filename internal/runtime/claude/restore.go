@@ -32,7 +32,8 @@ type transcriptFacts struct {
 	lost error
 	// asides is how often files were put aside in this session.
 	asides int
-	// missed is what happened since upto, whole everything there is to tell.
+	// missed is what happened since upto, for an agent that goes on; whole is everything
+	// there is to tell, for one that does not. The other is empty.
 	missed, whole retell.Told
 }
 
@@ -68,12 +69,19 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 				return x, err
 			}
 		}
-		if x.missed, err = tell(ctx, host, x.upto, f.newest); err != nil {
-			return x, err
-		}
 	}
-	x.whole, err = tell(ctx, host, 0, f.newest)
+	// One of them is told: what the agent that goes on has missed, or all to a new one.
+	if x.goesOn(f) {
+		x.missed, err = tell(ctx, host, x.upto, f.newest)
+	} else {
+		x.whole, err = tell(ctx, host, 0, f.newest)
+	}
 	return x, err
+}
+
+// goesOn: the agent that was there can go on, from its transcript or from the log.
+func (x *transcriptFacts) goesOn(f facts) bool {
+	return x.began && f.refused == "" && (x.intact() || x.lost == nil)
 }
 
 // tell is what happened after one log entry and up to another.
@@ -190,24 +198,24 @@ func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.
 // planRestore plans the best tier for an agent that was there before.
 func planRestore(f facts, newID string) plan {
 	x := &f.found
-	if !x.began {
+	switch {
+	case !x.began:
 		return planTold(f, newID, "the agent before it was never given a prompt")
+	case f.refused != "":
+		return planTold(f, newID, "the agent refused its transcript: "+f.refused)
+	case !x.goesOn(f):
+		return planTold(f, newID, x.why()+", and cannot be written anew: "+strings.TrimPrefix(x.lost.Error(), "transcript: "))
 	}
 	p := plan{
 		state: *f.current, resume: transcript.Path(transcripts, f.current.AgentID, transcript.Main),
 		preface: preface(x.missed), turns: min(x.turns+x.missed.Turns, f.completed), truncated: x.missed.Truncated,
 	}
-	switch {
-	case f.refused != "":
-		return planTold(f, newID, "the agent refused its transcript: "+f.refused)
-	case x.intact():
+	if x.intact() {
 		p.tier, p.reason = holdfast.TierNative, "no process of the agent is left"
-	case x.lost == nil:
-		p.tier, p.reason, p.rewrite = holdfast.TierRebuilt, x.why(), true
-		p.putAside(f, x.why())
-	default:
-		return planTold(f, newID, x.why()+", and cannot be written anew: "+strings.TrimPrefix(x.lost.Error(), "transcript: "))
+		return p
 	}
+	p.tier, p.reason, p.rewrite = holdfast.TierRebuilt, x.why(), true
+	p.putAside(f, x.why())
 	return p
 }
 

@@ -64,20 +64,20 @@ type plan struct {
 	reason    string
 }
 
-// gather looks at what there is.
-func (r *Runtime) gather(ctx context.Context, t runtime.Turn, host runtime.Host, box *sandbox.Box, states []holdfast.AgentState) (facts, error) {
-	f := facts{session: t.Session, turn: t.ID, box: box, states: states, current: currentOf(states)}
+// gather looks at what there is, beside what the facts hold.
+func (r *Runtime) gather(ctx context.Context, host runtime.Host, f facts) (facts, error) {
+	f.current = currentOf(f.states)
 	for ev, err := range host.Log(ctx, 0) {
 		if err != nil {
 			return f, err
 		}
-		if t.ID == "" && ev.EndsTurn() {
+		if f.turn == "" && ev.EndsTurn() {
 			f.newest = ev.Seq
 		}
 		switch {
 		case ev.Type == holdfast.EventTurnCompleted:
 			f.completed++
-		case ev.Type == holdfast.EventMessageUser && ev.Turn == t.ID && t.ID != "":
+		case ev.Type == holdfast.EventMessageUser && ev.Turn == f.turn && f.turn != "":
 			// A steering message comes later and is told apart by that.
 			if f.newest == 0 {
 				f.newest = ev.Seq - 1
