@@ -65,8 +65,8 @@ func (e *Engine) warm(u *unit, row journal.Row) {
 	}) {
 		u.warming = nil
 		close(done)
-		// The engine is closing: nobody else takes this unit away.
-		go e.disclaim(u)
+		// The engine is closing, and the caller still has the unit.
+		e.disclaim(u)
 	}
 }
 
