@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
@@ -30,8 +28,8 @@ type conn struct {
 	res   wire.ExecResult
 	err   error
 
-	in     *inbox
-	stderr *tail
+	in     *sandbox.Feed
+	stderr sandbox.Tail
 	taken  *taker
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -60,7 +58,7 @@ func (t *taker) Write(p []byte) (int, error) {
 func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wire.ExecRequest, from int64) *conn {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &conn{
-		lines: make(chan line), began: make(chan wire.Started, 1), in: newInbox(), stderr: &tail{},
+		lines: make(chan line), began: make(chan wire.Started, 1), in: sandbox.NewFeed(),
 		taken: &taker{stop: cancel}, cancel: cancel, done: make(chan struct{}),
 	}
 	c.taken.durable.Store(from)
@@ -74,13 +72,13 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 		}
 	}
 	opt := sandbox.ExecOptions{
-		Stdin: c.in, Stdout: c.taken, StdoutFrom: from, Stderr: c.stderr, AttachOnly: len(req.Argv) == 0,
+		Stdin: c.in, Stdout: c.taken, StdoutFrom: from, Stderr: &c.stderr, AttachOnly: len(req.Argv) == 0,
 		Started: func(s wire.Started) { c.began <- s },
 	}
 	go func() {
 		defer close(c.done)
 		defer close(c.lines)
-		defer c.in.close()
+		defer c.in.Close()
 		c.res, c.err = box.Exec(ctx, sandbox.Call{ID: call}, req, opt)
 		if err := c.taken.Err(); err != nil {
 			c.err = err
@@ -94,6 +92,9 @@ func (c *conn) detach() {
 	c.cancel()
 	<-c.done
 }
+
+// send sends a line.
+func (c *conn) send(l json.RawMessage) { c.in.Add(l, []byte{'\n'}) }
 
 // why says how the process ended, for people.
 func (c *conn) why() string {
@@ -113,74 +114,4 @@ func (c *conn) why() string {
 		said = append(said, holdfast.Quote(t))
 	}
 	return strings.Join(said, ": ")
-}
-
-// inbox is the agent's stdin: lines as they come, and no end.
-type inbox struct {
-	mu     sync.Mutex
-	cond   *sync.Cond
-	buf    []byte
-	closed bool
-}
-
-func newInbox() *inbox {
-	b := &inbox{}
-	b.cond = sync.NewCond(&b.mu)
-	return b
-}
-
-func (b *inbox) add(l json.RawMessage) {
-	b.mu.Lock()
-	b.buf = append(append(b.buf, l...), '\n')
-	b.mu.Unlock()
-	b.cond.Broadcast()
-}
-
-// close ends a Read that waits. It is called when nobody sends any more: the
-// agent's stdin stays open.
-func (b *inbox) close() {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
-	b.cond.Broadcast()
-}
-
-// Read implements io.Reader.
-func (b *inbox) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.buf) == 0 && !b.closed {
-		b.cond.Wait()
-	}
-	if b.closed {
-		return 0, io.ErrClosedPipe
-	}
-	n := copy(p, b.buf)
-	b.buf = b.buf[n:]
-	return n, nil
-}
-
-// tailBytes is what is kept of an agent's stderr.
-const tailBytes = 2048
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if n := len(t.buf) - tailBytes; n > 0 {
-		t.buf = append(t.buf[:0], t.buf[n:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.buf), "\uFFFD"))
 }

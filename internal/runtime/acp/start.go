@@ -131,7 +131,7 @@ func (x *run) resend(taken int64) error {
 		return err
 	}
 	for _, l := range lines {
-		x.c.in.add(l)
+		x.c.send(l)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (x *run) launch(reason string) error {
 		Argv: append(append([]string{}, prog.Argv...), x.r.cfg.Profile.Args...),
 		Env:  x.r.cfg.Profile.environ(prog, x.t.Session.Model, call), Cwd: boxWorkspace, Stdin: true, Lines: true,
 	}, 0)
-	x.c.in.add(hello)
+	x.c.send(hello)
 	x.host.At("agent-started")
 	return nil
 }
@@ -372,7 +372,7 @@ func (x *run) tell(line json.RawMessage, drafts ...journal.Draft) error {
 		return err
 	}
 	if line != nil {
-		x.c.in.add(line)
+		x.c.send(line)
 	}
 	return nil
 }

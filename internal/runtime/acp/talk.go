@@ -335,7 +335,7 @@ func (x *run) serve(m *message) error {
 		}
 		// Lost with a server it is lost: whoever asks for what was not offered waits
 		// for no answer of use.
-		x.c.in.add(line)
+		x.c.send(line)
 		x.a.data.In += int64(len(line)) + 1
 		return nil
 	}
@@ -380,7 +380,7 @@ func (x *run) reply(line json.RawMessage, drafts ...journal.Draft) error {
 	if err := x.keep(x.context(), drafts...); err != nil {
 		return err
 	}
-	x.c.in.add(line)
+	x.c.send(line)
 	return nil
 }
 

@@ -85,7 +85,7 @@ func (x *run) say() error {
 	}
 	x.a.state.Upto = end
 	x.host.At("prompt-recorded")
-	x.c.in.add(line)
+	x.c.send(line)
 	x.host.At("prompted")
 	return nil
 }
@@ -331,7 +331,7 @@ func (x *run) cancelPrompt() error {
 		return errors.Join(context.Cause(x.ctx), err)
 	}
 	for _, l := range lines {
-		x.c.in.add(l)
+		x.c.send(l)
 	}
 	return nil
 }

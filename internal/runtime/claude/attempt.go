@@ -81,7 +81,7 @@ func (x *run) connect(ctx context.Context) (bool, error) {
 		}
 		select {
 		case st := <-k.started:
-			k.out.begin(st.StdinTaken)
+			k.out.Begin(st.StdinTaken)
 			if !ahead {
 				return true, x.resume(ctx, st.StdinTaken)
 			}
@@ -128,7 +128,7 @@ func (x *run) resume(ctx context.Context, taken int64) error {
 		if !ok {
 			continue
 		}
-		s.At = x.link.out.next() + size(x.out)
+		s.At = x.link.out.Next() + size(x.out)
 		x.out = append(x.out, prompt(s.UUID, text))
 		x.dirty = true
 	}
@@ -231,7 +231,7 @@ func (x *run) start(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	k.out.send(handshake(x.t.Instructions, len(r.cfg.Host) > 0))
+	k.out.Add(handshake(x.t.Instructions, len(r.cfg.Host) > 0))
 	return nil
 }
 
@@ -310,7 +310,7 @@ func (x *run) converse(ctx, outer context.Context) error {
 			x.mirrored = x.mem.Leaf
 		case <-shake.C:
 			if !x.mem.Shaken {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "the Claude Code CLI did not answer within %s: %s", handshakeTime, x.link.errs).
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "the Claude Code CLI did not answer within %s: %s", handshakeTime, &x.link.errs).
 					WithHint("holdfast doctor")
 			}
 		case <-halt:
@@ -407,6 +407,6 @@ func (x *run) halt() bool {
 		return false
 	}
 	x.halted = true
-	x.link.out.send(control("hf-interrupt", object{"subtype": "interrupt", "cancel_queued": true}))
+	x.link.out.Add(control("hf-interrupt", object{"subtype": "interrupt", "cancel_queued": true}))
 	return true
 }

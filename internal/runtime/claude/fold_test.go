@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // tape is a host that keeps what is recorded, and allows every tool.
@@ -88,7 +89,7 @@ func (h *tape) play(t testing.TB) *player {
 	if err := x.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	x.link = &link{out: newOutbox()}
+	x.link = &link{out: sandbox.NewFeed()}
 	x.offset = x.state.Taken
 	p := &player{run: x}
 	if err := x.resume(t.Context(), 1<<40); err != nil {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
-	"sync"
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
@@ -21,8 +19,6 @@ const (
 	longLine, longAnswer = 2 << 20, 4 << 20
 	// ahead is how many lines are read before they are dealt with.
 	ahead = 64
-	// stderrKept is how much of the end of stderr is kept for error messages.
-	stderrKept = 2 << 10
 )
 
 // raw is a line as it came, and the offset of the one after it.
@@ -39,8 +35,8 @@ type link struct {
 	// res say how.
 	lines   chan raw
 	started chan wire.Started
-	out     *outbox
-	errs    *tail
+	out     *sandbox.Feed
+	errs    sandbox.Tail
 	// taken is what the log accounts for, read what was dealt with.
 	taken, read atomic.Int64
 
@@ -57,8 +53,8 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 	// interrupt is still to be heard.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k := &link{
-		box: box, call: call, lines: make(chan raw, ahead), started: make(chan wire.Started, 1), out: newOutbox(),
-		errs: &tail{most: stderrKept}, cancel: cancel, done: make(chan struct{}),
+		box: box, call: call, lines: make(chan raw, ahead), started: make(chan wire.Started, 1), out: sandbox.NewFeed(),
+		cancel: cancel, done: make(chan struct{}),
 	}
 	k.taken.Store(from)
 	k.read.Store(from)
@@ -74,7 +70,7 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 		defer close(k.done)
 		defer close(k.lines)
 		k.res, k.err = box.Exec(ctx, sandbox.Call{ID: call}, req, sandbox.ExecOptions{
-			Stdin: k.out, Stdout: out, StdoutFrom: from, Stderr: k.errs, AttachOnly: len(req.Argv) == 0,
+			Stdin: k.out, Stdout: out, StdoutFrom: from, Stderr: &k.errs, AttachOnly: len(req.Argv) == 0,
 			Started: func(s wire.Started) { k.started <- s },
 		})
 		// Its reader gave up on what the process says: nothing more can be read of it.
@@ -91,7 +87,7 @@ func (k *link) detach() {
 	for range k.lines { // until Exec has returned
 	}
 	<-k.done
-	k.out.close()
+	k.out.Close()
 }
 
 // reader cuts the output into lines. Taken is what the log accounts for. A line that
@@ -131,95 +127,6 @@ func (r *reader) Taken() int64 {
 		return dealt
 	}
 	return taken
-}
-
-// outbox is the CLI's stdin: lines in the order in which they are sent, never more
-// than is asked for. Safe for concurrent use.
-type outbox struct {
-	mu     sync.Mutex
-	wake   *sync.Cond
-	buf    []byte
-	at     int64
-	closed bool
-}
-
-func newOutbox() *outbox {
-	o := new(outbox)
-	o.wake = sync.NewCond(&o.mu)
-	return o
-}
-
-// begin says how much the process had taken of all that was ever sent before this
-// attachment.
-func (o *outbox) begin(at int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.at += at
-}
-
-// next is the offset at which the next line will begin.
-func (o *outbox) next() int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.at
-}
-
-// send sends whole lines.
-func (o *outbox) send(lines ...[]byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, l := range lines {
-		o.buf = append(o.buf, l...)
-		o.at += int64(len(l))
-	}
-	o.wake.Broadcast()
-}
-
-func (o *outbox) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.closed = true
-	o.wake.Broadcast()
-}
-
-// Read implements io.Reader.
-func (o *outbox) Read(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for len(o.buf) == 0 {
-		if o.closed {
-			return 0, io.EOF
-		}
-		o.wake.Wait()
-	}
-	n := copy(p, o.buf)
-	if o.buf = o.buf[n:]; len(o.buf) == 0 {
-		o.buf = nil
-	}
-	return n, nil
-}
-
-// tail keeps the end of what is written to it. Safe for concurrent use.
-type tail struct {
-	most int
-	mu   sync.Mutex
-	buf  []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if over := len(t.buf) - t.most; over > 0 {
-		t.buf = append(t.buf[:0], t.buf[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return valid(string(bytes.TrimSpace(t.buf)))
 }
 
 // lost reports that the attachment ended because the pipe to the box broke: the

@@ -440,7 +440,7 @@ func (x *run) flush(ctx context.Context) error {
 		}
 	}
 	if len(x.out) > 0 && x.link != nil {
-		x.link.out.send(x.out...)
+		x.link.out.Add(x.out...)
 	}
 	x.out = nil
 	return nil

@@ -28,7 +28,7 @@ func (x *run) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.link.out.send(lines...)
+	x.link.out.Add(lines...)
 	return x.flush(ctx)
 }
 
@@ -42,7 +42,7 @@ func (x *run) tellAhead() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	x.link.out.send(lines...)
+	x.link.out.Add(lines...)
 	return len(lines) > 0, nil
 }
 
@@ -80,7 +80,7 @@ func (x *run) say(lines [][]byte, seq int64, text string) [][]byte {
 		at = int64(-x.mem.Parks)
 	}
 	id := promptID(x.state.Call, x.t.ID, at)
-	x.mem.Sent = append(x.mem.Sent, sent{UUID: id, Seq: seq, At: x.link.out.next() + size(lines)})
+	x.mem.Sent = append(x.mem.Sent, sent{UUID: id, Seq: seq, At: x.link.out.Next() + size(lines)})
 	x.dirty = true
 	return append(lines, prompt(id, text))
 }
