@@ -56,13 +56,7 @@ func TestACPTurns(t *testing.T) {
 			if end := say("three"); !strings.Contains(end.Result, "You have sent 3 messages") || !strings.Contains(end.Result, "1 tool results") {
 				t.Errorf("turn 3 said %q", end.Result)
 			}
-			var tiers []holdfast.Tier
-			for _, a := range logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted) {
-				tiers = append(tiers, a.Tier)
-			}
-			if fmt.Sprint(tiers) != "[fresh live live]" {
-				t.Errorf("tiers %v", tiers)
-			}
+			wantTiers(t, c, s.ID, "fresh live live")
 		})
 	}
 }
@@ -81,6 +75,15 @@ func command(name, text string) string {
 	return fmt.Sprintf(`{"tool":%q,"input":{"command":%q,"description":"d"}}`, acpAgents[name], text)
 }
 
+// wantTiers holds that a session's agent was come by in these ways.
+func wantTiers(t *testing.T, c *client.Client, id holdfast.SessionID, want string) {
+	t.Helper()
+	if got := tiersOf(t, c, id); got != want {
+		t.Errorf("tiers %s, want %s", got, want)
+	}
+}
+
+// tiersOf are the ways in which a session's agent was come by, in order.
 func tiersOf(t *testing.T, c *client.Client, id holdfast.SessionID) string {
 	t.Helper()
 	var out []string

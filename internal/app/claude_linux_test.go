@@ -4,7 +4,6 @@ package app_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,13 +61,7 @@ func TestClaudeTurns(t *testing.T) {
 	if end := say("three"); !strings.Contains(end.Result, "You have sent 3 messages") || !strings.Contains(end.Result, "2 tool results") {
 		t.Errorf("turn 3 said %q", end.Result)
 	}
-	var tiers []holdfast.Tier
-	for _, a := range logged[holdfast.AgentStarted](t, c, s.ID, holdfast.EventAgentStarted) {
-		tiers = append(tiers, a.Tier)
-	}
-	if fmt.Sprint(tiers) != "[fresh live live]" {
-		t.Errorf("tiers %v", tiers)
-	}
+	wantTiers(t, c, s.ID, "fresh live live")
 }
 
 // talk sends a message and reads its turn up to an event of a type, and what comes

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -124,7 +124,7 @@ func (s *server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b, err := sandbox.Dial(ctx, s.Spec.Box, conn, s.j.token, s.forward)
+	b, err := sandbox.Dial(ctx, s.Spec.Box, conn, s.j.token, func(_ string, conn net.Conn) { testkit.Forward(conn, s.Double) })
 	if err != nil {
 		return err
 	}
@@ -168,25 +168,6 @@ func (s *server) handshake() json.RawMessage {
 		"subtype": "initialize",
 		"hooks":   map[string]any{"PreToolUse": []any{map[string]any{"matcher": "*", "hookCallbackIds": []string{"pre"}, "timeout": 3600}}},
 	})
-}
-
-// forward carries a model connection of the box to the double.
-func (s *server) forward(_ string, conn net.Conn) {
-	defer conn.Close()
-	up, err := net.Dial("tcp", s.Double)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(up, conn)
-		_ = up.(*net.TCPConn).CloseWrite()
-	}()
-	_, _ = io.Copy(conn, up)
-	_ = conn.(interface{ CloseWrite() error }).CloseWrite()
-	<-done
 }
 
 // message is what the server needs of a line of the agent.

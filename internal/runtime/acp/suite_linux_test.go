@@ -4,7 +4,6 @@ package acp_test
 
 import (
 	"crypto/rand"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -71,24 +70,11 @@ func models(t *testing.T, h http.Handler) func(name string, conn net.Conn) {
 	t.Cleanup(srv.Close)
 	addr := srv.Listener.Addr().String()
 	return func(name string, conn net.Conn) {
-		defer conn.Close()
 		if name != acp.ModelListener {
+			_ = conn.Close()
 			return
 		}
-		up, err := net.Dial("tcp", addr)
-		if err != nil {
-			return
-		}
-		defer up.Close()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = io.Copy(up, conn)
-			_ = up.(*net.TCPConn).CloseWrite()
-		}()
-		_, _ = io.Copy(conn, up)
-		_ = conn.(interface{ CloseWrite() error }).CloseWrite()
-		<-done
+		testkit.Forward(conn, addr)
 	}
 }
 

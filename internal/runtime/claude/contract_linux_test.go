@@ -2,7 +2,6 @@ package claude_test
 
 import (
 	"crypto/rand"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -76,31 +75,24 @@ func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
 		Told: func(text string) bool {
 			return slices.ContainsFunc(model.Requests(), func(r double.Request) bool { return strings.Contains(string(r.Body), text) })
 		},
-		Accepted: func(_ string, conn net.Conn) { forward(conn, l.Addr().String()) },
+		Accepted: func(_ string, conn net.Conn) { testkit.Forward(conn, l.Addr().String()) },
 	}
-}
-
-// forward carries a model connection of a box to the double.
-func forward(conn net.Conn, to string) {
-	defer conn.Close()
-	up, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(up, conn)
-		_ = up.(*net.TCPConn).CloseWrite()
-	}()
-	_, _ = io.Copy(conn, up)
-	_ = conn.(interface{ CloseWrite() error }).CloseWrite()
-	<-done
 }
 
 // TestRuntime is the contract with the real CLI.
 func TestRuntime(t *testing.T) { runtimetest.Run(t, realCLI(t, nil)) }
+
+// speaker says something in a world, each time on a server of its own, and gives the answer.
+func speaker(t *testing.T, cfg runtimetest.Config, w *runtimetest.World) func(text string) string {
+	return func(text string) string {
+		t.Helper()
+		ran := runOne(t, cfg, w, text, t.Context())
+		if ran.Err != nil {
+			t.Fatal(ran.Err)
+		}
+		return ran.Result.Text
+	}
+}
 
 // TestARefusedTranscript: a CLI that does not go on from a transcript, whole as it is,
 // is started anew and told the history; what it refused is put aside.
@@ -117,18 +109,7 @@ func TestARefusedTranscript(t *testing.T) {
 		}
 	})
 	w := cfg.NewWorld(t)
-	say := func(text string) string {
-		t.Helper()
-		h := w.NewHost()
-		id := w.Begin(text)
-		ran := h.Run(t.Context(), cfg.New(t), w.Turn(id, false))
-		if ran.Err != nil {
-			t.Fatal(ran.Err)
-		}
-		w.Complete(id, ran.Result)
-		h.Close()
-		return ran.Result.Text
-	}
+	say := speaker(t, cfg, w)
 	say("one")
 	say("two")
 	w.KillBox()
@@ -157,18 +138,7 @@ func TestARefusedTranscript(t *testing.T) {
 func TestChildAgentsComeBack(t *testing.T) {
 	cfg := realCLI(t, nil)
 	w := cfg.NewWorld(t)
-	say := func(text string) string {
-		t.Helper()
-		h := w.NewHost()
-		id := w.Begin(text)
-		ran := h.Run(t.Context(), cfg.New(t), w.Turn(id, false))
-		if ran.Err != nil {
-			t.Fatal(ran.Err)
-		}
-		w.Complete(id, ran.Result)
-		h.Close()
-		return ran.Result.Text
-	}
+	say := speaker(t, cfg, w)
 	if got := say(`<script>[{"tool":"Task","input":{"description":"d","prompt":"<script>[{\"say\":\"the child was here\"}]</script>","subagent_type":"general-purpose"}},{"say":"done"}]</script>`); got != "done" {
 		t.Fatal(got)
 	}

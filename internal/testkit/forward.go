@@ -1,0 +1,26 @@
+package testkit
+
+import (
+	"io"
+	"net"
+)
+
+// Forward carries a connection that a box made to what listens at a TCP address, until
+// both sides have ended.
+func Forward(conn net.Conn, addr string) {
+	defer conn.Close()
+	up, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(up, conn)
+		_ = up.(*net.TCPConn).CloseWrite()
+	}()
+	_, _ = io.Copy(conn, up)
+	_ = conn.(interface{ CloseWrite() error }).CloseWrite()
+	<-done
+}
