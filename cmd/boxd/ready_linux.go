@@ -28,16 +28,19 @@ func stand(c *wire.Control, cfg *wire.Config, st *wire.JailStatus) error {
 }
 
 // warm does what would otherwise be done once the claim is here: what JSON has to
-// know of the types, what a signal and the first connection need of the runtime,
-// and the collector's work.
+// know of the type, what a signal needs of the runtime, and the collector's work.
 func warm(claim *wire.Claim) {
 	_ = json.Unmarshal([]byte(`{}`), claim)
-	_ = json.Unmarshal([]byte(`{}`), new(wire.Hello))
-	_, _ = json.Marshal(wire.Welcome{})
 	// It keeps one signal and drops the rest: the hands listen on a channel of their own.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGCHLD)
+	runtime.GC()
+}
+
+// warmHello is the same for the first connection, beside all that comes before it.
+func warmHello() {
+	_ = json.Unmarshal([]byte(`{}`), new(wire.Hello))
+	_, _ = json.Marshal(wire.Welcome{})
 	if r, w, err := os.Pipe(); err == nil {
 		_ = errors.Join(r.Close(), w.Close())
 	}
-	runtime.GC()
 }

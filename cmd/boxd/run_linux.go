@@ -40,6 +40,7 @@ func run() error {
 	if os.Getpid() == 1 {
 		threads = jail.Begin() // there will be a jail
 	}
+	go warmHello()
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryGoal)
 	runtime.GOMAXPROCS(min(2, runtime.NumCPU()))
