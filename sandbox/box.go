@@ -22,7 +22,8 @@ var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the pipe t
 	WithHint("the box and its calls may still run: connect again")
 
 const (
-	// releaseDelay is how long releases wait for a request to go along with.
+	// releaseDelay is how long releases, and the ends of answered streams, wait for
+	// a request to go along with.
 	releaseDelay = 250 * time.Millisecond
 	// pipeStall is how long a pipe may take no byte before it counts as broken.
 	pipeStall = 60 * time.Second
@@ -39,6 +40,7 @@ type Box struct {
 	id       holdfast.BoxID
 	welcome  wire.Welcome
 	session  *yamux.Session
+	mux      *wire.Coalesced
 	accepted Handler
 	readers  sync.Pool
 
@@ -50,8 +52,10 @@ type Box struct {
 
 	mu       sync.Mutex
 	releases []holdfast.CallID
-	release  chan struct{}
-	wg       sync.WaitGroup
+	// over are streams that were answered and are yet to be ended.
+	over    []*yamux.Stream
+	release chan struct{}
+	wg      sync.WaitGroup
 }
 
 // Handler serves connections that boxd's proxy listeners accepted. It owns conn,
@@ -73,12 +77,13 @@ func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, a
 	cfg.StreamOpenTimeout = 0
 	cfg.StreamCloseTimeout = 0
 	cfg.LogOutput = io.Discard
-	session, err := yamux.Client(wire.Coalesce(conn), cfg)
+	mux := wire.Coalesce(conn)
+	session, err := yamux.Client(mux, cfg)
 	if err != nil {
 		_ = conn.Close()
 		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "%w", err)
 	}
-	b := &Box{id: id, welcome: welcome, session: session, accepted: accepted, release: make(chan struct{}, 1)}
+	b := &Box{id: id, welcome: welcome, session: session, mux: mux, accepted: accepted, release: make(chan struct{}, 1)}
 	b.readers.New = func() any { return wire.NewReader(nil) }
 	b.wg.Go(b.accept)
 	b.wg.Go(b.releaseLoop)
@@ -186,6 +191,8 @@ type conv struct {
 	stream *yamux.Stream
 	r      *wire.Reader
 	stop   func() bool
+	// answered: boxd has said its last word.
+	answered bool
 }
 
 // open opens a stream and sends the request; data follows it in the same write.
@@ -209,6 +216,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 	c := &conv{b: b, ctx: ctx, op: req.Op, stream: stream, r: b.readers.Get().(*wire.Reader)}
 	c.r.Reset(stream)
 	c.stop = context.AfterFunc(ctx, c.interrupt)
+	b.endStreams(true)
 	if _, err := stream.Write(append(buf, data...)); err != nil {
 		err = c.fail(err)
 		c.close()
@@ -245,10 +253,15 @@ func (c *conv) interrupt() {
 	_ = c.stream.SetWriteDeadline(past)
 }
 
-// close ends the stream. Nothing may use the reader's payloads after it.
+// close ends the stream, an answered one with the next request. Nothing may use the
+// reader's payloads after it.
 func (c *conv) close() {
 	c.stop()
-	_ = c.stream.Close()
+	if c.answered {
+		c.b.ended(c.stream)
+	} else {
+		_ = c.stream.Close()
+	}
 	c.r.Reset(nil)
 	c.b.readers.Put(c.r)
 }
@@ -284,6 +297,7 @@ func (c *conv) answer(v any) error {
 }
 
 func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {
+	c.answered = t == wire.FrameAnswer || t == wire.FrameError
 	switch t {
 	case wire.FrameAnswer:
 		if err := json.Unmarshal(payload, v); err != nil {

@@ -15,7 +15,8 @@ import (
 // releaseMost is how many calls one request releases.
 const releaseMost = 250
 
-// releaseLoop sends releases that no request took along, until the pipe ends.
+// releaseLoop sends releases, and ends streams, that no request took along, until
+// the pipe ends.
 func (b *Box) releaseLoop() {
 	ctx, cancel := context.WithCancel(boxContext{b})
 	defer cancel()
@@ -37,6 +38,37 @@ func (b *Box) releaseLoop() {
 				break // a stale or broken pipe: the next hello shows what is held
 			}
 		}
+		b.endStreams(false)
+	}
+}
+
+// ended leaves an answered stream to be ended with the next request: its end tells
+// boxd nothing, and would wake it.
+func (b *Box) ended(stream *yamux.Stream) {
+	b.mu.Lock()
+	b.over = append(b.over, stream)
+	b.mu.Unlock()
+	select {
+	case b.release <- struct{}{}:
+	default:
+	}
+}
+
+// endStreams ends the answered streams; request says that one follows.
+func (b *Box) endStreams(request bool) {
+	b.mu.Lock()
+	over := b.over
+	b.over = nil
+	b.mu.Unlock()
+	if request && len(over) > 0 {
+		ids := make([]uint32, len(over))
+		for i, stream := range over {
+			ids[i] = stream.StreamID()
+		}
+		b.mux.Ends(ids)
+	}
+	for _, stream := range over {
+		_ = stream.Close()
 	}
 }
 

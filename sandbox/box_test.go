@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -295,6 +296,50 @@ func TestExecTellsOfGaps(t *testing.T) {
 	res, err := b.Exec(t.Context(), call, wire.ExecRequest{Shell: "x"}, sandbox.ExecOptions{Stdout: &out, StdoutFrom: 10})
 	if err != nil || res.StdoutDropped != 86 || out.text.String() != "abcd[14-100]tail" {
 		t.Errorf("%+v %v %q", res, err, out.text.String())
+	}
+}
+
+// TestStreamsEnd: an answered stream ends with the next request, or soon without one;
+// one that is given up ends at once, since its end is what boxd goes by.
+func TestStreamsEnd(t *testing.T) {
+	ended := make(chan string, 8)
+	asked := make(chan struct{}, 8)
+	b := connect(t, func(req wire.Request, s *yamux.Stream) {
+		asked <- struct{}{}
+		if req.Op != wire.OpExec {
+			_ = wire.WriteJSON(s, wire.FrameAnswer, wire.Empty{})
+		}
+		_, _ = io.Copy(io.Discard, s)
+		ended <- string(req.Op)
+	})
+	if err := b.Kill(t.Context(), wire.KillRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if op := <-ended; op != "kill" {
+		t.Error(op)
+	}
+	if _, err := b.Stats(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Processes(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if op := <-ended; op != "stats" {
+		t.Error(op)
+	}
+	for range 3 {
+		<-asked
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, err := b.Exec(ctx, call, wire.ExecRequest{Shell: "x"}, sandbox.ExecOptions{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if both := []string{<-ended, <-ended}; !slices.Contains(both, "ps") || !slices.Contains(both, "exec") {
+		t.Error(both)
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wi
 		return err
 	}
 	if c.exec == nil {
-		return sendOutcome(stream, c)
+		return sendOutcome(p, stream, c)
 	}
 	a.c, a.e = c, c.exec
 	select {
@@ -233,6 +233,10 @@ func (a *attachment) signal(sig int) {
 	_ = a.s.cfg.Hands.Signal(a.e.proc, sig)
 }
 
+// startWait is how long the news that a plain command has started waits for its
+// output or its end, to leave in one write with it.
+const startWait = 5 * time.Millisecond
+
 // output streams until the answer is sent; false when the client went away first.
 func (a *attachment) output(attached bool) bool {
 	ch := a.e.subscribe()
@@ -244,6 +248,17 @@ func (a *attachment) output(attached bool) bool {
 			started.StdinTaken = a.e.stdin.count()
 		}
 		first, _ = wire.AppendJSON(nil, wire.FrameStarted, started)
+	}
+	if req := a.e.req; first != nil && !attached && !req.Lines && !req.Stdin && req.PTY == nil {
+		soon := time.NewTimer(startWait)
+		select {
+		case <-ch:
+		case <-a.c.done:
+		case <-a.gone:
+		case <-a.p.done:
+		case <-soon.C:
+		}
+		soon.Stop()
 	}
 	for {
 		final := a.c.finished()
@@ -293,6 +308,9 @@ func (a *attachment) send(first []byte, final bool) (more, ok bool) {
 		}
 	}
 	if len(buf) > 0 {
+		if !more && final {
+			a.p.mux.Last(a.stream.StreamID())
+		}
 		if _, err := a.stream.Write(buf); err != nil {
 			return false, false
 		}

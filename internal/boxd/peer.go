@@ -24,6 +24,7 @@ type peer struct {
 	done    chan struct{}
 	once    sync.Once
 	session *yamux.Session
+	mux     *wire.Coalesced
 }
 
 func (p *peer) close() {
@@ -65,7 +66,8 @@ func (s *Server) serveConn(conn net.Conn) {
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
-	session, err := yamux.Server(wire.Coalesce(conn), muxConfig())
+	p.mux = wire.Coalesce(conn)
+	session, err := yamux.Server(p.mux, muxConfig())
 	if err != nil {
 		return
 	}

@@ -70,6 +70,7 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 	default:
 		var v any
 		if v, err = s.query(p, req); err == nil {
+			p.mux.Last(stream.StreamID())
 			err = answer(stream, v)
 		}
 	}
@@ -214,20 +215,21 @@ func (s *Server) once(p *peer, stream *yamux.Stream, req wire.Request, act func(
 	case <-p.done:
 		return nil
 	}
-	return sendOutcome(stream, c)
+	return sendOutcome(p, stream, c)
 }
 
-func sendOutcome(w io.Writer, c *call) error {
+// sendOutcome is the last that a stream says.
+func sendOutcome(p *peer, stream *yamux.Stream, c *call) error {
+	var buf []byte
+	var err error
 	if c.err != nil {
-		buf, err := wire.AppendJSON(nil, wire.FrameError, c.err)
-		if err == nil {
-			_, _ = w.Write(buf)
-		}
-		return err
+		buf, err = wire.AppendJSON(nil, wire.FrameError, c.err)
+	} else {
+		buf, err = wire.AppendLong(nil, wire.FrameAnswer, c.answer)
 	}
-	buf, err := wire.AppendLong(nil, wire.FrameAnswer, c.answer)
 	if err == nil {
-		_, _ = w.Write(buf)
+		p.mux.Last(stream.StreamID())
+		_, _ = stream.Write(buf)
 	}
 	return err
 }

@@ -80,6 +80,14 @@ func (s *sse) ping() { s.buf = append(s.buf, ": ping\n\n"...) }
 
 // flush sends what was added.
 func (s *sse) flush() error {
+	if err := s.write(); err != nil {
+		return err
+	}
+	return s.rc.Flush()
+}
+
+// write hands on what was added, to be sent at the latest with the end.
+func (s *sse) write() error {
 	s.begin()
 	if len(s.buf) > 0 {
 		if _, err := s.w.Write(s.buf); err != nil {
@@ -90,7 +98,7 @@ func (s *sse) flush() error {
 		s.buf = nil
 	}
 	s.buf = s.buf[:0]
-	return s.rc.Flush()
+	return nil
 }
 
 // choice says what to do with an event of a stream.
@@ -134,10 +142,13 @@ func (a *API) stream(ctx context.Context, s *sse, src source, pick func(holdfast
 			if c.write {
 				s.event(e)
 			}
-			if c.last || len(s.buf) > flushAt {
-				if s.flush() != nil || c.last {
-					return
-				}
+			if c.last {
+				// The end of the response takes it along.
+				_ = s.write()
+				return
+			}
+			if len(s.buf) > flushAt && s.flush() != nil {
+				return
 			}
 		}
 		if len(s.buf) == 0 {

@@ -149,14 +149,21 @@ func (r *Reader) fill(n int) error {
 // Coalesce wraps the connection below the multiplexer so that a data frame's
 // head and body, and the opening of a stream and its first data, leave in one
 // write. It holds back only what the multiplexer follows up at once.
-func Coalesce(conn net.Conn) net.Conn { return &coalesced{Conn: conn} }
+func Coalesce(conn net.Conn) *Coalesced { return &Coalesced{Conn: conn} }
 
-type coalesced struct {
+// Coalesced is such a connection. Each write wakes the other side.
+type Coalesced struct {
 	net.Conn
 	mu   sync.Mutex
 	held []byte
-	// body says that the held bytes end with the head of data that comes next.
+	// body says that the held bytes end with the head of data that comes next, of
+	// the stream of.
 	body bool
+	of   uint32
+	// ends are the streams whose end waits for data to go along with; last is the
+	// stream whose data waits for its end, 0 is none.
+	ends []uint32
+	last uint32
 }
 
 // The multiplexer's frame head: version, type, flags (2), stream (4), length (4).
@@ -165,27 +172,42 @@ const (
 	muxData   = 0
 	muxWindow = 1
 	muxSYN    = 1
+	muxFIN    = 4
 )
 
+// heldMost bounds what is held back, in bytes.
+const heldMost = 32 << 10
+
+// Ends says that the caller ends these streams now, and that it can wait for what is
+// written next.
+func (c *Coalesced) Ends(streams []uint32) {
+	c.mu.Lock()
+	c.ends = streams
+	c.mu.Unlock()
+}
+
+// Last says that the caller writes the last data of a stream and then, whatever
+// becomes of it, ends the stream at once. What is held goes with the next write of
+// any other stream, so none waits for another.
+func (c *Coalesced) Last(stream uint32) {
+	c.mu.Lock()
+	c.last = stream
+	c.mu.Unlock()
+}
+
 // Write is called by the multiplexer's one sender: heads and bodies alternate.
-func (c *coalesced) Write(p []byte) (int, error) {
+func (c *Coalesced) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.body && len(p) == muxHead && p[0] == 0 {
-		length := binary.BigEndian.Uint32(p[8:])
-		c.body = p[1] == muxData && length > 0
-		opens := p[1] == muxWindow && binary.BigEndian.Uint16(p[2:]) == muxSYN && length == 0
-		if c.body || opens {
-			c.held = append(c.held, p...)
-			return len(p), nil
-		}
+	if c.holds(p) && len(c.held)+len(p) <= heldMost {
+		c.held = append(c.held, p...)
+		return len(p), nil
 	}
-	c.body = false
 	var err error
 	switch {
 	case len(c.held) == 0:
 		return c.Conn.Write(p)
-	case len(p) > 32<<10:
+	case len(p) > heldMost:
 		bufs := net.Buffers{c.held, p}
 		_, err = bufs.WriteTo(c.Conn)
 	default:
@@ -197,4 +219,25 @@ func (c *coalesced) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// holds reports whether more follows p at once.
+func (c *Coalesced) holds(p []byte) bool {
+	if c.body || len(p) != muxHead || p[0] != 0 {
+		c.body = false
+		return c.of == c.last && c.last != 0
+	}
+	flags, length := binary.BigEndian.Uint16(p[2:]), binary.BigEndian.Uint32(p[8:])
+	c.of = binary.BigEndian.Uint32(p[4:])
+	switch {
+	case p[1] == muxData && length > 0:
+		c.body = true
+		return true
+	case p[1] == muxWindow && flags&muxFIN != 0:
+		if c.of == c.last {
+			c.last = 0
+		}
+		return slices.Contains(c.ends, c.of)
+	}
+	return p[1] == muxWindow && flags == muxSYN && length == 0
 }

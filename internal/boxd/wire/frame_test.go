@@ -310,6 +310,57 @@ func TestCoalesceKeepsBytesAndJoinsWrites(t *testing.T) {
 	}
 }
 
+// TestCoalesceHoldsTheEnds: an end that can wait leaves with what comes next, and the
+// last data with the end of its stream. No stream waits for another.
+func TestCoalesceHoldsTheEnds(t *testing.T) {
+	frame := func(typ, flags, stream, length byte) []byte {
+		return []byte{0, typ, 0, flags, 0, 0, 0, stream, 0, 0, 0, length}
+	}
+	end := func(stream byte) []byte { return frame(1, 4, stream, 0) }
+	head := func(stream byte) []byte { return frame(0, 0, stream, 5) }
+	body := []byte("hello")
+	rec := &recorder{}
+	c := wire.Coalesce(rec)
+	var all []byte
+	write := func(writes int, frames ...[]byte) {
+		t.Helper()
+		before := rec.writes
+		for _, f := range frames {
+			all = append(all, f...)
+			if n, err := c.Write(f); n != len(f) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if got := rec.writes - before; got != writes {
+			t.Errorf("%d writes of %q, want %d", got, frames, writes)
+		}
+	}
+	write(1, end(1))
+	c.Ends([]uint32{3, 5})
+	write(0, end(3), end(5))
+	write(1, frame(1, 1, 7, 0), head(7), body)
+	c.Ends([]uint32{7})
+	write(1, end(9))
+	write(0, end(7))
+	write(1, end(11))
+
+	c.Last(13)
+	write(0, head(13), body)
+	write(1, end(13))
+	write(1, head(13), body)
+	c.Last(15)
+	write(1, head(17), body)
+	write(0, head(15), body)
+	write(1, head(17), body)
+	write(1, end(15))
+	c.Last(19)
+	write(1, end(19))
+	write(1, head(19), body)
+	if !bytes.Equal(rec.buf.Bytes(), all) {
+		t.Error("other bytes came out")
+	}
+}
+
 type recorder struct {
 	net.Conn
 	buf    bytes.Buffer

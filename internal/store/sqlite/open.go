@@ -155,6 +155,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := createFile(s.cfg.Path); err != nil {
 		return openError(s.cfg.Path, err)
 	}
+	reserve(s.cfg.Path+"-wal", s.cfg.CheckpointBytes)
 	for _, p := range []struct {
 		db    **sql.DB
 		conns int

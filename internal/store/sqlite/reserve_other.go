@@ -1,0 +1,5 @@
+//go:build !linux
+
+package sqlite
+
+func reserve(string, int64) {}
