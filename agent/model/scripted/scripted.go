@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -218,6 +219,10 @@ func (a *answer) block(b model.Block) bool {
 // a model that keeps it.
 const coarse = 1500 * time.Microsecond
 
+// asleep is how late the kernel may be in turn: what is left of a delay then is
+// waited for awake.
+const asleep = 250 * time.Microsecond
+
 // pause is a timer's sleep; it ends with ctx.
 func (a *answer) pause(d time.Duration) {
 	if d <= 0 || a.ctx.Err() != nil {
@@ -237,9 +242,12 @@ func (a *answer) wait(d time.Duration) bool {
 		until := time.Now().Add(d)
 		if d > 2*coarse {
 			a.pause(d - coarse)
-			nap(time.Until(until))
+			nap(time.Until(until) - asleep)
 		}
-		a.pause(time.Until(until))
+		a.pause(time.Until(until) - asleep)
+		for time.Now().Before(until) {
+			runtime.Gosched()
+		}
 	}
 	if err := a.ctx.Err(); err != nil {
 		a.yield(model.Chunk{}, err)
