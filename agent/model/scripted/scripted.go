@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -219,10 +218,6 @@ func (a *answer) block(b model.Block) bool {
 // a model that keeps it.
 const coarse = 1500 * time.Microsecond
 
-// asleep is how late the kernel may be in turn: what is left of a delay then is
-// waited for awake.
-const asleep = 250 * time.Microsecond
-
 // pause is a timer's sleep; it ends with ctx.
 func (a *answer) pause(d time.Duration) {
 	if d <= 0 || a.ctx.Err() != nil {
@@ -242,12 +237,9 @@ func (a *answer) wait(d time.Duration) bool {
 		until := time.Now().Add(d)
 		if d > 2*coarse {
 			a.pause(d - coarse)
-			nap(time.Until(until) - asleep)
+			nap(time.Until(until))
 		}
-		a.pause(time.Until(until) - asleep)
-		for time.Now().Before(until) {
-			runtime.Gosched()
-		}
+		a.pause(time.Until(until))
 	}
 	if err := a.ctx.Err(); err != nil {
 		a.yield(model.Chunk{}, err)
