@@ -6,8 +6,9 @@
 
 // Command boxd is the process inside a box. A driver starts it with a control
 // socket on descriptor 3 and sends a wire.Config and open files through it, a
-// listening socket among them; it takes no arguments and reads no environment. Nothing imports it. Invariant (I-23): it is built
-// static, links nothing of the server, and leaks no descriptor to a child.
+// listening socket among them; it takes no arguments and reads no environment.
+// Nothing imports it. Invariant (I-23): it is built static, links nothing of the
+// server, and leaks no descriptor to a child.
 package main
 
 import (

@@ -142,8 +142,8 @@ func (p *pass) turnRate(ctx context.Context, s *subject, ids []holdfast.SessionI
 	return nil
 }
 
-// load sends turns as a load generator does: it looks for the end of each, and does
-// not decode what comes before. It runs on the cores that it measures.
+// load is a client that looks for what it measures in the bytes, and decodes nothing:
+// it runs on the cores that it measures.
 type load struct {
 	*http.Transport
 	url, token string
@@ -157,20 +157,26 @@ func (s *subject) load(connections int) (*load, error) {
 	}, err
 }
 
+// stream asks for an event stream of a session.
+func (l *load) stream(ctx context.Context, method string, id holdfast.SessionID, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, l.url+"/v1/sessions/"+string(id)+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+l.token)
+	req.Header.Set("Accept", "text/event-stream")
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Prefer", "stream")
+	return l.RoundTrip(req)
+}
+
 // turn sends a message and reads its turn, which must complete.
 func (l *load) turn(ctx context.Context, id holdfast.SessionID, text string) error {
 	body, err := json.Marshal(holdfast.SendMessage{Text: text})
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/v1/sessions/"+string(id)+"/turns", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+l.token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Prefer", "stream")
-	resp, err := l.RoundTrip(req)
+	resp, err := l.stream(ctx, http.MethodPost, id, "/turns", body)
 	if err != nil {
 		return err
 	}
@@ -267,21 +273,20 @@ func (p *pass) readers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, err := os.ReadFile(filepath.Join(s.data, "token"))
+	const n = 1000
+	load, err := s.load(n)
 	if err != nil {
 		return err
 	}
+	defer load.CloseIdleConnections()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	const n = 1000
-	transport := &http.Transport{MaxConnsPerHost: 0, MaxIdleConnsPerHost: n}
-	defer transport.CloseIdleConnections()
 	open := make(chan error, n)
 	for range n {
 		all.Go(func() {
-			delays, err := follow(ctx, transport, s.srv.URL, string(id), strings.TrimSpace(string(token)), open)
+			delays, err := load.follow(ctx, id, open)
 			if err != nil && ctx.Err() == nil {
 				return
 			}
@@ -314,15 +319,8 @@ func (p *pass) readers(ctx context.Context) error {
 
 // follow reads one event stream to the end of the first turn, and gives for each
 // time stamp in tool output how old it was on arrival, in milliseconds.
-func follow(ctx context.Context, tr http.RoundTripper, url, id, token string, open chan<- error) ([]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/sessions/"+id+"/events", nil)
-	if err != nil {
-		open <- err
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Accept", "text/event-stream")
-	resp, err := tr.RoundTrip(req)
+func (l *load) follow(ctx context.Context, id holdfast.SessionID, open chan<- error) ([]float64, error) {
+	resp, err := l.stream(ctx, http.MethodGet, id, "/events", nil)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = errors.New(resp.Status)
 	}
