@@ -32,6 +32,10 @@ const (
 // past is a deadline that ended: it unblocks a stream's reader and writer.
 var past = time.Unix(1, 0)
 
+// readers are the buffers of conversations that ended, of all boxes: a box has few
+// conversations at a time, and a long answer leaves a large buffer.
+var readers = sync.Pool{New: func() any { return wire.NewReader(nil) }}
+
 // Box is a live connection to one boxd. It is safe for concurrent use; each
 // operation has a stream of its own. When the pipe breaks every pending call
 // fails with ErrLost's kind (unavailable) and Done is closed; a Box never
@@ -42,7 +46,6 @@ type Box struct {
 	session  *yamux.Session
 	mux      *wire.Coalesced
 	accepted Handler
-	readers  sync.Pool
 
 	adopting sync.Mutex
 	adopted  bool
@@ -84,7 +87,6 @@ func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, a
 		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "%w", err)
 	}
 	b := &Box{id: id, welcome: welcome, session: session, mux: mux, accepted: accepted, release: make(chan struct{}, 1)}
-	b.readers.New = func() any { return wire.NewReader(nil) }
 	b.wg.Go(b.accept)
 	b.wg.Go(b.releaseLoop)
 	if welcome.More {
@@ -205,7 +207,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpList, wire.OpGlob, wire.OpGrep:
 		req.Scope = scopeOf(ctx)
 	}
-	buf, err := wire.AppendJSON(make([]byte, 0, 512), wire.FrameRequest, req)
+	buf, err := wire.AppendJSON(make([]byte, 0, 512+len(data)), wire.FrameRequest, req)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +215,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 	if err != nil {
 		return nil, b.lost(err)
 	}
-	c := &conv{b: b, ctx: ctx, op: req.Op, stream: stream, r: b.readers.Get().(*wire.Reader)}
+	c := &conv{b: b, ctx: ctx, op: req.Op, stream: stream, r: readers.Get().(*wire.Reader)}
 	c.r.Reset(stream)
 	c.stop = context.AfterFunc(ctx, c.interrupt)
 	b.endStreams(true)
@@ -263,7 +265,7 @@ func (c *conv) close() {
 		_ = c.stream.Close()
 	}
 	c.r.Reset(nil)
-	c.b.readers.Put(c.r)
+	readers.Put(c.r)
 }
 
 // fail says why the stream failed: the caller's end, boxd's refusal, or the pipe.

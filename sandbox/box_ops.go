@@ -53,6 +53,10 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 	}
 }
 
+// writePiece is how much of a file is sent at once. The multiplexer of each box
+// keeps a buffer as large as the longest piece that ever went through it.
+const writePiece = 64 << 10
+
 // Write creates or replaces a file with the bytes of data.
 func (b *Box) Write(ctx context.Context, call Call, req wire.WriteRequest, data []byte) (wire.WriteAnswer, error) {
 	var a wire.WriteAnswer
@@ -64,9 +68,9 @@ func (b *Box) Write(ctx context.Context, call Call, req wire.WriteRequest, data 
 		return a, err
 	}
 	q.Call, q.Hash = call.ID, wire.ArgumentHash(wire.OpWrite, q.Body, data)
-	var first []byte
+	first := make([]byte, 0, min(len(data), writePiece)+2*wire.HeadLen)
 	piece := func(buf []byte) []byte {
-		n := min(len(data), wire.MaxFrame)
+		n := min(len(data), writePiece)
 		buf, _ = wire.AppendFrame(buf, wire.FrameData, data[:n])
 		if data = data[n:]; len(data) == 0 {
 			buf, _ = wire.AppendFrame(buf, wire.FrameEOF, nil)

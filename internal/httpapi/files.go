@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -181,8 +182,11 @@ func fileName(r *http.Request) (string, error) {
 
 // readAll reads an upload whole, up to a limit.
 func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	return data, uploadError(err, limit)
+	var data bytes.Buffer
+	// What the header says counts only as far as it is usual: the bytes may never come.
+	data.Grow(int(min(max(r.ContentLength, 0), limit, 1<<20)) + bytes.MinRead)
+	_, err := data.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	return data.Bytes(), uploadError(err, limit)
 }
 
 // uploadError says what went wrong with a body.

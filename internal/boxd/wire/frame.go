@@ -131,6 +131,7 @@ func (r *Reader) fill(n int) error {
 		for size < n {
 			size *= 2
 		}
+		size = min(size, HeadLen+MaxFrame)
 		r.buf = slices.Grow(r.buf[:r.end], size-r.end)[:size]
 	}
 	for r.end < n {

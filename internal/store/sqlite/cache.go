@@ -23,16 +23,11 @@ func newCache() *cache {
 	return &cache{rows: make(map[holdfast.SessionID]*list.Element), order: list.New()}
 }
 
-// at forgets everything when another connection has changed the file, and
-// reports that.
-func (c *cache) at(version int64) bool {
-	if version == c.version {
-		return false
-	}
+// reset forgets everything; what comes in from now on is true at version.
+func (c *cache) reset(version int64) {
 	c.version = version
 	clear(c.rows)
 	c.order.Init()
-	return true
 }
 
 func (c *cache) get(id holdfast.SessionID) *journal.Row {

@@ -271,11 +271,17 @@ func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err e
 	return nil
 }
 
-// fence compares the epoch, within the transaction, and forgets the cache when
-// another connection has written.
+// fence looks, within the transaction, whether another connection has written since
+// it last looked; then it compares the epoch and forgets the cache.
 func (t *tx) fence() error {
-	var epoch uint64
 	var version int64
+	if err := t.s.w.version.QueryRowContext(t.ctx).Scan(&version); err != nil {
+		return err
+	}
+	if version == t.s.cache.version {
+		return nil
+	}
+	var epoch uint64
 	if err := t.s.w.epoch.QueryRowContext(t.ctx).Scan(&epoch); err != nil {
 		return err
 	}
@@ -286,11 +292,7 @@ func (t *tx) fence() error {
 		t.s.broken.CompareAndSwap(nil, e)
 		return e
 	}
-	if err := t.s.w.version.QueryRowContext(t.ctx).Scan(&version); err != nil {
-		return err
-	}
-	if t.s.cache.at(version) {
-		t.s.recent.forget()
-	}
+	t.s.cache.reset(version)
+	t.s.recent.forget()
 	return nil
 }
