@@ -85,7 +85,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	defer closeAudit()
-	registry, err := openKeys(ctx, store, opt.Log)
+	registry, err := openKeys(ctx, store, opt.Log, cfg.Listen)
 	if err != nil {
 		return err
 	}

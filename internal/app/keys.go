@@ -24,7 +24,7 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 		return k, "", err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	registry, err := openKeys(ctx, store, slog.New(slog.DiscardHandler))
+	registry, err := openKeys(ctx, store, slog.New(slog.DiscardHandler), "")
 	if err != nil {
 		return k, "", err
 	}
@@ -37,8 +37,11 @@ func openStore(ctx context.Context, data string, log *slog.Logger, cfg sqlite.Co
 	return sqlite.Open(ctx, cfg)
 }
 
-func openKeys(ctx context.Context, store keys.Store, log *slog.Logger) (*keys.Registry, error) {
-	return keys.Open(ctx, keys.Config{Store: store, Now: time.Now, Rand: rand.Reader, Log: log})
+// openKeys reads the keys of a server that listens there, or of none.
+func openKeys(ctx context.Context, store keys.Store, log *slog.Logger, listen string) (*keys.Registry, error) {
+	return keys.Open(ctx, keys.Config{
+		Store: store, Now: time.Now, Rand: rand.Reader, Log: log, KeepLast: listen != "" && !httpapi.Loopback(listen),
+	})
 }
 
 // checkListen refuses to be reachable from other machines with nothing but the

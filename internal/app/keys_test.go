@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
@@ -26,14 +27,23 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	registry, err := openKeys(t.Context(), store, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
+	opened := func(listen string) *keys.Registry {
+		t.Helper()
+		r, err := openKeys(t.Context(), store, slog.New(slog.DiscardHandler), listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
 	}
+	registry := opened("127.0.0.1:4100")
 	beyond := []string{"0.0.0.0:4100", ":4100", "[::]:0", "192.0.2.1:80", "example.com:80", "127.0.0.1.example.com:80"}
 	for _, addr := range beyond {
 		if err := checkListen(addr, registry); err != nil {
 			t.Errorf("%s with a key: %v", addr, err)
+		}
+		// What is needed to start is needed to go on.
+		if _, err := opened(addr).Revoke(t.Context(), k.ID); !holdfast.IsKind(err, holdfast.KindConflict) || !strings.Contains(holdfast.HintOf(err), "key create") {
+			t.Errorf("%s: the last key was revoked: %v", addr, err)
 		}
 	}
 	if _, err := registry.Revoke(t.Context(), k.ID); err != nil {

@@ -32,13 +32,16 @@ const (
 	coarse = 5 * time.Minute
 )
 
-// Config configures a Registry; all fields are required.
+// Config configures a Registry; Store, Now, Rand and Log are required.
 type Config struct {
 	Store Store
 	Now   func() time.Time
 	Rand  io.Reader
 	// Log hears of uses that could not be recorded.
 	Log *slog.Logger
+	// KeepLast refuses to revoke the last key that opens something: other machines
+	// are let in, and it would leave them nothing but the owner token.
+	KeepLast bool
 }
 
 // Registry is the keys of one server. It answers from memory: the server owns
@@ -196,7 +199,8 @@ func (r *Registry) Revoked(id holdfast.KeyID) bool {
 	return e == nil || e.key.Load().RevokedAt != nil
 }
 
-// Revoke ends a key for good. Revoking it again changes nothing.
+// Revoke ends a key for good. Revoking it again changes nothing. Conflict for the
+// last one where that has to stay.
 func (r *Registry) Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key, error) {
 	r.change.Lock()
 	defer r.change.Unlock()
@@ -206,6 +210,10 @@ func (r *Registry) Revoke(ctx context.Context, id holdfast.KeyID) (holdfast.Key,
 			WithHint("holdfast key list shows them")
 	}
 	if e.key.Load().RevokedAt == nil {
+		if r.cfg.KeepLast && r.Active() == 1 {
+			return holdfast.Key{}, holdfast.Errorf(holdfast.KindConflict, "key.revoke", "%s is the last key of a server that lets other machines in", id).
+				WithHint("holdfast key create makes another, then revoke this one; or serve with --listen 127.0.0.1:4100")
+		}
 		now := r.cfg.Now().UTC().Truncate(time.Millisecond)
 		if err := r.cfg.Store.RevokeKey(ctx, id, now); err != nil {
 			return holdfast.Key{}, err

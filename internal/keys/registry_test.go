@@ -121,6 +121,42 @@ func TestRevocationHoldsAtOnceAndAfterARestart(t *testing.T) {
 	}
 }
 
+// TestTheLastKeyStays where other machines are let in, until there is another.
+func TestTheLastKeyStays(t *testing.T) {
+	m := &memory{}
+	r, err := Open(t.Context(), Config{Store: m, Now: time.Now, Rand: rand.Reader, Log: slog.New(slog.DiscardHandler), KeepLast: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made [2]holdfast.Key
+	for i := range made {
+		if made[i], _, err = r.Create(t.Context(), holdfast.CreateKey{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Two at once: one of them is the last.
+	errs := make(chan error, len(made))
+	for _, k := range made {
+		go func() { _, err := r.Revoke(t.Context(), k.ID); errs <- err }()
+	}
+	refused := 0
+	for range made {
+		if err := <-errs; err != nil {
+			if refused++; !holdfast.IsKind(err, holdfast.KindConflict) || holdfast.HintOf(err) == "" {
+				t.Error(err)
+			}
+		}
+	}
+	if refused != 1 || r.Active() != 1 {
+		t.Errorf("%d refused, %d active", refused, r.Active())
+	}
+	for _, k := range made { // the one that is gone stays no error
+		if _, err := r.Revoke(t.Context(), k.ID); (err == nil) != r.Revoked(k.ID) {
+			t.Error(k.ID, err)
+		}
+	}
+}
+
 func TestLastUseIsCoarse(t *testing.T) {
 	m := &memory{}
 	now := time.UnixMilli(1_700_000_000_000)
