@@ -23,9 +23,11 @@ const (
 	NoUsage Quirk = "no-usage"
 	NoIDs   Quirk = "no-ids"
 	NoDone  Quirk = "no-done"
-	// NoIndex leaves the index of tool calls out, WholeArguments sends arguments in
-	// one piece, ObjectArguments as an object instead of a string.
+	// NoIndex leaves the index of tool calls out, SameIndex is 0 for all of them,
+	// WholeArguments sends arguments in one piece, ObjectArguments as an object instead
+	// of a string.
 	NoIndex         Quirk = "no-index"
+	SameIndex       Quirk = "same-index"
 	WholeArguments  Quirk = "whole-arguments"
 	ObjectArguments Quirk = "object-arguments"
 	// NoStream answers with a whole message whatever was asked for.
@@ -241,8 +243,11 @@ func (a *chatAnswer) call(b *model.Block, args string, first bool) {
 		f["arguments"] = json.RawMessage(args)
 	}
 	c := obj{"index": a.calls, "function": f}
-	if a.has(NoIndex) {
+	switch {
+	case a.has(NoIndex):
 		delete(c, "index")
+	case a.has(SameIndex):
+		c["index"] = 0
 	}
 	if first {
 		c["type"], f["name"] = "function", b.Name

@@ -172,12 +172,14 @@ func (a *answer) grow(to *strings.Builder, typ model.ChunkType, s string) {
 	a.gone = a.gone || !a.yield(model.Chunk{Type: typ, Delta: s}, nil)
 }
 
-// call takes a piece of a tool call: of the one with its index; without one, of
-// the last, unless a new id or a name begins another.
+// call takes a piece of a tool call: of the newest with its index, unless it names
+// another with another id, as servers do that give every call the same index; without
+// one, of the last, unless a new id or a name begins another.
 func (a *answer) call(w *wireCall) error {
 	var p *pending
 	for _, c := range a.calls {
-		if w.Index != nil && c.index != nil && *c.index == *w.Index {
+		another := w.ID != "" && c.id != "" && w.ID != c.id && w.Function.Name != ""
+		if w.Index != nil && c.index != nil && *c.index == *w.Index && !another {
 			p = c
 		}
 	}

@@ -48,6 +48,8 @@ func TestConformance(t *testing.T) {
 		"bare":    {double.NoUsage, double.NoIDs, double.NoDone},
 		"whole":   {double.WholeArguments, double.NoIndex},
 		"objects": {double.ObjectArguments, double.NoIDs},
+		"index 0": {double.SameIndex},
+		"ollama":  {double.SameIndex, double.WholeArguments},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opt := modeltest.Options{NoSignatures: true, NoUsage: name == "bare"}
