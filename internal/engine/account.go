@@ -237,9 +237,11 @@ func minTime(a, b time.Time) time.Time {
 	return b
 }
 
-// recount fills the account of a turn that goes on after a crash from its log.
+// recount fills the account of a turn that goes on after a crash from its log, and
+// finds the newest message that joined it.
 func (h *host) recount(ctx context.Context) error {
 	a := &account{now: h.acc.now}
+	joined := int64(0)
 	for ev, err := range h.Log(ctx, h.r.messageSeq-1) {
 		if err != nil {
 			return err
@@ -247,10 +249,16 @@ func (h *host) recount(ctx context.Context) error {
 		if ev.Turn != h.r.id {
 			continue
 		}
+		if ev.Type == holdfast.EventMessageUser && ev.Seq > h.r.messageSeq {
+			joined = ev.Seq
+		}
 		if err := a.take(ev); err != nil {
 			return err
 		}
 	}
+	h.u.mu.Lock()
+	h.r.steerSeq = max(h.r.steerSeq, joined)
+	h.u.mu.Unlock()
 	if !a.brokered {
 		a.used = a.used.Add(a.told)
 	}

@@ -36,6 +36,8 @@ type world struct {
 	refuse    atomic.Pointer[func(journal.Encoded) error]
 	refused   atomic.Int64
 	committed atomic.Pointer[func(journal.Encoded)]
+	// reads counts how often a log was read.
+	reads atomic.Int64
 	// dirtyClose: the store may fail to close, its disk was full.
 	dirtyClose bool
 	// stopBoxes is the on_start setting of the next start.
@@ -63,6 +65,11 @@ func (g gate) Commit(ctx context.Context, c journal.Encoded) (journal.Committed,
 		(*told)(c)
 	}
 	return done, err
+}
+
+func (g gate) Head(ctx context.Context, id holdfast.SessionID) (int64, error) {
+	g.w.reads.Add(1)
+	return g.Store.Head(ctx, id)
 }
 
 // whenCommitted calls act when a change with an event of that type is durable,

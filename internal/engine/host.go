@@ -170,7 +170,7 @@ func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, erro
 	h.u.mu.Lock()
 	newest := h.r.steerSeq
 	h.u.mu.Unlock()
-	if newest <= after && !h.r.again {
+	if newest <= after {
 		return nil, nil
 	}
 	var out []holdfast.Event

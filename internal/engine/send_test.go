@@ -68,6 +68,54 @@ func TestSteeringReachesTheRunningTurn(t *testing.T) {
 	}
 }
 
+// TestNobodyReadsTheLogForNoMessage: a turn that goes on after a restart knows which
+// message joined it last, and a look for a newer one costs no reading.
+func TestNobodyReadsTheLogForNoMessage(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	var looked error
+	p.box = func(ctx context.Context, host runtime.Host) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	id := w.create(holdfast.CreateSession{})
+	turn := w.send(id, "box")
+	p.wait(t)
+	w.sendAs(id, holdfast.SendMessage{Text: "box", Mode: "steer"})
+	w.stop(false)
+	p.box = func(ctx context.Context, host runtime.Host) error {
+		joined, err := host.Steered(ctx, turn.MessageSeq)
+		if err != nil || len(joined) != 1 {
+			looked = fmt.Errorf("joined %v, %v", joined, err)
+			return nil
+		}
+		before := w.reads.Load()
+		for range 10 {
+			if more, err := host.Steered(ctx, joined[0].Seq); err != nil || len(more) > 0 {
+				looked = fmt.Errorf("joined later: %v, %v", more, err)
+			}
+		}
+		if n := w.reads.Load() - before; n > 0 {
+			looked = fmt.Errorf("10 looks read the log %d times", n)
+		}
+		p.entered <- turn.ID
+		<-p.release
+		if joined, err = host.Steered(ctx, joined[0].Seq); err != nil || len(joined) != 1 {
+			looked = fmt.Errorf("a message after the restart: %v, %v", joined, err)
+		}
+		return nil
+	}
+	w.start()
+	p.wait(t)
+	p.wait(t)
+	w.sendAs(id, holdfast.SendMessage{Text: "done", Mode: "steer"})
+	close(p.release)
+	if got := w.ended(id, turn.ID); got.Status != holdfast.TurnCompleted || looked != nil {
+		t.Errorf("turn = %+v, %v", got, looked)
+	}
+	w.sound(id)
+}
+
 // TestManySendersAtOnce: every acknowledged message becomes a turn of its own,
 // in the order of the numbers they were given.
 func TestManySendersAtOnce(t *testing.T) {
