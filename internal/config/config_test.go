@@ -211,6 +211,7 @@ func TestRefusals(t *testing.T) {
 		"a: [":                             {"is not a configuration"},
 		"freeze_after: 1h":                 {"freeze_after", "stop_after"},
 		"limits:\n  nofile_hard: 100":      {"limits.nofile_soft", "limits.nofile_hard"},
+		"anthropic: {thinking: 15361}":     {"anthropic.thinking", "max_tokens", "16385"},
 		"data: \"a\\0b\"":                  {"data in"},
 		"limits:\n  mode: whatever":        {"required or best-effort"},
 		"listen: 127.0.0.1:1\n\tdriver: x": {"is not a configuration"},

@@ -128,7 +128,7 @@ func finish(c *Config, getenv func(string) string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "config", "freeze_after: %q is after stop_after, which is %s",
 			shortDuration(c.FreezeAfter), shortDuration(c.StopAfter)).WithHint("set freeze_after: never, or a shorter time")
 	}
-	return nil
+	return thinkingFits(&c.Models)
 }
 
 func resolveData(c *Config, getenv func(string) string) error {

@@ -61,7 +61,7 @@ func modelKeys() []key {
 			"URL", func(c *Config) *string { return &c.Models.AnthropicURL }, baseURL),
 		text("anthropic.key_file", "File with the key, mode 0600; it wins over the environment.",
 			"file", func(c *Config) *string { return &c.Models.AnthropicKeyFile }, absolutePath),
-		text("anthropic.thinking", "Extended thinking: off, adaptive, or a number of tokens.",
+		text("anthropic.thinking", "Extended thinking: off, adaptive, or a number of tokens, which max_tokens holds with 1024 more for the answer.",
 			"off, adaptive, number", func(c *Config) *string { return &c.Models.Thinking }, thinking),
 		text("openai.url", "Base URL of an OpenAI-compatible API, as http://127.0.0.1:11434/v1. Empty is OpenAI's own, with OPENAI_API_KEY in the server's environment; other servers may need no key.",
 			"URL", func(c *Config) *string { return &c.Models.OpenAIURL }, baseURL),
@@ -133,4 +133,18 @@ func thinking(s string) error {
 		return fmt.Errorf("use off, adaptive, or a number of tokens from 1024 to 200000")
 	}
 	return nil
+}
+
+// leastAnswer is what an answer has besides thinking.
+const leastAnswer = 1024
+
+// thinkingFits refuses thinking that does not fit into what an answer may have: budgets
+// set aside that much, and an answer never gets more.
+func thinkingFits(m *Models) error {
+	n, err := strconv.Atoi(m.Thinking)
+	if err != nil || n+leastAnswer <= m.MaxTokens {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "config", "anthropic.thinking: \"%d\" does not fit into max_tokens, which is %d and bounds thinking and answer together",
+		n, m.MaxTokens).WithHint("set max_tokens: %d", n+leastAnswer)
 }

@@ -24,6 +24,13 @@ const DefaultURL = "https://api.anthropic.com"
 // for a bound.
 const defaultMaxTokens = 16384
 
+const (
+	// leastThinking is what the API takes as a number of tokens to think with,
+	// leastAnswer what is left for the answer behind it.
+	leastThinking = 1024
+	leastAnswer   = 1024
+)
+
 // Config configures a Model. Key and Now are required.
 type Config struct {
 	Key string

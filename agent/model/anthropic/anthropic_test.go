@@ -193,6 +193,41 @@ func TestRequestsAreStable(t *testing.T) {
 	}
 }
 
+// TestThinkingStaysWithinTheBound: budgets are reserved by what a request says that
+// its answer may have, so no answer gets more, however much is to be thought.
+func TestThinkingStaysWithinTheBound(t *testing.T) {
+	s := serve(t)
+	m, err := anthropic.New(anthropic.Config{Key: key, URL: s.URL(), Thinking: anthropic.Thinking{Tokens: 8000}, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	for i, c := range []struct {
+		most int
+		want string
+	}{
+		{9024, `{"max_tokens":9024,"thinking":{"budget_tokens":8000,"type":"enabled"}}`},
+		{4096, `{"max_tokens":4096,"thinking":{"budget_tokens":3072,"type":"enabled"}}`},
+		{2047, `{"max_tokens":2047}`},
+	} {
+		req := modeltest.Request("x")
+		req.MaxTokens = c.most
+		if a := modeltest.Ask(t.Context(), m, req); a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		var got struct {
+			MaxTokens int            `json:"max_tokens"`
+			Thinking  map[string]any `json:"thinking,omitempty"`
+		}
+		if err := json.Unmarshal(s.Requests()[i].Body, &got); err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := json.Marshal(got); string(b) != c.want {
+			t.Errorf("%s, want %s", b, c.want)
+		}
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	for _, c := range []anthropic.Config{
 		{Now: time.Now},

@@ -23,9 +23,11 @@ func (m *Model) params(req *model.Request) sdk.MessageNewParams {
 	case t.Adaptive:
 		p.Thinking.OfAdaptive = &sdk.ThinkingConfigAdaptiveParam{}
 	case t.Tokens > 0:
-		// The answer's bound counts thinking too.
-		p.MaxTokens = max(p.MaxTokens, t.Tokens+1024)
-		p.Thinking = sdk.ThinkingConfigParamOfEnabled(t.Tokens)
+		// The answer's bound counts thinking too, and budgets are reserved by it: thinking
+		// has what the bound leaves, which is nothing below the least that the API takes.
+		if n := min(t.Tokens, p.MaxTokens-leastAnswer); n >= leastThinking {
+			p.Thinking = sdk.ThinkingConfigParamOfEnabled(n)
+		}
 	}
 	if req.System != "" {
 		p.System = []sdk.TextBlockParam{{Text: req.System, CacheControl: sdk.NewCacheControlEphemeralParam()}}
