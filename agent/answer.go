@@ -270,7 +270,7 @@ func (r *run) mutate(ctx context.Context, u *Use) error {
 		}
 		u.Started = holdfast.ToolStarted{ToolUseID: u.ID, Call: call}
 		u.Started.Box, u.Started.Boot, _ = r.env.Boxes.Life(box)
-		u.State = Started
+		u.State, u.Began = Started, r.Now()
 		r.add(holdfast.EventToolStarted, u.Started)
 		if err := r.flush(); err != nil {
 			return err

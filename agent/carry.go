@@ -28,7 +28,6 @@ const (
 // server is taken up. The call bears the same id however often it is issued.
 func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 	t, known := r.Tools.byName[u.Name]
-	began := r.Now()
 	for n := 0; ; n++ {
 		if box == nil {
 			var lost bool
@@ -49,7 +48,7 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 			}
 		}
 		r.env.At("finished-uncommitted")
-		f := r.tell(ctx, u, r.outcome(ctx, res, err, began))
+		f := r.tell(ctx, u, r.outcome(ctx, res, err, u.Began))
 		f.Call = u.Started.Call
 		r.finish(u, f)
 		r.done = append(r.done, release{box, f.Call})
@@ -158,7 +157,10 @@ func (r *run) outcome(ctx context.Context, res tool.Result, err error, began tim
 	f := holdfast.ToolFinished{
 		Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal,
 		Content: clip(valid(res.Content)), IsError: res.IsError,
-		DurationMS: float64(r.Now().Sub(began).Microseconds()) / 1000,
+		DurationMS: res.DurationMS,
+	}
+	if f.DurationMS == 0 {
+		f.DurationMS = milliseconds(r.Now().Sub(began))
 	}
 	switch {
 	case err == nil:

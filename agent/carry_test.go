@@ -102,6 +102,31 @@ func TestGoesOnFromEveryState(t *testing.T) {
 	}
 }
 
+// TestACallTookWhatItTook: a call that a later server takes up is not as long as that
+// one waited for it, but what its box says, or else since its intent was recorded.
+func TestACallTookWhatItTook(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
+	for _, c := range []struct{ told, want float64 }{{4000, 4000}, {0, 7000}} {
+		w := newWorld(t)
+		if _, err := w.Box(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.tools = map[string]func(context.Context, tool.Call) (tool.Result, error){
+			"Bash": func(context.Context, tool.Call) (tool.Result, error) { return tool.Result{DurationMS: c.told}, nil },
+		}
+		use := started("old", "boot1")
+		use.Began = now.Add(-7 * time.Second)
+		l := w.loop()
+		l.Now = func() time.Time { return now }
+		if _, err := l.Run(t.Context(), dangling(use), w.env()); err != nil {
+			t.Fatal(err)
+		}
+		if f := entries[holdfast.ToolFinished](w); len(f) != 1 || f[0].DurationMS != c.want {
+			t.Errorf("recorded %+v, want %v ms", f, c.want)
+		}
+	}
+}
+
 func TestHZ4_UnknownIsSaidAndNotRunAgain(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.Box(t.Context()); err != nil {

@@ -30,8 +30,10 @@ type Use struct {
 	// Rewritten is what the tool runs with instead, where a policy said so.
 	Rewritten json.RawMessage
 	State     UseState
-	// Started is the recorded intent of a use in state Started.
+	// Started is the recorded intent of a use in state Started, Began when it was
+	// recorded.
 	Started holdfast.ToolStarted
+	Began   time.Time
 	// Result is the answer of a use in state Answered.
 	Result model.Block
 }

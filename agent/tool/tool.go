@@ -59,6 +59,9 @@ type Result struct {
 	Outcome  holdfast.ExitClass
 	ExitCode *int
 	Signal   string
+	// DurationMS is how long it took where it ran; 0 leaves that to the caller's
+	// clock, which goes on while nobody waits for the call.
+	DurationMS float64
 }
 
 // Tool is something an agent can do.

@@ -101,7 +101,7 @@ func interrupted(res wire.ExecResult, req wire.ExecRequest, text string) tool.Re
 // commandResult tells in words how a command ended. A command that exits with a
 // code other than 0 did run: that is no error of the tool.
 func commandResult(res wire.ExecResult, req wire.ExecRequest, text string) tool.Result {
-	r := tool.Result{Outcome: res.Class, Signal: res.Signal}
+	r := tool.Result{Outcome: res.Class, Signal: res.Signal, DurationMS: max(res.DurationMS, 0)}
 	if res.Class == holdfast.ExitOK || res.Class == holdfast.ExitExit {
 		r.ExitCode = &res.Code
 	} else {

@@ -177,6 +177,9 @@ func TestBashReattach(t *testing.T) {
 	if err != nil || res.IsError || res.Content != "begun\nend\n" {
 		t.Errorf("attached: %+v (%v)", res, err)
 	}
+	if again, err := w.callAs(t.Context(), id, "Bash", cmd); err != nil || res.DurationMS <= 0 || again.DurationMS != res.DurationMS {
+		t.Errorf("it took %v ms, then %v ms (%v)", res.DurationMS, again.DurationMS, err)
+	}
 	if got := w.get("log"); got != "x\n" {
 		t.Errorf("it ran again: %q", got)
 	}

@@ -118,7 +118,7 @@ func (h *history) append(blocks ...model.Block) {
 
 func (h *history) weigh(blocks []model.Block) {
 	for i := range blocks {
-		h.bytes += int64(len(blocks[i].Text)+len(blocks[i].Input)) + 160
+		h.bytes += int64(len(blocks[i].Text)+len(blocks[i].Input)+len(blocks[i].Signature)) + 160
 	}
 }
 
@@ -212,7 +212,7 @@ func (h *history) tool(e holdfast.Event) error {
 	case holdfast.EventToolStarted:
 		return fold(e, func(p *holdfast.ToolStarted) {
 			if u := h.pending(p.ToolUseID); u != nil {
-				u.State, u.Started = agent.Started, *p
+				u.State, u.Started, u.Began = agent.Started, *p, e.Time
 			}
 		})
 	case holdfast.EventToolFinished:

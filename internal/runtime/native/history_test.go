@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -231,6 +232,27 @@ func TestLiveTail(t *testing.T) {
 	c.Pending[0].State = agent.Answered
 	if render(h.messages) != before || h.open.uses[0].State != agent.Requested {
 		t.Error("the history changed under the loop's hands")
+	}
+}
+
+// TestACallKnowsWhenItBegan: a server that takes it up reckons from there.
+func TestACallKnowsWhenItBegan(t *testing.T) {
+	log := logOf(user("a"), begins, says(2, "use:u"), asks("u"), allows("u"),
+		holdfast.ToolStarted{ToolUseID: "u", Call: "call"})
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	log[len(log)-1].Time = began
+	if c := foldAll(t, log).conversation(false); len(c.Pending) != 1 || !c.Pending[0].Began.Equal(began) {
+		t.Errorf("%+v", c.Pending)
+	}
+}
+
+// TestThinkingWeighsItsSignature: the cache is bounded by what it holds.
+func TestThinkingWeighsItsSignature(t *testing.T) {
+	signed := func(n int) int64 {
+		return foldAll(t, logOf(user("a"), begins, holdfast.Thinking{Signature: strings.Repeat("s", n)}, says(2, "b"))).bytes
+	}
+	if got := signed(1000) - signed(0); got != 1000 {
+		t.Errorf("a signature of 1000 bytes weighs %d", got)
 	}
 }
 
