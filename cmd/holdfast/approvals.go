@@ -48,7 +48,7 @@ func (l *approvalsListCmd) Run(e *env) error {
 	}
 	var rows [][]string
 	for _, a := range list {
-		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), line(compact(a.Input))})
+		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), compact(a.Input)})
 	}
 	return e.table([]string{"ID", "SESSION", "TOOL", "STATE", "INPUT"}, rows)
 }
@@ -96,7 +96,7 @@ func (e *env) showApproval(a holdfast.Approval) error {
 		{"session", string(a.Session)},
 		{"state", standing(a)},
 		{"tool", line(a.Tool)},
-		{"input", line(compact(a.Input))},
+		{"input", compact(a.Input)},
 		{"why", line(a.Reason)},
 		{"suggestion", line(a.Suggestion)},
 		{"scope", string(a.Scope)},
@@ -112,6 +112,25 @@ func (e *env) showApproval(a holdfast.Approval) error {
 		}
 	}
 	return nil
+}
+
+// maxAsked is how much of a call's input is shown where it is asked for or answered;
+// of a longer one it is said that there is more.
+const maxAsked = 4000
+
+// questionLines are a question in words: what would run, and why it is asked.
+func questionLines(a holdfast.Approval) []string {
+	input, more := asked(a)
+	return append(append([]string{line(a.Tool) + " wants to run: " + input}, more...), "asked because "+line(a.Reason))
+}
+
+// asked is the input of a call, and where the rest of it is.
+func asked(a holdfast.Approval) (input string, more []string) {
+	r := []rune(compact(a.Input))
+	if len(r) <= maxAsked {
+		return string(r), nil
+	}
+	return string(r[:maxAsked]), []string{fmt.Sprintf("that is the beginning, %d of %d characters; all of it: holdfast approvals show %s", maxAsked, len(r), a.ID)}
 }
 
 type approvalsAllowCmd struct {
@@ -158,7 +177,9 @@ func (e *env) answer(id string, req holdfast.AnswerApproval) error {
 	if err != nil {
 		return err
 	}
-	return e.say(map[string]any{"approval": a}, "%s %s: %s %s", a.ID, a.State, line(a.Tool), cut(line(compact(a.Input)), 200))
+	input, more := asked(a)
+	text := fmt.Sprintf("%s %s: %s %s", a.ID, a.State, line(a.Tool), input)
+	return e.say(map[string]any{"approval": a}, "%s", strings.Join(append([]string{text}, more...), "\n"))
 }
 
 // approvalID finds the question that an id or the beginning of one means.
@@ -197,7 +218,7 @@ func (e *env) approvalCandidates(last string) (found []candidate) {
 		return nil
 	}
 	for _, a := range page.Approvals {
-		found = append(found, candidate{string(a.ID), cut(line(a.Tool+" "+compact(a.Input)), 60)})
+		found = append(found, candidate{string(a.ID), cut(line(a.Tool)+" "+compact(a.Input), 60)})
 	}
 	return found
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxAsked is how much of a call's input a chat shows; of a longer one it says so.
-const maxAsked = 4000
-
 // recall asks again what was asked before the chat began.
 func (t *talk) recall() {
 	if !t.person {
@@ -34,12 +31,9 @@ func (t *talk) ask(a holdfast.Approval) {
 		return
 	}
 	t.questions = append(t.questions, a)
-	input := []rune(line(compact(a.Input)))
-	t.say("%s wants to run: %s", line(a.Tool), string(input[:min(len(input), maxAsked)]))
-	if len(input) > maxAsked {
-		t.say("that is the beginning; all of it: holdfast approvals show %s", a.ID)
+	for _, l := range questionLines(a) {
+		t.say("%s", l)
 	}
-	t.say("asked because %s", line(a.Reason))
 	if a.Suggestion != "" {
 		t.say("s and w would grant %s", line(a.Suggestion))
 	}

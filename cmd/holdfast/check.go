@@ -90,11 +90,11 @@ func (c *checkArgs) checker(e *env) (*check.Checker, error) {
 
 // answer prints a verdict; a denial ends with 1.
 func answer(e *env, v check.Verdict) error {
-	line := "allowed"
+	text := "allowed"
 	if !v.Allowed {
-		line = fmt.Sprintf("denied: %s: %s (%s)", holdfast.Quote(v.Subject), v.Reason, v.Code)
+		text = fmt.Sprintf("denied: %s: %s (%s)", holdfast.Quote(v.Subject), v.Reason, v.Code)
 	}
-	if err := e.say(v, "%s", line); err != nil {
+	if err := e.say(v, "%s", line(text)); err != nil {
 		return err
 	}
 	if !v.Allowed {

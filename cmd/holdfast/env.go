@@ -142,13 +142,13 @@ func (e *env) print(v any, to ...io.Writer) error {
 	return err
 }
 
-// say writes a line for people on stdout, or doc with --json.
+// say writes for people on stdout, or doc with --json. What could hide something in
+// the arguments goes through line first.
 func (e *env) say(doc any, format string, args ...any) error {
 	if e.json {
 		return e.print(doc)
 	}
-	var st stripper
-	_, err := io.WriteString(e.stdout, st.clean(fmt.Sprintf(format+"\n", args...)))
+	_, err := io.WriteString(e.stdout, prose(fmt.Sprintf(format+"\n", args...)))
 	return err
 }
 

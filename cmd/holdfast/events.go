@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -142,15 +140,6 @@ func egress(d holdfast.EgressDecision) string {
 	return s
 }
 
-// compact renders JSON on one line.
-func compact(data json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Compact(&b, data) != nil {
-		return string(data)
-	}
-	return b.String()
-}
-
 type sessionTranscriptCmd struct {
 	ID string `arg:"" help:"The session, or the beginning of its id."`
 }
@@ -185,14 +174,13 @@ func (s *sessionTranscriptCmd) Run(e *env) error {
 
 // entry prints one entry: messages whole, tools on a line.
 func (e *env) entry(t holdfast.TranscriptEntry) error {
-	var st stripper
 	var err error
 	switch t.Role {
 	case holdfast.RoleUser, holdfast.RoleAssistant:
 		if t.Text == "" {
 			return nil // an answer that only asked for tools
 		}
-		_, err = fmt.Fprintf(e.stdout, "%s:\n%s\n\n", t.Role, indent(st.clean(t.Text)))
+		_, err = fmt.Fprintf(e.stdout, "%s:\n%s\n\n", t.Role, indent(prose(t.Text)))
 	case holdfast.RoleTool:
 		_, err = fmt.Fprintf(e.stdout, "tool: %s %s\n", line(t.Tool), cut(line(compact(t.Input)), 160))
 	case holdfast.RoleResult:

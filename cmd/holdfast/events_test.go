@@ -26,7 +26,7 @@ func TestEventsInWords(t *testing.T) {
 			holdfast.EgressDecision{Via: "proxy", Method: "CONNECT", Host: "example.com", Port: 443, Rule: "*.com", Sent: 7, Received: 9, DurationMS: 5}),
 		"model: POST api/v1/x, 3 times: not granted": event(t, holdfast.EventEgressDenied,
 			holdfast.EgressDecision{Via: "model", Method: "POST", Host: "api", Path: "/v1/x", Reason: "not granted", Count: 3}),
-		"proxy: CONNECT [::1]:1: no ]0;x": event(t, holdfast.EventEgressDenied,
+		"proxy: CONNECT [::1]:1: no \\u001b[31m]0;x": event(t, holdfast.EventEgressDenied,
 			holdfast.EgressDecision{Via: "proxy", Method: "CONNECT", Host: "::1", Port: 1, Reason: "no \x1b[31m]0;x"}),
 		`{"entries":3}`: {Type: holdfast.EventAgentMirrored, Data: json.RawMessage(`{"entries":3}`)},
 		`{"text":"hi"}`: event(t, holdfast.EventMessageUser, holdfast.UserMessage{Text: "hi"}),
@@ -54,7 +54,7 @@ func TestSessionShowTellsOfAgents(t *testing.T) {
 	defer srv.Close()
 	vars := map[string]string{"HOLDFAST_URL": srv.URL, "HOLDFAST_TOKEN": "t"}
 	code, out, errs := runCLI(t, vars, "", "session", "show", id)
-	if code != 0 || !strings.Contains(out, "agent state  2: claude 2.1.0 ab, current, knows 3 turns up to event 40, call c in box s-1\n") {
+	if code != 0 || !strings.Contains(out, "agent state  2: claude 2.1.0 a\\u001b[2Jb, current, knows 3 turns up to event 40, call c in box s-1\n") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	code, out, errs = runCLI(t, vars, "", "session", "show", id, "--json")

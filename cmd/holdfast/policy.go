@@ -51,9 +51,9 @@ func (c *policyExplainCmd) Run(e *env) error {
 	}
 	var trace policy.Trace
 	for _, s := range got.Trace {
-		trace = append(trace, policy.Step(s))
+		trace = append(trace, policy.Step{Stage: line(s.Stage), Verdict: line(s.Verdict), Rule: line(s.Rule), Reason: line(s.Reason), Rewrites: s.Rewrites})
 	}
-	if err := e.say(got, "%s%s by %s", trace, got.Verdict, got.By); err != nil {
+	if err := e.say(got, "%s%s by %s", trace, line(got.Verdict), line(got.By)); err != nil {
 		return err
 	}
 	if got.Verdict != policy.Allowed.String() {

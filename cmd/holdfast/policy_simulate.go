@@ -135,21 +135,12 @@ func (s *simulated) log(e *env, r *replay.Replay, events iter.Seq2[holdfast.Even
 			}
 			s.Differ++
 			s.Changes[call.Old.Verdict+" -> "+call.New.Verdict]++
-			if err := e.say(map[string]any{"call": call}, "%s #%d %s %s\n  %s\n  -> %s", call.Session, call.Seq, line(call.Tool), short80(call.Input), outcome(call.Old), outcome(call.New)); err != nil {
+			if err := e.say(map[string]any{"call": call}, "%s #%d %s %s\n  %s\n  -> %s", call.Session, call.Seq, line(call.Tool), cut(compact(call.Input), 80), outcome(call.Old), outcome(call.New)); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// short80 is an input for people.
-func short80(input json.RawMessage) string {
-	s := []rune(line(string(input)))
-	if len(s) > 80 {
-		s = append(s[:79], '…')
-	}
-	return string(s)
 }
 
 func outcome(o replay.Outcome) string {

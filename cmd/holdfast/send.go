@@ -109,7 +109,6 @@ type turnView struct {
 	live  bool   // show deltas as they come
 	shown string // what of the next message was shown by deltas
 	mid   bool   // the cursor is within a line of text
-	strip stripper
 	tools map[string]string
 	// quiet: whoever watches is asked in place.
 	quiet bool
@@ -164,9 +163,7 @@ func (v *turnView) text(s string) error {
 		return nil
 	}
 	if v.live {
-		if s = v.strip.clean(s); s == "" {
-			return nil
-		}
+		s = prose(s)
 	}
 	v.mid = !strings.HasSuffix(s, "\n")
 	_, err := io.WriteString(v.e.stdout, s)
@@ -240,11 +237,15 @@ func (v *turnView) notice(ev holdfast.Event) error {
 	return nil
 }
 
-// asked shows a question, and how to answer it. The commands stand on lines of
-// their own, uncut.
+// asked shows a question, and how to answer it.
 func (v *turnView) asked(a holdfast.Approval) error {
-	if err := v.say("⏸ %s waits for an answer: %s", a.Tool, a.Reason); err != nil || v.quiet {
-		return err
+	if v.quiet {
+		return v.say("⏸ %s waits for an answer: %s", a.Tool, a.Reason)
+	}
+	v.breakLine()
+	v.e.note("⏸ %s waits for an answer", a.Tool)
+	for _, l := range questionLines(a) {
+		v.e.note("  %s", l)
 	}
 	v.e.note("  holdfast approvals allow %s", a.ID)
 	v.e.note("  holdfast approvals deny %s --reason TEXT", a.ID)

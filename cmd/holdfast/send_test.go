@@ -57,10 +57,10 @@ func TestTurnViewShowsEveryTextOnce(t *testing.T) {
 		"voided deltas": {true, []holdfast.Event{
 			delta(t, "Wro"), event(t, holdfast.EventNotice, holdfast.Notice{Code: "deltas.void", Text: "again"}), delta(t, "Ri"), said(t, "Right"),
 		}, "Wro\nRight\n"},
-		"two messages":         {true, []holdfast.Event{delta(t, "a"), said(t, "a"), delta(t, "b"), said(t, "b")}, "a\nb\n"},
-		"escapes are stripped": {true, []holdfast.Event{delta(t, "\x1b[3"), delta(t, "1mred"), said(t, "\x1b[31mred")}, "red\n"},
-		"a pipe gets all":      {false, []holdfast.Event{said(t, "\x1b[31mred")}, "\x1b[31mred\n"},
-		"only tools":           {true, []holdfast.Event{said(t, "")}, ""},
+		"two messages":      {true, []holdfast.Event{delta(t, "a"), said(t, "a"), delta(t, "b"), said(t, "b")}, "a\nb\n"},
+		"escapes are shown": {true, []holdfast.Event{delta(t, "\x1b[3"), delta(t, "1mred"), said(t, "\x1b[31mred")}, `\u001b[31mred` + "\n"},
+		"a pipe gets all":   {false, []holdfast.Event{said(t, "\x1b[31mred")}, "\x1b[31mred\n"},
+		"only tools":        {true, []holdfast.Event{said(t, "")}, ""},
 	} {
 		if got, _ := show(t, c.live, c.events...); got != c.want {
 			t.Errorf("%s: %q, not %q", name, got, c.want)
@@ -71,7 +71,7 @@ func TestTurnViewShowsEveryTextOnce(t *testing.T) {
 func TestTurnViewNotices(t *testing.T) {
 	three := 3
 	for want, e := range map[string]holdfast.Event{
-		"→ Ba sh {\"a\":1}\n":           event(t, holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: "u", Name: "Ba\nsh", Input: json.RawMessage(`{"a":1}`)}),
+		"→ Ba\\nsh {\"a\":1}\n":         event(t, holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: "u", Name: "Ba\nsh", Input: json.RawMessage(`{"a":1}`)}),
 		"queued, position 2\n":          event(t, holdfast.EventTurnQueued, holdfast.TurnQueuedData{Position: 2}),
 		"waiting for a box, position 1": event(t, holdfast.EventBoxQueued, holdfast.BoxQueued{Position: 1}),
 		"box started in 7 ms (local)":   event(t, holdfast.EventBoxStarted, holdfast.BoxStarted{Driver: "local", DurationMS: 7}),
