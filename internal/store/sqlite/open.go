@@ -161,7 +161,7 @@ func (s *Store) open(ctx context.Context) error {
 		conns int
 		dsn   string
 	}{
-		{&s.writeDB, 1, s.cfg.dsn("cache_size(-8000)")},
+		{&s.writeDB, 1, s.cfg.dsn("cache_size(-4000)")},
 		{&s.sideDB, 1, s.cfg.dsn("cache_size(-500)")},
 		{&s.readDB, s.cfg.Readers, s.cfg.dsn("cache_size(-1000)", "query_only(1)")},
 	} {
