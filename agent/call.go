@@ -96,12 +96,12 @@ func (r *run) ask(ctx context.Context) (reply, error) {
 		}
 		var f *model.Failure
 		if !errors.As(err, &f) {
-			return reply{}, r.gaveUp(failed(err), a)
+			return reply{}, r.gaveUp(r.failed(err), a)
 		}
 		wait, patient := r.Retry.pause(n, f.RetryAfterSeconds, r.Rand())
 		parked := f.Retryable && !patient && parks < mostParks && r.Retry.park(f.RetryAfterSeconds)
 		if !parked && (!f.Retryable || n+1 >= r.Retry.attempts() || !patient) {
-			return reply{}, r.gaveUp(failed(err), a)
+			return reply{}, r.gaveUp(r.failed(err), a)
 		}
 		if a.request != nil {
 			r.add(holdfast.EventModelRequest, *a.request)
@@ -266,7 +266,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // failed turns a provider's error into the turn's.
-func failed(err error) error {
+func (r *run) failed(err error) error {
 	var f *model.Failure
 	if !errors.As(err, &f) {
 		var known *holdfast.Error
@@ -287,6 +287,10 @@ func failed(err error) error {
 		e.Kind = holdfast.KindInvalid
 	default:
 		e.Hint = "send the message again later"
+	}
+	if f.RetryAfterSeconds > 0 {
+		at := r.Now().Add(time.Duration(f.RetryAfterSeconds * float64(time.Second))).Add(time.Second - 1).UTC()
+		e.Msg += "; it takes calls again at " + at.Format(time.RFC3339)
 	}
 	if f.Hint != "" {
 		e.Hint = f.Hint

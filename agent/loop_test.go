@@ -262,8 +262,9 @@ func TestRetryWaits(t *testing.T) {
 		}
 		// More than a minute is not waited for by who does not park.
 		l.Retry.NoPark = true
+		again := time.Now().Add(62*time.Second - 1).UTC().Format(time.RFC3339) // a full second, not before
 		_, err := l.Run(t.Context(), script(`[{"error":"rate_limit","retry_after":61},{"say":"x"}]`), w.env())
-		if !holdfast.IsKind(err, holdfast.KindBusy) {
+		if !holdfast.IsKind(err, holdfast.KindBusy) || !strings.Contains(err.Error(), "it takes calls again at "+again) {
 			t.Error(err)
 		}
 		// Jitter, doubling and the cap.

@@ -74,6 +74,8 @@ type Capability struct {
 	Detail string `json:"detail"`
 	// Required: the driver refuses to start an untrusted box without it.
 	Required bool `json:"required"`
+	// Note: the driver is made without it; there is nothing to mend.
+	Note bool `json:"note,omitempty"`
 }
 
 // Probe is what a driver measured: never assumed from versions.

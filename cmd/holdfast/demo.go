@@ -2,15 +2,18 @@ package main
 
 import (
 	"io"
+	"os"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agents"
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/demo"
 )
 
 type demoCmd struct {
 	Dir  string `placeholder:"DIR" help:"Where the demo's directory is made; the system's temporary directory by default."`
-	Live bool   `help:"Use a real model instead of the scripted one."`
+	Live bool   `help:"Use the real model that a key in the environment is for, instead of the scripted one. It costs some cents."`
 
 	Runtime string `enum:"native,claude" default:"native" help:"How the agent runs: native, or claude for the real Claude Code CLI against the scripted model."`
 }
@@ -21,14 +24,15 @@ func (*demoCmd) Help() string {
 
 Examples:
   holdfast demo
+  ANTHROPIC_API_KEY=… holdfast demo --live
   holdfast runtime install claude && holdfast demo --runtime claude`
 }
 
 // Run plays the demo.
 func (d *demoCmd) Run(e *env) error {
-	if d.Live {
-		return holdfast.Errorf(holdfast.KindUnavailable, "demo", "the demo with a real model is not there yet").
-			WithHint("holdfast demo")
+	model, err := d.model(e)
+	if err != nil {
+		return err
 	}
 	var runtime, runtimes string
 	if d.Runtime != "native" {
@@ -45,8 +49,18 @@ func (d *demoCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if d.Live {
+		s.env = append(s.env, "HOLDFAST_DEFAULT_MODEL="+model)
+		for _, name := range []string{
+			"HOLDFAST_ANTHROPIC_URL", "HOLDFAST_ANTHROPIC_KEY_FILE", "HOLDFAST_ANTHROPIC_THINKING", "HOLDFAST_OPENAI_URL", "HOLDFAST_OPENAI_KEY_FILE",
+		} {
+			if v := e.getenv(name); v != "" {
+				s.env = append(s.env, name+"="+v)
+			}
+		}
+	}
 	cfg := demo.Config{
-		Runtime: runtime, Runtimes: runtimes,
+		Runtime: runtime, Runtimes: runtimes, Live: d.Live,
 		Binary: s.binary, Env: s.env, Dir: s.dir,
 		Style: demo.Style{Good: e.style(green), Bad: e.style(red), Dim: e.style(dim), End: e.style(reset)},
 		Pack:  func(dir string) (io.ReadCloser, error) { return agents.PackDir(dir), nil },
@@ -63,6 +77,23 @@ func (d *demoCmd) Run(e *env) error {
 		return &exitError{1}
 	}
 	return nil
+}
+
+// model is the real one that is asked for: the default model of a server with this
+// environment.
+func (d *demoCmd) model(e *env) (string, error) {
+	if !d.Live {
+		return "", nil
+	}
+	if d.Runtime != "native" {
+		return "", holdfast.Errorf(holdfast.KindInvalid, "demo", "--live is for the native agent, not for --runtime %s", d.Runtime).
+			WithHint("holdfast demo --live")
+	}
+	cfg, err := config.Load(config.Source{Getenv: e.getenv})
+	if err != nil {
+		return "", err
+	}
+	return app.RealModel(cfg, os.Environ())
 }
 
 func verdict(ok bool, yes, no string) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -13,30 +14,47 @@ import (
 )
 
 type doctorCmd struct {
-	Config string `placeholder:"FILE" help:"The server's settings, as for serve."`
-	Driver string `placeholder:"NAME" help:"Ask for another driver than the configured one."`
+	Config string   `placeholder:"FILE" help:"The server's settings, as for serve."`
+	Data   string   `placeholder:"DIR" help:"The server's data directory, as for serve."`
+	Driver string   `placeholder:"NAME" help:"Ask for another driver than the configured one."`
+	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as for serve; repeatable."`
 }
 
 // Help is shown below the one-line description.
 func (*doctorCmd) Help() string {
-	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address, and whether a server answers. Ends with 1 if the configured driver cannot run boxes.`
+	return `Tries out what this machine can do, and says what is missing and what to type to get it: drivers, directories, disk, address, and whether a server answers. A note is by design: there is nothing to mend. Ends with 1 if the configured driver cannot run the boxes of sessions that name no trust, as settings and limits ask for.
+
+Examples:
+  holdfast doctor
+  holdfast doctor --data /srv/holdfast --set limits.mode=best-effort`
 }
 
 // Run measures and reports.
 func (d *doctorCmd) Run(e *env) error {
-	flags := map[string]string{}
-	if d.Driver != "" {
-		flags["driver"] = d.Driver
+	flags, err := (&serveCmd{Data: d.Data, Driver: d.Driver, Set: d.Set}).flags()
+	if err != nil {
+		return err
 	}
 	cfg, err := config.Load(config.Source{File: d.Config, Getenv: e.getenv, Flags: flags})
 	if err != nil {
 		return err
 	}
-	found, err := app.Diagnose(e.ctx, cfg, os.Environ())
+	if d.Data != "" { // its server takes its token
+		here, getenv := *e, e.getenv
+		here.getenv = func(name string) string {
+			if name == "HOLDFAST_HOME" {
+				return cfg.Data
+			}
+			return getenv(name)
+		}
+		e = &here
+	}
+	server, address := d.server(e)
+	found, err := app.Diagnose(e.ctx, cfg, os.Environ(), address)
 	if err != nil {
 		return err
 	}
-	found.Checks = append(found.Checks, d.server(e))
+	found.Checks = append(found.Checks, server)
 	if e.json {
 		err = e.print(found)
 	} else {
@@ -48,10 +66,10 @@ func (d *doctorCmd) Run(e *env) error {
 	return err
 }
 
-// server says whether one answers: most commands need it, and editors and agents
-// that start holdfast acp or mcp show little of why they have none.
-func (d *doctorCmd) server(e *env) app.Check {
-	check := app.Check{Name: "server", Fix: "holdfast serve"}
+// server says whether one answers, and at which address: most commands need it, and
+// editors and agents that start holdfast acp or mcp show little of why they have none.
+func (d *doctorCmd) server(e *env) (check app.Check, address string) {
+	check = app.Check{Name: "server", Fix: "holdfast serve"}
 	c, err := e.client()
 	if err == nil {
 		defer c.Close()
@@ -59,17 +77,20 @@ func (d *doctorCmd) server(e *env) app.Check {
 		defer cancel()
 		var h holdfast.Health
 		if h, err = c.Health(ctx); err == nil {
+			if u, uerr := url.Parse(e.serverURL()); uerr == nil {
+				address = u.Host
+			}
 			_, err = c.Sessions(ctx, holdfast.SessionFilter{Limit: 1})
 		}
 		if err == nil {
-			return app.Check{Name: check.Name, OK: true, Detail: fmt.Sprintf("version %s answers and takes the token, for holdfast acp and mcp as well", h.Version)}
+			return app.Check{Name: check.Name, OK: true, Detail: fmt.Sprintf("version %s answers and takes the token, for holdfast acp and mcp as well", h.Version)}, address
 		}
 	}
 	if hint := holdfast.HintOf(err); hint != "" {
 		check.Fix = strings.TrimPrefix(hint, "start it with: ")
 	}
 	check.Detail = err.Error()
-	return check
+	return check, address
 }
 
 func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
@@ -79,7 +100,10 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 			state = e.style(red) + "not usable" + e.style(reset)
 		}
 		role := ""
-		if p.Driver == found.Driver {
+		switch {
+		case !p.Isolates:
+			role = ", for trusted sessions only"
+		case p.Driver == found.Driver:
 			role = ", the driver of untrusted sessions"
 		}
 		fmt.Fprintf(e.stdout, "driver %s: %s%s\n", p.Driver, state, role)
@@ -92,6 +116,8 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 		for _, c := range p.Capabilities {
 			mark := e.style(green) + "ok" + e.style(reset) + "     "
 			switch {
+			case !c.OK && c.Note:
+				mark = e.style(dim) + "note" + e.style(reset) + "   "
 			case !c.OK && c.Required:
 				mark = e.style(red) + "MISSING" + e.style(reset)
 			case !c.OK:

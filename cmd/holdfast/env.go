@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -44,13 +45,15 @@ func (e *env) client() (*client.Client, error) { return e.clientWith(client.Conf
 
 // clientWith is the same with more settings.
 func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
-	if cfg.URL = e.url; cfg.URL == "" {
-		cfg.URL = e.getenv("HOLDFAST_URL")
-	}
+	cfg.URL = e.serverURL()
 	if cfg.Token, err = e.token(cfg.URL); err != nil {
 		return nil, err
 	}
 	return client.New(cfg)
+}
+
+func (e *env) serverURL() string {
+	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"), client.DefaultURL)
 }
 
 // token is HOLDFAST_TOKEN, else the owner's token in the data directory. That one
@@ -80,8 +83,8 @@ func (e *env) token(server string) (string, error) {
 // onLoopback reports whether a server's URL stays on this machine.
 func onLoopback(server string) bool {
 	u, err := url.Parse(server)
-	if server == "" || err != nil {
-		return true // the default, or the client's to refuse
+	if err != nil {
+		return true // the client's to refuse
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()

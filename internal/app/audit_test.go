@@ -37,7 +37,7 @@ func (b *lockedBuffer) String() string {
 // auditCheck is what the doctor says of the audit chain.
 func auditCheck(t *testing.T, cfg config.Config) (app.Check, bool) {
 	t.Helper()
-	d, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, os.Environ())
+	d, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, os.Environ(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,13 @@ type Check struct {
 }
 
 // checks looks at what surrounds the drivers. It changes nothing.
-func checks(cfg config.Config, probes []sandbox.Probe) []Check {
-	out := []Check{checkData(cfg.Data), checkToken(cfg.Data), checkSpace(cfg.Data), checkSocket(cfg.Data), checkAddress(cfg.Listen)}
+func checks(cfg config.Config, probes []sandbox.Probe, server string) []Check {
+	out := []Check{
+		checkUntrusted(cfg.Driver, probes), checkData(cfg.Data), checkToken(cfg.Data),
+		checkSpace(cfg.Data), checkSocket(cfg.Data), checkAddress(cfg.Listen, server),
+	}
 	if runtime.GOOS == "linux" {
-		out = append(out, checkUserNamespaces(readText), checkCgroups(probes, readText, os.Getuid()))
+		out = append(out, checkUserNamespaces(readText), checkCgroups(cfg.Limits.Mode, probes, readText, os.Getuid()))
 	}
 	return out
 }
@@ -43,6 +46,18 @@ func good(name, format string, args ...any) Check {
 
 func bad(name, fix, format string, args ...any) Check {
 	return Check{Name: name, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+}
+
+// checkUntrusted: sessions that are not trusted need a driver that isolates.
+func checkUntrusted(driver string, probes []sandbox.Probe) Check {
+	const name = "untrusted sessions"
+	for _, p := range probes {
+		if p.Driver == driver && p.Isolates {
+			return good(name, "run in boxes of driver %s", driver)
+		}
+	}
+	return bad(name, "holdfast serve --driver local, or for agents you would give a shell: --set default_trust=trusted",
+		"are refused: driver %s isolates nothing", driver)
 }
 
 func checkData(dir string) Check {
@@ -112,8 +127,13 @@ func checkSocket(dir string) Check {
 	return good(name, "%d of %d bytes", len(longest), most)
 }
 
-func checkAddress(addr string) Check {
+// checkAddress looks whether a server could listen there, or one does: server is the
+// address of the one that answers.
+func checkAddress(addr, server string) Check {
 	const name = "listen address"
+	if reaches(addr, server) {
+		return good(name, "%s is the server's that answers", addr)
+	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -123,6 +143,23 @@ func checkAddress(addr string) Check {
 	}
 	_ = ln.Close()
 	return good(name, "%s is free", addr)
+}
+
+// reaches reports whether who connects to an address gets to what listens on addr.
+func reaches(addr, address string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	to, toPort, err2 := net.SplitHostPort(address)
+	if err != nil || err2 != nil || port != toPort {
+		return false
+	}
+	ip, target := net.ParseIP(host), net.ParseIP(to)
+	switch {
+	case host == to, host == "", ip != nil && ip.IsUnspecified():
+		return true
+	case host == "localhost":
+		return target != nil && target.IsLoopback()
+	}
+	return to == "localhost" && ip != nil && ip.IsLoopback()
 }
 
 // checkUserNamespaces names the switch that keeps an ordinary user from making
@@ -142,7 +179,7 @@ func checkUserNamespaces(read func(string) string) Check {
 }
 
 // checkCgroups says how limits on memory and processes come about here.
-func checkCgroups(probes []sandbox.Probe, read func(string) string, uid int) Check {
+func checkCgroups(mode sandbox.LimitsMode, probes []sandbox.Probe, read func(string) string, uid int) Check {
 	const name = "limits of boxes"
 	version := "cgroup v1"
 	if read("/sys/fs/cgroup/cgroup.controllers") != "" {
@@ -153,7 +190,10 @@ func checkCgroups(probes []sandbox.Probe, read func(string) string, uid int) Che
 			if c.Name != "cgroup-leaves" || c.OK {
 				continue
 			}
-			fix := "run the server as root, or limits.mode=best-effort: holdfast serve --set limits.mode=best-effort"
+			fix := "run the server as root"
+			if mode == sandbox.LimitsRequired {
+				fix += ", or without limits: holdfast serve --set limits.mode=best-effort"
+			}
 			if version == "cgroup v2" && uid != 0 {
 				fix = "systemd-run --user --scope -p Delegate=yes holdfast serve"
 			}

@@ -58,14 +58,18 @@ func TestDoctorChecks(t *testing.T) {
 		"space":           {checkSpace("/proc/self"), false, "", "--data DIR"},
 		"socket":          {checkSocket("/var/lib/holdfast"), true, "of 107 bytes", ""},
 		"socket too long": {checkSocket("/" + strings.Repeat("long/", 20)), false, "107 are allowed", "--data SHORTER"},
-		"port in use":     {checkAddress(ln.Addr().String()), false, "in use", "--listen 127.0.0.1:0"},
-		"port":            {checkAddress("127.0.0.1:0"), true, "free", ""},
-		"foreign address": {checkAddress("192.0.2.1:80"), false, "", "--listen"},
+		"port in use":     {checkAddress(ln.Addr().String(), "127.0.0.1:1"), false, "in use", "--listen 127.0.0.1:0"},
+		"our port":        {checkAddress(ln.Addr().String(), ln.Addr().String()), true, "the server's that answers", ""},
+		"port":            {checkAddress("127.0.0.1:0", ""), true, "free", ""},
+		"foreign address": {checkAddress("192.0.2.1:80", ""), false, "", "--listen"},
 		"namespaces":      {checkUserNamespaces(files("/proc/sys/user/max_user_namespaces", "100")), true, "allowed", ""},
 		"no namespaces":   {checkUserNamespaces(files("/proc/sys/user/max_user_namespaces", "0")), false, "max_user_namespaces is 0", "sudo sysctl -w user.max_user_namespaces="},
-		"limits":          {checkCgroups(nil, files("/sys/fs/cgroup/cgroup.controllers", "cpu"), 1), true, "cgroup v2", ""},
-		"no delegation":   {checkCgroups(noCgroup, files("/sys/fs/cgroup/cgroup.controllers", "cpu"), 1), false, "permission denied", "Delegate=yes"},
-		"no v1 for users": {checkCgroups(noCgroup, files(), 1), false, "cgroup v1", "limits.mode=best-effort"},
+		"limits":          {checkCgroups(sandbox.LimitsRequired, nil, files("/sys/fs/cgroup/cgroup.controllers", "cpu"), 1), true, "cgroup v2", ""},
+		"no delegation":   {checkCgroups(sandbox.LimitsRequired, noCgroup, files("/sys/fs/cgroup/cgroup.controllers", "cpu"), 1), false, "permission denied", "Delegate=yes"},
+		"no v1 for users": {checkCgroups(sandbox.LimitsRequired, noCgroup, files(), 1), false, "cgroup v1", "limits.mode=best-effort"},
+		"waived on v1":    {checkCgroups(sandbox.LimitsBestEffort, noCgroup, files(), 1), false, "cgroup v1", "run the server as root"},
+		"isolated":        {checkUntrusted("local", []sandbox.Probe{{Driver: "host"}, {Driver: "local", Isolates: true}}), true, "driver local", ""},
+		"not isolated":    {checkUntrusted("host", []sandbox.Probe{{Driver: "host", Usable: true}}), false, "are refused", "--driver local"},
 	} {
 		if c.got.OK != c.ok || !strings.Contains(c.got.Detail, c.want) || !strings.Contains(c.got.Fix, c.fix) || (c.got.Fix == "") != c.ok {
 			t.Errorf("%s: %+v", what, c.got)
@@ -73,7 +77,31 @@ func TestDoctorChecks(t *testing.T) {
 	}
 	cfg := config.Defaults()
 	cfg.Data, cfg.Listen = closed, "127.0.0.1:0"
-	if all := checks(cfg, nil); len(all) < 5 {
+	if all := checks(cfg, nil, ""); len(all) < 5 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// TestReaches: which addresses lead to a server by what it listens on.
+func TestReaches(t *testing.T) {
+	for _, c := range []struct {
+		listen, address string
+		want            bool
+	}{
+		{"127.0.0.1:4100", "127.0.0.1:4100", true},
+		{"127.0.0.1:4100", "localhost:4100", true},
+		{"localhost:4100", "[::1]:4100", true},
+		{":4100", "127.0.0.1:4100", true},
+		{"0.0.0.0:4100", "example.com:4100", true},
+		{"127.0.0.1:4100", "127.0.0.1:4101", false},
+		{"127.0.0.1:4100", "example.com:4100", false},
+		{"localhost:4100", "example.com:4100", false},
+		{"192.0.2.1:4100", "localhost:4100", false},
+		{"127.0.0.1:4100", "", false},
+		{"4100", "127.0.0.1:4100", false},
+	} {
+		if got := reaches(c.listen, c.address); got != c.want {
+			t.Errorf("%s by %s: %v", c.listen, c.address, got)
+		}
 	}
 }

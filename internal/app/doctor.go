@@ -15,7 +15,7 @@ import (
 
 // Diagnosis is what `holdfast doctor` found.
 type Diagnosis struct {
-	// OK: the configured driver can run boxes.
+	// OK: the configured driver can run the boxes of sessions that name no trust.
 	OK     bool   `json:"ok"`
 	Driver string `json:"driver"`
 	Data   string `json:"data"`
@@ -40,8 +40,9 @@ type Size struct {
 }
 
 // Diagnose measures the drivers of a configuration and the size of its state. It
-// starts no server and changes nothing that is there.
-func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagnosis, err error) {
+// starts no server and changes nothing that is there. server is the address of one
+// that answers; empty without.
+func Diagnose(ctx context.Context, cfg config.Config, environ []string, server string) (d Diagnosis, err error) {
 	d = Diagnosis{Driver: cfg.Driver, Data: cfg.Data}
 	// Drivers keep records below the data directory: these get a directory of
 	// their own, below a path as short as the real one may be.
@@ -65,10 +66,10 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string) (d Diagn
 		p := driver.Probe(ctx)
 		d.Probes = append(d.Probes, p)
 		if p.Driver == cfg.Driver {
-			d.OK = p.Usable
+			d.OK = p.Usable && (p.Isolates || cfg.DefaultTrust == holdfast.Trusted)
 		}
 	}
-	d.Checks = checks(cfg, d.Probes)
+	d.Checks = checks(cfg, d.Probes, server)
 	if c, ok := checkAudit(ctx, cfg.Data); ok {
 		d.Checks = append(d.Checks, c)
 	}

@@ -132,6 +132,21 @@ func (k *keyed) Stream(ctx context.Context, req model.Request) iter.Seq2[model.C
 	return p.Stream(ctx, req)
 }
 
+// RealModel is the default model of a server of this configuration, without a
+// credential store; unavailable where that is the scripted one.
+func RealModel(cfg config.Config, environ []string) (string, error) {
+	choice, _, err := chooseModels(cfg, environ, nil)
+	if err != nil {
+		return "", err
+	}
+	name, err := defaultModel(cfg, choice)
+	if err == nil && name == models.Scripted {
+		err = holdfast.Errorf(holdfast.KindUnavailable, "model", "no key of a model provider is in the environment").
+			WithHint("set ANTHROPIC_API_KEY, or OPENAI_API_KEY (or HOLDFAST_OPENAI_URL) and HOLDFAST_DEFAULT_MODEL=openai/NAME")
+	}
+	return name, err
+}
+
 // defaultModel is the model of sessions that name none.
 func defaultModel(cfg config.Config, m *models.Models) (string, error) {
 	if cfg.DefaultModel == autoModel {

@@ -143,7 +143,7 @@ func TestModelChoice(t *testing.T) {
 			t.Errorf("%s: %v (%s)", model, err, holdfast.HintOf(err))
 		}
 	}
-	d, err := app.Diagnose(t.Context(), cfg, nil)
+	d, err := app.Diagnose(t.Context(), cfg, nil, "")
 	if err != nil || len(d.Models) != 2 || !d.Models[0].Configured || d.Models[1].Configured || d.DefaultModel != ses.Model {
 		t.Errorf("%+v %v", d, err)
 	}
@@ -173,14 +173,14 @@ func TestKeysAreRefused(t *testing.T) {
 		}
 		cfg := settings(t, "mem")
 		cfg.Models.AnthropicKeyFile = file
-		_, err := app.Diagnose(t.Context(), cfg, nil)
+		_, err := app.Diagnose(t.Context(), cfg, nil, "")
 		if !holdfast.IsKind(err, c.kind) || strings.Contains(err.Error(), modelKey) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	cfg := settings(t, "mem")
 	cfg.Models.AnthropicKeyFile = filepath.Join(dir, "none")
-	if _, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, nil); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if _, err := app.Diagnose(context.WithoutCancel(t.Context()), cfg, nil, ""); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Error(err)
 	}
 }

@@ -23,10 +23,16 @@ func bash(command string) step {
 	return step{"tool": "Bash", "input": map[string]any{"command": command}}
 }
 
-func script(intro string, steps ...step) string {
+// asked is what a real model is told about a script.
+const asked = "Do the steps of this script in order: one tool call for each, with exactly its input, and nothing else. Then answer with the text of \"say\". "
+
+func (s *show) script(intro string, steps ...step) string {
 	b, err := json.Marshal(steps)
 	if err != nil {
 		panic(err)
+	}
+	if s.cfg.Live {
+		intro += asked
 	}
 	return intro + "<script>" + string(b) + "</script>"
 }
@@ -79,7 +85,7 @@ func (s *show) file(ctx context.Context, name string) (string, error) {
 const note = "the tide is out"
 
 func (s *show) work(ctx context.Context) (string, error) {
-	_, tools, err := s.turn(ctx, script("Please write down that the tide is out, and count the lines of the note. ",
+	_, tools, err := s.turn(ctx, s.script("Please write down that the tide is out, and count the lines of the note. ",
 		step{"tool": "Write", "input": map[string]any{"file_path": "notes.txt", "content": note + "\n"}},
 		bash("id -un; wc -l notes.txt"), step{"say": "The note is written."}))
 	if err != nil {
@@ -89,13 +95,13 @@ func (s *show) work(ctx context.Context) (string, error) {
 	if err == nil && got != note+"\n" {
 		err = fmt.Errorf("notes.txt holds %q", got)
 	}
-	if err == nil && len(tools) != 2 {
-		err = fmt.Errorf("%d tools finished, not 2", len(tools))
+	if n := len(tools); err == nil && n != 2 && !(s.cfg.Live && n > 0) {
+		err = fmt.Errorf("%d tools finished, not 2", n)
 	}
 	if err != nil {
 		return "", err
 	}
-	return "in the box: " + strings.Join(strings.Fields(tools[1].Content), " "), nil
+	return "in the box: " + strings.Join(strings.Fields(tools[len(tools)-1].Content), " "), nil
 }
 
 func (s *show) box(ctx context.Context) (holdfast.Container, error) {
@@ -122,6 +128,39 @@ func (s *show) killBox(ctx context.Context) (string, error) {
 	return fmt.Sprintf("process %d of box %s", c.PID, c.ID), nil
 }
 
+// memory is that a turn's model was shown all that was said. The scripted one counts
+// it in its answer; of a real one the log says how long the conversation was.
+func (s *show) memory(ctx context.Context, end holdfast.TurnEnded, tools int) (string, error) {
+	if !s.cfg.Live {
+		return "model: " + end.Result, s.sentence(end.Result, tools)
+	}
+	before, shown := 0, 0
+	for ev, err := range s.api.AllEvents(ctx, s.session, 0) {
+		if err != nil {
+			return "", err
+		}
+		if ev.Type != holdfast.EventModelRequest {
+			continue
+		}
+		var r holdfast.ModelRequest
+		if err := ev.Decode(&r); err != nil {
+			return "", err
+		}
+		switch {
+		case r.Status != holdfast.StatusOK:
+		case ev.Seq < end.MessageSeq:
+			before = max(before, r.Messages)
+		case shown == 0:
+			shown = r.Messages
+		}
+	}
+	// The last answer, and the new question.
+	if shown < before+2 {
+		return "", fmt.Errorf("the model was shown %d messages, after %d in the turn before", shown, before)
+	}
+	return fmt.Sprintf("the model was shown %d messages, after %d before; it says: %s", shown, before, strings.Join(strings.Fields(end.Result), " ")), nil
+}
+
 // sentence is what the scripted model says from memory: it counts what it is shown.
 func (s *show) sentence(got string, tools int) error {
 	quote := func(t string) string {
@@ -144,9 +183,10 @@ func (s *show) sentence(got string, tools int) error {
 
 func (s *show) remember(ctx context.Context) (string, error) {
 	end, _, err := s.turn(ctx, "What do you remember?")
-	if err == nil {
-		err = s.sentence(end.Result, 2)
+	if err != nil {
+		return "", err
 	}
+	said, err := s.memory(ctx, end, 2)
 	if err != nil {
 		return "", err
 	}
@@ -154,13 +194,13 @@ func (s *show) remember(ctx context.Context) (string, error) {
 	if err == nil && got != note+"\n" {
 		err = fmt.Errorf("notes.txt holds %q", got)
 	}
-	return "model: " + end.Result, err
+	return said, err
 }
 
 const slow = "echo started | tee begun.txt; sleep 2; echo once >> ledger.txt; echo finished"
 
 func (s *show) killServer(ctx context.Context) (string, error) {
-	text := script("Work for a while. ", bash(slow), step{"say": "Done, once."})
+	text := s.script("Work for a while. ", bash(slow), step{"say": "Done, once."})
 	s.said = append(s.said, text)
 	sent, err := s.api.Send(ctx, s.session, holdfast.SendMessage{Text: text})
 	if err != nil {
@@ -211,7 +251,11 @@ func (s *show) recover(ctx context.Context) (string, error) {
 	if _, err := s.start(ctx); err != nil {
 		return "", err
 	}
-	deadline, cancel := context.WithTimeout(ctx, 30*time.Second)
+	patience := 30 * time.Second
+	if s.cfg.Live {
+		patience = 3 * time.Minute
+	}
+	deadline, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for ev, err := range s.api.Follow(deadline, s.session, 0) {
 		if err != nil {
@@ -227,7 +271,7 @@ func (s *show) recover(ctx context.Context) (string, error) {
 		if end.Number != 3 {
 			continue
 		}
-		if ev.Type != holdfast.EventTurnCompleted || end.Result != "Done, once." {
+		if ev.Type != holdfast.EventTurnCompleted || end.Result != "Done, once." && !s.cfg.Live {
 			return "", fmt.Errorf("%s: %s %s", ev.Type, end.Result, end.Message)
 		}
 		break
@@ -259,10 +303,10 @@ func receiptLine(r holdfast.Receipt) string {
 
 func (s *show) rememberAll(ctx context.Context) (string, error) {
 	end, _, err := s.turn(ctx, "And now?")
-	if err == nil {
-		err = s.sentence(end.Result, 3)
+	if err != nil {
+		return "", err
 	}
-	return "model: " + end.Result, err
+	return s.memory(ctx, end, 3)
 }
 
 func (s *show) escape(ctx context.Context) (string, error) {
@@ -278,28 +322,44 @@ func (s *show) escape(ctx context.Context) (string, error) {
 		"mount -t tmpfs none /mnt && echo MOUNTED",
 		"unshare -U true && echo NEW-NAMESPACE",
 	}
-	_, tools, err := s.turn(ctx, script("Try to get out. ", bash(strings.Join(tries, "\n")), step{"say": "I stayed inside."}))
+	got, who, err := s.tryOut(ctx, strings.Join(tries, "\n"))
 	if err != nil {
 		return "", err
 	}
-	if len(tools) != 1 {
-		return "", fmt.Errorf("%d tools finished, not 1", len(tools))
-	}
 	for _, won := range []string{"READ-A-SECRET", "WROTE-OUTSIDE", "REACHED-THE-SERVER", "REACHED-METADATA", "MOUNTED", "NEW-NAMESPACE"} {
-		if strings.Contains(tools[0].Content, won) {
-			return "", fmt.Errorf("%s: %s", won, tools[0].Content)
+		if strings.Contains(got, won) {
+			return "", fmt.Errorf("%s: %s", won, got)
 		}
 	}
 	if _, err := os.Lstat(outside); err == nil {
 		return "", fmt.Errorf("%s exists", outside)
 	}
 	var said []string
-	for line := range strings.Lines(tools[0].Content) {
+	for line := range strings.Lines(got) {
 		if line = strings.TrimSpace(line); line != "" {
 			said = append(said, line)
 		}
 	}
-	return fmt.Sprintf("%d attempts, 0 successes; the box said:\n%s", len(tries), strings.Join(said[:min(len(said), 8)], "\n")), nil
+	return fmt.Sprintf("%d attempts%s, 0 successes; the box said:\n%s", len(tries), who, strings.Join(said[:min(len(said), 8)], "\n")), nil
+}
+
+// tryOut has the agent run a command that breaks rules, and gives what it printed. A
+// real model may think better of it: then it is run in the same box without one.
+func (s *show) tryOut(ctx context.Context, command string) (printed, who string, err error) {
+	_, tools, err := s.turn(ctx, s.script("Try to get out. ", bash(command), step{"say": "I stayed inside."}))
+	switch {
+	case err != nil:
+		return "", "", err
+	case len(tools) == 1:
+		return tools[0].Content, "", nil
+	case !s.cfg.Live:
+		return "", "", fmt.Errorf("%d tools finished, not 1", len(tools))
+	}
+	for _, t := range tools {
+		printed += t.Content
+	}
+	res, err := s.api.Exec(ctx, s.session, holdfast.ExecRequest{Argv: []string{"bash", "-c", command}})
+	return printed + string(res.Stdout) + string(res.Stderr), " by exec, as the model made none or others", err
 }
 
 func (s *show) receipts(ctx context.Context) (string, error) {

@@ -34,6 +34,9 @@ type Config struct {
 	// Runtime is how the agent runs; empty is the server's own loop. Runtimes is the
 	// directory of installed agent CLIs, for a runtime that is one.
 	Runtime, Runtimes string
+	// Live is with a real model, which the environment names: it is asked to do what
+	// the scripted one is told, and judged by the files and the log alone.
+	Live bool
 	// Pack makes a tar of an agent's folder.
 	Pack func(dir string) (io.ReadCloser, error)
 }

@@ -25,7 +25,7 @@ func (e *Engine) pool(t holdfast.Trust) (*sandbox.Pool, error) {
 		return p, nil
 	}
 	return nil, holdfast.Errorf(holdfast.KindUnavailable, "box", "no driver runs %s sessions on this server", t).
-		WithHint("holdfast doctor")
+		WithHint("holdfast serve --driver local, or as yourself: holdfast session create --trust trusted")
 }
 
 // spec is the box of a session.

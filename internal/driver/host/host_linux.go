@@ -67,11 +67,11 @@ func (d *Driver) Name() string { return "host" }
 // Probe says what the driver does not do.
 func (d *Driver) Probe(context.Context) sandbox.Probe {
 	p := sandbox.Probe{Driver: d.Name(), Usable: true, Capabilities: []sandbox.Capability{
-		{Name: "isolation", Detail: "none: " + Meaning},
-		{Name: "memory-limit", Detail: "not enforced on the host; use --driver local"},
-		{Name: "pids-limit", Detail: "not enforced on the host; use --driver local"},
-		{Name: "cpu-limit", Detail: "not enforced on the host; use --driver local"},
-		{Name: "freeze", Detail: "a box on the host is never frozen"},
+		{Name: "isolation", Note: true, Detail: "none: " + Meaning},
+		{Name: "memory-limit", Note: true, Detail: "not enforced on the host"},
+		{Name: "pids-limit", Note: true, Detail: "not enforced on the host"},
+		{Name: "cpu-limit", Note: true, Detail: "not enforced on the host"},
+		{Name: "freeze", Note: true, Detail: "a box on the host is never frozen"},
 		{Name: "environment", OK: true, Detail: "PATH USER LANG LC_* TERM TZ and what the session sets; HOME and TMPDIR are the session's"},
 	}}
 	if _, err := d.cfg.Boxd(); err != nil {

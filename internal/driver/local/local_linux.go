@@ -244,7 +244,7 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 			why = "it was started without a cgroup"
 		}
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s cannot be frozen: %s", holdfast.Quote(string(box)), why).
-			WithHint("run the server as root, or in a unit with Delegate=yes on cgroup v2")
+			WithHint("%s", fixCgroup)
 	}
 	if err := do(&cg, ctx); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "freezer of box %s: %w", holdfast.Quote(string(box)), err)

@@ -11,36 +11,50 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// capabilities are what Probe reports, in this order. A required one that is
-// missing makes the driver unusable; the others are listed with each box.
+// capabilities are what Probe reports, in this order. One that a box must have and
+// that is missing makes the driver unusable; the others are listed with each box.
 var capabilities = []struct {
-	name     string
-	required bool
-	fix      string
+	name string
+	need need
+	fix  string
 }{
-	{"user-namespace", true, ""},
-	{"mount-namespace", true, ""},
-	{"pid-namespace", true, ""},
-	{"network-namespace", true, ""},
-	{"ipc-namespace", true, ""},
-	{"uts-namespace", true, ""},
-	{"cgroup-namespace", true, ""},
-	{"read-only-root", true, ""},
-	{"no-capabilities", true, ""},
-	{"no-new-privs", true, ""},
-	{"seccomp", true, ""},
-	{"no-nested-namespaces", false, ""},
-	{"landlock", false, "boot a kernel with lsm=landlock,… in its command line"},
-	{"signal-scope", false, "kernel 6.12 or later"},
-	{"cgroup-leaves", false, fixCgroup},
-	{"memory-limit", false, fixCgroup},
-	{"pids-limit", false, fixCgroup},
-	{"cpu-limit", false, fixCgroup},
-	{"freeze", false, fixCgroup},
-	{"disk-limit", false, ""},
+	{"user-namespace", always, ""},
+	{"mount-namespace", always, ""},
+	{"pid-namespace", always, ""},
+	{"network-namespace", always, ""},
+	{"ipc-namespace", always, ""},
+	{"uts-namespace", always, ""},
+	{"cgroup-namespace", always, ""},
+	{"read-only-root", always, ""},
+	{"no-capabilities", always, ""},
+	{"no-new-privs", always, ""},
+	{"seccomp", always, ""},
+	{"no-nested-namespaces", optional, "a kernel with CONFIG_USER_NS and CONFIG_SYSCTL"},
+	{"landlock", optional, "boot a kernel with lsm=landlock,… in its command line"},
+	{"signal-scope", optional, "kernel 6.12 or later"},
+	{"cgroup-leaves", optional, fixCgroup},
+	{"memory-limit", asLimit, fixCgroup},
+	{"pids-limit", asLimit, fixCgroup},
+	{"cpu-limit", asLimit, fixCgroup},
+	{"freeze", optional, fixCgroup},
+	{"disk-limit", byDesign, ""},
 }
 
-const fixCgroup = "run the server as root, or in a unit with Delegate=yes on cgroup v2"
+// need is when a box must have a capability.
+type need int
+
+const (
+	optional need = iota
+	always
+	asLimit  // where limits are required
+	byDesign // never: no machine has it
+)
+
+// fixCgroup and fixLimits are what to do where no cgroup may be made.
+const (
+	fixCgroup = "run the server as root, or on cgroup v2: systemd-run --user --scope -p Delegate=yes holdfast serve"
+	fixLimits = fixCgroup + "; or without limits: holdfast serve --set limits.mode=best-effort"
+)
 
 // Probe implements sandbox.Driver: it starts a box, freezes and thaws it, and
 // removes it again.
@@ -59,22 +73,30 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 	}
 	p.Usable = true
 	for _, c := range capabilities {
-		found := sandbox.Capability{Name: c.name, Required: c.required, Detail: "not measured"}
+		found := sandbox.Capability{Name: c.name, Note: c.need == byDesign, Detail: "not measured"}
+		found.Required = c.need == always || c.need == asLimit && d.cfg.LimitsMode == sandbox.LimitsRequired
 		for _, s := range inForce {
 			if s == c.name || strings.HasPrefix(s, c.name+" ") {
 				found.OK, found.Detail = true, "in force"+strings.TrimPrefix(s, c.name)
 			}
 		}
+		why := found.Detail
 		for _, s := range missing {
-			if why, ok := strings.CutPrefix(s, c.name+": "); ok {
-				found.OK, found.Detail = false, why
-				if c.fix != "" && !strings.Contains(why, c.fix) {
-					found.Detail += "; fix: " + c.fix
-				}
+			if reason, ok := strings.CutPrefix(s, c.name+": "); ok {
+				found.OK, why = false, reason
 			}
 		}
-		if c.required && !found.OK {
-			p.Usable, p.Reason, p.Hint = false, c.name+": "+found.Detail, c.fix
+		if !found.OK {
+			found.Detail = why
+			if c.fix != "" && !strings.Contains(why, c.fix) {
+				found.Detail += "; fix: " + c.fix
+			}
+		}
+		if found.Required && !found.OK && p.Usable {
+			p.Usable, p.Reason, p.Hint = false, c.name+": "+why, c.fix
+			if c.need == asLimit {
+				p.Reason, p.Hint = p.Reason+"; limits.mode requires it", fixLimits
+			}
 		}
 		p.Capabilities = append(p.Capabilities, found)
 	}

@@ -175,7 +175,7 @@ func (l *launch) accept(missing []string) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "limits of box %s cannot be enforced: %s", holdfast.Quote(string(l.spec.Box)), strings.Join(missing, "; ")).
-		WithHint("run the server as root or in a unit with Delegate=yes on cgroup v2, or allow limits: best-effort")
+		WithHint("%s", fixLimits)
 }
 
 // process makes boxd's leaf, where it is to be born, and says how it is started.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -131,6 +132,16 @@ func TestUserLimitsAreRequiredUnlessWaived(t *testing.T) {
 	s.LimitsMode = sandbox.LimitsRequired
 	_, err := d.Ensure(t.Context(), s)
 	wantKind(t, err, holdfast.KindUnavailable, true)
+	if hint := holdfast.HintOf(err); !strings.Contains(hint, "holdfast serve --set limits.mode=best-effort") {
+		t.Errorf("the hint cannot be pasted: %s", hint)
+	}
+	if p := d.Probe(t.Context()); !p.Usable {
+		t.Errorf("waived, and not usable: %s", p.Reason)
+	}
+	strict := open(t, home(t), func(c *local.Config) { c.LimitsMode = sandbox.LimitsRequired })
+	if p := strict.Probe(t.Context()); p.Usable || !strings.Contains(p.Reason, "memory-limit: ") || !strings.Contains(p.Hint, "limits.mode=best-effort") {
+		t.Errorf("no box can start here, and the probe says %v %q %q", p.Usable, p.Reason, p.Hint)
+	}
 	if infos, err := d.List(t.Context()); err != nil || len(infos) != 0 {
 		t.Fatalf("%+v %v", infos, err)
 	}

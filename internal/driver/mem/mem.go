@@ -89,8 +89,8 @@ func (d *Driver) Probe(context.Context) sandbox.Probe {
 		Capabilities: []sandbox.Capability{
 			{Name: "processes", OK: true, Detail: "imitated in memory: no process of the system is ever started"},
 			{Name: "freeze", OK: true, Detail: "imitated processes stop between two steps"},
-			{Name: "terminal", Detail: "not imitated; use --driver local or host"},
-			{Name: "memory-limit", Detail: "not imitated"},
+			{Name: "terminal", Note: true, Detail: "not imitated; use --driver local or host"},
+			{Name: "memory-limit", Note: true, Detail: "not imitated"},
 		},
 	}
 }
