@@ -184,7 +184,7 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
 	if !req.Purge {
 		return holdfast.Errorf(holdfast.KindInvalid, "session.delete", "deleting session %s removes its log and files for good", id).
-			WithHint("repeat with --purge, or keep them: holdfast session end %s", id)
+			WithHint("repeat with purge (--purge, or purge: true), or keep them: holdfast session end %s", id)
 	}
 	u := e.lock(id)
 	defer e.unlock(u)

@@ -79,5 +79,5 @@ var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
 
 func filesGone(id holdfast.SessionID) error {
 	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
-		WithHint("holdfast session resume %s --fresh goes on with an empty workspace", id)
+		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with an empty workspace", id)
 }

@@ -301,7 +301,7 @@ func (e *Engine) endRunning(ctx context.Context, u *unit, op string, interrupt b
 		r := u.running
 		if !interrupt {
 			return holdfast.Errorf(holdfast.KindConflict, "session."+op, "a turn of session %s is running", u.id).
-				WithHint("repeat with --interrupt, or wait for the turn")
+				WithHint("repeat with interrupt (--interrupt, or interrupt: true), or wait for the turn")
 		}
 		if err := e.interrupt(ctx, u, r, "session."+op, reason); err != nil {
 			return err
