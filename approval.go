@@ -47,13 +47,18 @@ const (
 	ScopeWorkspace ApprovalScope = "workspace"
 )
 
+// ApprovalScopes lists every scope.
+func ApprovalScopes() []ApprovalScope {
+	return []ApprovalScope{ScopeOnce, ScopeSession, ScopeWorkspace}
+}
+
 // ParseApprovalScope accepts a scope; the empty string is once.
 func ParseApprovalScope(s string) (ApprovalScope, error) {
-	switch sc := ApprovalScope(s); sc {
-	case "":
+	if s == "" {
 		return ScopeOnce, nil
-	case ScopeOnce, ScopeSession, ScopeWorkspace:
-		return sc, nil
+	}
+	if slices.Contains(ApprovalScopes(), ApprovalScope(s)) {
+		return ApprovalScope(s), nil
 	}
 	return "", Errorf(KindInvalid, "approval scope", "%s is not a scope of an answer", Quote(s)).
 		WithHint("use once, session or workspace")
@@ -133,6 +138,9 @@ type AnswerApproval struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// ApprovalDecisions lists what can be decided.
+func ApprovalDecisions() []string { return []string{"allow", "deny"} }
+
 // maxAnswer bounds the texts of an answer, in bytes.
 const maxAnswer = 2000
 
@@ -151,7 +159,7 @@ func (r AnswerApproval) Check() error {
 		}
 	}
 	switch {
-	case r.Decision != "allow" && r.Decision != "deny":
+	case !slices.Contains(ApprovalDecisions(), r.Decision):
 		return Errorf(KindInvalid, op, "decision %s is not an answer", Quote(r.Decision)).WithHint("use allow or deny")
 	case r.Decision == "deny" && (r.Scope != "" || r.Rule != ""):
 		return Errorf(KindInvalid, op, "scope and rule are for allow, the decision is deny").WithHint("leave scope and rule out, or decide allow")

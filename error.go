@@ -24,17 +24,20 @@ const (
 	KindUnavailable     Kind = "unavailable"
 )
 
-var kinds = map[Kind]struct{ status, exit int }{
-	KindInvalid:         {400, 2},
-	KindUnauthenticated: {401, 5},
-	KindDenied:          {403, 5},
-	KindNotFound:        {404, 3},
-	KindConflict:        {409, 4},
-	KindGone:            {410, 4},
-	KindTooLarge:        {413, 1},
-	KindBusy:            {429, 4},
-	KindInternal:        {500, 1},
-	KindUnavailable:     {503, 6},
+var kinds = map[Kind]struct {
+	status, exit int
+	title        string
+}{
+	KindInvalid:         {400, 2, "Bad Request"},
+	KindUnauthenticated: {401, 5, "Unauthorized"},
+	KindDenied:          {403, 5, "Forbidden"},
+	KindNotFound:        {404, 3, "Not Found"},
+	KindConflict:        {409, 4, "Conflict"},
+	KindGone:            {410, 4, "Gone"},
+	KindTooLarge:        {413, 1, "Request Entity Too Large"},
+	KindBusy:            {429, 4, "Too Many Requests"},
+	KindInternal:        {500, 1, "Internal Server Error"},
+	KindUnavailable:     {503, 6, "Service Unavailable"},
 }
 
 // Kinds lists every kind, in no particular order.
@@ -60,6 +63,19 @@ func (k Kind) ExitCode() int {
 		return v.exit
 	}
 	return 1
+}
+
+// NewProblem is the document that an error of a kind is told by, over HTTP and by
+// the command line. The title is HTTP's own text for the status.
+func NewProblem(k Kind, err error) Problem {
+	title := kinds[k].title
+	if title == "" {
+		title = kinds[KindInternal].title
+	}
+	return Problem{
+		Type: "urn:holdfast:problem:" + string(k), Title: title, Status: k.HTTPStatus(),
+		Detail: err.Error(), Kind: k, Hint: HintOf(err),
+	}
 }
 
 // Error is the one error type that crosses package borders.

@@ -284,6 +284,11 @@ const (
 	ExitCanceled ExitClass = "canceled"
 )
 
+// ExitClasses lists every class.
+func ExitClasses() []ExitClass {
+	return []ExitClass{ExitOK, ExitExit, ExitSignal, ExitTimeout, ExitOOM, ExitPids, ExitError, ExitCanceled}
+}
+
 // ToolFinished is the payload of tool.finished.
 type ToolFinished struct {
 	ToolUseID string    `json:"tool_use_id"`

@@ -102,6 +102,11 @@ const (
 	TierPending Tier = "pending"
 )
 
+// Tiers lists every tier.
+func Tiers() []Tier {
+	return []Tier{TierLive, TierNative, TierRebuilt, TierInjected, TierFresh, TierPending}
+}
+
 // FilesState says what became of the workspace's files at a resume.
 type FilesState string
 
@@ -112,6 +117,11 @@ const (
 	FilesEmpty    FilesState = "empty"
 	FilesLost     FilesState = "lost"
 )
+
+// FilesStates lists every state of the files.
+func FilesStates() []FilesState {
+	return []FilesState{FilesKept, FilesRestored, FilesEmpty, FilesLost}
+}
 
 // Receipt records how a session was resumed: which tier, what was loaded, what
 // was lost. It is the payload of session.resumed.

@@ -1,5 +1,7 @@
 package holdfast
 
+import "slices"
+
 // Trust says where a session's tools run.
 type Trust string
 
@@ -22,6 +24,9 @@ func ParseTrust(s string) (Trust, error) {
 		WithHint("use trusted or untrusted")
 }
 
+// Trusts lists both levels.
+func Trusts() []Trust { return []Trust{Trusted, Untrusted} }
+
 // Exceeds reports whether t is more than max allows. An empty max allows
 // everything: it is the owner's.
 func (t Trust) Exceeds(max Trust) bool { return t != Untrusted && max != "" && max != Trusted }
@@ -40,11 +45,15 @@ const (
 	ModeAuto              Mode = "auto"
 )
 
+// Modes lists every mode.
+func Modes() []Mode {
+	return []Mode{ModeDefault, ModeAcceptEdits, ModeBypassPermissions, ModePlan, ModeDontAsk, ModeAuto}
+}
+
 // ParseMode accepts one of the six modes.
 func ParseMode(s string) (Mode, error) {
-	switch m := Mode(s); m {
-	case ModeDefault, ModeAcceptEdits, ModeBypassPermissions, ModePlan, ModeDontAsk, ModeAuto:
-		return m, nil
+	if slices.Contains(Modes(), Mode(s)) {
+		return Mode(s), nil
 	}
 	return "", Errorf(KindInvalid, "mode", "%s is not a permission mode", Quote(s)).
 		WithHint("use default, acceptEdits, bypassPermissions, plan, dontAsk or auto")

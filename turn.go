@@ -1,6 +1,9 @@
 package holdfast
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // TurnStatus is the state of a turn. The zero value is illegal.
 type TurnStatus string
@@ -13,6 +16,11 @@ const (
 	TurnFailed      TurnStatus = "failed"
 	TurnInterrupted TurnStatus = "interrupted"
 )
+
+// TurnStatuses lists every legal status.
+func TurnStatuses() []TurnStatus {
+	return []TurnStatus{TurnQueued, TurnRunning, TurnCompleted, TurnFailed, TurnInterrupted}
+}
 
 // turnTransitions is the state machine (I-6); a turn ends once (I-7).
 var turnTransitions = map[TurnStatus][]TurnStatus{
@@ -50,13 +58,16 @@ const (
 	SendInterrupt SendMode = "interrupt"
 )
 
+// SendModes lists every verb.
+func SendModes() []SendMode { return []SendMode{SendQueue, SendSteer, SendInterrupt} }
+
 // ParseSendMode accepts a verb; the empty string is queue.
 func ParseSendMode(s string) (SendMode, error) {
-	switch m := SendMode(s); m {
-	case "":
+	if s == "" {
 		return SendQueue, nil
-	case SendQueue, SendSteer, SendInterrupt:
-		return m, nil
+	}
+	if slices.Contains(SendModes(), SendMode(s)) {
+		return SendMode(s), nil
 	}
 	return "", Errorf(KindInvalid, "mode", "%s is not a send mode", Quote(s)).
 		WithHint("use queue, steer or interrupt")

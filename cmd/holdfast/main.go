@@ -216,10 +216,7 @@ func report(e *env, err error) int {
 		kind = holdfast.KindInvalid
 	}
 	if e.json {
-		_ = e.print(holdfast.Problem{
-			Type: "urn:holdfast:problem:" + string(kind), Title: string(kind), Status: kind.HTTPStatus(),
-			Detail: err.Error(), Kind: kind, Hint: holdfast.HintOf(err),
-		}, e.stderr)
+		_ = e.print(holdfast.NewProblem(kind, err), e.stderr)
 		return kind.ExitCode()
 	}
 	fmt.Fprintf(e.stderr, "%sholdfast: %s%s\n", e.style(red), line(err.Error()), e.style(reset))
