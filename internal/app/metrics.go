@@ -117,10 +117,8 @@ func byName[K ~string, N int | int64](n map[K]N, all ...K) map[string]int64 {
 
 // metricsServer serves the metrics, and nothing else, to everybody who reaches it.
 func metricsServer(h http.Handler, log *slog.Logger) *http.Server {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", h)
 	return &http.Server{
-		Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: httpapi.Metrics(h), ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}

@@ -23,7 +23,7 @@ import (
 // same through restarts, dead boxes and resumes.
 func TestASH2_IdentityNeverChanges(t *testing.T) {
 	m := newMachine(t, nil)
-	s, err := m.Create(t.Context(), holdfast.CreateSession{Title: "one", Tags: []string{"a"}}, "")
+	s, _, err := m.Create(t.Context(), holdfast.CreateSession{Title: "one", Tags: []string{"a"}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

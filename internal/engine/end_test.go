@@ -204,7 +204,7 @@ func TestDeleteRemovesFilesAndLog(t *testing.T) {
 	}
 	m.wantKind(err, holdfast.KindGone)
 	// The id may be used again, and nothing of the old session shows.
-	if _, err := m.Create(t.Context(), holdfast.CreateSession{ID: string(id)}, ""); err != nil {
+	if _, _, err := m.Create(t.Context(), holdfast.CreateSession{ID: string(id)}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if got := m.types(id); !slices.Equal(got, []holdfast.EventType{"session.created"}) {

@@ -167,7 +167,7 @@ func (w *world) restart() {
 
 func (w *world) create(req holdfast.CreateSession) holdfast.SessionID {
 	w.t.Helper()
-	s, err := w.Create(w.t.Context(), req, "")
+	s, _, err := w.Create(w.t.Context(), req, "")
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 func TestCreateFillsInDefaults(t *testing.T) {
 	w := newWorld(t, newPuppet(), nil)
-	s, err := w.Create(t.Context(), holdfast.CreateSession{Env: map[string]string{"TOKEN": "s3cret"}, Tags: []string{"a"}}, "")
+	s, _, err := w.Create(t.Context(), holdfast.CreateSession{Env: map[string]string{"TOKEN": "s3cret"}, Tags: []string{"a"}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,34 +39,34 @@ func TestCreateFillsInDefaults(t *testing.T) {
 func TestCreateWithOwnIDAndKey(t *testing.T) {
 	w := newWorld(t, newPuppet(), nil)
 	req := holdfast.CreateSession{ID: "01890A5D-AC96-774B-BCCE-B302099A8057"}
-	s, err := w.Create(t.Context(), req, "key")
-	if err != nil || s.ID != "01890a5d-ac96-774b-bcce-b302099a8057" {
+	s, replayed, err := w.Create(t.Context(), req, "key")
+	if err != nil || replayed || s.ID != "01890a5d-ac96-774b-bcce-b302099a8057" {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	again, err := w.Create(t.Context(), req, "key")
-	if err != nil || again.ID != s.ID {
+	again, replayed, err := w.Create(t.Context(), req, "key")
+	if err != nil || !replayed || again.ID != s.ID {
 		t.Errorf("%+v, %v", again, err)
 	}
-	_, err = w.Create(t.Context(), req, "")
+	_, _, err = w.Create(t.Context(), req, "")
 	w.wantKind(err, holdfast.KindConflict)
-	_, err = w.Create(t.Context(), holdfast.CreateSession{Title: "x"}, "key")
+	_, _, err = w.Create(t.Context(), holdfast.CreateSession{Title: "x"}, "key")
 	w.wantKind(err, holdfast.KindConflict)
 	// What the request named is gone: the answer is still the first one's.
 	named := holdfast.CreateSession{Agent: "default"}
-	s, err = w.Create(t.Context(), named, "named")
+	s, _, err = w.Create(t.Context(), named, "named")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.tune = func(c *engine.Config) { c.Agents = noAgent{} }
 	w.stop(true)
 	w.start()
-	again, err = w.Create(t.Context(), named, "named")
-	if err != nil || again.ID != s.ID {
+	again, replayed, err = w.Create(t.Context(), named, "named")
+	if err != nil || !replayed || again.ID != s.ID {
 		t.Errorf("%+v, %v", again, err)
 	}
-	_, err = w.Create(t.Context(), holdfast.CreateSession{Agent: "default", Title: "x"}, "named")
+	_, _, err = w.Create(t.Context(), holdfast.CreateSession{Agent: "default", Title: "x"}, "named")
 	w.wantKind(err, holdfast.KindConflict)
-	_, err = w.Create(t.Context(), named, "new")
+	_, _, err = w.Create(t.Context(), named, "new")
 	w.wantKind(err, holdfast.KindNotFound)
 }
 
@@ -100,7 +100,7 @@ func TestCreateRefusesWhatItDoesNotKnow(t *testing.T) {
 		"env reserved":  {holdfast.CreateSession{Env: map[string]string{"HOLDFAST_TOKEN": "x"}}, holdfast.KindDenied, "HOLDFAST_TOKEN"},
 		"env value":     {holdfast.CreateSession{Env: map[string]string{"A": long}}, holdfast.KindInvalid, `"A"`},
 	} {
-		_, err := w.Create(t.Context(), c.req, "")
+		_, _, err := w.Create(t.Context(), c.req, "")
 		if !holdfast.IsKind(err, c.kind) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v (%s)", name, err, holdfast.KindOf(err))
 		}

@@ -45,7 +45,7 @@ func TestHZ17_FullDisk(t *testing.T) {
 	_ = f.Close()
 	// The log is preallocated in part: write until it, too, meets the end.
 	until(t, func() bool {
-		_, err := m.Create(t.Context(), holdfast.CreateSession{Title: string(make([]byte, 0, 500))}, "")
+		_, _, err := m.Create(t.Context(), holdfast.CreateSession{Title: string(make([]byte, 0, 500))}, "")
 		return holdfast.IsKind(err, holdfast.KindUnavailable)
 	})
 	_, err = m.Send(t.Context(), id, holdfast.SendMessage{Text: "x"})

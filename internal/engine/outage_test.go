@@ -29,7 +29,7 @@ func TestHZ17_ReadOnlyStore(t *testing.T) {
 			_, err := w.Send(t.Context(), id, holdfast.SendMessage{Text: "x", Mode: "steer"})
 			return err
 		},
-		"create": func() error { _, err := w.Create(t.Context(), holdfast.CreateSession{}, ""); return err },
+		"create": func() error { _, _, err := w.Create(t.Context(), holdfast.CreateSession{}, ""); return err },
 		"pause":  func() error { _, err := w.Pause(t.Context(), other, holdfast.EndSession{}); return err },
 		"end":    func() error { _, err := w.End(t.Context(), other, holdfast.EndSession{}); return err },
 		"update": func() error {

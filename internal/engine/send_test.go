@@ -185,7 +185,7 @@ func TestKeysHoldAcrossARestart(t *testing.T) {
 	p := newPuppet()
 	w := newWorld(t, p, nil)
 	req := holdfast.CreateSession{Title: "once"}
-	s, err := w.Create(t.Context(), req, "create")
+	s, _, err := w.Create(t.Context(), req, "create")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestKeysHoldAcrossARestart(t *testing.T) {
 	p.wait(t)
 	for range 2 {
 		w.restart()
-		if again, err := w.Create(t.Context(), req, "create"); err != nil || again.ID != s.ID {
+		if again, replayed, err := w.Create(t.Context(), req, "create"); err != nil || !replayed || again.ID != s.ID {
 			t.Errorf("%+v, %v", again, err)
 		}
 		if again, err := w.Send(t.Context(), s.ID, msg); err != nil || !again.Duplicate || again.Turn.ID != first.Turn.ID || again.Seq != first.Seq {

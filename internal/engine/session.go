@@ -27,7 +27,7 @@ const (
 
 // Create makes an active session in one transaction; no box is started. The
 // same key gives the same session again.
-func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error) {
+func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error) {
 	var k *journal.Key
 	if key != "" {
 		k = &journal.Key{Scope: "session.create", Value: key, Hash: hashOf(req)}
@@ -38,7 +38,7 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	}
 	c := journal.NewChange(row.ID)
 	c.Create = &row
-	s := row.Session
+	s = row.Session
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
 		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
 		Budget: s.Budget, TurnBudget: s.TurnBudget, Network: s.Network,
@@ -51,32 +51,34 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	}
 	done, err := e.cfg.Journal.Commit(ctx, c)
 	if err != nil {
-		return holdfast.Session{}, err
+		return holdfast.Session{}, false, err
 	}
 	if done.Duplicate != "" {
-		return e.Session(ctx, holdfast.SessionID(done.Duplicate))
+		s, err = e.Session(ctx, holdfast.SessionID(done.Duplicate))
+		return s, true, err
 	}
 	e.tellOf(ctx, done.Row, hook.Input{Event: hook.Setup, Trigger: "created"})
 	u := e.lock(row.ID)
 	defer e.unlock(u)
 	e.warm(u, done.Row)
-	return done.Row.Session, nil
+	return done.Row.Session, false, nil
 }
 
 // createdBefore is the session that an earlier request with the key made, when
 // the same one could not be made any more: its agent may be deleted since.
-func (e *Engine) createdBefore(ctx context.Context, k *journal.Key, refusal error) (holdfast.Session, error) {
+func (e *Engine) createdBefore(ctx context.Context, k *journal.Key, refusal error) (s holdfast.Session, replayed bool, err error) {
 	if k == nil {
-		return holdfast.Session{}, refusal
+		return s, false, refusal
 	}
 	ref, err := e.cfg.Store.KeyRef(ctx, *k)
 	if err != nil {
-		return holdfast.Session{}, err
+		return s, false, err
 	}
 	if ref == "" {
-		return holdfast.Session{}, refusal
+		return s, false, refusal
 	}
-	return e.Session(ctx, holdfast.SessionID(ref))
+	s, err = e.Session(ctx, holdfast.SessionID(ref))
+	return s, true, err
 }
 
 func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journal.Row, error) {

@@ -12,13 +12,13 @@ import (
 // would be inherited is lowered and told (decisions: Trust).
 func TestMaxTrustOfAKey(t *testing.T) {
 	w := newWorld(t, newPuppet(), func(c *engine.Config) { c.DefaultTrust = holdfast.Trusted })
-	_, err := w.Create(t.Context(), holdfast.CreateSession{Trust: "full", MaxTrust: holdfast.Untrusted}, "")
+	_, _, err := w.Create(t.Context(), holdfast.CreateSession{Trust: "full", MaxTrust: holdfast.Untrusted}, "")
 	w.wantKind(err, holdfast.KindDenied)
 	if !strings.Contains(holdfast.HintOf(err), "--max-trust trusted") {
 		t.Errorf("hint %q", holdfast.HintOf(err))
 	}
 
-	low, err := w.Create(t.Context(), holdfast.CreateSession{MaxTrust: holdfast.Untrusted}, "")
+	low, _, err := w.Create(t.Context(), holdfast.CreateSession{MaxTrust: holdfast.Untrusted}, "")
 	if err != nil || low.Trust != holdfast.Untrusted || low.Mode != holdfast.DefaultMode(holdfast.Untrusted) {
 		t.Fatalf("%+v, %v", low, err)
 	}
@@ -27,7 +27,7 @@ func TestMaxTrustOfAKey(t *testing.T) {
 		t.Errorf("notices %+v", notices)
 	}
 	for _, req := range []holdfast.CreateSession{{}, {MaxTrust: holdfast.Trusted}, {Trust: "trusted", MaxTrust: holdfast.Trusted}} {
-		if s, err := w.Create(t.Context(), req, ""); err != nil || s.Trust != holdfast.Trusted || len(datas[holdfast.Notice](w, s.ID, holdfast.EventNotice)) != 0 {
+		if s, _, err := w.Create(t.Context(), req, ""); err != nil || s.Trust != holdfast.Trusted || len(datas[holdfast.Notice](w, s.ID, holdfast.EventNotice)) != 0 {
 			t.Errorf("%+v: %+v, %v", req, s, err)
 		}
 	}

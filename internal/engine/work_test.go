@@ -379,7 +379,7 @@ func TestEnvironmentThatDoesNotOpen(t *testing.T) {
 		t.Errorf("turn = %+v", got)
 	}
 	m.noBoxes()
-	_, err = m.Create(t.Context(), holdfast.CreateSession{Env: map[string]string{"A": "b"}}, "")
+	_, _, err = m.Create(t.Context(), holdfast.CreateSession{Env: map[string]string{"A": "b"}}, "")
 	m.wantKind(err, holdfast.KindUnavailable)
 }
 

@@ -87,6 +87,8 @@ type API struct {
 	huma     huma.API
 	spec     []byte
 	docs     []byte
+	// bodies are the described routes by their pattern, and whether each takes a body.
+	bodies   map[string]bool
 	live     streams
 	rates    *limits
 	failures *limits
@@ -97,7 +99,7 @@ type API struct {
 func New(cfg Config) *API {
 	setDefaults(&cfg)
 	hookHuma()
-	a := &API{cfg: cfg, loopback: Loopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux()}
+	a := &API{cfg: cfg, loopback: Loopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), bodies: map[string]bool{}}
 	a.rates, a.failures = newLimits(cfg.RateLimit, time.Second), newLimits(cfg.AuthFailures, time.Minute)
 	a.live.revoked = cfg.Keys.Revoked
 	a.follow = func(ctx context.Context, id holdfast.SessionID, after int64) (source, error) {
@@ -193,9 +195,15 @@ func (a *API) routes() {
 
 // render makes the OpenAPI document and the docs page from the routes.
 func (a *API) render() {
+	for path, item := range a.huma.OpenAPI().Paths {
+		for _, op := range operations(item) {
+			a.bodies[op.Method+" "+path] = op.RequestBody != nil
+		}
+	}
 	tidySpec(a.huma.OpenAPI())
 	illustrate(a.huma.OpenAPI())
 	describeKeys(a.huma.OpenAPI())
+	describeHeaders(a.huma.OpenAPI())
 	spec, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
 	if err != nil {
 		// Only a schema of ours could do this, and the tests read the document.

@@ -21,8 +21,8 @@ type stub struct {
 	sent    holdfast.Sent
 }
 
-func (s *stub) Create(context.Context, holdfast.CreateSession, string) (holdfast.Session, error) {
-	return s.session, nil
+func (s *stub) Create(context.Context, holdfast.CreateSession, string) (holdfast.Session, bool, error) {
+	return s.session, false, nil
 }
 
 func (s *stub) Send(context.Context, holdfast.SessionID, holdfast.SendMessage) (holdfast.Sent, error) {
@@ -32,7 +32,7 @@ func (s *stub) Send(context.Context, holdfast.SessionID, holdfast.SendMessage) (
 func newStub(b *testing.B) (*API, *stub) {
 	b.Helper()
 	f := newFake()
-	s, err := f.Create(b.Context(), holdfast.CreateSession{Title: "bench"}, "")
+	s, _, err := f.Create(b.Context(), holdfast.CreateSession{Title: "bench"}, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func BenchmarkDelivery(b *testing.B) {
 	f := newFake()
 	srv := httptest.NewServer(New(f.config()))
 	defer srv.Close()
-	s, err := f.Create(b.Context(), holdfast.CreateSession{}, "")
+	s, _, err := f.Create(b.Context(), holdfast.CreateSession{}, "")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,6 +28,9 @@ func describeAPI(doc *huma.OpenAPI) {
 		{"agents", "Deployed folders and their immutable versions."},
 		{"containers", "The managed boxes."},
 		{"keys", "API keys: what they may do, and how far they are trusted."},
+		{"approvals", "Questions to persons: may this tool call run."},
+		{"policy", "Why a tool call is decided so."},
+		{"audit", "The hash-chained record of what was decided."},
 		{"secrets", "The server's own credentials, such as keys of model providers. Values come in and are never told."},
 		{"health", "Probes, which need no token, and metrics."},
 	} {
@@ -44,7 +47,9 @@ func tidySpec(doc *huma.OpenAPI) {
 			delete(doc.Paths, p)
 		}
 	}
-	loosen(doc)
+	splitSchemas(doc)
+	listValues(doc)
+	allowTold(doc)
 	var fallback *huma.Response
 	for _, item := range doc.Paths {
 		for _, op := range operations(item) {
@@ -61,29 +66,6 @@ func tidySpec(doc *huma.OpenAPI) {
 			for _, name := range []string{"403", "422", "500"} {
 				delete(op.Responses, name)
 			}
-		}
-	}
-}
-
-// loosen lets answers grow: a client that is strict about them would break at
-// the first field that a release adds. Requests stay strict.
-func loosen(doc *huma.OpenAPI) {
-	strict := map[*huma.Schema]bool{}
-	for _, item := range doc.Paths {
-		for _, op := range operations(item) {
-			if op.RequestBody == nil {
-				continue
-			}
-			for _, media := range op.RequestBody.Content {
-				if media.Schema != nil && media.Schema.Ref != "" {
-					strict[doc.Components.Schemas.SchemaFromRef(media.Schema.Ref)] = true
-				}
-			}
-		}
-	}
-	for _, s := range doc.Components.Schemas.Map() {
-		if s.AdditionalProperties == false && !strict[s] {
-			s.AdditionalProperties = nil
 		}
 	}
 }

@@ -114,6 +114,34 @@ func TestDocsPageIsSelfContained(t *testing.T) {
 	}
 }
 
+// TestDocsPageHasEveryOperation: each stands below a heading, with the headers of
+// its answers in the document.
+func TestDocsPageHasEveryOperation(t *testing.T) {
+	a := New(newFake().config())
+	page, doc := string(a.docs), a.huma.OpenAPI()
+	for path, item := range doc.Paths {
+		for _, op := range operations(item) {
+			line := `<span class="m">` + op.Method + `</span>` + path + `</code>`
+			if n := strings.Count(page, line); n != 1 {
+				t.Errorf("%s %s (tags %v) stands in the page %d times", op.Method, path, op.Tags, n)
+			}
+			for status, r := range op.Responses {
+				if status != "default" && (r.Headers[requestHeader] == nil || keyed[op.Method+" "+path] != (r.Headers[replayedHeader] != nil)) {
+					t.Errorf("%s %s: %s has the headers %v", op.Method, path, status, r.Headers)
+				}
+			}
+		}
+	}
+	for name := range doc.Components.Responses["Problem"].Headers {
+		if doc.Components.Headers[name] == nil {
+			t.Errorf("%s is described nowhere", name)
+		}
+	}
+	if doc.Components.Responses["Problem"].Headers["Retry-After"] == nil {
+		t.Error("problems do not say Retry-After")
+	}
+}
+
 func TestDownloadsAreNeverRendered(t *testing.T) {
 	f, srv := start(t, nil)
 	id := createOne(t, srv)

@@ -11,8 +11,9 @@ import (
 // Sessions is the life of sessions, as the engine implements it. Errors are
 // *holdfast.Error; unknown ids are not_found.
 type Sessions interface {
-	// Create makes a session; key is the Idempotency-Key or empty.
-	Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
+	// Create makes a session; key is the Idempotency-Key or empty. Replayed: an
+	// earlier request with the key had made it.
+	Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error)
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 	List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
 	Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error)

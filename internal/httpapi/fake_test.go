@@ -84,6 +84,7 @@ type fakeEngine struct {
 	mu       sync.Mutex
 	turns    map[holdfast.SessionID][]holdfast.Turn
 	keys     map[string]holdfast.Turn
+	created  map[string]holdfast.Session
 	files    map[string][]byte
 	agents   map[holdfast.AgentName]holdfast.Agent
 	fail     error // what every call on a session answers, when set
@@ -102,7 +103,7 @@ func newFake() *fakeEngine {
 	return &fakeEngine{
 		store: st, journal: journal.New(journal.Config{Store: st}),
 		turns: map[holdfast.SessionID][]holdfast.Turn{}, keys: map[string]holdfast.Turn{},
-		files: map[string][]byte{}, agents: map[holdfast.AgentName]holdfast.Agent{},
+		created: map[string]holdfast.Session{}, files: map[string][]byte{}, agents: map[holdfast.AgentName]holdfast.Agent{},
 		health: holdfast.Health{Status: "ok", Version: "test", Driver: "mem", PID: 1},
 	}
 }
@@ -133,18 +134,22 @@ func (f *fakeEngine) see(req any) error {
 	return f.fail
 }
 
-func (f *fakeEngine) Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error) {
+func (f *fakeEngine) Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, bool, error) {
 	if err := f.see(req); err != nil {
-		return holdfast.Session{}, err
+		return holdfast.Session{}, false, err
 	}
 	f.mu.Lock()
 	f.key = key
+	before, replayed := f.created[key]
 	f.mu.Unlock()
+	if replayed {
+		return before, true, nil
+	}
 	id := holdfast.SessionID(newID())
 	if req.ID != "" {
 		var err error
 		if id, err = holdfast.ParseSessionID(req.ID); err != nil {
-			return holdfast.Session{}, err
+			return holdfast.Session{}, false, err
 		}
 	}
 	c := journal.NewChange(id)
@@ -154,7 +159,12 @@ func (f *fakeEngine) Create(ctx context.Context, req holdfast.CreateSession, key
 	}}
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{Title: req.Title}}}
 	done, err := f.journal.Commit(ctx, c)
-	return done.Row.Session, err
+	if err == nil && key != "" {
+		f.mu.Lock()
+		f.created[key] = done.Row.Session
+		f.mu.Unlock()
+	}
+	return done.Row.Session, false, err
 }
 
 func (f *fakeEngine) Session(_ context.Context, id holdfast.SessionID) (holdfast.Session, error) {

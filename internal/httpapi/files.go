@@ -66,6 +66,7 @@ func (a *API) fileRoutes() {
 
 	// Without these the router would redirect to a path that names no file either.
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		a.bodies[method+" "+root] = true // the path is what is wrong
 		a.mux.HandleFunc(method+" "+root, func(w http.ResponseWriter, r *http.Request) {
 			_, err := fileName(r)
 			a.writeProblem(w, r, err)
@@ -197,7 +198,7 @@ func uploadError(err error, limit int64) error {
 		return nil
 	case errors.As(err, &large):
 		return holdfast.Errorf(holdfast.KindTooLarge, "upload", "the body is larger than %d bytes", limit).
-			WithHint("split it, or raise the setting for this limit")
+			WithHint("send less at once; a larger file can be made in the box, with exec")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body ended early").WithHint("send it again")
 	case errors.Is(err, os.ErrDeadlineExceeded):

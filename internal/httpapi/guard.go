@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -36,7 +38,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if pattern == "" {
-		a.unknown(w, r)
+		unknown(a.mux, w, r, "GET /openapi.json lists the routes")
 		return
 	}
 	if err := checkKey(r, pattern); err != nil {
@@ -47,6 +49,10 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
 		r.Body = &patientBody{ReadCloser: r.Body, rc: rc, now: a.cfg.Now, limit: a.cfg.ReadTimeout}
+	}
+	if err := a.undeclared(r, pattern); err != nil {
+		newProblem(err).write(w)
+		return
 	}
 	// A deadline of the connection's last answer would cut this one.
 	_ = rc.SetWriteDeadline(time.Time{})
@@ -61,8 +67,7 @@ func (a *API) admit(r *http.Request) error {
 		return err
 	}
 	if !cleanPath(r.URL.EscapedPath()) {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
-			WithHint("leave out //, /./ and /../; an absolute path of a file starts with %%2F")
+		return unclean(r)
 	}
 	if err := checkQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -74,6 +79,11 @@ func (a *API) admit(r *http.Request) error {
 	return nil
 }
 
+func unclean(r *http.Request) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
+		WithHint("leave out //, /./ and /../; an absolute path of a file starts with %%2F")
+}
+
 // checkQuery refuses what net/http would drop without a word, and what is no
 // text.
 func checkQuery(raw string) error {
@@ -82,18 +92,53 @@ func checkQuery(raw string) error {
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "query %s does not parse: %w", holdfast.Quote(raw), err).
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "the query does not parse: %w", err).
 			WithHint("escape the values: %%25 for %%, %%3B for ;")
 	}
 	for name, list := range values {
 		for _, s := range append(list, name) {
 			if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-				return holdfast.Errorf(holdfast.KindInvalid, "request", "query.%s: %s is not UTF-8 text without NUL",
-					strings.Trim(holdfast.Quote(name), `"`), holdfast.Quote(s)).WithHint("escape the bytes of UTF-8 text")
+				return holdfast.Errorf(holdfast.KindInvalid, "request", "query.%s is not UTF-8 text without NUL",
+					strings.Trim(holdfast.Quote(name), `"`)).WithHint("escape the bytes of UTF-8 text")
 			}
 		}
 	}
 	return nil
+}
+
+// undeclared refuses what a route would not look at: a body where none is taken,
+// and a query where huma does not see it.
+func (a *API) undeclared(r *http.Request, pattern string) error {
+	body, described := a.bodies[pattern]
+	if r.URL.RawQuery != "" && !described {
+		return noQuery(r)
+	}
+	if body {
+		return nil
+	}
+	return noBody(r)
+}
+
+func noQuery(r *http.Request) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "%s takes no query", holdfast.Quote(r.URL.Path)).WithHint("leave out what follows the ?")
+}
+
+// noBody refuses a body. One that is said to come and is empty is none.
+func noBody(r *http.Request) error {
+	if r.ContentLength < 0 {
+		n, err := io.ReadFull(r.Body, make([]byte, 1))
+		if n == 0 && errors.Is(err, io.EOF) {
+			return nil
+		}
+		if n == 0 {
+			return uploadError(err, 0)
+		}
+	}
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "%s %s takes no body", r.Method, holdfast.Quote(r.URL.Path)).
+		WithHint("send the request without a body")
 }
 
 // pass lets a caller through to a route of the router. What the table of scopes
@@ -163,9 +208,9 @@ func (a *API) checkOrigin(r *http.Request) error {
 }
 
 // unknown answers what no route takes, with the status the router would give.
-func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
+func unknown(mux *http.ServeMux, w http.ResponseWriter, r *http.Request, hint string) {
 	probe := statusProbe{header: http.Header{}}
-	a.mux.ServeHTTP(&probe, r)
+	mux.ServeHTTP(&probe, r)
 	if probe.status == http.StatusMethodNotAllowed {
 		allow := probe.header.Get("Allow")
 		p := newProblem(holdfast.Errorf(holdfast.KindInvalid, "request", "method %s is not for %s",
@@ -176,7 +221,7 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	newProblem(holdfast.Errorf(holdfast.KindNotFound, "request", "no route %s", holdfast.Quote(r.URL.Path)).
-		WithHint("GET /openapi.json lists the routes")).write(w)
+		WithHint("%s", hint)).write(w)
 }
 
 // recover turns a panic into a problem, unless the answer has begun.
@@ -208,6 +253,31 @@ func cleanPath(p string) bool {
 		}
 	}
 	return true
+}
+
+// Metrics serves GET /metrics, and nothing else, to everybody.
+func Metrics(h http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		switch _, pattern := mux.Handler(r); {
+		case !cleanPath(r.URL.EscapedPath()):
+			err = unclean(r)
+		case pattern == "":
+			unknown(mux, w, r, "GET /metrics is all there is here")
+			return
+		case r.URL.RawQuery != "":
+			err = noQuery(r)
+		default:
+			err = noBody(r)
+		}
+		if err != nil {
+			newProblem(err).write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // statusProbe learns what the router would answer.

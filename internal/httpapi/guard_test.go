@@ -146,16 +146,24 @@ func TestBadBodiesAreProblemsThatNameFieldAndValue(t *testing.T) {
 		kind       holdfast.Kind
 		want       []string
 	}{
-		{"/v1/sessions", `{`, 400, holdfast.KindInvalid, []string{"body", "ends early", `"{"`}},
+		{"/v1/sessions", `{`, 400, holdfast.KindInvalid, []string{"body", "ends early"}},
 		{"/v1/sessions", `{"title":"a"} x`, 400, holdfast.KindInvalid, []string{"after the JSON value"}},
 		{"/v1/sessions", `{"title":"a"}{}`, 400, holdfast.KindInvalid, []string{"after the JSON value"}},
-		{"/v1/sessions", `nope`, 400, holdfast.KindInvalid, []string{"body", `"nope"`}},
+		{"/v1/sessions", `nope`, 400, holdfast.KindInvalid, []string{"body", "invalid character"}},
 		{"/v1/sessions", `[]`, 400, holdfast.KindInvalid, []string{"body", "expected object"}},
 		{"/v1/sessions", `null`, 400, holdfast.KindInvalid, []string{"body"}},
 		{"/v1/sessions", `{"trust":5}`, 400, holdfast.KindInvalid, []string{"body.trust", "expected string", "got 5"}},
 		{"/v1/sessions", `{"tags":["a",{"b":1}]}`, 400, holdfast.KindInvalid, []string{"body.tags[1]", "expected string"}},
 		{"/v1/sessions", `{"env":{"A":1}}`, 400, holdfast.KindInvalid, []string{"body.env.A", "expected string"}},
-		{"/v1/sessions", `{"bogus":"v\u001b[31m"}`, 400, holdfast.KindInvalid, []string{"body.bogus", "unexpected property", `got "v\x1b[31m"`}},
+		{"/v1/sessions", `{"bogus":"v\u001b[31m"}`, 400, holdfast.KindInvalid, []string{"body.bogus", "unexpected property"}},
+		{"/v1/sessions", `{"b\u001b":"v"}`, 400, holdfast.KindInvalid, []string{`body.b\x1b`, "unexpected property"}},
+		{"/v1/sessions", `{"budget":{"bogus":1}}`, 400, holdfast.KindInvalid, []string{"body.budget.bogus", "unexpected property"}},
+		{"/v1/sessions", `{"budget":{"turns":1,"turns":2}}`, 400, holdfast.KindInvalid, []string{`key "turns" occurs twice`}},
+		{"/v1/sessions", `{"budget":{"turns":"many"}}`, 400, holdfast.KindInvalid, []string{"body.budget.turns", `got "many"`}},
+		{"/v1/sessions", `{"budget":null}`, 400, holdfast.KindInvalid, []string{"body.budget", "expected object"}},
+		{"/v1/sessions", `{"title":null}`, 400, holdfast.KindInvalid, []string{"body.title", "expected string"}},
+		{"/v1/sessions", `{"trust":null}`, 400, holdfast.KindInvalid, []string{"body.trust", "got null"}},
+		{"/v1/sessions", `{"network":null}`, 400, holdfast.KindInvalid, []string{"body.network", "expected array"}},
 		{"/v1/sessions", `{"Title":"a"}`, 400, holdfast.KindInvalid, []string{"body.Title", "unexpected property"}},
 		{"/v1/sessions", `{"title":"a","title":"b"}`, 400, holdfast.KindInvalid, []string{`key "title" occurs twice`}},
 		{"/v1/sessions", `{"env":{"A":"1","A":"2"}}`, 400, holdfast.KindInvalid, []string{`key "A" occurs twice`}},
@@ -167,7 +175,8 @@ func TestBadBodiesAreProblemsThatNameFieldAndValue(t *testing.T) {
 		{one + "/turns", `{}`, 400, holdfast.KindInvalid, []string{"text"}},
 		{one + "/turns", `{"text":null}`, 400, holdfast.KindInvalid, []string{"body.text"}},
 		{one + "/turns", `{"text":"a","mode":7}`, 400, holdfast.KindInvalid, []string{"body.mode", "got 7"}},
-		{one + "/exec", `{"argv":"ls"}`, 400, holdfast.KindInvalid, []string{"body.argv", "array", `"ls"`}},
+		{one + "/exec", `{"argv":"ls"}`, 400, holdfast.KindInvalid, []string{"body.argv", "array"}},
+		{one + "/pause", `null`, 400, holdfast.KindInvalid, []string{"body", "expected object"}},
 		{one + "/exec", `{"argv":["ls"],"timeout_ms":1.5}`, 400, holdfast.KindInvalid, []string{"body.timeout_ms", "1.5"}},
 		{one + "/exec", `{"argv":["cat"],"stdin":"!"}`, 400, holdfast.KindInvalid, []string{"stdin"}},
 		{one + "/pause", `{"interrupt":"yes"}`, 400, holdfast.KindInvalid, []string{"body.interrupt", `"yes"`}},
@@ -253,5 +262,75 @@ func TestPanicIsAProblem(t *testing.T) {
 	wantProblem(t, resp, body, 500, holdfast.KindInternal)
 	if strings.Contains(string(body), "nil map") || !strings.Contains(log.String(), "nil map") {
 		t.Errorf("%s; log %s", body, log.String())
+	}
+}
+
+// TestTitlesAreHTTPs: the vocabulary's titles are HTTP's own texts.
+func TestTitlesAreHTTPs(t *testing.T) {
+	for _, k := range holdfast.Kinds() {
+		if p := newProblem(holdfast.Errorf(k, "x", "y")); p.Title != http.StatusText(p.Status) || p.Title == "" {
+			t.Errorf("%s: %q", k, p.Title)
+		}
+	}
+}
+
+// TestUndeclaredIsRefused: a body that a route does not take, and a query of a page,
+// are refused before the route acts; an empty body is none, however it is announced.
+func TestUndeclaredIsRefused(t *testing.T) {
+	f, srv := start(t, nil)
+	id := string(createOne(t, srv))
+	f.mu.Lock()
+	f.files["a.txt"], f.last = []byte("x"), nil
+	f.mu.Unlock()
+	addr, doc := strings.TrimPrefix(srv.URL, "http://"), New(newFake().config()).huma.OpenAPI()
+	n := 0
+	try := func(method, path string) {
+		to := strings.NewReplacer("{id}", id, "{turn}", id, "{name}", "helper", "{path}", "a.txt").Replace(path)
+		for _, body := range []string{"{", "{}", "\xff", "[]", `{"bogus":1}`, `{"a":1,"a":2}`, "x"} {
+			n++
+			resp, answer := do(t, srv, request{method, to, body, nil})
+			if p := wantProblem(t, resp, answer, 400, holdfast.KindInvalid); p.Hint == "" || !strings.Contains(p.Detail, "takes no body") {
+				t.Errorf("%s %s with %q: %+v", method, to, body, p)
+			}
+		}
+		for _, chunks := range []string{"1\r\n{\r\n0\r\n\r\n", "zz\r\n", "2\r\n{"} {
+			resp, answer := send(t, addr, method+" "+to+" HTTP/1.1\r\n"+local+"Authorization: Bearer "+testToken+"\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"+chunks)
+			if resp == nil || resp.StatusCode != 400 || resp.Header.Get("Content-Type") != problemType {
+				t.Errorf("%s %s with the chunks %q: %v %s", method, to, chunks, resp, answer)
+			}
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.last != nil {
+			t.Errorf("%s %s reached the engine: %+v", method, to, f.last)
+			f.last = nil
+		}
+	}
+	for path, item := range doc.Paths {
+		for _, op := range operations(item) {
+			if op.RequestBody == nil {
+				try(op.Method, path)
+			}
+		}
+	}
+	try("GET", "/docs")
+	try("GET", "/openapi.json")
+	if n < 150 {
+		t.Errorf("%d bodies", n)
+	}
+	for _, path := range []string{"/docs?bogus=1", "/openapi.json?bogus=1", "/healthz?bogus=1", "/readyz?bogus=1", "/metrics?bogus=1", "/v1/audit/head?bogus=1"} {
+		resp, body := do(t, srv, request{"GET", path, "", nil})
+		wantProblem(t, resp, body, 400, holdfast.KindInvalid)
+	}
+	for _, head := range []string{"", "Content-Length: 0\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"} {
+		if head == "" {
+			head = "\r\n"
+		}
+		for _, line := range []string{"GET /docs", "GET /healthz", "GET /v1/agents", "POST /v1/secret-key/rotate", "GET /v1/sessions/" + id} {
+			resp, answer := send(t, addr, line+" HTTP/1.1\r\n"+local+"Authorization: Bearer "+testToken+"\r\nConnection: close\r\n"+head)
+			if resp == nil || resp.StatusCode != 200 {
+				t.Errorf("%s with %q: %v %s", line, head, resp, answer)
+			}
+		}
 	}
 }

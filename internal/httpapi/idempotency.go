@@ -12,6 +12,10 @@ import (
 // keyHeader names a request, so that it is done once however often it is sent.
 const keyHeader = "Idempotency-Key"
 
+// replayedHeader, with the value true, marks the answer to a request whose key was
+// used before.
+const replayedHeader = "Idempotency-Replayed"
+
 // keyless says of each POST and PATCH without such a key why it has none. To take
 // the header and not honour it would be a lie, so it is refused; a route that is
 // in neither table refuses it too, and a test names it.
@@ -86,4 +90,40 @@ func describeKeys(doc *huma.OpenAPI) {
 			}
 		}
 	}
+}
+
+// describeHeaders says in the document which headers answers carry.
+func describeHeaders(doc *huma.OpenAPI) {
+	text := &huma.Schema{Type: huma.TypeString}
+	doc.Components.Headers = map[string]*huma.Header{
+		requestHeader: {Description: "The request's id: the caller's own where it sent a fit one. The server's log has it too.", Schema: text},
+		"Retry-After": {Description: "On 429 and 503: after how many seconds to try again.", Schema: &huma.Schema{Type: huma.TypeInteger}},
+		replayedHeader: {
+			Description: "true: an earlier request with this Idempotency-Key was done, and this is its answer. Absent otherwise.", Schema: text,
+		},
+	}
+	for path, item := range doc.Paths {
+		for _, op := range operations(item) {
+			for _, r := range op.Responses {
+				if r.Ref != "" {
+					continue
+				}
+				carries(r, requestHeader)
+				if keyed[op.Method+" "+path] {
+					carries(r, replayedHeader)
+				}
+			}
+		}
+	}
+	for _, r := range doc.Components.Responses {
+		carries(r, requestHeader)
+		carries(r, "Retry-After")
+	}
+}
+
+func carries(r *huma.Response, name string) {
+	if r.Headers == nil {
+		r.Headers = map[string]*huma.Header{}
+	}
+	r.Headers[name] = &huma.Header{Ref: "#/components/headers/" + name}
 }

@@ -55,7 +55,17 @@ func TestEveryActingRouteHonoursOrRefusesAKey(t *testing.T) {
 func TestKeyMakesARepeatedRequestOne(t *testing.T) {
 	f, srv := start(t, nil)
 	head := http.Header{keyHeader: {"k1"}}
-	do(t, srv, request{"POST", "/v1/sessions", "{}", head})
+	var made [2]string
+	for i := range made {
+		resp, _ := do(t, srv, request{"POST", "/v1/sessions", "{}", head})
+		made[i] = resp.Header.Get("Location")
+		if got, want := resp.Header.Get(replayedHeader), []string{"", "true"}[i]; got != want || resp.StatusCode != http.StatusCreated {
+			t.Errorf("creation %d: %s, %s %q", i, resp.Status, replayedHeader, got)
+		}
+	}
+	if made[0] != made[1] {
+		t.Errorf("two sessions: %v", made)
+	}
 	f.mu.Lock()
 	got := f.key
 	f.mu.Unlock()
@@ -68,6 +78,9 @@ func TestKeyMakesARepeatedRequestOne(t *testing.T) {
 		resp, _ := do(t, srv, request{"POST", to, `{"text":"hi"}`, head})
 		if at[i] = resp.Header.Get("Location"); resp.StatusCode != http.StatusAccepted {
 			t.Fatal(resp.Status)
+		}
+		if got, want := resp.Header.Get(replayedHeader), []string{"", "true"}[i]; got != want {
+			t.Errorf("message %d: %s %q", i, replayedHeader, got)
 		}
 	}
 	if at[0] != at[1] {

@@ -40,6 +40,13 @@ func strictJSON() huma.Format {
 	}
 }
 
+// null is JSON's null. It is not Go's nil, which huma takes for "not there": a
+// field is left out or has a value.
+type null struct{}
+
+// MarshalJSON implements json.Marshaler.
+func (null) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
 func decodeStrict(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("body is not UTF-8")
@@ -67,6 +74,9 @@ func decodeValue(dec *json.Decoder, depth int) (any, error) {
 		return nil, err
 	}
 	delim, ok := tok.(json.Delim)
+	if tok == nil {
+		return null{}, nil
+	}
 	if !ok {
 		return tok, nil
 	}

@@ -65,7 +65,7 @@ func checkLength(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if limit := ctx.Operation().MaxBodyBytes; r.ContentLength > limit {
 		newProblem(holdfast.Errorf(holdfast.KindTooLarge, "request", "a body of %d bytes is too large, %d are taken", r.ContentLength, limit).
-			WithHint("split it, or raise the setting for this limit")).write(w)
+			WithHint("send less at once")).write(w)
 		return
 	}
 	next(ctx)

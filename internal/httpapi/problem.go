@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -32,15 +33,7 @@ func newProblem(err error) *problem {
 	if kind == holdfast.KindInternal && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		kind = holdfast.KindUnavailable
 	}
-	status := kind.HTTPStatus()
-	p := &problem{Problem: holdfast.Problem{
-		Type:   "urn:holdfast:problem:" + string(kind),
-		Title:  http.StatusText(status),
-		Status: status,
-		Detail: err.Error(),
-		Kind:   kind,
-		Hint:   holdfast.HintOf(err),
-	}}
+	p := &problem{Problem: holdfast.NewProblem(kind, err)}
 	if p.Hint == "" && kind == holdfast.KindInvalid {
 		p.Hint = "GET /docs describes each route"
 	}
@@ -96,15 +89,17 @@ func (p *problem) write(w http.ResponseWriter) {
 //nolint:gochecknoglobals // huma keeps these settings in globals of its own.
 var hookHuma = sync.OnceFunc(func() {
 	huma.ValidateStrictCasing = true
-	huma.NewError = humaProblem
-	huma.NewErrorWithContext = func(_ huma.Context, status int, msg string, errs ...error) huma.StatusError {
-		return humaProblem(status, msg, errs...)
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		return refusal(nil, status, msg, errs...)
+	}
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		return refusal(toldOf(ctx.Operation()), status, msg, errs...)
 	}
 })
 
-// humaProblem turns huma's refusals into problems: what does not validate is
-// invalid (400), naming where and what.
-func humaProblem(status int, msg string, errs ...error) huma.StatusError {
+// refusal turns huma's refusals into problems: what does not validate is invalid
+// (400), naming where and what.
+func refusal(t told, status int, msg string, errs ...error) huma.StatusError {
 	var body *bodyError
 	if len(errs) > 0 && errors.As(errs[0], &body) {
 		return newProblem(uploadError(body, 0))
@@ -125,7 +120,7 @@ func humaProblem(status int, msg string, errs ...error) huma.StatusError {
 			parts = append(parts, strconv.Itoa(len(errs)-i)+" more")
 			break
 		}
-		parts = append(parts, describe(err))
+		parts = append(parts, describe(t, err))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, msg)
@@ -137,44 +132,30 @@ func humaProblem(status int, msg string, errs ...error) huma.StatusError {
 	return newProblem(e)
 }
 
-// describe renders one validation error as "where: what, got value". A value
-// that may be an environment or a command's input stays out: those hold secrets
-// (I-22).
-func describe(err error) string {
+// describe renders one validation error as "where: what", and "got value" where
+// the place is one whose values may be told (I-22).
+func describe(t told, err error) string {
 	var d *huma.ErrorDetail
 	if !errors.As(err, &d) {
 		return err.Error()
 	}
 	out := d.Message
 	if d.Location != "" {
-		out = d.Location + ": " + out
+		// A name is the sender's text as much as a value is.
+		out = strings.Trim(holdfast.Quote(d.Location), `"`) + ": " + out
 	}
-	value := d.Value
-	if m, ok := value.(map[string]any); ok {
-		// huma reports the whole object; the field's own value says more.
-		name := d.Location[strings.LastIndexByte(d.Location, '.')+1:]
-		if value, ok = m[name]; !ok {
-			return out
-		}
-	}
-	if d.Location == "body.env" || strings.HasPrefix(d.Location, "body.env.") || d.Location == "body.stdin" {
+	if d.Message == validation.MsgUnexpectedProperty || !t.may(d.Location) {
 		return out
 	}
-	switch v := value.(type) {
+	switch v := d.Value.(type) {
+	case string:
+		return out + ", got " + holdfast.Quote(v)
 	case nil, map[string]any, []any:
 		return out
-	case string:
-		if d.Location == "body" && len(v) > 12 {
-			v = strings.ToValidUTF8(v[:12], "") + "…" // its beginning says what it is
-		}
-		return out + ", got " + holdfast.Quote(v)
 	}
-	raw, jerr := json.Marshal(value)
+	raw, jerr := json.Marshal(d.Value)
 	if jerr != nil {
 		return out
 	}
-	if len(raw) > 80 {
-		raw = append(raw[:80:80], "…"...)
-	}
-	return out + ", got " + strings.ToValidUTF8(string(raw), "")
+	return out + ", got " + string(raw)
 }

@@ -14,7 +14,12 @@ type sessionBody struct {
 }
 
 type sessionOutput struct {
+	Body sessionBody
+}
+
+type createdOutput struct {
 	Location string `header:"Location"`
+	Replayed string `header:"Idempotency-Replayed"`
 	Body     sessionBody
 }
 
@@ -86,16 +91,20 @@ func (a *API) sessionRoutes() {
 	huma.Register(a.huma, route(http.MethodPost, one+"/interrupt", "interrupt-session", tag, "End the running turn"), a.interruptSession)
 }
 
-func (a *API) createSession(ctx context.Context, in *createInput) (*sessionOutput, error) {
+func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutput, error) {
 	if err := key(in.Key); err != nil {
 		return nil, a.fail(err)
 	}
 	in.Body.MaxTrust = callerOf(ctx).maxTrust()
-	s, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
+	s, replayed, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	return &sessionOutput{Location: "/v1/sessions/" + string(s.ID), Body: sessionBody{s}}, nil
+	out := &createdOutput{Location: "/v1/sessions/" + string(s.ID), Body: sessionBody{s}}
+	if replayed {
+		out.Replayed = "true"
+	}
+	return out, nil
 }
 
 func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {

@@ -289,7 +289,7 @@ func TestStopEndsStreamsAndServerShutsDown(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	s, err := f.Create(t.Context(), holdfast.CreateSession{}, "")
+	s, _, err := f.Create(t.Context(), holdfast.CreateSession{}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	h := in.w.Header()
 	h.Set("Location", "/v1/sessions/"+string(id)+"/turns/"+string(sent.Turn.ID))
 	if sent.Duplicate {
-		h.Set("Idempotency-Replayed", "true")
+		h.Set(replayedHeader, "true")
 	}
 	if !stream {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusAccepted, sent) }), nil
