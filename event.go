@@ -69,6 +69,26 @@ const (
 	DeltaToolOutput EventType = "tool.output"
 )
 
+// EventTypes are all types of events and deltas: what a filter may name.
+func EventTypes() []EventType {
+	return []EventType{
+		EventSessionCreated, EventSessionUpdated, EventSessionPaused,
+		EventSessionResumed, EventSessionEnded, EventSessionError,
+		EventTurnQueued, EventTurnStarted, EventTurnCompleted,
+		EventTurnFailed, EventTurnInterrupted,
+		EventMessageUser, EventMessageAssistant, EventThinking,
+		EventToolRequested, EventToolAllowed, EventToolDenied,
+		EventToolStarted, EventToolFinished, EventToolUnknown,
+		EventBoxQueued, EventBoxStarted, EventBoxStopped,
+		EventBoxFrozen, EventBoxOOM, EventBoxLost,
+		EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
+		EventEgressAllowed, EventEgressDenied,
+		EventModelRequest, EventUsage, EventNotice,
+		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired, EventRulesChanged, EventHookRan,
+		DeltaText, DeltaThinking, DeltaToolOutput,
+	}
+}
+
 // Event is an entry of a session's log, or a delta (Seq 0). It is the wire type
 // of the event stream; it is immutable once made.
 type Event struct {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -159,6 +160,16 @@ func eventTypes(t *testing.T) []holdfast.EventType {
 		})
 	}
 	return out
+}
+
+// TestEventTypesAreTheVocabulary: a type that is added can be filtered for.
+func TestEventTypesAreTheVocabulary(t *testing.T) {
+	got, want := holdfast.EventTypes(), eventTypes(t)
+	slices.Sort(got)
+	slices.Sort(want)
+	if len(want) < 30 || !slices.Equal(got, want) {
+		t.Errorf("filters know %v\nthe vocabulary has %v", got, want)
+	}
 }
 
 func TestEventGoldenFiles(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -204,21 +203,4 @@ func (e *env) approvalID(c *client.Client, id string) (holdfast.ApprovalID, erro
 	}
 	return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is the beginning of several ids, such as %s and %s",
 		holdfast.Quote(id), page.Approvals[0].ID, page.Approvals[1].ID).WithHint("give more of the id")
-}
-
-func (e *env) approvalCandidates(last string) (found []candidate) {
-	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
-	defer cancel()
-	c, err := e.client()
-	if err != nil || strings.Trim(last, "0123456789abcdef-") != "" {
-		return nil
-	}
-	page, err := c.Approvals(ctx, holdfast.ApprovalFilter{IDPrefix: last, Limit: 100})
-	if err != nil {
-		return nil
-	}
-	for _, a := range page.Approvals {
-		found = append(found, candidate{string(a.ID), cut(line(a.Tool)+" "+compact(a.Input), 60)})
-	}
-	return found
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	_ "embed"
 	"fmt"
 	"io"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/holdfast-run/holdfast"
 )
 
 // The scripts are thin: on each key they ask the program itself, which knows its
@@ -180,110 +177,4 @@ func childOf(node *kong.Node, name string) *kong.Node {
 		}
 	}
 	return nil
-}
-
-// sources say where the values of flags and arguments come from, by the name
-// they have everywhere or, first, by command and name.
-func sources() map[string]func(e *env, last string) []candidate {
-	return map[string]func(*env, string) []candidate{
-		"<id>":                     (*env).sessionCandidates,
-		"containers stop <names>":  (*env).sessionCandidates,
-		"agent show <name>":        (*env).agentCandidates,
-		"agent delete <name>":      (*env).agentCandidates,
-		"approvals show <id>":      (*env).approvalCandidates,
-		"approvals allow <id>":     (*env).approvalCandidates,
-		"approvals deny <id>":      (*env).approvalCandidates,
-		"approvals allow --scope":  words(holdfast.ScopeOnce, holdfast.ScopeSession, holdfast.ScopeWorkspace),
-		"approvals list --state":   words("pending", "allowed", "denied", "expired", "all"),
-		"approvals list --session": (*env).sessionCandidates,
-		"--agent":                  (*env).agentCandidates,
-		"--trust":                  words(holdfast.Untrusted, holdfast.Trusted),
-		"--max-trust":              words(holdfast.Untrusted, holdfast.Trusted),
-		"--mode":                   words(holdfast.ModeDefault, holdfast.ModeAcceptEdits, holdfast.ModeBypassPermissions, holdfast.ModePlan, holdfast.ModeDontAsk, holdfast.ModeAuto),
-		"files put --mode":         words("0644", "0755"),
-		"--status":                 words(holdfast.Statuses()...),
-		"--driver":                 words("local", "host", "mem"),
-		"--log-format":             words("text", "json", "journal"),
-		"--log-level":              words("debug", "info", "warn", "error"),
-		"--config":                 fileNames,
-		"--data":                   fileNames,
-		"--dir":                    fileNames,
-		"--raw":                    fileNames,
-		"agent deploy <dir>":       fileNames,
-		"files put <from>":         fileNames,
-		"man <dir>":                fileNames,
-	}
-}
-
-func words[T ~string](values ...T) func(*env, string) []candidate {
-	return func(*env, string) (found []candidate) {
-		for _, v := range values {
-			found = append(found, candidate{value: string(v)})
-		}
-		return found
-	}
-}
-
-func fileNames(*env, string) []candidate { return []candidate{{value: filesHere}} }
-
-// values are what a flag or an argument may be.
-func (e *env) values(node *kong.Node, v *kong.Value, last string) []candidate {
-	if v.Enum != "" {
-		return words(v.EnumSlice()...)(e, last)
-	}
-	name := "<" + v.Name + ">"
-	if v.Flag != nil {
-		name = "--" + v.Name
-	}
-	all := sources()
-	source := all[commandOf(node)+" "+name]
-	if source == nil {
-		source = all[name]
-	}
-	if source == nil {
-		return nil
-	}
-	return source(e, last)
-}
-
-// commandOf is a command as it is typed, without the program.
-func commandOf(node *kong.Node) string {
-	if node.Parent == nil {
-		return ""
-	}
-	return strings.TrimSpace(commandOf(node.Parent) + " " + node.Name)
-}
-
-func (e *env) sessionCandidates(last string) (found []candidate) {
-	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
-	defer cancel()
-	c, err := e.client()
-	if err != nil || strings.Trim(last, "0123456789abcdef-") != "" {
-		return nil
-	}
-	page, err := c.Sessions(ctx, holdfast.SessionFilter{IDPrefix: last, Limit: 100})
-	if err != nil {
-		return nil
-	}
-	for _, s := range page.Sessions {
-		found = append(found, candidate{string(s.ID), cut(line(string(s.Status)+" "+s.Title), 60)})
-	}
-	return found
-}
-
-func (e *env) agentCandidates(string) (found []candidate) {
-	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
-	defer cancel()
-	c, err := e.client()
-	if err != nil {
-		return nil
-	}
-	list, err := c.Agents(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, a := range list {
-		found = append(found, candidate{string(a.Name), "version " + fmt.Sprint(a.Version)})
-	}
-	return found
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -29,6 +30,21 @@ func TestCompletion(t *testing.T) {
 		t.Fatal(errs)
 	}
 	id = strings.TrimSpace(id)
+	keyID := ""
+	for _, line := range [][]string{
+		{"session", "tag", id, "red", "green"},
+		{"secret", "set", "mine"},
+		{"key", "create", "--name", "a key", "--json"},
+	} {
+		code, out, errs := runCLI(t, vars, "value", line...)
+		if code != 0 {
+			t.Fatalf("%v: %s", line, errs)
+		}
+		var made struct{ Key struct{ ID string } }
+		if err := json.Unmarshal([]byte(out), &made); err == nil {
+			keyID = made.Key.ID
+		}
+	}
 	for _, c := range []struct {
 		words []string
 		want  string // the candidates, separated by spaces
@@ -52,6 +68,20 @@ func TestCompletion(t *testing.T) {
 		{[]string{"files", "put", "--mode", "06"}, "0644", ""},
 		{[]string{"session", "update", "--mode", "pl"}, "plan", ""},
 		{[]string{"send", "--", "--"}, "", ""},
+		{[]string{"key", "revoke", ""}, keyID, "a key"},
+		{[]string{"agent", "update", "d"}, "default", "version"},
+		{[]string{"policy", "simulate", "--agent", ""}, ":files", ""},
+		{[]string{"policy", "explain", "--session", id[:5]}, id, ""},
+		{[]string{"session", "search", "--session", id[:5]}, id, ""},
+		{[]string{"check", "path", "--settings", ""}, ":files", ""},
+		{[]string{"secret", "rm", ""}, "mine", ""},
+		{[]string{"session", "list", "--tag", ""}, "green red", ""},
+		{[]string{"session", "create", "--runtime", "acp:g"}, "acp:gemini", ""},
+		{[]string{"session", "create", "--model", "scr"}, "scripted", ""},
+		{[]string{"key", "create", "--scope", ""}, "read write admin", ""},
+		{[]string{"runtime", "install", "claude"}, "claude claude-code-acp", ""},
+		{[]string{"session", "events", "--type", "turn.s"}, "turn.started", ""},
+		{[]string{"serve", "--set", "limits.mo"}, "limits.mode=", ""},
 		{[]string{"no", "such", "command", ""}, "", ""},
 		{[]string{"__"}, "", ""},
 	} {
@@ -86,6 +116,69 @@ func TestCompletionKnowsItsCommands(t *testing.T) {
 	for name := range sources() {
 		if !known[name] {
 			t.Errorf("%s has values and is no flag or argument", name)
+		}
+	}
+}
+
+// freeValues are what nobody but the one who types can know, with why.
+var freeValues = []string{
+	// Addresses, names and words of one's own.
+	"--url", "--listen", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
+	"key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
+	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
+	// Numbers and times.
+	"--limit", "--after", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "--sessions", "torture --seed", "soak --for", "soak --every",
+	// Paths in the box.
+	"exec --cwd", "files ls <path>", "files cat <path>", "files put <path>", "files rm <path>",
+}
+
+// TestCompletionKnowsItsValues: every argument and every flag that takes a value has
+// where its values come from, and what names a file or a folder here has files.
+func TestCompletionKnowsItsValues(t *testing.T) {
+	all, free := sources(), map[string]bool{}
+	for _, name := range freeValues {
+		free[name] = false
+	}
+	e := &env{ctx: t.Context(), getenv: func(string) string { return "" }}
+	check := func(command, name string, v *kong.Value, placeholder string) {
+		if v.Enum != "" || v.IsBool() {
+			return
+		}
+		own := strings.TrimSpace(command + " " + name)
+		for _, k := range []string{own, name} {
+			if _, known := free[k]; known && all[own] == nil {
+				free[k] = true
+				return
+			}
+		}
+		from := all[own]
+		if from == nil {
+			from = all[name]
+		}
+		switch {
+		case from == nil:
+			t.Errorf("%s has no values and is not among those that cannot have any", own)
+		case name == "<id>" && all[own] == nil && !strings.Contains(strings.ToLower(v.Help), "session"):
+			t.Errorf("%s gets the ids of sessions: %s", own, v.Help)
+		case placeholder == "FILE" || placeholder == "DIR":
+			if got := from(e, ""); len(got) != 1 || got[0].value != filesHere {
+				t.Errorf("%s %s is not completed with files: %v", own, placeholder, got)
+			}
+		}
+	}
+	for _, node := range commands(model(t)) {
+		for _, f := range node.Flags {
+			if !f.Hidden {
+				check(commandOf(node), "--"+f.Name, f.Value, f.PlaceHolder)
+			}
+		}
+		for _, a := range node.Positional {
+			check(commandOf(node), "<"+a.Name+">", a, "")
+		}
+	}
+	for name, used := range free {
+		if !used {
+			t.Errorf("%s is no value of any command, or has a source", name)
 		}
 	}
 }

@@ -22,6 +22,16 @@ func (s *server) runtimes(loop runtime.Runtime) ([]runtime.Runtime, error) {
 	return append([]runtime.Runtime{loop, cli}, agents...), err
 }
 
+// RuntimeNames are the runtimes of a server of this configuration.
+func RuntimeNames(cfg config.Config) ([]string, error) {
+	agents, err := (&server{cfg: cfg}).acp()
+	out := []string{"native", "claude"}
+	for _, rt := range agents {
+		out = append(out, rt.Name())
+	}
+	return out, err
+}
+
 // acp are the runtimes of agents that speak the Agent Client Protocol: those that
 // are known, and those of the configuration. A program is looked up at each start.
 func (s *server) acp() ([]runtime.Runtime, error) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,6 +131,20 @@ func (k *keyed) Stream(ctx context.Context, req model.Request) iter.Seq2[model.C
 		return func(yield func(model.Chunk, error) bool) { yield(model.Chunk{}, err) }
 	}
 	return p.Stream(ctx, req)
+}
+
+// ModelNames are the models whose price is known.
+func ModelNames() []string {
+	prices, err := models.NewPrices(nil)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, m := range prices.Models {
+		out = append(out, m.Model)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // RealModel is the default model of a server of this configuration, without a

@@ -36,27 +36,6 @@ func cursor(lastEventID, after string) (int64, error) {
 	return parseCursor("Last-Event-ID", lastEventID)
 }
 
-// eventTypes are the types that a filter may name. A test holds the list against
-// the vocabulary's own.
-func eventTypes() []holdfast.EventType {
-	return []holdfast.EventType{
-		holdfast.EventSessionCreated, holdfast.EventSessionUpdated, holdfast.EventSessionPaused,
-		holdfast.EventSessionResumed, holdfast.EventSessionEnded, holdfast.EventSessionError,
-		holdfast.EventTurnQueued, holdfast.EventTurnStarted, holdfast.EventTurnCompleted,
-		holdfast.EventTurnFailed, holdfast.EventTurnInterrupted,
-		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking,
-		holdfast.EventToolRequested, holdfast.EventToolAllowed, holdfast.EventToolDenied,
-		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown,
-		holdfast.EventBoxQueued, holdfast.EventBoxStarted, holdfast.EventBoxStopped,
-		holdfast.EventBoxFrozen, holdfast.EventBoxOOM, holdfast.EventBoxLost,
-		holdfast.EventAgentStarted, holdfast.EventAgentMirrored, holdfast.EventAgentQuarantined,
-		holdfast.EventEgressAllowed, holdfast.EventEgressDenied,
-		holdfast.EventModelRequest, holdfast.EventUsage, holdfast.EventNotice,
-		holdfast.EventApprovalAsked, holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired, holdfast.EventRulesChanged, holdfast.EventHookRan,
-		holdfast.DeltaText, holdfast.DeltaThinking, holdfast.DeltaToolOutput,
-	}
-}
-
 // parseTypes reads a comma-separated filter. Empty selects everything; a word
 // that is no event type would select nothing for ever, so it is refused.
 func parseTypes(s string) ([]holdfast.EventType, error) {
@@ -64,7 +43,7 @@ func parseTypes(s string) ([]holdfast.EventType, error) {
 		return nil, nil
 	}
 	var out []holdfast.EventType
-	known := eventTypes()
+	known := holdfast.EventTypes()
 	for word := range strings.SplitSeq(s, ",") {
 		t := holdfast.EventType(strings.TrimSpace(word))
 		if !slices.Contains(known, t) {

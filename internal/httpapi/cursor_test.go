@@ -1,9 +1,6 @@
 package httpapi
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,36 +55,6 @@ func FuzzCursor(f *testing.F) {
 			t.Errorf("%q: %d %v", s, n, err)
 		}
 	})
-}
-
-// TestEventTypesAreTheVocabulary reads the constants of the vocabulary, so that
-// a type added there can be filtered for.
-func TestEventTypesAreTheVocabulary(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../../event.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want []holdfast.EventType
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		if id, ok := spec.Type.(*ast.Ident); ok && id.Name == "EventType" {
-			s, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want = append(want, holdfast.EventType(s))
-		}
-		return true
-	})
-	got := eventTypes()
-	slices.Sort(got)
-	slices.Sort(want)
-	if len(want) < 30 || !slices.Equal(got, want) {
-		t.Errorf("filters know %v\nthe vocabulary has %v", got, want)
-	}
 }
 
 func TestParseTypes(t *testing.T) {

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/app"
+	"github.com/holdfast-run/holdfast/internal/config"
+)
+
+// source gives the values that begin like the word that is being typed; it need not
+// leave out the others.
+type source = func(e *env, last string) []candidate
+
+// sources say where the values of flags and arguments come from, by the name
+// they have everywhere or, first, by command and name.
+func sources() map[string]source {
+	all := map[string]source{
+		"<id>":                    (*env).sessionCandidates,
+		"--session":               (*env).sessionCandidates,
+		"containers stop <names>": (*env).sessionCandidates,
+		"agent show <name>":       (*env).agentCandidates,
+		"agent update <name>":     (*env).agentCandidates,
+		"agent delete <name>":     (*env).agentCandidates,
+		"--agent":                 (*env).agentCandidates,
+		"approvals show <id>":     (*env).approvalCandidates,
+		"approvals allow <id>":    (*env).approvalCandidates,
+		"approvals deny <id>":     (*env).approvalCandidates,
+		"key revoke <id>":         (*env).keyCandidates,
+		"secret set <name>":       (*env).secretCandidates,
+		"secret rm <names>":       (*env).secretCandidates,
+		"runtime install <name>":  (*env).cliCandidates,
+		"runtime path <name>":     (*env).cliCandidates,
+		"--runtime":               (*env).runtimeCandidates,
+		"--tag":                   (*env).tagCandidates,
+		"session tag --add":       (*env).tagCandidates,
+		"session tag --remove":    (*env).tagCandidates,
+		"session tag <tags>":      (*env).tagCandidates,
+		"--model":                 modelNames,
+		"--models":                modelNames,
+		"--set":                   settingNames,
+		"--type":                  words(holdfast.EventTypes()...),
+		"approvals allow --scope": words(holdfast.ScopeOnce, holdfast.ScopeSession, holdfast.ScopeWorkspace),
+		"approvals list --state":  words("pending", "allowed", "denied", "expired", "all"),
+		"key create --scope":      words(holdfast.Scopes()...),
+		"--trust":                 words(holdfast.Untrusted, holdfast.Trusted),
+		"--max-trust":             words(holdfast.Untrusted, holdfast.Trusted),
+		"--mode":                  words(holdfast.ModeDefault, holdfast.ModeAcceptEdits, holdfast.ModeBypassPermissions, holdfast.ModePlan, holdfast.ModeDontAsk, holdfast.ModeAuto),
+		"files put --mode":        words("0644", "0755"),
+		"policy explain <tool>":   words("Bash", "Read", "Write", "Edit", "Glob", "Grep", "LS", "TodoWrite", "WebFetch"),
+		"--status":                words(holdfast.Statuses()...),
+		"--driver":                words("local", "host", "mem"),
+		"--store":                 words("sqlite"),
+		"--log-format":            words("text", "json", "journal"),
+		"--log-level":             words("debug", "info", "warn", "error"),
+	}
+	for _, name := range []string{
+		"--config", "--data", "--dir", "--raw", "--key-file", "--record", "check command --settings", "check path --settings",
+		"check command --cwd", "check command --home", "check path --cwd", "check path --home", "check path <input>",
+		"policy explain --agent", "policy simulate --agent", "policy simulate --events", "secret set --file",
+		"agent deploy <dir>", "files put <from>", "man <dir>", "audit export <file>", "audit verify <file>",
+	} {
+		all[name] = fileNames
+	}
+	return all
+}
+
+func words[T ~string](values ...T) func(*env, string) []candidate {
+	return func(*env, string) (found []candidate) {
+		for _, v := range values {
+			found = append(found, candidate{value: string(v)})
+		}
+		return found
+	}
+}
+
+func fileNames(*env, string) []candidate { return []candidate{{value: filesHere}} }
+
+// values are what a flag or an argument may be.
+func (e *env) values(node *kong.Node, v *kong.Value, last string) []candidate {
+	if v.Enum != "" {
+		return words(v.EnumSlice()...)(e, last)
+	}
+	name := "<" + v.Name + ">"
+	if v.Flag != nil {
+		name = "--" + v.Name
+	}
+	all := sources()
+	source := all[commandOf(node)+" "+name]
+	if source == nil {
+		source = all[name]
+	}
+	if source == nil {
+		return nil
+	}
+	return source(e, last)
+}
+
+// commandOf is a command as it is typed, without the program.
+func commandOf(node *kong.Node) string {
+	if node.Parent == nil {
+		return ""
+	}
+	return strings.TrimSpace(commandOf(node.Parent) + " " + node.Name)
+}
+
+// listed is what the server lists; nothing when it does not answer in time.
+func listed[T any](e *env, list func(*client.Client, context.Context) (T, error)) (items T) {
+	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
+	defer cancel()
+	if c, err := e.client(); err == nil {
+		if got, err := list(c, ctx); err == nil {
+			items = got
+		}
+	}
+	return items
+}
+
+// isID reports whether a word may be the beginning of an id.
+func isID(word string) bool { return strings.Trim(word, "0123456789abcdef-") == "" }
+
+func (e *env) sessions(f holdfast.SessionFilter) []holdfast.Session {
+	return listed(e, func(c *client.Client, ctx context.Context) (holdfast.SessionPage, error) { return c.Sessions(ctx, f) }).Sessions
+}
+
+func (e *env) sessionCandidates(last string) (found []candidate) {
+	if !isID(last) {
+		return nil
+	}
+	for _, s := range e.sessions(holdfast.SessionFilter{IDPrefix: last, Limit: 100}) {
+		found = append(found, candidate{string(s.ID), cut(line(string(s.Status)+" "+s.Title), 60)})
+	}
+	return found
+}
+
+// tagCandidates are the tags of the latest sessions.
+func (e *env) tagCandidates(last string) []candidate {
+	var tags []string
+	for _, s := range e.sessions(holdfast.SessionFilter{Limit: 100}) {
+		tags = append(tags, s.Tags...)
+	}
+	slices.Sort(tags)
+	return words(slices.Compact(tags)...)(e, last)
+}
+
+func (e *env) agentCandidates(string) (found []candidate) {
+	for _, a := range listed(e, (*client.Client).Agents) {
+		found = append(found, candidate{string(a.Name), fmt.Sprintf("version %d", a.Version)})
+	}
+	return found
+}
+
+func (e *env) approvalCandidates(last string) (found []candidate) {
+	if !isID(last) {
+		return nil
+	}
+	page := listed(e, func(c *client.Client, ctx context.Context) (holdfast.ApprovalPage, error) {
+		return c.Approvals(ctx, holdfast.ApprovalFilter{IDPrefix: last, Limit: 100})
+	})
+	for _, a := range page.Approvals {
+		found = append(found, candidate{string(a.ID), cut(line(a.Tool)+" "+compact(a.Input), 60)})
+	}
+	return found
+}
+
+func (e *env) keyCandidates(string) (found []candidate) {
+	for _, k := range listed(e, (*client.Client).Keys) {
+		found = append(found, candidate{string(k.ID), cut(line(k.Name), 60)})
+	}
+	return found
+}
+
+func (e *env) secretCandidates(string) (found []candidate) {
+	for _, s := range listed(e, (*client.Client).Secrets) {
+		found = append(found, candidate{value: string(s.Name)})
+	}
+	return found
+}
+
+// cliCandidates are the agent CLIs that can be installed.
+func (e *env) cliCandidates(string) (found []candidate) {
+	store, _, err := runtimeDir{}.store(e)
+	if err != nil {
+		return nil
+	}
+	list, err := store.List()
+	if err != nil {
+		return nil
+	}
+	for _, s := range list {
+		found = append(found, candidate{s.Name, s.About})
+	}
+	return found
+}
+
+// runtimeCandidates are those of a server with the settings of this environment.
+func (e *env) runtimeCandidates(last string) []candidate {
+	cfg, err := config.Load(config.Source{Getenv: e.getenv})
+	if err != nil {
+		return nil
+	}
+	names, err := app.RuntimeNames(cfg)
+	if err != nil {
+		return nil
+	}
+	return words(names...)(e, last)
+}
+
+func modelNames(e *env, last string) []candidate { return words(app.ModelNames()...)(e, last) }
+
+func settingNames(*env, string) (found []candidate) {
+	for _, key := range config.Keys() {
+		found = append(found, candidate{value: key + "="})
+	}
+	return found
+}
