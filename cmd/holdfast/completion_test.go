@@ -58,7 +58,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"session", "create", "--trust", "=", "u"}, "untrusted", ""},
 		{[]string{"--json", "session", "list", "-n", "3", "--status", "pa"}, "paused", ""},
 		{[]string{"completion", ""}, "bash zsh fish", ""},
-		{[]string{"session", "show", id[:5]}, id, "active a title"},
+		{[]string{"session", "show", id[:5]}, id, `active a \u001b[31mtitle\t2`},
 		{[]string{"session", "show", id, ""}, "", ""},
 		{[]string{"box", "stop", "x", id[:5]}, id, ""},
 		{[]string{"session", "create", "--agent", "d"}, "default", "version"},
