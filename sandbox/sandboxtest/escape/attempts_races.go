@@ -5,32 +5,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // Races: while the server works in a tree, a program exchanges a directory in it
-// and a symlink that leads out, as fast as it can. Each host-side operation is
-// repeated so often that the naive one was seen to fall for it.
+// and a symlink that leads out, as fast as it can. The naive operation is repeated
+// until it falls for it, the server's own many times as often.
 
 func raceAttempts() []attempt {
 	return []attempt{
 		{id: "race-read", does: "read through a directory that turns into a symlink, by the file operations", do: raceRead},
 		{id: "race-write", does: "write through it, by the file operations", do: raceWrite},
+		{id: "race-list", does: "list it, by the file operations", do: raceList},
+		{id: "race-remove-op", does: "remove a file through it, by the file operations", do: raceRemoveOp},
+		{id: "race-settings", does: "read settings of a workspace through it (rooted.Stat, rooted.ReadFile)", do: raceSettings},
 		{id: "race-usage", does: "measure a tree with it (rooted.DiskUsage)", do: raceUsage},
 		{id: "race-seed", does: "seed a workspace with it (rooted.Seed)", do: raceSeed},
 		{id: "race-remove", does: "remove a tree with it (rooted.RemoveAll)", do: raceRemove},
 	}
 }
 
-// most bounds how often a naive operation is repeated until it falls.
-const most = 200_000
+// most and patience bound how often and how long an operation is repeated.
+const (
+	most     = 200_000
+	patience = 20 * time.Second
+)
 
 // swapped lays out dir/d with an own file and dir/l, a symlink to out, and lets
 // them change places until the function it returns is called.
@@ -47,15 +57,23 @@ func (r *rig) swapped(dir, out string) (end func()) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	cmd := exec.CommandContext(ctx, r.cfg.Probe, "swap", filepath.Join(dir, "d"), filepath.Join(dir, "l"))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		r.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
+		r.Fatal(err)
+	}
+	if _, err := stdout.Read(make([]byte, 64)); err != nil { // it says that it begins
 		r.Fatal(err)
 	}
 	return func() { cancel(); _ = cmd.Wait() }
 }
 
-// repeat calls fn until it reports a fall, at most n times, and says when.
+// repeat calls fn until it reports a fall, at most n times and for some seconds, and
+// says when.
 func repeat(n int, fn func() bool) (times int, fell bool) {
-	until := time.Now().Add(20 * time.Second)
+	until := time.Now().Add(patience)
 	for i := range n {
 		if fn() {
 			return i + 1, true
@@ -67,16 +85,28 @@ func repeat(n int, fn func() bool) (times int, fell bool) {
 	return n, false
 }
 
-// verdict is the row of a race.
-func (r *rig) verdict(n int, what string, fell bool, naive string, tries int, naiveFell bool) Row {
+// race repeats the naive operation until it is outside, then the real one: ten times
+// as often, not less often than least, and until its outcomes differ, for else
+// nothing changed under it.
+func (r *rig) race(least int, naive string, careless func() bool, careful func() (outcome string, outside bool)) Row {
 	r.Helper()
-	row := Row{Verdict: Held, Saw: fmt.Sprintf("%d times, never outside", n), Control: naive + ": outside"}
-	if fell {
-		row.Verdict = Escaped
-		r.Errorf("%s: outside after %d times", what, n)
-	}
-	if !naiveFell {
+	tries, fell := repeat(most, careless)
+	if !fell {
 		r.Errorf("the control fails: %s was never outside in %d times", naive, tries)
+	}
+	n, times, seen, outside := max(least, 10*tries), 0, map[string]int{}, false
+	for end := time.Now().Add(patience); !outside && (times < n || len(seen) < 2) && time.Now().Before(end); times++ {
+		var outcome string
+		outcome, outside = careful()
+		seen[outcome]++
+	}
+	row := Row{Verdict: Held, Saw: fmt.Sprintf("%d times, never outside", times), Control: fmt.Sprintf("%s: outside at try %d", naive, tries)}
+	switch {
+	case outside:
+		row.Verdict = Escaped
+		r.Errorf("outside after %d times", times)
+	case times < tries || len(seen) < 2:
+		r.Errorf("nothing raced in %d times, and the control fell after %d: %v", times, tries, seen)
 	}
 	return row
 }
@@ -89,12 +119,15 @@ func (r *rig) inBoxSwap() (end func()) {
 	}
 	call := r.call()
 	done := make(chan struct{})
-	started := make(chan struct{}, 1)
+	said, says := io.Pipe()
 	go func() {
 		defer close(done)
-		_, _ = r.box.Exec(r.Context(), call, wire.ExecRequest{Argv: []string{"/workspace/probe", "swap", "/workspace/d", "/workspace/l"}}, sandbox.ExecOptions{Started: func(wire.Started) { started <- struct{}{} }})
+		_, err := r.box.Exec(r.Context(), call, wire.ExecRequest{Argv: []string{"/workspace/probe", "swap", "/workspace/d", "/workspace/l"}}, sandbox.ExecOptions{Stdout: says})
+		_ = says.CloseWithError(err)
 	}()
-	<-started
+	if _, err := said.Read(make([]byte, 64)); err != nil { // it says that it begins
+		r.Fatal(err)
+	}
 	return func() {
 		if err := r.box.Kill(r.Context(), wire.KillRequest{Call: call.ID}); err != nil {
 			r.Error(err)
@@ -103,59 +136,102 @@ func (r *rig) inBoxSwap() (end func()) {
 	}
 }
 
+// kindOf names an outcome.
+func kindOf(err error) string { return string(holdfast.KindOf(err)) }
+
 func raceRead(r *rig) Row {
 	r.Helper()
 	defer r.inBoxSwap()()
-	const n = 1500
-	seen := map[string]int{}
-	times, fell := repeat(n, func() bool {
-		got := r.readFile("d/secret")
-		seen[got]++
-		return bytes.Contains([]byte(got), []byte(canary))
-	})
-	if seen["ok own\n"] == 0 || len(seen) < 2 {
-		r.Errorf("nothing raced: %v", seen)
-	}
 	path := filepath.Join(workspace(r.spec), "d", "secret")
-	tries, naive := repeat(most, func() bool {
+	return r.race(1500, "os.ReadFile", func() bool {
 		b, err := os.ReadFile(path)
 		return err == nil && bytes.Contains(b, []byte(canary))
+	}, func() (string, bool) {
+		got := r.readFile("d/secret")
+		return got, strings.Contains(got, canary)
 	})
-	return r.verdict(times, "read", fell, "os.ReadFile", tries, naive)
 }
 
 func raceWrite(r *rig) Row {
 	r.Helper()
 	defer r.inBoxSwap()()
-	outside := filepath.Join(filepath.Dir(r.names["other"]), "planted")
-	times, fell := repeat(500, func() bool {
-		_, _ = r.box.Write(r.Context(), r.call(), wire.WriteRequest{Path: "d/planted"}, []byte("x"))
-		_, err := os.Lstat(outside)
-		return err == nil
-	})
-	path := filepath.Join(workspace(r.spec), "d", "planted")
-	tries, naive := repeat(most, func() bool {
+	path, outside := filepath.Join(workspace(r.spec), "d", "planted"), filepath.Join(filepath.Dir(r.names["other"]), "planted")
+	return r.race(500, "os.WriteFile", func() bool {
 		_ = os.WriteFile(path, []byte("x"), 0o644)
-		_, err := os.Lstat(outside)
-		return err == nil
+		return os.Remove(outside) == nil
+	}, func() (string, bool) {
+		_, err := r.box.Write(r.Context(), r.call(), wire.WriteRequest{Path: "d/planted"}, []byte("x"))
+		return kindOf(err), os.Remove(outside) == nil
 	})
-	_ = os.Remove(outside)
-	return r.verdict(times, "write", fell, "os.WriteFile", tries, naive)
+}
+
+func raceList(r *rig) Row {
+	r.Helper()
+	defer r.inBoxSwap()()
+	path := filepath.Join(workspace(r.spec), "d")
+	// The other session has a probe, which the own directory has not.
+	return r.race(1500, "os.ReadDir", func() bool {
+		list, err := os.ReadDir(path)
+		return err == nil && slices.ContainsFunc(list, func(e os.DirEntry) bool { return e.Name() == "probe" })
+	}, func() (string, bool) {
+		list, err := r.box.List(r.Context(), wire.ListRequest{Path: "d"})
+		return kindOf(err), slices.ContainsFunc(list.Entries, func(e wire.FileInfo) bool { return filepath.Base(e.Path) == "probe" })
+	})
+}
+
+func raceRemoveOp(r *rig) Row {
+	r.Helper()
+	defer r.inBoxSwap()()
+	path, outside := filepath.Join(workspace(r.spec), "d", "doomed"), filepath.Join(filepath.Dir(r.names["other"]), "doomed")
+	gone := func() bool {
+		_, err := os.Lstat(outside)
+		return errors.Is(err, os.ErrNotExist)
+	}
+	r.file(outside, "x")
+	defer os.Remove(outside)
+	return r.race(500, "os.Remove", func() bool {
+		_ = os.Remove(path)
+		if !gone() {
+			return false
+		}
+		r.file(outside, "x")
+		return true
+	}, func() (string, bool) {
+		_, _ = r.box.Write(r.Context(), r.call(), wire.WriteRequest{Path: "d/doomed"}, []byte("x"))
+		err := r.box.Remove(r.Context(), r.call(), wire.RemoveRequest{Path: "d/doomed"})
+		return kindOf(err), gone()
+	})
+}
+
+func raceSettings(r *rig) Row {
+	r.Helper()
+	dir, out := filepath.Join(r.cfg.Outside, "race-settings"), filepath.Join(r.cfg.Outside, "race-settings-out")
+	defer r.swapped(dir, out)()
+	outside, err := rooted.Stat(out, "secret")
+	if err != nil {
+		r.Fatal(err)
+	}
+	return r.race(5000, "os.ReadFile", func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "d", "secret"))
+		return err == nil && bytes.Contains(b, []byte(canary))
+	}, func() (string, bool) {
+		st, err := rooted.Stat(dir, "d/secret")
+		b, _, rerr := rooted.ReadFile(dir, "d/secret", 4<<20)
+		return kindOf(err) + kindOf(rerr), st == outside || bytes.Contains(b, []byte(canary))
+	})
 }
 
 func raceUsage(r *rig) Row {
 	r.Helper()
 	dir, out := filepath.Join(r.cfg.Outside, "race-usage"), filepath.Join(r.cfg.Outside, "race-usage-out")
 	defer r.swapped(dir, out)()
-	times, fell := repeat(500, func() bool {
-		u, err := rooted.DiskUsage(r.Context(), dir, 0)
-		return err == nil && u.Bytes > 512<<10
-	})
-	tries, naive := repeat(most, func() bool {
+	return r.race(500, "os.Stat", func() bool {
 		st, err := os.Stat(filepath.Join(dir, "d", "secret"))
 		return err == nil && st.Size() > 512<<10
+	}, func() (string, bool) {
+		u, err := rooted.DiskUsage(r.Context(), dir, 0)
+		return fmt.Sprint(u, err), u.Bytes > 512<<10
 	})
-	return r.verdict(times, "usage", fell, "os.Stat", tries, naive)
 }
 
 func raceSeed(r *rig) Row {
@@ -163,19 +239,15 @@ func raceSeed(r *rig) Row {
 	dir, out := filepath.Join(r.cfg.Outside, "race-seed"), filepath.Join(r.cfg.Outside, "race-seed-out")
 	defer r.swapped(dir, out)()
 	planted := filepath.Join(out, "planted")
-	times, fell := repeat(200, func() bool {
-		_ = rooted.Seed(dir, []rooted.File{{Path: "d/planted", Mode: 0o644, Content: []byte("x")}}, os.Getuid(), os.Getgid())
+	return r.race(500, "os.WriteFile", func() bool {
+		_ = os.WriteFile(filepath.Join(dir, "d", "planted"), []byte("x"), 0o644)
+		return os.Remove(planted) == nil
+	}, func() (string, bool) {
+		serr := rooted.Seed(dir, []rooted.File{{Path: "d/planted", Mode: 0o644, Content: []byte("x")}}, os.Getuid(), os.Getgid())
 		_, err := os.Lstat(planted)
 		_ = os.Remove(filepath.Join(dir, "d", "planted"))
-		return err == nil
+		return kindOf(serr), err == nil
 	})
-	_ = os.Remove(planted)
-	tries, naive := repeat(most, func() bool {
-		_ = os.WriteFile(filepath.Join(dir, "d", "planted"), []byte("x"), 0o644)
-		_, err := os.Lstat(planted)
-		return err == nil
-	})
-	return r.verdict(times, "seed", fell, "os.WriteFile", tries, naive)
 }
 
 func raceRemove(r *rig) Row {
@@ -183,12 +255,13 @@ func raceRemove(r *rig) Row {
 	n := 0
 	// Each time another tree: it is gone afterwards. The naive server lists a
 	// directory and removes what it saw by its path.
-	once := func(remove func(string) error) (fell bool) {
+	once := func(remove func(string) error) (outcome string, outside bool) {
 		n++
 		dir, out := filepath.Join(r.cfg.Outside, fmt.Sprint("race-remove-", n)), filepath.Join(r.cfg.Outside, fmt.Sprint("race-remove-out-", n))
 		end := r.swapped(dir, out)
 		for range 50 {
-			if err := remove(dir); err == nil {
+			err := remove(dir)
+			if outcome += kindOf(err) + ";"; err == nil {
 				break
 			}
 		}
@@ -196,11 +269,10 @@ func raceRemove(r *rig) Row {
 		_, err := os.Lstat(filepath.Join(out, "secret"))
 		_ = os.RemoveAll(dir)
 		_ = os.RemoveAll(out)
-		return errors.Is(err, os.ErrNotExist)
+		return outcome, errors.Is(err, os.ErrNotExist)
 	}
-	times, fell := repeat(12, func() bool { return once(rooted.RemoveAll) })
-	tries, naive := repeat(10_000, func() bool {
-		return once(func(dir string) error { return os.Remove(filepath.Join(dir, "d", "secret")) })
-	})
-	return r.verdict(times, "remove", fell, "os.Remove of a path", tries, naive)
+	return r.race(400, "os.Remove of a path", func() bool {
+		_, outside := once(func(dir string) error { return os.Remove(filepath.Join(dir, "d", "secret")) })
+		return outside
+	}, func() (string, bool) { return once(rooted.RemoveAll) })
 }

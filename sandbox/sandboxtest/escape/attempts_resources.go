@@ -84,7 +84,7 @@ func spew(r *rig) Row {
 		r.Errorf("%d bytes were kept of %+v", n, res)
 	}
 	path := filepath.Join(r.cfg.Outside, "output")
-	if saw := r.host(false, nil, fmt.Sprintf("%s spew %d > %s", r.cfg.Probe, all, path)); saw != "exit 0" {
+	if saw := r.host(onHost, nil, fmt.Sprintf("%s spew %d > %s", r.cfg.Probe, all, path)); saw != "exit 0" {
 		r.Error(saw)
 	}
 	st, err := os.Stat(path)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,9 +51,11 @@ type attempt struct {
 	// replaces it where an ordinary user's box sees something else.
 	want, user string
 
-	// control is where it runs without the wall; without any, why says the reason.
+	// control is where it runs without the wall.
 	control where
-	why     string
+	// lacks is what the control may see instead of what it must: the machine has no
+	// such thing, why says which.
+	lacks, why string
 	// free replaces args (or sh, as one element) in the control.
 	free []string
 	// sees is what the control must see; empty is ok with anything.
@@ -78,8 +81,10 @@ const (
 	// inNamespaces: root of user, mount, pid, net, ipc and uts namespaces of its
 	// own, with every capability in them, no filter and no Landlock.
 	inNamespaces
-	// nowhere: the machine cannot show it; why says the reason.
-	nowhere
+	// inOther: in the box of the other session, whose it is.
+	inOther
+	// asUser: with no wall, but never as root, who needs nothing to become root.
+	asUser
 )
 
 // Run makes every attempt and returns what came of it. An attempt that succeeds
@@ -101,6 +106,25 @@ func Run(t *testing.T, cfg Config) []Row {
 		}
 	}
 	return rows
+}
+
+// Controls runs what a run without root left: the controls that take it. The
+// attempts were made by that run.
+func Controls(t *testing.T, cfg Config, rows []Row) {
+	t.Helper()
+	r := &rig{T: t, cfg: cfg, names: map[string]string{}, knocks: &atomic.Int64{}, data: filepath.Join(cfg.Outside, "data")}
+	r.hostFiles()
+	at := map[string]*Row{}
+	for i := range rows {
+		at[rows[i].ID] = &rows[i]
+	}
+	for _, g := range groups() {
+		for _, a := range g.attempts {
+			if row := at[a.id]; row != nil && row.Control == needsRoot {
+				row.Control = "as root: " + r.without(a)
+			}
+		}
+	}
 }
 
 type group struct {

@@ -5,6 +5,14 @@ import (
 	"syscall"
 )
 
+// nobody is an ordinary user of every machine.
+const nobody = 65_534
+
+// ordinary makes a process that user's.
+func ordinary() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+}
+
 // namespaced makes a process root of its own namespaces and of nothing else.
 func namespaced() *syscall.SysProcAttr {
 	id := func(n int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{HostID: n, Size: 1}} }

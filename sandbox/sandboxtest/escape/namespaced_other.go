@@ -4,4 +4,6 @@ package escape
 
 import "syscall"
 
+func ordinary() *syscall.SysProcAttr { return nil }
+
 func namespaced() *syscall.SysProcAttr { return nil }

@@ -28,6 +28,8 @@ type rig struct {
 	spec   sandbox.Spec
 	info   sandbox.Info
 	box    *sandbox.Box
+	// other is the box of the other session.
+	other *sandbox.Box
 	// names are what stands for {name} in an attempt.
 	names map[string]string
 	// knocks counts connections to the listeners of the host.
@@ -43,10 +45,27 @@ func newRig(t *testing.T, cfg Config) *rig {
 	r.driver, r.data = cfg.New(t)
 	r.spec, r.info, r.box = r.up("attacker")
 	r.install(r.box)
+	r.names["boxd"], r.names["boxd-socket"] = strconv.Itoa(r.info.PID), r.socket()
 	r.others()
 	r.hostFiles()
 	r.listeners()
 	return r
+}
+
+// socket is where the only box there is yet listens for the server.
+func (r *rig) socket() string {
+	r.Helper()
+	var found []string
+	err := filepath.WalkDir(r.data, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type()&os.ModeSocket != 0 {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil || len(found) != 1 {
+		r.Fatal(found, err)
+	}
+	return found[0]
 }
 
 var tokens atomic.Uint64
@@ -72,13 +91,18 @@ func (r *rig) up(name string, change ...func(*sandbox.Spec)) (sandbox.Spec, sand
 	return spec, info, r.dial(spec.Box)
 }
 
+// dial connects to a box; what its listeners accept gets the answer of those of the
+// host.
 func (r *rig) dial(box holdfast.BoxID) *sandbox.Box {
 	r.Helper()
 	conn, err := r.driver.Connect(r.Context(), box)
 	if err != nil {
 		r.Fatal(err)
 	}
-	b, err := sandbox.Dial(r.Context(), box, conn, tokens.Add(1), nil)
+	b, err := sandbox.Dial(r.Context(), box, conn, tokens.Add(1), func(_ string, c net.Conn) {
+		_, _ = c.Write([]byte(canary + "network"))
+		_ = c.Close()
+	})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -97,8 +121,8 @@ func (r *rig) file(path, content string) string {
 	return path
 }
 
-// others is another session with a file, and a process that holds its content in
-// memory, environment, open files and working directory.
+// others is another session with a file, a process that holds its content in memory,
+// environment, open files and working directory, and ways out to a model and a network.
 func (r *rig) others() {
 	r.Helper()
 	spec, _, b := r.up("other")
@@ -108,6 +132,14 @@ func (r *rig) others() {
 	}
 	b.Release(call.ID)
 	r.install(b)
+	r.other = b
+	for _, l := range []wire.ListenRequest{
+		{Name: "model", Network: "unix", Address: "/run/holdfast/model.sock"}, {Name: "proxy", Network: "tcp", Address: "127.0.0.1:3128"},
+	} {
+		if err := b.Listen(r.Context(), l); err != nil {
+			r.Fatal(err)
+		}
+	}
 	started, done := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(r.Context())
 	go func() {
@@ -135,7 +167,12 @@ func (r *rig) hostFiles() {
 	r.names["db"] = r.file(filepath.Join(r.data, "holdfast.db"), canary+"database")
 	r.names["data"], r.names["outside"] = r.data, r.cfg.Outside
 	r.names["pid"] = strconv.Itoa(os.Getpid())
-	r.names["boxd"] = strconv.Itoa(r.info.PID)
+	// A tree with the same paths as the host's, for controls that change it.
+	root := filepath.Join(r.cfg.Outside, "root")
+	for _, dir := range []string{"workspace", "usr/bin", "etc", "run/holdfast", "dev", "home"} {
+		r.file(filepath.Join(root, dir, "env"), "")
+	}
+	r.names["root"] = root
 }
 
 // listeners are services of the host. What they answer is a canary, and they
@@ -205,11 +242,8 @@ func (r *rig) fillAll(list []string) []string {
 // without runs the attempt where the wall is not, and says what it saw there.
 func (r *rig) without(a attempt) string {
 	r.Helper()
-	switch {
-	case a.control == nowhere:
-		return "no control: " + a.why
-	case a.control == asRoot && os.Geteuid() != 0:
-		return "takes the host's root: see the rows of root"
+	if a.control == asRoot && os.Geteuid() != 0 {
+		return needsRoot
 	}
 	args, sh := a.args, a.sh
 	if a.free != nil {
@@ -227,7 +261,12 @@ func (r *rig) without(a attempt) string {
 		defer r.victim()()
 	}
 	args = r.fillAll(args)
-	saw := r.host(a.control == inNamespaces, args, r.fill(sh))
+	var saw string
+	if a.control == inOther {
+		saw = r.exec(r.other, wire.ExecRequest{Argv: append([]string{"/workspace/probe"}, args...), Merge: true})
+	} else {
+		saw = r.host(a.control, args, r.fill(sh))
+	}
 	sees := a.sees
 	if sees == "" {
 		sees = "ok.*"
@@ -235,14 +274,21 @@ func (r *rig) without(a attempt) string {
 			sees = "exit 0.*"
 		}
 	}
+	if a.lacks != "" && matches(a.lacks, saw) {
+		return "no control: " + saw + ", " + a.why
+	}
 	if !matches(r.fill(sees), saw) {
 		r.Errorf("the control fails, so the attempt proves nothing: saw %q, want %q", saw, sees)
 	}
 	return r.short(saw)
 }
 
-// host runs the probe or a script as the server's user.
-func (r *rig) host(namespaces bool, args []string, sh string) string {
+// needsRoot stands for a control that a run without root leaves to Controls.
+const needsRoot = "takes the host's root"
+
+// host runs the probe or a script there, as the server's user unless that says
+// another.
+func (r *rig) host(at where, args []string, sh string) string {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	defer cancel()
@@ -251,8 +297,11 @@ func (r *rig) host(namespaces bool, args []string, sh string) string {
 		cmd = exec.CommandContext(ctx, "/bin/bash", "-c", sh)
 	}
 	cmd.Dir = r.cfg.Outside
-	if namespaces {
+	switch {
+	case at == inNamespaces:
 		cmd.SysProcAttr = namespaced()
+	case at == asUser && os.Geteuid() == 0:
+		cmd.SysProcAttr = ordinary()
 	}
 	cmd.WaitDelay = 5 * time.Second
 	out := &lastLine{}

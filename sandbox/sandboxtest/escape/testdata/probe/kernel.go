@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -25,10 +26,10 @@ func kernelVerbs() map[string]verb {
 		"landlock-layers": landlockLayers,
 		"mount":           simple(func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") }),
 		"umount": func(a []string) (string, error) {
-			return "", covered(func() error { return unix.Unmount(a[0], unix.MNT_DETACH) })
+			return "", covered(a[0], func() error { return unix.Unmount(a[0], unix.MNT_DETACH) })
 		},
 		"remount": func(a []string) (string, error) {
-			return "", covered(func() error { return unix.Mount("", a[0], "", unix.MS_REMOUNT|unix.MS_BIND, "") })
+			return "", covered(a[0], func() error { return unix.Mount("", a[0], "", unix.MS_REMOUNT|unix.MS_BIND, "") })
 		},
 		"fsopen": simple(func() error { return closingFD(unix.Fsopen("tmpfs", 0)) }),
 		"open-tree": simple(func() error {
@@ -49,7 +50,7 @@ func kernelVerbs() map[string]verb {
 		"openat2":       simple(openat2),
 		"reboot":        simple(func() error { return reached(sys(unix.SYS_REBOOT, 0xfee1dead, 672274793, 0x12345, 0), syscall.EINVAL) }),
 		"module":        simple(func() error { return reached(sys(unix.SYS_INIT_MODULE, cstr("x"), 1, cstr("")), syscall.ENOEXEC) }),
-		"kexec":         simple(func() error { return sys(unix.SYS_KEXEC_LOAD, 0, 0, 0, 0) }),
+		"kexec":         simple(func() error { return reached(sys(unix.SYS_KEXEC_LOAD, 0, 0, 0, 8), syscall.EINVAL) }),
 		"swapon":        simple(func() error { return reached(sys(unix.SYS_SWAPON, cstr("/nothing"), 0), syscall.ENOENT) }),
 		"acct":          simple(func() error { return reached(sys(unix.SYS_ACCT, cstr("/nothing")), syscall.ENOENT) }),
 		"syslog":        simple(func() error { return sys(unix.SYS_SYSLOG, 10, 0, 0) }),
@@ -59,8 +60,8 @@ func kernelVerbs() map[string]verb {
 		"quotactl": simple(func() error {
 			return reached(sys(unix.SYS_QUOTACTL, 0x800001<<8, 0, 0, 0), syscall.ESRCH, syscall.EINVAL)
 		}),
-		"seccomp-off":   simple(func() error { return sys(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, 0) }),
-		"new-privs-off": simple(func() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0) }),
+		"filter-off":    simple(filterOff),
+		"new-privs-off": newPrivsOff,
 		"capset":        simple(capset),
 		"tiocsti":       simple(tiocsti),
 		"x32":           simple(x32),
@@ -79,10 +80,10 @@ func closingNR(nr uintptr, args ...uintptr) error {
 	return closingFD(int(fd), err)
 }
 
-// covered does something to a mount. One of its own lies over /tmp where that is
+// covered does something to a mount. One of its own lies there where that is
 // possible: the others of a new namespace are locked.
-func covered(do func() error) error {
-	_ = unix.Mount("tmpfs", "/tmp", "tmpfs", unix.MS_RDONLY, "")
+func covered(path string, do func() error) error {
+	_ = unix.Mount("tmpfs", path, "tmpfs", unix.MS_RDONLY, "")
 	return do()
 }
 
@@ -213,6 +214,42 @@ func tiocsti() error {
 	}
 	defer s.Close()
 	return sys(unix.SYS_IOCTL, s.Fd(), unix.TIOCSTI, cstr("x"))
+}
+
+// filterOff asks for the filter to be taken off, lays one over it that allows
+// everything, and makes a call that the one of the box refuses.
+func filterOff() error {
+	_ = unix.Prctl(unix.PR_SET_SECCOMP, 0, 0, 0, 0)
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	prog := unix.SockFprog{Len: 1, Filter: &allow}
+	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	_ = sys(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	return keys()
+}
+
+// newPrivsOff asks for no_new_privs to be taken off and runs a setuid program: the
+// kernel tells who it was, also when it has ended.
+func newPrivsOff(a []string) (string, error) {
+	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	c := exec.Command(a[0], "--version")
+	if err := c.Start(); err != nil {
+		return "", err
+	}
+	err := unix.Waitid(unix.P_PID, c.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	status, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
+	_ = c.Wait()
+	if err := errors.Join(err, rerr); err != nil {
+		return "", err
+	}
+	field := func(name string, n int) string {
+		_, rest, _ := strings.Cut(string(status), "\n"+name+":")
+		return strings.Fields(rest)[n]
+	}
+	uid, none := field("Uid", 1), "NoNewPrivs "+field("NoNewPrivs", 0)
+	if uid != "0" || os.Getuid() == 0 {
+		return "", errors.New("no gain, " + none)
+	}
+	return "uid 0, " + none, nil
 }
 
 // x32 calls getpid by its number in the third ABI of this processor.

@@ -43,6 +43,13 @@ func main() {
 	if len(args) > 0 && args[0] == "victimised" {
 		args = args[1:] // the last argument only asks for a victim to be there
 	}
+	if len(args) > 1 && args[0] == "within" {
+		if err := errors.Join(unix.Chroot(args[1]), unix.Chdir("/")); err != nil {
+			fmt.Println("within:", err)
+			os.Exit(2)
+		}
+		args = args[2:]
+	}
 	if len(args) == 0 {
 		fmt.Println("usage: probe VERB ARG...")
 		return

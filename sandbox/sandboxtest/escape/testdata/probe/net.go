@@ -15,12 +15,13 @@ import (
 
 func netVerbs() map[string]verb {
 	return map[string]verb{
-		"dial":    dial,
+		"dial":    func(a []string) (string, error) { return dial(a, "hello\n") },
+		"hello":   func(a []string) (string, error) { return dial(a, "H\x00\x00\x00\x02{}") }, // boxd's first frame
 		"dns":     dns,
 		"listen":  listen,
 		"socket":  socket,
 		"address": func(a []string) (string, error) { return "", address(a[0]) },
-		"sockets": simple(sockets),
+		"sockets": sockets,
 		"devices": devices,
 		"netlink": netlink,
 	}
@@ -28,15 +29,15 @@ func netVerbs() map[string]verb {
 
 const wait = 2 * time.Second
 
-// dial connects, sends a line and reads the answer.
-func dial(a []string) (string, error) {
+// dial connects, says something and reads the answer.
+func dial(a []string, say string) (string, error) {
 	c, err := net.DialTimeout(a[0], a[1], wait)
 	if err != nil {
 		return "", short(err)
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(wait))
-	if _, err := c.Write([]byte("hello\n")); err != nil && !errors.Is(err, syscall.EPIPE) {
+	if _, err := c.Write([]byte(say)); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return "", short(err)
 	}
 	buf := make([]byte, 100)
@@ -206,23 +207,26 @@ func netlink([]string) (string, error) {
 	return "", nil
 }
 
-// sockets looks for any Unix socket it can connect to, by path or abstract.
-func sockets() error {
+// sockets looks for Unix sockets it can connect to: below directories, and abstract
+// ones whose name begins so.
+func sockets(a []string) (string, error) {
 	var found []string
-	for _, dir := range []string{"/run", "/tmp", "/home", "/workspace", "/dev", "/etc", "/proc/1/root", "/proc/1/cwd"} {
-		walkSockets(dir, &found)
-	}
-	b, _ := os.ReadFile("/proc/net/unix")
-	for l := range strings.Lines(string(b)) {
-		f := strings.Fields(l)
-		if len(f) == 8 && strings.HasPrefix(f[7], "@") {
-			try(f[7], &found)
+	for _, at := range a {
+		if !strings.HasPrefix(at, "@") {
+			walkSockets(at, &found)
+			continue
+		}
+		b, _ := os.ReadFile("/proc/net/unix")
+		for l := range strings.Lines(string(b)) {
+			if f := strings.Fields(l); len(f) == 8 && strings.HasPrefix(f[7], at) {
+				try(f[7], &found)
+			}
 		}
 	}
 	if len(found) == 0 {
-		return errors.New("none")
+		return "", errors.New("none")
 	}
-	return errors.New("connected to " + strings.Join(found, ","))
+	return strings.Join(found, ","), nil
 }
 
 func walkSockets(dir string, found *[]string) {
@@ -230,6 +234,7 @@ func walkSockets(dir string, found *[]string) {
 	for _, e := range entries {
 		path := dir + "/" + e.Name()
 		switch {
+		case path == "//proc" || path == "//usr":
 		case e.IsDir():
 			walkSockets(path, found)
 		case e.Type()&os.ModeSocket != 0:
