@@ -275,13 +275,10 @@ func (p *Pool) processNames(ctx context.Context, id holdfast.BoxID, b *Box) []st
 		return nil
 	}
 	resting := p.resting(ctx, id)
-	agent := func(pr wire.Process) bool {
-		return slices.Contains(resting, pr.Call) &&
-			!slices.ContainsFunc(list, func(up wire.Process) bool { return up.PID == pr.PPID && up.Call == pr.Call })
-	}
 	var out []string
 	for _, pr := range list {
-		if pr.State != "Z" && !agent(pr) {
+		agent := pr.Leader && slices.Contains(resting, pr.Call)
+		if pr.State != "Z" && !agent {
 			out = append(out, fmt.Sprintf("%d %s", pr.PID, pr.Name))
 		}
 	}

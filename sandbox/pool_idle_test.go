@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,9 +175,10 @@ func TestPoolWithoutFreezer(t *testing.T) {
 	})
 }
 
-// An agent between its turns runs, and is idle: its box is frozen, stopped and evicted
-// as if nothing ran in it, and the agent is not named among what ended.
-func TestPoolAgentsAtRestAreIdle(t *testing.T) {
+// HZ-15: an agent between its turns runs, and is idle: its box is frozen, stopped and
+// evicted as if nothing ran in it, and the agent is not named among what ended, but what
+// it left behind is.
+func TestHZ15_PoolAgentsAtRestAreIdle(t *testing.T) {
 	var resting holdfast.CallID
 	r := newRig(t, func(c *sandbox.PoolConfig) {
 		c.MaxBoxes = 1
@@ -193,10 +195,14 @@ func TestPoolAgentsAtRestAreIdle(t *testing.T) {
 	resting = call.ID
 	done, started := make(chan error, 1), make(chan struct{})
 	go func() {
-		_, err := h.Box.Exec(ctx, call, wire.ExecRequest{Shell: "sleep 1000"}, sandbox.ExecOptions{Started: func(wire.Started) { close(started) }})
+		_, err := h.Box.Exec(ctx, call, wire.ExecRequest{Shell: "sleep 900 & sleep 1000"}, sandbox.ExecOptions{Started: func(wire.Started) { close(started) }})
 		done <- err
 	}()
 	<-started
+	r.eventually("what it leaves", func() bool {
+		list, err := h.Box.Processes(context.Background())
+		return err == nil && slices.ContainsFunc(list, func(pr wire.Process) bool { return !pr.Leader && pr.Name == "sleep" })
+	})
 	cancel()
 	<-done
 	r.kind(r.p.Freeze(context.Background(), "w-a"), holdfast.KindBusy) // it is held
@@ -205,7 +211,14 @@ func TestPoolAgentsAtRestAreIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.get("b").Release()
-	if ev := r.events(); len(ev) < 3 || ev[2].Type != holdfast.EventBoxStopped || len(ev[2].Ended.Processes) != 0 {
+	names := func(e holdfast.BoxEnded) (out []string) {
+		for _, p := range e.Processes {
+			_, name, _ := strings.Cut(p, " ")
+			out = append(out, name)
+		}
+		return out
+	}
+	if ev := r.events(); len(ev) < 3 || ev[2].Type != holdfast.EventBoxStopped || !slices.Equal(names(ev[2].Ended), []string{"sleep"}) {
 		t.Errorf("%+v", ev)
 	}
 }
@@ -293,7 +306,7 @@ func TestASH28_PoolNeverEvictsHeldBoxes(t *testing.T) {
 }
 
 // A frozen box is evicted as any other, and its processes are named.
-func TestPoolEvictsFrozenBox(t *testing.T) {
+func TestHZ15_PoolEvictsFrozenBox(t *testing.T) {
 	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 })
 	h := r.get("a")
 	r.sh(h.Box, "sleep 600 & echo started")
@@ -313,7 +326,7 @@ func TestPoolEvictsFrozenBox(t *testing.T) {
 	}
 }
 
-func TestPoolStopNamesProcessesBeforeTheAct(t *testing.T) {
+func TestHZ15_PoolStopNamesProcessesBeforeTheAct(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.get("a")
 	defer h.Release()

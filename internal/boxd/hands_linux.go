@@ -320,9 +320,13 @@ func (h *OSHands) Processes() ([]wire.Process, error) {
 		return nil, err
 	}
 	out := make([]wire.Process, 0, len(procs))
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, p := range procs {
 		if !p.ended() {
-			out = append(out, p.wire())
+			w := p.wire()
+			w.Leader = h.leaders[p.pid] != nil
+			out = append(out, w)
 		}
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -230,8 +231,8 @@ func execLeader(f *fixture) {
 	}
 	list, err := b.Processes(f.ctx)
 	f.must(err)
-	if len(list) == 0 {
-		f.Fatal("the background process is not listed")
+	if len(list) == 0 || slices.ContainsFunc(list, func(p wire.Process) bool { return p.Leader }) {
+		f.Fatalf("what it left is listed as %+v", list)
 	}
 	f.must(b.Kill(f.ctx, wire.KillRequest{Call: call.ID}))
 	f.eventually("the end of what it left", func() bool {
@@ -267,7 +268,7 @@ func processesAndStats(f *fixture) {
 	f.eventually("the process", func() bool {
 		list, err := b.Processes(f.ctx)
 		f.must(err)
-		return len(list) == 1 && list[0].Name == "sleep" && list[0].PID > 0
+		return len(list) == 1 && list[0].Name == "sleep" && list[0].PID > 0 && list[0].Leader
 	})
 	s, err := b.Stats(f.ctx)
 	f.must(err)

@@ -374,6 +374,8 @@ type Process struct {
 	State string `json:"state"`
 	// Call is the call that started it, where known.
 	Call holdfast.CallID `json:"call,omitempty"`
+	// Leader: it is the process that its call started.
+	Leader bool `json:"leader,omitempty"`
 }
 
 // PSAnswer is the box's processes.

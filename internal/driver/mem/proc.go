@@ -233,7 +233,7 @@ func (m *machine) list(want func(*proc) bool) []wire.Process {
 	out := []wire.Process{}
 	for _, p := range m.procs {
 		if want(p) {
-			out = append(out, wire.Process{PID: p.pid, PPID: p.ppid, Name: p.name, State: "S"})
+			out = append(out, wire.Process{PID: p.pid, PPID: p.ppid, Name: p.name, State: "S", Leader: p.group == p.pid})
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].PID < out[j].PID })
