@@ -22,44 +22,6 @@ func execute(t *testing.T, c *client.Client, id holdfast.SessionID, command stri
 	return string(res.Stdout)
 }
 
-// TestASH6_PooledOrNot: with boxes that stand ready and without, a session has
-// the same paths (ASH-2) and its own environment (ASH-4) in its first box and in
-// the one after a restart, and the agent knows the earlier turns and files.
-func TestASH6_PooledOrNot(t *testing.T) {
-	for _, prewarm := range []int{0, 2} {
-		t.Run(fmt.Sprintf("pool of %d", prewarm), func(t *testing.T) {
-			cfg := settings(t, "local")
-			cfg.Prewarm = prewarm
-			c, stop := serve(t, cfg)
-			ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Env: map[string]string{"PROJECT": "apollo"}}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			const look = `pwd; echo $HOME $PROJECT`
-			const want = "/workspace\n/home/agent apollo\n"
-			if got := execute(t, c, ses.ID, look); got != want {
-				t.Errorf("the first box: %q", got)
-			}
-			turn(t, c, ses.ID, `<script>[{"tool":"Bash","input":{"command":"echo $PROJECT >> f; pwd >> f"}},{"say":"noted"}]</script>`)
-			stop()
-			c, _ = serve(t, cfg)
-			if got := execute(t, c, ses.ID, look); got != want {
-				t.Errorf("the box after a restart: %q", got)
-			}
-			if got := execute(t, c, ses.ID, "cat f"); got != "apollo\n/workspace\n" {
-				t.Errorf("f is %q", got)
-			}
-			end := turn(t, c, ses.ID, "What do you know?")
-			if !strings.HasPrefix(end.Result, "You have sent 2 messages.") || !strings.Contains(end.Result, "I have seen 1 tool results.") {
-				t.Errorf("memory: %q", end.Result)
-			}
-			if now, err := c.Session(t.Context(), ses.ID); err != nil || now.ID != ses.ID || now.Env["PROJECT"] != "***" {
-				t.Errorf("%+v, %v", now, err)
-			}
-		})
-	}
-}
-
 // TestASH3_TextReachesTheAgent byte for byte, and stays so in the log.
 func TestASH3_TextReachesTheAgent(t *testing.T) {
 	c, _ := serve(t, settings(t, "mem"))
