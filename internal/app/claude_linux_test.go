@@ -62,6 +62,9 @@ func TestClaudeTurns(t *testing.T) {
 		t.Errorf("turn 3 said %q", end.Result)
 	}
 	wantTiers(t, c, s.ID, "fresh live live")
+	if odd := logged[holdfast.Notice](t, c, s.ID, holdfast.EventNotice); len(odd) > 0 {
+		t.Errorf("notices %+v", odd)
+	}
 }
 
 // talk sends a message and reads its turn up to an event of a type, and what comes

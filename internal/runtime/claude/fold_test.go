@@ -269,6 +269,52 @@ func TestFoldAfterACrashAnywhere(t *testing.T) {
 	}
 }
 
+// TestASH13_UnknownKindsArePassedOn: a line of a kind that this server does not know is
+// in the log as the agent said it, cut where it is long; what the CLI says of its own
+// household is not, and a flood ends.
+func TestASH13_UnknownKindsArePassedOn(t *testing.T) {
+	h := newTape("u")
+	p := h.play(t)
+	defer p.leave()
+	said := []string{
+		`{"type":"from_the_future","a":{"b":["ü",1]}}`,
+		`{"type":"system","subtype":"from_the_future","c":2}`,
+		`{"type":"long","x":"` + strings.Repeat("a", 1<<20) + `"}`,
+	}
+	for _, l := range append(said, `{"type":"system","subtype":"init"}`, `{"type":"system","subtype":"thinking_tokens"}`, `{"type":"keep_alive"}`) {
+		if err := p.read(t, []byte(l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []holdfast.Notice
+	told := func() []holdfast.Notice {
+		got = nil
+		for _, ev := range h.log {
+			var n holdfast.Notice
+			if ev.Type == holdfast.EventNotice && ev.Decode(&n) == nil {
+				got = append(got, n)
+			}
+		}
+		return got
+	}
+	for i, n := range told() {
+		if n.Code != "agent.unknown" || i < 2 && !strings.HasSuffix(n.Text, ": "+said[i]) || len(n.Text) > mostUnknown+200 {
+			t.Errorf("notice %d: %.300q", i, n)
+		}
+	}
+	if len(got) != len(said) {
+		t.Errorf("%d notices", len(got))
+	}
+	for range 50 {
+		if err := p.read(t, []byte(said[0])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(told()); n != mostNotices {
+		t.Errorf("%d notices of a flood", n)
+	}
+}
+
 // FuzzFold: nothing that a box says makes the fold fall over, answer a tool use twice,
 // or let a tool start whose intent is not in the log.
 func FuzzFold(f *testing.F) {

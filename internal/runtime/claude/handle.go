@@ -16,6 +16,9 @@ import (
 // mostNotices is how many notices about odd lines a turn records.
 const mostNotices = 10
 
+// mostUnknown bounds what is shown of a line of an unknown kind, in bytes.
+const mostUnknown = 2000
+
 // mostAnswer bounds an answer that is being put together.
 const mostAnswer = 32 << 20
 
@@ -49,7 +52,7 @@ func (x *run) handle(ctx context.Context, r raw) error {
 	case "user":
 		return x.results(ctx, &l)
 	case "system":
-		return x.system(ctx, &l)
+		return x.system(ctx, &l, r.line)
 	case "control_request":
 		return x.asked(ctx, &l)
 	case "control_response":
@@ -64,9 +67,14 @@ func (x *run) handle(ctx context.Context, r raw) error {
 		return x.resulted(ctx, &l)
 	case "keep_alive", "tool_progress", "rate_limit_event", "auth_status", "prompt_suggestion", "tool_use_summary":
 	default:
-		x.odd("agent.unknown", "the agent sent a message of the unknown kind "+holdfast.Quote(clip(l.Type, 60)))
+		x.unknown(l.Type, r.line)
 	}
 	return nil
+}
+
+// unknown passes on a line of a kind that this server does not know, for readers that do.
+func (x *run) unknown(kind string, line []byte) {
+	x.odd("agent.unknown", "the agent sent a message of the unknown kind "+holdfast.Quote(clip(kind, 60))+": "+clip(valid(string(line)), mostUnknown))
 }
 
 // odd records a notice about a line, if there were not too many.
@@ -237,8 +245,13 @@ func exitCode(text string) (code int, ok bool) {
 }
 
 // system takes what the CLI says about itself.
-func (x *run) system(ctx context.Context, l *line) error {
+func (x *run) system(ctx context.Context, l *line, raw []byte) error {
 	switch l.Subtype {
+	case "init", "thinking_tokens", "session_state_changed", "turn_starting", "turn_duration", "post_turn_summary", "stop_hook_summary",
+		"task_started", "task_progress", "task_updated", "task_notification", "task_summary", "background_tasks_changed",
+		"hook_started", "hook_progress", "hook_response", "permission_denied", "permission_check_status",
+		"commands_changed", "session_metadata", "session_title_changed", "shell_cwd", "vcs_state_changed", "file_snapshot":
+		// What they tell is in the log otherwise, or of the CLI's own household.
 	case "status":
 		if o := x.asm.open; o != nil && !o.streamed {
 			return x.answered(ctx, x.asm.close())
@@ -249,6 +262,8 @@ func (x *run) system(ctx context.Context, l *line) error {
 		x.notice("agent.compacted", "the agent shortened its view of the conversation; the log keeps all of it")
 	case "session_writes_lost", "mirror_error":
 		x.notice("agent."+l.Subtype, "the agent could not write its transcript: the log keeps the conversation")
+	default:
+		x.unknown("system/"+l.Subtype, raw)
 	}
 	return nil
 }
