@@ -243,14 +243,23 @@ func TestASH13_EventsOfATurnComeInOrder(t *testing.T) {
 	var types []holdfast.EventType
 	var text strings.Builder
 	for _, e := range got {
+		before := types[max(0, len(types)-1):]
 		switch e.Type {
 		case holdfast.DeltaText:
+			// Each comes after the last tool and before the message that it is a piece of.
+			if !slices.Equal(before, []holdfast.EventType{holdfast.EventToolFinished}) {
+				t.Errorf("a piece of the answer comes after %v", before)
+			}
 			var d holdfast.TextDelta
 			if err := e.Decode(&d); err != nil {
 				t.Fatal(err)
 			}
 			text.WriteString(d.Text)
-		case holdfast.DeltaToolOutput, holdfast.EventBoxStarted:
+		case holdfast.DeltaToolOutput:
+			if !slices.Equal(before, []holdfast.EventType{holdfast.EventToolStarted}) {
+				t.Errorf("output of the tool comes after %v", before)
+			}
+		case holdfast.EventBoxStarted:
 		default:
 			types = append(types, e.Type)
 		}

@@ -1,13 +1,18 @@
 package app_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"iter"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -77,6 +82,54 @@ func TestASH18_ExecsDuringATurn(t *testing.T) {
 			var d holdfast.ToolFinished
 			if err := ev.Decode(&d); err != nil || strings.TrimSpace(d.Content) != "of the turn" {
 				t.Errorf("the turn's tool said %q, %v", d.Content, err)
+			}
+			break
+		}
+	}
+}
+
+// TestASH13_UnknownKindsAreForwarded: an event of a type that this release does not know,
+// written by a later one, comes out of the store, the stream and the client as it went in,
+// in its place, and turns go on over it.
+func TestASH13_UnknownKindsAreForwarded(t *testing.T) {
+	cfg := settings(t, "mem")
+	c, stop := serve(t, cfg)
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, ses.ID, "before")
+	stop()
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(cfg.Data, "holdfast.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := journal.NewChange(ses.ID)
+	later.Events = []journal.Draft{{Type: "from.the_future", Data: json.RawMessage(`{"a":{"b":["ü",1]}}`)}}
+	done, err := journal.New(journal.Config{Store: store}).Commit(t.Context(), later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := done.Events[0]
+	c, _ = serve(t, cfg)
+	if end := turn(t, c, ses.ID, "after"); !strings.HasPrefix(end.Result, "You have sent 2 messages.") {
+		t.Errorf("the next turn said %q", end.Result)
+	}
+	for what, all := range map[string]iter.Seq2[holdfast.Event, error]{
+		"listed": c.AllEvents(t.Context(), ses.ID, 0), "followed": c.Follow(t.Context(), ses.ID, 0),
+	} {
+		for ev, err := range all {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.Seq < want.Seq {
+				continue
+			}
+			if ev.Type != want.Type || ev.Seq != want.Seq || string(ev.Data) != string(want.Data) || !ev.Time.Equal(want.Time) {
+				t.Errorf("%s: %+v, want %+v", what, ev, want)
 			}
 			break
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +161,6 @@ func TestASH13_FollowFiltersAndGoesOn(t *testing.T) {
 			break
 		}
 	}
-	slices.Sort(got)
 	if d := cmp.Diff([]holdfast.EventType{holdfast.EventSessionCreated, holdfast.DeltaText, holdfast.EventTurnCompleted}, got); d != "" {
 		t.Error(d)
 	}

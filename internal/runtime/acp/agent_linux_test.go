@@ -151,6 +151,17 @@ func TestTurnsOfOneProcess(t *testing.T) {
 	}
 }
 
+// TestASH13_UnknownKindsArePassedOn: an update of a kind that this server does not know is
+// in the log as the agent sent it, and a flood of them ends.
+func TestASH13_UnknownKindsArePassedOn(t *testing.T) {
+	r := scriptedAgent(t, nil)
+	r.say("FUTURE", "fine")
+	told := runtimetest.Payloads[holdfast.Notice](r.World, holdfast.EventNotice)
+	if len(told) != 10 || told[0].Code != "agent.unknown" || !strings.HasSuffix(told[0].Text, `"update":{"sessionUpdate":"from_the_future","n":1}}`) {
+		t.Errorf("%d notices: %+v", len(told), told)
+	}
+}
+
 // TestBadAgents: whatever an agent says, the turn goes on or fails cleanly, and the
 // session can be used.
 func TestBadAgents(t *testing.T) {

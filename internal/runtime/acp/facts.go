@@ -2,7 +2,10 @@ package acp
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +49,7 @@ type run struct {
 	stopDeciding context.CancelFunc
 	warned       map[string]bool
 	garbage      int
+	unknowns     int
 }
 
 // logged is what the log says: the session's agents, how many turns completed, and
@@ -276,4 +280,28 @@ func (x *run) notice(ctx context.Context, code, level, text string) error {
 	x.warned[code+text] = true
 	_, err := x.host.Record(ctx, draft(holdfast.EventNotice, holdfast.Notice{Code: code, Text: text, Level: level}))
 	return err
+}
+
+func (x *run) plan(entries []planEntry) error {
+	var b strings.Builder
+	for _, e := range entries[:min(len(entries), 100)] {
+		mark := " "
+		if e.Status == "completed" {
+			mark = "x"
+		}
+		fmt.Fprintf(&b, "[%s] %s\n", mark, cut(e.Content, 500))
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	return x.record(draft(holdfast.EventNotice, holdfast.Notice{Code: "agent.plan", Text: strings.TrimSpace(b.String())}))
+}
+
+// unknown passes on an update of a kind that this server does not know, for readers that
+// do; of a flood only the first ones.
+func (x *run) unknown(kind string, params json.RawMessage) error {
+	if x.unknowns++; x.unknowns > mostUnknown {
+		return nil
+	}
+	return x.notice(x.context(), "agent.unknown", "", "the agent sent an update of the unknown kind "+holdfast.Quote(cut(kind, 60))+": "+cut(string(params), 2000))
 }

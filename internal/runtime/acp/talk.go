@@ -23,6 +23,8 @@ const (
 	keptText = 64 << 10
 	// mostGarbage is how many lines of an agent in one run may be no messages.
 	mostGarbage = 50
+	// mostUnknown is how many updates of unknown kinds a run passes on.
+	mostUnknown = 10
 	// mostTools bounds the calls of one prompt that are open.
 	mostTools = 200
 )
@@ -129,6 +131,10 @@ func (x *run) update(u *update, params json.RawMessage) error {
 		return x.toolUpdate(c)
 	case "plan":
 		return x.plan(u.Update.Entries)
+	case "user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update", "session_info_update", "usage_update":
+		// Known in the log otherwise, or of no use here.
+	default:
+		return x.unknown(u.Update.Kind, params)
 	}
 	return nil
 }
@@ -150,21 +156,6 @@ func (x *run) chunk(u *update, thought bool) {
 		return
 	}
 	p.Parts = append(p.Parts, piece{Message: cut(u.Update.MessageID, 128), Thought: thought, Text: text})
-}
-
-func (x *run) plan(entries []planEntry) error {
-	var b strings.Builder
-	for _, e := range entries[:min(len(entries), 100)] {
-		mark := " "
-		if e.Status == "completed" {
-			mark = "x"
-		}
-		fmt.Fprintf(&b, "[%s] %s\n", mark, cut(e.Content, 500))
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return x.record(draft(holdfast.EventNotice, holdfast.Notice{Code: "agent.plan", Text: strings.TrimSpace(b.String())}))
 }
 
 // flush makes an answer of what was said and the tools that were not listed yet.

@@ -45,6 +45,8 @@ while IFS= read -r line; do
 		printf '%s\n' "$line" >>/workspace/prompts
 		running=$id
 		case ${line##*conversation_history} in
+		*FUTURE*) for i in 1 2 3 4 5 6 7 8 9 10 11 12; do update '{"sessionUpdate":"from_the_future","n":'$i'}'; done
+			update '{"sessionUpdate":"usage_update"}'; text fine; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*GARBAGE*) say 'Debugger listening on ws://'; say '{"jsonrpc":'; say '[]'; say '{}'; say ''; text fine; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*FLOOD*) for ((i = 0; i < 60; i++)); do say "rubbish $i"; done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*HUGE*) head -c 5000000 /dev/zero | tr '\0' x; say ''; answer "$id" '{"stopReason":"end_turn"}' ;;
