@@ -123,6 +123,16 @@ func (o *answer) has(id string) bool {
 	return false
 }
 
+// input is that of a tool use it asks for, nil where there is none.
+func (o *answer) input(id string) (in json.RawMessage) {
+	for i := range o.blocks {
+		if o.blocks[i].Type == "tool_use" && o.blocks[i].ID == id {
+			in = objectOf(o.blocks[i].Input)
+		}
+	}
+	return in
+}
+
 // text is what it says.
 func (o *answer) text() string {
 	var parts []string

@@ -24,8 +24,8 @@ const (
 	// apart.
 	wholeTime = 200 * time.Millisecond
 	// batch is how many lines share a commit, mostDue how many events wait for the end
-	// of an answer.
-	batch, mostDue = 256, 256
+	// of an answer, mostWeight how large the lines may be that said them.
+	batch, mostDue, mostWeight = 256, 256, 4 << 20
 )
 
 // errGone says that the attachment ended and nobody asked it to.
@@ -333,7 +333,10 @@ func (x *run) take(ctx context.Context, l raw) error {
 		if err := x.handle(ctx, l); err != nil {
 			return err
 		}
-		if n == batch || x.over != nil {
+		if x.inputs > mostInputs {
+			return holdfast.Errorf(holdfast.KindTooLarge, op, "the inputs of the agent's tool uses are over %d bytes in one turn", mostInputs)
+		}
+		if n == batch || x.over != nil || x.weight > mostWeight {
 			break
 		}
 		select {
@@ -357,7 +360,7 @@ func (x *run) take(ctx context.Context, l raw) error {
 // complete is recorded as a whole; what stands in the transcript, and what no event
 // tells of, goes along with the next event, or when messages are looked for.
 func (x *run) waits() bool {
-	if len(x.due) >= mostDue {
+	if len(x.due) >= mostDue || x.weight > mostWeight {
 		return false
 	}
 	return x.asm.open != nil || !slices.ContainsFunc(x.due, func(d journal.Draft) bool { return d.Type != holdfast.EventAgentMirrored })

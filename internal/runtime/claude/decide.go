@@ -31,10 +31,12 @@ func useID(agent, id string) string {
 const (
 	// mostContent bounds what is recorded of a tool's outcome.
 	mostContent = 100_000
-	// mostInput bounds an input that is kept beside the log, mostPending how many
-	// requests of the CLI may be open.
-	mostInput   = 16 << 10
+	// mostPending is how many requests of the CLI may be open, mostKept bounds what the
+	// state holds of them, in bytes: less than the store takes of a state.
 	mostPending = 128
+	mostKept    = 128 << 10
+	// mostInputs bounds the inputs of a turn's tool uses, in bytes.
+	mostInputs = 64 << 20
 )
 
 // clip bounds a text.
@@ -99,8 +101,8 @@ func (x *run) asked(ctx context.Context, l *line) error {
 	if slices.ContainsFunc(x.mem.Pending, func(o pending) bool { return o.ID == p.ID }) {
 		return nil
 	}
-	if len(x.mem.Pending) >= mostPending || p.ID == "" || p.Use == "" {
-		x.out = append(x.out, refuse(l.RequestID, "too much at once"))
+	if p.ID == "" || p.Use == "" || !x.fits(pending{}) {
+		x.out = append(x.out, denial(p, "too much at once"))
 		return nil
 	}
 	input = objectOf(input)
@@ -108,12 +110,15 @@ func (x *run) asked(ctx context.Context, l *line) error {
 	// An answer that is not complete yet may be the one that asks for it.
 	waits := agent == "" && x.asm.open != nil && (u == nil || x.asm.open.has(p.Use))
 	if !waits && u == nil {
-		u = &use{id: p.Use, agent: agent, name: toolName(name), input: input, state: requested}
-		x.uses[p.Use] = u
+		u = x.know(use{id: p.Use, agent: agent, name: toolName(name), input: input})
 		x.add(holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: u.id, Name: u.name, Input: u.input})
 	}
-	if u == nil || !sameJSON(u.input, input) {
+	if !sameJSON(x.told(p.Use), input) {
 		p.Input = input
+	}
+	if !x.fits(p) {
+		x.out = append(x.out, denial(p, "the input of this call is not the one of the answer that asks for it, and is too large"))
+		return nil
 	}
 	x.mem.Pending = append(x.mem.Pending, p)
 	x.dirty = true
@@ -125,6 +130,39 @@ func (x *run) asked(ctx context.Context, l *line) error {
 	}
 	x.pursue(ctx, p)
 	return nil
+}
+
+// told is the input of a tool use in the log, or in the answer that is not complete.
+func (x *run) told(id string) json.RawMessage {
+	if u := x.uses[id]; u != nil {
+		return u.input
+	}
+	if x.asm.open == nil {
+		return nil
+	}
+	return x.asm.open.input(id)
+}
+
+// know adds a tool use to those of the turn.
+func (x *run) know(u use) *use {
+	u.state = requested
+	x.uses[u.id] = &u
+	x.inputs += len(u.input)
+	return &u
+}
+
+// fits reports that the state has room for a request.
+func (x *run) fits(p pending) bool {
+	return len(x.mem.Pending) < mostPending && len(bytesOf(append(slices.Clip(x.mem.Pending), p))) <= mostKept
+}
+
+// spare forgets the input of a request that is not needed any more.
+func (x *run) spare(id string) {
+	for i := range x.mem.Pending {
+		if p := &x.mem.Pending[i]; p.ID == id && p.Input != nil {
+			p.Input, x.dirty = nil, true
+		}
+	}
 }
 
 func first(a, b string) string {
@@ -145,6 +183,7 @@ func (x *run) pursue(ctx context.Context, p pending) {
 	}
 	if p.Input != nil && sameJSON(p.Input, u.input) {
 		p.Input = nil
+		x.spare(p.ID)
 	}
 	if p.Kind == kindCall {
 		x.call(ctx, p, u)
@@ -284,6 +323,9 @@ func (x *run) settle(ctx context.Context, v verdict) error {
 	for _, p := range x.mem.Pending {
 		if p.Use == u.id {
 			x.pursue(ctx, p)
+			if p.Kind == kindPre {
+				x.spare(p.ID)
+			}
 		}
 	}
 	if err := x.flush(ctx); err != nil {

@@ -25,6 +25,8 @@ type tape struct {
 	log    []holdfast.Event
 	states []holdfast.AgentState
 	calls  int
+	// most is the largest state that was kept, together the most events at once.
+	most, together int
 }
 
 func (h *tape) Keep(_ context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
@@ -36,7 +38,9 @@ func (h *tape) Keep(_ context.Context, states []holdfast.AgentState, drafts ...j
 		}
 		h.log = append(h.log, holdfast.Event{Seq: int64(len(h.log) + 1), Type: d.Type, Turn: d.Turn, Data: raw, Time: time.Unix(0, 0)})
 	}
+	h.together = max(h.together, len(drafts))
 	if len(states) > 0 {
+		h.most = max(h.most, len(states[0].Data))
 		h.states = slices.Clone(states)
 	}
 	return h.log[from:], nil
@@ -109,7 +113,7 @@ func (p *player) settleAll(t testing.TB) {
 
 // read deals with a line as the loop does.
 func (p *player) read(t testing.TB, l []byte) error {
-	if err := p.handle(t.Context(), raw{l, p.offset + int64(len(l)) + 1}); err != nil {
+	if err := p.handle(t.Context(), raw{line: l, next: p.offset + int64(len(l)) + 1}); err != nil {
 		return err
 	}
 	if p.asm.open != nil && len(p.out) == 0 && !p.eager {

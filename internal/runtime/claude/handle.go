@@ -27,6 +27,15 @@ func (x *run) handle(ctx context.Context, r raw) error {
 	at := x.offset
 	x.offset = r.next
 	x.link.read.Store(r.next)
+	if r.met != nil {
+		close(r.met)
+	}
+	before := len(x.due)
+	defer func() {
+		if len(x.due) > before {
+			x.weight += len(r.line)
+		}
+	}()
 	l, err := parseLine(r.line)
 	if err != nil {
 		x.odd("agent.garbage", "the agent said something that is no message: "+holdfast.Quote(clip(string(r.line), 200)))
@@ -156,7 +165,7 @@ func (x *run) record(o *answer) {
 		d.Turn = x.t.ID
 		x.due = append(x.due, d)
 		if r, ok := d.Data.(holdfast.ToolRequested); ok {
-			x.uses[r.ToolUseID] = &use{id: r.ToolUseID, name: r.Name, input: r.Input, state: requested}
+			x.know(use{id: r.ToolUseID, name: r.Name, input: r.Input})
 		}
 	}
 	x.steps, x.used = x.steps+1, x.used.Add(used)

@@ -17,14 +17,18 @@ const (
 	// longLine is from where on a line is taken in parts, longAnswer how much of an
 	// answer that is not complete the box keeps for the next server.
 	longLine, longAnswer = 2 << 20, 4 << 20
-	// ahead is how many lines are read before they are dealt with.
+	// ahead is how many lines are read before they are dealt with; behind a line over
+	// large none is.
 	ahead = 64
+	large = 256 << 10
 )
 
-// raw is a line as it came, and the offset of the one after it.
+// raw is a line as it came, and the offset of the one after it. Met is closed when it
+// is dealt with; nil is a line for which nobody waits.
 type raw struct {
 	line []byte
 	next int64
+	met  chan struct{}
 }
 
 // link is one attachment to the CLI's process. The process does not end with it.
@@ -59,12 +63,7 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 	k.taken.Store(from)
 	k.read.Store(from)
 	out := &reader{Lines: sandbox.Lines{From: from, Most: mostLine, Line: func(l []byte, next int64) error {
-		select {
-		case k.lines <- raw{bytes.Clone(l), next}:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return k.hear(ctx, l, next)
 	}}, taken: &k.taken, dealt: &k.read, broken: cancel}
 	go func() {
 		defer close(k.done)
@@ -79,6 +78,28 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 		}
 	}()
 	return k
+}
+
+// hear hands a line to the run.
+func (k *link) hear(ctx context.Context, l []byte, next int64) error {
+	r := raw{line: bytes.Clone(l), next: next}
+	if len(l) > large {
+		r.met = make(chan struct{})
+	}
+	select {
+	case k.lines <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if r.met == nil {
+		return nil
+	}
+	select {
+	case <-r.met:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // detach lets go of the process.

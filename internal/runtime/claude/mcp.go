@@ -89,6 +89,10 @@ func (x *run) toolCall(ctx context.Context, id string, m *mcpMessage) error {
 		}
 	}
 	p := pending{ID: id, Use: u.id, Kind: kindCall, ReplyTo: m.ID}
+	if !x.fits(p) {
+		x.out = append(x.out, mcpText(id, m.ID, "too much at once", true))
+		return nil
+	}
 	x.mem.Pending = append(x.mem.Pending, p)
 	x.dirty = true
 	if err := x.flush(ctx); err != nil {

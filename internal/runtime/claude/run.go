@@ -31,10 +31,11 @@ type run struct {
 	besides
 
 	// due waits for the next commit, out is sent after it; dirty says that the
-	// state has changed.
-	due   []journal.Draft
-	out   [][]byte
-	dirty bool
+	// state has changed. weight is the size of the lines that said what is due.
+	due    []journal.Draft
+	out    [][]byte
+	dirty  bool
+	weight int
 }
 
 // process is the CLI that the turn runs on.
@@ -59,6 +60,8 @@ type story struct {
 	seq      int64
 	messages []said
 	uses     map[string]*use
+	// inputs is the size of the inputs of uses.
+	inputs int
 	// effects: a tool was started.
 	effects bool
 	parked  time.Time
@@ -314,7 +317,7 @@ func (x *run) learnUse(ev holdfast.Event) error {
 		if i := strings.LastIndexByte(d.ToolUseID, agentMark); i >= 0 {
 			agent = d.ToolUseID[:i]
 		}
-		x.uses[d.ToolUseID] = &use{id: d.ToolUseID, agent: agent, name: d.Name, input: d.Input, state: requested}
+		x.know(use{id: d.ToolUseID, agent: agent, name: d.Name, input: d.Input})
 	case holdfast.EventToolAllowed, holdfast.EventToolDenied:
 		var d holdfast.ToolDecision
 		if err := ev.Decode(&d); err != nil {
@@ -434,7 +437,7 @@ func (x *run) flush(ctx context.Context) error {
 		if n := len(events); n > 0 {
 			x.seq = events[n-1].Seq
 		}
-		x.state, x.due, x.dirty = s, nil, false
+		x.state, x.due, x.dirty, x.weight = s, nil, false, 0
 		if x.link != nil {
 			x.link.taken.Store(s.Taken)
 		}
