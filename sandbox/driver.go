@@ -139,6 +139,17 @@ type Freezer interface {
 	Thaw(ctx context.Context, box holdfast.BoxID) error
 }
 
+// Holder is the extra power of drivers that can look at what the processes of a
+// box hold open, which no walk of its trees finds.
+type Holder interface {
+	// Held measures the files without a name that processes of the box have open or
+	// mapped, each once, outside of its memory-backed directories, and what its
+	// processes wrote so far. Hidden: there may be more, in a process that cannot be
+	// looked into, on its way from one to another, or beyond what is looked at. A box
+	// that does not run is not_found.
+	Held(ctx context.Context, box holdfast.BoxID) (DiskUsage, error)
+}
+
 // Sweeper is the extra power of drivers that keep more on the host than the
 // records of their boxes.
 type Sweeper interface {

@@ -67,6 +67,7 @@ type Pool struct {
 	cfg     PoolConfig
 	freezer Freezer
 	warmer  Prewarmer
+	holder  Holder
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -126,6 +127,7 @@ func NewPool(cfg PoolConfig) *Pool {
 	// The only place where a driver's extra powers are looked for.
 	p.freezer, _ = cfg.Driver.(Freezer)
 	p.warmer, _ = cfg.Driver.(Prewarmer)
+	p.holder, _ = cfg.Driver.(Holder)
 	return p
 }
 

@@ -18,6 +18,10 @@ type Disk struct {
 	// Below it no box starts, and of those that run the one that grew most is
 	// stopped, one at each look, until none grows.
 	Reserve float64
+	// Hostile: boxes may know ways to take room that nothing measures. When none
+	// grew and the reserve is used up, one that wrote is stopped, and any while the
+	// disk goes on to fill up or has less than half of the reserve.
+	Hostile bool
 	// Limit is what the trees of one box may take; 0 is no limit. A box that was
 	// over it when it started is stopped when it grows further: only a running box
 	// can be tidied up.
@@ -26,17 +30,21 @@ type Disk struct {
 	// side by side.
 	Space func() (DiskSpace, error)
 	// Usage measures the trees of a box. It is called when the box starts and when
-	// the disk filled up noticeably since.
+	// the disk filled up noticeably since; with it the driver is asked for what the
+	// box' processes hold.
 	Usage func(ctx context.Context, box holdfast.BoxID) (DiskUsage, error)
 }
 
 // DiskSpace is what a file system has in all and free, in bytes and in files.
 type DiskSpace struct{ Bytes, Free, Files, FreeFiles int64 }
 
-// DiskUsage is what a box takes. Hidden: there is more, which could not be looked at.
+// DiskUsage is what a box takes. Hidden: there may be more, which could not be
+// looked at.
 type DiskUsage struct {
 	Bytes, Files int64
 	Hidden       bool
+	// Written is what its processes wrote so far, kept or not, as far as it is known.
+	Written int64
 }
 
 const (
@@ -59,20 +67,37 @@ type growth struct {
 	// base is what it took when it was measured first, or last while there was
 	// room; now is the last measure.
 	base, now DiskUsage
+	// dark is what it may have taken where nobody can look: all that the disk lost
+	// while it hid something and no measure explains.
+	dark int64
 }
 
-func (g *growth) bytes() int64  { return g.now.cost() - g.base.cost() }
-func (g *growth) files() int64  { return g.now.Files - g.base.Files }
-func (u DiskUsage) cost() int64 { return u.Bytes + u.Files*fileCost }
+// charged is what counts against the box.
+func (g *growth) charged() DiskUsage {
+	u := g.now
+	u.Bytes += g.dark
+	return u
+}
+
+func (g *growth) bytes() int64   { return g.charged().cost() - g.base.cost() }
+func (g *growth) files() int64   { return g.now.Files - g.base.Files }
+func (g *growth) written() int64 { return max(g.now.Written-g.base.Written, 0) }
+func (u DiskUsage) cost() int64  { return u.Bytes + u.Files*fileCost }
 
 // watcher looks at the disk. Its goroutine alone uses it.
 type watcher struct {
 	*Disk
-	pool   *Pool
-	boxes  map[holdfast.BoxID]*growth
+	pool  *Pool
+	boxes map[holdfast.BoxID]*growth
+	// dark is that of boxes which hid something when they were last measured: ending
+	// a box uncovers nothing.
+	dark   map[holdfast.BoxID]int64
 	walked time.Time
-	// free is what was free when the trees were last walked.
-	free int64
+	// left is what was free when the trees were last walked, free the most since.
+	left, free int64
+	// low is what was free when the reserve turned out to be used up, or at the last
+	// stop since; negative while there is room.
+	low int64
 }
 
 // short says how much is missing to the reserve; ok when nothing is.
@@ -111,7 +136,7 @@ func percent(bytes, all, files, allFiles int64) string {
 
 // watchDisk looks while boxes run, and at once when one started.
 func (p *Pool) watchDisk() {
-	w := &watcher{Disk: p.cfg.Disk, pool: p, boxes: map[holdfast.BoxID]*growth{}}
+	w := &watcher{Disk: p.cfg.Disk, pool: p, boxes: map[holdfast.BoxID]*growth{}, dark: map[holdfast.BoxID]int64{}, low: -1}
 	every := w.Every
 	if every <= 0 {
 		every = diskEvery
@@ -137,6 +162,7 @@ func (p *Pool) watchDisk() {
 func (w *watcher) look(ctx context.Context) bool {
 	running := w.running()
 	if len(running) == 0 {
+		w.walked = time.Time{}
 		return false
 	}
 	space, err := w.Space()
@@ -145,17 +171,19 @@ func (w *watcher) look(ctx context.Context) bool {
 	}
 	missing, ok := w.short(space)
 	all := !ok || w.free-space.Free >= w.step() || time.Since(w.walked) >= diskAge
-	for id, boot := range running {
-		w.measure(ctx, id, boot, all)
-	}
-	if all {
-		w.walked, w.free = time.Now(), space.Free
-	}
+	w.measureAll(ctx, running, all, space.Free)
 	w.free = max(w.free, space.Free)
+	switch {
+	case ok:
+		w.low = -1
+	case w.low < 0:
+		w.low = space.Free
+	}
 	if id, over := w.overLimit(); over > 0 {
-		w.stop(ctx, id, "disk: over the limit of the box", over)
+		w.stop(ctx, id, w.overReason(id), over)
 	} else if !ok {
-		if id, found := w.grower(); found {
+		if id, found := w.suspect(space); found {
+			w.low = space.Free
 			w.stop(ctx, id, "disk: the server's reserve is used up", missing)
 		}
 	} else if all {
@@ -191,23 +219,61 @@ func (w *watcher) running() map[holdfast.BoxID]string {
 	return out
 }
 
-// measure walks a box' trees: those of a new life in any case.
-func (w *watcher) measure(ctx context.Context, id holdfast.BoxID, boot string, all bool) {
-	g := w.boxes[id]
-	fresh := g == nil || g.boot != boot
-	if !fresh && !all {
+// measureAll measures new lives, with all the others too. What the disk lost since
+// they were, and none of them shows, is charged to those that hide something.
+func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]string, all bool, free int64) {
+	dark := w.left - free
+	hiding := map[holdfast.BoxID]*growth{}
+	for id, boot := range running {
+		g := w.boxes[id]
+		if g == nil || g.boot != boot {
+			g = &growth{boot: boot, now: w.measure(ctx, id), dark: w.dark[id]}
+			g.base = g.charged()
+			w.boxes[id] = g
+			continue
+		}
+		if !all {
+			continue
+		}
+		u := w.measure(ctx, id)
+		dark -= u.cost() - g.now.cost()
+		if g.now = u; u.Hidden {
+			hiding[id] = g
+		} else {
+			g.dark = 0
+			delete(w.dark, id)
+		}
+	}
+	if !all {
 		return
+	}
+	if !w.walked.IsZero() {
+		for id, g := range hiding {
+			g.dark = max(g.dark+dark, 0)
+			w.dark[id] = g.dark
+		}
+	}
+	w.walked, w.left, w.free = time.Now(), free, free
+}
+
+// measure asks for what a box holds, then walks its trees: a file that loses its
+// name in between is not counted twice.
+func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) DiskUsage {
+	var held DiskUsage
+	if h := w.pool.holder; h != nil {
+		var err error
+		held, err = h.Held(ctx, id)
+		held.Hidden = held.Hidden || unmeasured(err)
 	}
 	u, err := w.Usage(ctx, id)
-	if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		u.Hidden = true
+	return DiskUsage{
+		Bytes: u.Bytes + held.Bytes, Files: u.Files + held.Files, Written: held.Written,
+		Hidden: u.Hidden || held.Hidden || unmeasured(err),
 	}
-	if fresh {
-		w.boxes[id] = &growth{boot: boot, base: u, now: u}
-		return
-	}
-	g.now = u
 }
+
+// unmeasured: what went away took no room along, anything else is unknown.
+func unmeasured(err error) bool { return err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) }
 
 // overLimit is a box over its limit that grew, and by how much it is over.
 func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
@@ -215,11 +281,27 @@ func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
 		return "", 0
 	}
 	for box, g := range w.boxes {
-		if o := g.now.cost() - w.Limit; o > over && g.bytes() > diskSlack {
+		if o := g.charged().cost() - w.Limit; o > over && g.bytes() > diskSlack {
 			id, over = box, o
 		}
 	}
 	return id, over
+}
+
+func (w *watcher) overReason(id holdfast.BoxID) string {
+	if g := w.boxes[id]; g.now.cost() <= w.Limit {
+		return "disk: the box hides files, and may be over its limit"
+	}
+	return "disk: over the limit of the box"
+}
+
+// suspect is the box to stop below the reserve: the one that grew most, else one
+// that hides something, else, of hostile ones, what the last resort names.
+func (w *watcher) suspect(space DiskSpace) (holdfast.BoxID, bool) {
+	if id, found := w.grower(); found || !w.Hostile {
+		return id, found
+	}
+	return w.lastResort(space)
 }
 
 // grower is the box that took most since there was room; when none did, one that
@@ -245,11 +327,26 @@ func (w *watcher) grower() (id holdfast.BoxID, found bool) {
 	return "", false
 }
 
+// lastResort is the box that wrote most since there was room. One that is not
+// known to have written is named only in need: room has no other explanation left.
+func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
+	half := Disk{Reserve: w.Reserve / 2}
+	_, enough := half.short(space)
+	need := !enough || w.low-space.Free > diskSlack
+	most := int64(-1)
+	for box, g := range w.boxes {
+		if n := g.written(); n > most && (need || n > diskSlack) {
+			id, most, found = box, n, true
+		}
+	}
+	return id, found
+}
+
 // settle takes what there is, with room left, as what may be.
 func (w *watcher) settle() {
 	for _, g := range w.boxes {
-		if w.Limit <= 0 || g.now.cost() <= w.Limit {
-			g.base = g.now
+		if w.Limit <= 0 || g.charged().cost() <= w.Limit {
+			g.base = g.charged()
 		}
 	}
 }

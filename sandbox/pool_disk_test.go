@@ -18,7 +18,7 @@ const gib = 1 << 30
 type disk struct {
 	mu           sync.Mutex
 	space        sandbox.DiskSpace
-	used         map[holdfast.BoxID]sandbox.DiskUsage
+	used, held   map[holdfast.BoxID]sandbox.DiskUsage
 	looks, walks int
 	broken       error
 }
@@ -26,7 +26,7 @@ type disk struct {
 func newDisk() *disk {
 	return &disk{
 		space: sandbox.DiskSpace{Bytes: 100 * gib, Free: 50 * gib, Files: 1_000_000, FreeFiles: 900_000},
-		used:  map[holdfast.BoxID]sandbox.DiskUsage{},
+		used:  map[holdfast.BoxID]sandbox.DiskUsage{}, held: map[holdfast.BoxID]sandbox.DiskUsage{},
 	}
 }
 
@@ -39,6 +39,22 @@ func (d *disk) write(box string, bytes, files int64) {
 	d.used[holdfast.BoxID("w-"+box)] = u
 	d.space.Free -= bytes
 	d.space.FreeFiles -= files
+}
+
+// hold lets the processes of a box hold so much more in files without a name.
+func (d *disk) hold(box string, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held[holdfast.BoxID("w-"+box)] = sandbox.DiskUsage{Bytes: bytes, Files: 1, Written: bytes}
+	d.space.Free -= bytes
+}
+
+// wrote lets a box have written so much, of which nothing shows.
+func (d *disk) wrote(box string, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held[holdfast.BoxID("w-"+box)] = sandbox.DiskUsage{Written: bytes}
+	d.space.Free -= bytes
 }
 
 func (d *disk) hide(box string) {
@@ -69,6 +85,17 @@ func (d *disk) watch(c *sandbox.PoolConfig) {
 			return d.used[box], nil
 		},
 	}
+}
+
+// watched is a rig over that disk.
+func (d *disk) watched(t *testing.T, change func(*sandbox.Disk)) *rig {
+	r := newRig(t, func(c *sandbox.PoolConfig) { d.watch(c); change(c.Disk) })
+	r.held = func(box holdfast.BoxID) sandbox.DiskUsage {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.held[box]
+	}
+	return r
 }
 
 func (r *rig) stopped() []holdfast.BoxEnded {
@@ -181,6 +208,120 @@ func TestDiskFailsClosed(t *testing.T) {
 		d.mu.Unlock()
 		_, err := r.p.Acquire(context.Background(), r.spec("new"), false, nil)
 		r.kind(err, holdfast.KindUnavailable)
+	})
+}
+
+// ASH-27: what a box' processes keep of files that were removed counts against its
+// limit, and below the reserve it is the box that grew.
+func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := d.watched(t, func(*sandbox.Disk) {})
+		r.get("innocent")
+		r.get("filler")
+		pass(time.Second)
+		d.write("innocent", gib, 0)
+		d.hold("filler", 12*gib)
+		pass(3 * time.Second)
+		all := r.stopped()
+		if len(all) != 1 || all[0].Box != "w-filler" || all[0].OvershootBytes != 2*gib+512 {
+			t.Fatalf("stopped: %+v", all)
+		}
+		d.hold("filler", 0)
+		r.get("filler")
+		pass(2 * time.Minute)
+		d.hold("filler", 9*gib)
+		d.write("elsewhere", 24*gib, 0)
+		pass(time.Minute)
+		if all = r.stopped(); len(all) != 2 || all[1].Box != "w-filler" || !r.running("innocent") {
+			t.Fatalf("below the reserve, stopped: %+v", all)
+		}
+	})
+}
+
+// ASH-27: what a box hides may be all that the disk lost and nobody shows: that
+// much counts against its limit, in its next life too, and what others show does not.
+func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := d.watched(t, func(*sandbox.Disk) {})
+		r.get("open")
+		r.get("filler")
+		pass(time.Second)
+		d.hide("filler")
+		d.write("open", 9*gib, 0)
+		d.write("elsewhere", 9*gib, 0)
+		pass(2 * time.Minute)
+		if all := r.stopped(); len(all) != 0 {
+			t.Fatalf("stopped below its limit: %+v", all)
+		}
+		d.write("elsewhere", 2*gib, 0)
+		pass(3 * time.Second)
+		all := r.stopped()
+		if len(all) != 1 || all[0].Box != "w-filler" || !strings.Contains(all[0].Reason, "hides") || all[0].OvershootBytes != gib {
+			t.Fatalf("stopped: %+v", all)
+		}
+		r.get("filler")
+		pass(2 * time.Minute)
+		if n := len(r.stopped()); n != 1 {
+			t.Fatalf("stopped %d times without having grown", n)
+		}
+		d.write("elsewhere", 100<<20, 0)
+		pass(3 * time.Second)
+		if n := len(r.stopped()); n != 2 {
+			t.Fatalf("stopped %d times: its former life was forgotten", n)
+		}
+		d.mu.Lock()
+		d.used["w-filler"] = sandbox.DiskUsage{}
+		d.mu.Unlock()
+		r.get("filler")
+		d.write("elsewhere", 12*gib, 0)
+		pass(2 * time.Minute)
+		if n := len(r.stopped()); n != 2 || !r.running("open") {
+			t.Fatalf("stopped %d times: it hides nothing any more", n)
+		}
+	})
+}
+
+// ASH-27: below the reserve there is a way out when no measure shows who took the
+// room: the box that wrote is stopped, and any while the disk goes on to fill up,
+// until the reserve holds. Boxes that are nobody's enemy stay.
+func TestASH27_DiskLastResort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, hostile := range []bool{true, false} {
+			d := newDisk()
+			r := d.watched(t, func(c *sandbox.Disk) { c.Hostile = hostile })
+			for _, name := range []string{"one", "two", "writer"} {
+				r.get(name)
+			}
+			pass(time.Second)
+			d.write("elsewhere", 44*gib, 0)
+			d.wrote("writer", 2*gib)
+			pass(time.Minute)
+			want := 0
+			if hostile {
+				want = 1
+			}
+			if all := r.stopped(); len(all) != want || hostile && all[0].Box != "w-writer" {
+				t.Fatalf("hostile %t, stopped: %+v", hostile, all)
+			}
+			d.write("elsewhere", 100<<20, 0)
+			pass(time.Minute)
+			if all := r.stopped(); len(all) != 2*want {
+				t.Fatalf("hostile %t, it goes on to fill up, stopped: %+v", hostile, all)
+			}
+			d.write("elsewhere", 2*gib, 0)
+			d.write("elsewhere", -6*gib, 0)
+			pass(time.Minute)
+			if all := r.stopped(); len(all) != 2*want {
+				t.Fatalf("hostile %t, there is room again, stopped: %+v", hostile, all)
+			}
+			d.write("elsewhere", 8*gib, 0)
+			pass(time.Minute)
+			if all := r.stopped(); len(all) != 3*want {
+				t.Fatalf("hostile %t, half of the reserve is gone, stopped: %+v", hostile, all)
+			}
+		}
 	})
 }
 

@@ -44,6 +44,8 @@ type rig struct {
 	evs  []sandbox.BoxEvent
 	did  []string
 	seen func(sandbox.BoxEvent)
+	// held is what the driver says that a box' processes hold.
+	held func(holdfast.BoxID) sandbox.DiskUsage
 }
 
 // watched is the driver, noting each call as "verb box".
@@ -89,6 +91,13 @@ func (w *watched) Thaw(ctx context.Context, id holdfast.BoxID) error {
 	}
 	w.note("thaw gate-"+gate, id)
 	return w.Driver.Thaw(ctx, id)
+}
+
+func (w *watched) Held(_ context.Context, id holdfast.BoxID) (sandbox.DiskUsage, error) {
+	if w.r.held == nil {
+		return sandbox.DiskUsage{}, nil
+	}
+	return w.r.held(id), nil
 }
 
 // newRig starts a pool whose boxes stay unless the test says otherwise.

@@ -223,7 +223,7 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) map[holdfast.T
 		out[trust] = sandbox.NewPool(sandbox.PoolConfig{
 			Driver: d, Token: s.store.Epoch(), MaxBoxes: s.cfg.MaxBoxes, MaxTurns: s.cfg.MaxTurns,
 			FreezeAfter: never(s.cfg.FreezeAfter), StopAfter: never(s.cfg.StopAfter), Prewarm: s.cfg.Prewarm,
-			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(), Accepted: s.accepted,
+			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(trust), Accepted: s.accepted,
 			Resting: func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID { return s.engine.Resting(ctx, box) },
 		})
 	}
@@ -231,12 +231,12 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) map[holdfast.T
 }
 
 // disk is the watch on what boxes write. Those of mem write nothing.
-func (s *server) disk() *sandbox.Disk {
+func (s *server) disk(trust holdfast.Trust) *sandbox.Disk {
 	if s.cfg.Driver == "mem" {
 		return nil
 	}
 	return &sandbox.Disk{
-		Every: s.cfg.DiskPoll, Reserve: s.cfg.DiskReserve / 100, Limit: int64(s.cfg.Limits.Disk),
+		Every: s.cfg.DiskPoll, Reserve: s.cfg.DiskReserve / 100, Limit: int64(s.cfg.Limits.Disk), Hostile: trust == holdfast.Untrusted,
 		Space: func() (sandbox.DiskSpace, error) {
 			d, err := rooted.DiskSpace(s.cfg.Data)
 			return sandbox.DiskSpace(d), err

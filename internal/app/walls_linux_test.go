@@ -256,6 +256,33 @@ func TestASH27_HogsAreContained(t *testing.T) {
 	}
 }
 
+// TestASH27_FilesWithoutANameAreCounted: a file that was removed while it was open
+// takes the disk all the same. Its box is stopped, which gives the room back, and
+// the neighbour's goes on.
+func TestASH27_FilesWithoutANameAreCounted(t *testing.T) {
+	if _, ok := testkit.IsUser(); !ok {
+		t.Run("ordinary user", func(t *testing.T) { testkit.AsUser(t, "^TestASH27_FilesWithoutAName") })
+	}
+	cfg := limited(t)
+	if os.Geteuid() != 0 {
+		cfg.Limits.Mode = sandbox.LimitsBestEffort
+	}
+	c, _ := serve(t, cfg)
+	id, neighbour := newSession(t, c, "untrusted"), newSession(t, c, "untrusted")
+	run(t, c, neighbour, "true")
+	bash(t, c, id, "exec 3>ghost; rm ghost; head -c 209715200 /dev/zero >&3; sleep 20")
+	all := logged[holdfast.BoxEnded](t, c, id, holdfast.EventBoxStopped)
+	if len(all) != 1 || !strings.HasPrefix(all[0].Reason, "disk: ") || all[0].OvershootBytes <= 0 {
+		t.Errorf("the disk filler ended with %+v", all)
+	}
+	if _, out := run(t, c, neighbour, "echo here"); out != "here\n" {
+		t.Errorf("the neighbour says %q", out)
+	}
+	if n := len(logged[holdfast.BoxStarted](t, c, neighbour, holdfast.EventBoxStarted)); n != 1 {
+		t.Errorf("the neighbour's box was started %d times", n)
+	}
+}
+
 // TestASH27_UserLimitsAreVerified: where limits are required and cannot be, no box
 // starts, and the session says why. The checks that an ordinary user's server can
 // pass run as one beside it.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,7 +29,9 @@ func resourceVerbs() map[string]verb {
 		"spew":     spew,
 		"orphans":  orphans,
 		"files":    files,
+		"keep":     keep,
 		"ptys":     ptys,
+		"unlinked": unlinked,
 	}
 }
 
@@ -212,6 +215,14 @@ func files(a []string) (string, error) {
 	return fmt.Sprintf("%d files", n), nil
 }
 
+// keep opens that many, and keeps them for a minute.
+func keep(a []string) (string, error) {
+	s, err := files(a)
+	fmt.Println("taken", s, err)
+	time.Sleep(time.Minute)
+	return s, err
+}
+
 // ptys has that many terminals at once. How many there are is one number for
 // the whole machine.
 func ptys(a []string) (string, error) {
@@ -222,4 +233,55 @@ func ptys(a []string) (string, error) {
 		}
 	}
 	return fmt.Sprintf("%d terminals", n), nil
+}
+
+// unlinked takes room in files without a name, one of each 8 MiB, and keeps it for
+// so many milliseconds in one of four ways: open, mapped with one page of each,
+// open in a thread with a table of its own, or sent to a socket that nobody reads.
+func unlinked(a []string) (string, error) {
+	way, dir, left := a[0], a[1], atoi(a[2])
+	pause, stay := time.Duration(atoi(a[3]))*time.Millisecond, time.Duration(atoi(a[4]))*time.Millisecond
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return "", err
+	}
+	if way == "thread" {
+		runtime.LockOSThread()
+		if err := unix.CloseRange(1<<20, 1<<20, unix.CLOSE_RANGE_UNSHARE); err != nil {
+			return "", err
+		}
+	}
+	buf := make([]byte, 1<<20)
+	for left > 0 {
+		name := filepath.Join(dir, "ghost")
+		fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+		if err != nil {
+			return "", err
+		}
+		if err := unix.Unlink(name); err != nil {
+			return "", err
+		}
+		for one := 8 << 20; one > 0 && left > 0; {
+			n, err := unix.Write(fd, buf[:min(one, left, len(buf))])
+			if err != nil {
+				return fmt.Sprintf("with %d left", left), err
+			}
+			one, left = one-n, left-n
+			time.Sleep(pause)
+		}
+		switch way {
+		case "mapped":
+			_, err = unix.Mmap(fd, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED)
+		case "sent":
+			err = unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(fd), nil, unix.MSG_DONTWAIT)
+		default:
+			continue
+		}
+		if err := errors.Join(err, unix.Close(fd)); err != nil {
+			return "", err
+		}
+	}
+	fmt.Println("taken")
+	time.Sleep(stay)
+	return a[2] + " bytes", nil
 }
