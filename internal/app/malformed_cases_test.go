@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,32 +19,54 @@ import (
 // parameter of a path needs a value in fill.
 func (v *victim) corpus(t *testing.T) []malformed {
 	var out []malformed
-	ops := v.operations(t)
+	// Two pages are no operations of the document.
+	ops := append(v.operations(t), operation{method: "GET", path: "/docs"}, operation{method: "GET", path: "/openapi.json"})
 	methods := map[string][]string{}
 	for _, op := range ops {
 		methods[op.path] = append(methods[op.path], op.method)
 	}
 	for _, op := range ops {
-		g := gen{v: v, op: op, target: v.fill(t, op)}
+		g := gen{v: v, op: op, target: v.fill(t, op), good: goodBodies[op.ID]}
 		g.asked()
 		g.paths()
 		g.queries()
 		g.headers()
-		g.bodies()
+		g.bodies(t)
 		if methods[op.path][0] == op.method {
 			g.methods(methods[op.path])
 		}
 		out = append(out, g.out...)
 	}
-	return append(out, v.special(t)...)
+	return append(append(out, v.special(t)...), v.metricsCases()...)
+}
+
+// metricsCases are for the listener of the metrics, which has no other route.
+func (v *victim) metricsCases() []malformed {
+	op := "GET /metrics of its own"
+	out := []malformed{
+		{op: op, name: "another path", method: "GET", target: "/v1/sessions", status: 404},
+		{op: op, name: "another page", method: "GET", target: "/healthz", status: 404},
+		{op: op, name: "no page", method: "GET", target: "/", status: 404},
+		{op: op, name: "slashes", method: "GET", target: "//metrics", status: 400},
+		{op: op, name: "query", method: "GET", target: "/metrics?bogus=1", status: 400},
+		{op: op, name: "body", method: "GET", target: "/metrics", body: "{", status: 400},
+		{op: op, name: "method", method: "POST", target: "/metrics", status: 405},
+	}
+	for i := range out {
+		out[i].addr = v.metrics
+	}
+	return out
 }
 
 // values of the parameters of paths.
 func (v *victim) fill(t *testing.T, op operation) string {
 	t.Helper()
 	id := string(v.session)
-	if strings.HasPrefix(op.path, "/v1/keys/") {
+	switch {
+	case strings.HasPrefix(op.path, "/v1/keys/"):
 		id = string(v.key)
+	case strings.HasPrefix(op.path, "/v1/approvals/"):
+		id = string(v.approval)
 	}
 	out := strings.NewReplacer("{id}", id, "{turn}", string(v.turn), "{name}", "helper", "{path}", "a.txt").Replace(op.path)
 	if strings.Contains(out, "{") {
@@ -54,24 +75,12 @@ func (v *victim) fill(t *testing.T, op operation) string {
 	return out
 }
 
-// good is a body that the operation would take.
-func (v *victim) good(op operation) map[string]any {
-	switch op.ID {
-	case "send-message":
-		return map[string]any{"text": "x"}
-	case "exec":
-		return map[string]any{"command": "true"}
-	case "stop-containers":
-		return map[string]any{"all": true}
-	}
-	return map[string]any{}
-}
-
 // gen makes the cases of one operation.
 type gen struct {
 	v      *victim
 	op     operation
 	target string
+	good   string // its good body, where it takes JSON
 	out    []malformed
 }
 
@@ -125,6 +134,8 @@ func (g *gen) value(param string) string {
 		return "helper"
 	case strings.HasPrefix(g.op.path, "/v1/keys/"):
 		return string(g.v.key)
+	case strings.HasPrefix(g.op.path, "/v1/approvals/"):
+		return string(g.v.approval)
 	}
 	return string(g.v.session)
 }
@@ -185,7 +196,7 @@ func (g *gen) headers() {
 		for _, b := range bad[p.Name] {
 			m := malformed{name: p.Name + ": " + b, header: []string{p.Name + ": " + b}, status: 400}
 			if g.op.RequestBody != nil {
-				m.body = encode(g.v.good(g.op))
+				m.body = g.good
 			}
 			g.add(m)
 		}
@@ -206,91 +217,6 @@ func (g *gen) methods(have []string) {
 	if !slices.Contains(have, "GET") {
 		g.add(malformed{name: "method HEAD", method: "HEAD", status: 405})
 	}
-}
-
-func encode(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
-}
-
-// bodies are bad JSON, and JSON that is not what the schema says.
-func (g *gen) bodies() {
-	if g.op.RequestBody == nil {
-		return
-	}
-	media, ok := g.op.RequestBody.Content["application/json"]
-	if !ok {
-		return
-	}
-	good := encode(g.v.good(g.op))
-	body := func(name, text string) { g.add(malformed{name: name, body: text, status: 400}) }
-	for name, text := range map[string]string{
-		"word": "nope", "open": "{", "list": "[]", "list of it": "[" + good + "]", "text": `"{}"`, "number": "1", "more after it": good + " x", "twice": good + good,
-		"nested": strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40), "nested lists": strings.Repeat("[", 100_000),
-		"not UTF-8": "{\"\xff\":1}", "byte order mark": "\ufeff" + good, "utf-16": "{\x00}\x00", "nul": good + "\x00", "single quotes": `{'a':1}`, "comma": strings.TrimSuffix(good, "}") + ",}",
-		"comment": "/* */" + good, "unknown field": with(g.v.good(g.op), "bogus", 1), "prototype": with(g.v.good(g.op), "__proto__", map[string]any{}), "empty name": with(g.v.good(g.op), "", 1),
-		"half a surrogate": with(g.v.good(g.op), "bogus", "%")[:2] + `\ud800":1}`, "bare": "NaN", "hex": `{"a":0x1}`, "huge number": `{"bogus":1e999999}`, "leading zero": `{"a":01}`,
-		"yaml": "text: x", "xml": "<a/>", "form": "text=x",
-	} {
-		body(name, text)
-	}
-	for _, ct := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", "application/octet-stream", "application/json5", "text/json, application/json"} {
-		g.add(malformed{name: "content type " + ct, header: []string{"Content-Type: " + ct}, body: good, status: 400})
-	}
-	g.add(malformed{name: "gzip bomb", header: []string{"Content-Encoding: gzip", "Content-Type: application/json"}, body: g.v.bomb, status: 400})
-	g.add(malformed{name: "said to be large", body: good, length: "99999999999", status: 413})
-	g.add(malformed{name: "cut short", body: good[:1], length: "100", cut: true, status: 400})
-	g.add(malformed{name: "bad chunks", header: []string{"Transfer-Encoding: chunked", "Content-Type: application/json"}, body: "zz\r\n{}\r\n", status: 400})
-	g.add(malformed{name: "cut chunks", header: []string{"Transfer-Encoding: chunked", "Content-Type: application/json"}, body: "5\r\n{", cut: true, status: 400})
-	if g.op.RequestBody.Required {
-		g.add(malformed{name: "nothing", header: []string{"Content-Type: application/json"}, length: "0", status: 400})
-		body("null", "null")
-	}
-	for name, s := range media.Schema.Properties {
-		g.property(name, s.resolve(media.Schema.all), media.Schema.Required)
-	}
-}
-
-// with is a body with one more field.
-func with(body map[string]any, name string, value any) string {
-	body[name] = value
-	return encode(body)
-}
-
-// raw is a body with one field whose value is given as JSON.
-func (g *gen) raw(name, value string) string {
-	body := g.v.good(g.op)
-	body[name] = json.RawMessage(value)
-	if value[0] != '1' {
-		return encode(body)
-	}
-	delete(body, name) // a number that does not survive encoding
-	return strings.TrimSuffix(encode(body), "}") + map[bool]string{true: "", false: ","}[len(body) == 0] + fmt.Sprintf("%q:%s}", name, value)
-}
-
-// property gives a field every value that its schema excludes.
-func (g *gen) property(name string, s schema, required []string) {
-	wrong := map[string][]string{
-		"string":  {"5", "true", "{}", "[]", `["a"]`, `"a\u0000b"`, `"\udc00"`},
-		"integer": {`"x"`, "1.5", "1e30", "{}", "[]", "true", "99999999999999999999"},
-		"number":  {`"x"`, "{}", "[]", "true", "1e999"},
-		"boolean": {`"yes"`, "1", "{}", "[]", `"true"`},
-		"array":   {`"x"`, "5", "{}", "true", "[5]", "[{}]", "[null]", "[[]]", `["a\u0000b"]`},
-		"object":  {`"x"`, "5", "[]", "true"},
-	}[s.kind()]
-	if slices.Contains(required, name) { // elsewhere null is as good as nothing
-		wrong = append(slices.Clone(wrong), "null")
-	}
-	for _, w := range wrong {
-		g.add(malformed{name: name + " is " + w, body: g.raw(name, w), status: 400})
-	}
-	if _, taken := g.v.good(g.op)[name]; !taken {
-		g.add(malformed{name: name + " twice", body: `{"` + name + `":null,"` + name + `":null}`, status: 400})
-	}
-	g.add(malformed{name: name + " in capitals", body: g.raw(strings.ToUpper(name), `"x"`), status: 400})
 }
 
 // bomb is small and unpacks to 64 MiB.

@@ -3,6 +3,7 @@ package app_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -23,6 +24,8 @@ import (
 
 // malformed is one request that no server may take, and what it is answered.
 type malformed struct {
+	// addr is where it is asked; empty is the API.
+	addr string
 	// op is the operation as the OpenAPI document has it: "GET /v1/sessions/{id}".
 	op, name string
 	method   string
@@ -107,13 +110,19 @@ type victim struct {
 	session     holdfast.SessionID
 	turn        holdfast.TurnID
 	key         holdfast.KeyID
+	approval    holdfast.ApprovalID
+	metrics     string // the address of their own listener
 }
 
 func newVictim(t *testing.T) *victim {
 	cfg := settings(t, "mem")
 	cfg.AuthFailures = 0
 	v := &victim{bomb: bomb(t)}
-	v.c, v.addr, _ = serveAt(t, cfg)
+	cfg.MetricsListen = "127.0.0.1:0"
+	log := &logbook{}
+	v.c, v.addr, _ = serveLogged(t, cfg, log)
+	_, v.metrics, _ = strings.Cut(log.String(), `msg="metrics are served" url=http://`)
+	v.metrics, _, _ = strings.Cut(v.metrics, "/")
 	token, err := os.ReadFile(filepath.Join(cfg.Data, "token"))
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +147,17 @@ func newVictim(t *testing.T) *victim {
 		t.Fatal(err)
 	}
 	v.key = key.ID
+	if _, err := v.c.SetSecret(t.Context(), "helper", []byte("s3cret")); err != nil {
+		t.Fatal(err)
+	}
+	asker, err := v.c.CreateSession(t.Context(), holdfast.CreateSession{Title: "asker", Mode: "default"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.c.Send(t.Context(), asker.ID, holdfast.SendMessage{Text: `<script>[{"tool":"Bash","input":{"command":"true"}}]</script>`}); err != nil {
+		t.Fatal(err)
+	}
+	v.approval = v.awaitApproval(t, asker.ID)
 	return v
 }
 
@@ -169,13 +189,25 @@ func (v *victim) state(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	secrets, err := v.c.Secrets(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	approvals, err := v.c.Approvals(ctx, holdfast.ApprovalFilter{State: "all", Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := v.c.AuditHead(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range keys {
 		keys[i].LastUsedAt = nil
 	}
 	for i := range boxes {
 		boxes[i].LastUsed = time.Time{}
 	}
-	out, err := json.Marshal([]any{sessions, agents, keys, files, boxes})
+	out, err := json.Marshal([]any{sessions, agents, keys, files, boxes, secrets, approvals, head.N, head.Hash})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,13 +223,13 @@ func TestMalformedRequests(t *testing.T) {
 	before := v.state(t)
 	seen, perOp := map[string]bool{}, map[string]int{}
 	for i, m := range cases {
-		request := m.bytes(v.token)
-		if seen[string(request)] {
+		request, addr := m.bytes(v.token), cmp.Or(m.addr, v.addr)
+		if seen[addr+string(request)] {
 			t.Errorf("%s: %s is there twice", m.op, m.name)
 		}
-		seen[string(request)] = true
+		seen[addr+string(request)] = true
 		perOp[m.op]++
-		resp, body := ask(t, v.addr, request, m.method, m.cut)
+		resp, body := ask(t, addr, request, m.method, m.cut)
 		if resp == nil {
 			continue
 		}
@@ -304,7 +336,11 @@ type schema struct {
 	Properties map[string]schema
 	Required   []string
 	Items      *schema
-	all        map[string]schema
+	Enum       []any
+	Minimum    *float64
+	// AdditionalProperties is false, or the schema of a map's values.
+	AdditionalProperties json.RawMessage
+	all                  map[string]schema
 }
 
 // kind is the first type that a schema names.
