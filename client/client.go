@@ -48,6 +48,23 @@ type Client struct {
 	http *http.Client
 }
 
+// masked is a URL, or what was meant for one, without the parts that hold secrets.
+func masked(raw string) string {
+	if before, _, ok := strings.Cut(raw, "?"); ok {
+		raw = before + "?…"
+	}
+	if at := strings.LastIndexByte(raw, '@'); at >= 0 {
+		scheme, _, ok := strings.Cut(raw[:at], "://")
+		if ok {
+			scheme += "://"
+		} else {
+			scheme = ""
+		}
+		raw = scheme + "…" + raw[at:]
+	}
+	return raw
+}
+
 // New makes a client; invalid when the URL is not one.
 func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" {
@@ -55,7 +72,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	u, err := url.Parse(cfg.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil || !validPort(u.Port()) {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s is not a server's URL", holdfast.Quote(cfg.URL)).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s is not a server's URL", holdfast.Quote(masked(cfg.URL))).
 			WithHint("use http://host:port, as in HOLDFAST_URL=%s", DefaultURL)
 	}
 	if cfg.ReconnectFor <= 0 {

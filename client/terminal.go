@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -16,8 +17,8 @@ import (
 )
 
 // Terminal runs a login shell on a terminal in the session's box and returns its
-// exit code. It reads in until the shell ends; a read that blocks then outlasts
-// the call. Sizes come over resize, which may be nil.
+// exit code. It reads in until the shell ends, whose input ends with in; a read that
+// blocks then outlasts the call. Sizes come over resize, which may be nil.
 func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error) {
 	conn, err := c.dialTerminal(ctx, id, size)
 	if err != nil {
@@ -78,16 +79,36 @@ func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, size h
 	return conn, nil
 }
 
-// keys sends what is typed. The end of the input is ^D for the shell.
+// endAgain is the time between two ends of input: one that comes while the shell has
+// not begun to read is lost on it.
+const endAgain = 300 * time.Millisecond
+
+// keys sends what is typed. The end of the input ends the line and is ^D for who
+// reads it, until nobody does.
 func keys(ctx context.Context, conn *websocket.Conn, in io.Reader) {
 	buf := make([]byte, 32<<10)
+	end := []byte{4}
 	for {
 		n, err := in.Read(buf)
-		if n > 0 && conn.Write(ctx, websocket.MessageBinary, bytes.Clone(buf[:n])) != nil {
-			return
+		if n > 0 {
+			if conn.Write(ctx, websocket.MessageBinary, bytes.Clone(buf[:n])) != nil {
+				return
+			}
+			if end = []byte{4}; buf[n-1] != '\n' && buf[n-1] != '\r' {
+				end = []byte{'\r', 4}
+			}
 		}
 		if err != nil {
-			_ = conn.Write(ctx, websocket.MessageBinary, []byte{4}) // the connection may be gone
+			break
+		}
+	}
+	again := time.NewTicker(endAgain)
+	defer again.Stop()
+	for conn.Write(ctx, websocket.MessageBinary, end) == nil {
+		end = []byte{4}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
 			return
 		}
 	}

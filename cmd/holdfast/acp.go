@@ -10,11 +10,11 @@ import (
 
 type acpCmd struct {
 	Agent   string   `placeholder:"NAME" help:"The agent of new sessions."`
-	Runtime string   `placeholder:"NAME" help:"How the agent of new sessions runs."`
+	Runtime string   `placeholder:"NAME" help:"How the agent of new sessions runs: native, claude or acp:NAME."`
 	Trust   string   `placeholder:"TRUST" help:"The trust of new sessions: untrusted or trusted."`
 	Model   string   `placeholder:"NAME" help:"The model of new sessions."`
 	Models  []string `placeholder:"NAME" help:"Models that the editor offers besides, separated by commas."`
-	Mode    string   `placeholder:"MODE" help:"The permission mode of new sessions."`
+	Mode    string   `placeholder:"MODE" help:"The permission mode of new sessions: ${modes}."`
 	Tag     []string `placeholder:"TAG" help:"A tag for new sessions; repeatable."`
 }
 

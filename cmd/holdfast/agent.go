@@ -45,7 +45,8 @@ func (a *agentDeployCmd) Run(e *env) (err error) {
 	agent, err := c.DeployAgent(e.ctx, name, from)
 	done()
 	if packed.err != nil {
-		return packed.err // why the upload broke off
+		// Why the upload broke off.
+		return hinted(packed.err, holdfast.KindNotFound, "name a folder of this machine")
 	}
 	if err != nil {
 		return err
@@ -151,7 +152,7 @@ type agentUpdateCmd struct {
 	Name        string  `arg:"" help:"The agent's name."`
 	Description *string `placeholder:"TEXT" help:"What the agent is for."`
 	Model       *string `placeholder:"MODEL" help:"Model of sessions that name none."`
-	Mode        *string `placeholder:"MODE" help:"Permission mode of sessions that name none."`
+	Mode        *string `placeholder:"MODE" help:"Permission mode of sessions that name none: ${modes}."`
 }
 
 // Help is shown below the one-line description.

@@ -91,7 +91,8 @@ func writeNew(name string, write func(io.Writer) error) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".holdfast-*.tmp")
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%w", err)
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%s cannot be written: %w", holdfast.Quote(name), errors.Unwrap(err)).
+			WithHint("name a file in a directory that is there and that you can write")
 	}
 	defer os.Remove(f.Name())
 	err = write(f)
@@ -137,9 +138,9 @@ func (c *auditVerifyCmd) Run(e *env) error {
 	}
 	in := e.stdin
 	if c.File != "-" {
-		f, err := os.Open(c.File)
+		f, err := openLocal("audit.verify", c.File)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err).WithHint("holdfast audit export FILE makes one")
+			return err
 		}
 		defer f.Close()
 		in = f
@@ -222,9 +223,9 @@ func (c *auditVerifyCmd) options() (opt audit.Options, err error) {
 
 // readSmall reads a file that has to be small.
 func readSmall(name string) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := openLocal("audit.verify", name)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 64<<10))

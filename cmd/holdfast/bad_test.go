@@ -5,15 +5,19 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/holdfast-run/holdfast"
 )
 
 // badLine is a command line that cannot work. Words that begin with $ stand for
 // what the test makes: $ID an idle session, $ENDED one that is over, $SHORT what
 // two ids begin with, $LONG 100,000 characters, $DIR an agent's folder, $EMPTY an
-// empty one, $FILE a file of nonsense, $BUSY an address that is taken.
+// empty one, $FILE a file of nonsense, $BUSY an address that is taken. What holds
+// s3cret may not be said again.
 type badLine struct {
 	Args  []string          `json:"args"`
 	Stdin string            `json:"stdin,omitempty"`
@@ -34,7 +38,8 @@ func TestBadCommandLines(t *testing.T) {
 	}
 	defer file.Close()
 	t.Chdir(here)
-	n := 0
+	n, tried := 0, map[string]int{}
+	leaves := leafCommands(t)
 	for scan := bufio.NewScanner(file); scan.Scan(); n++ {
 		var c badLine
 		if err := json.Unmarshal(scan.Bytes(), &c); err != nil {
@@ -51,21 +56,48 @@ func TestBadCommandLines(t *testing.T) {
 		for _, a := range c.Args {
 			args = append(args, words.Replace(a))
 		}
+		for _, cmd := range leaves {
+			if words := strings.Fields(cmd); len(c.Args) >= len(words) && slices.Equal(c.Args[:len(words)], words) {
+				tried[cmd]++
+			}
+		}
 		code, out, errs := runCLI(t, env, c.Stdin, args...)
 		if problem := badAnswer(c, code, out, errs); problem != "" {
 			t.Errorf("line %d, %s: %s\ncode %d, stdout %.200q\n%.600s", n+1, scan.Text(), problem, code, out, errs)
 		}
 	}
-	if n < 100 {
-		t.Errorf("%d command lines, 100 asked", n)
+	for _, cmd := range leaves {
+		if tried[cmd] < 3 {
+			t.Errorf("%s: %d bad command lines, 3 asked", cmd, tried[cmd])
+		}
 	}
 	if left, err := os.ReadDir(here); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 }
 
+func leafCommands(t *testing.T) (leaves []string) {
+	t.Helper()
+	for _, node := range commands(model(t)) {
+		if len(node.Children) == 0 {
+			leaves = append(leaves, commandOf(node))
+		}
+	}
+	return leaves
+}
+
 // badAnswer says what is wrong with an answer to a bad command line.
 func badAnswer(c badLine, code int, out, errs string) string {
+	if asksJSON(c.Args) {
+		var p holdfast.Problem
+		if err := json.Unmarshal([]byte(errs), &p); err != nil || strings.Count(errs, "\n") != 1 || p.Kind == "" {
+			return "no problem document"
+		}
+		errs = "holdfast: " + p.Detail + "\n"
+		if p.Hint != "" {
+			errs += "hint: " + p.Hint + "\n"
+		}
+	}
 	lines := strings.Split(strings.TrimSuffix(errs, "\n"), "\n")
 	switch {
 	case code != c.Code:
@@ -78,6 +110,8 @@ func badAnswer(c badLine, code int, out, errs string) string {
 		return "more than a line and a hint"
 	case len(errs) > 1500:
 		return "too long"
+	case strings.Contains(errs, "s3cret"):
+		return "what may be a secret is said again"
 	case strings.Contains(errs, "goroutine ") || strings.Contains(errs, "panic"):
 		return "a stack trace"
 	case strings.ContainsFunc(strings.ReplaceAll(errs, "\n", ""), func(r rune) bool { return unicode.IsControl(r) || r >= 0x202a && r <= 0x202e }):

@@ -22,7 +22,7 @@ type chatCmd struct {
 	Agent string `placeholder:"NAME" help:"The new session's agent."`
 	Trust string `placeholder:"TRUST" help:"The new session's trust: untrusted or trusted."`
 	Model string `placeholder:"NAME" help:"The new session's model."`
-	Mode  string `placeholder:"MODE" help:"The new session's permission mode."`
+	Mode  string `placeholder:"MODE" help:"The new session's permission mode: ${modes}."`
 	Title string `placeholder:"TEXT" help:"The new session's title."`
 }
 

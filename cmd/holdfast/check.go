@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox/check"
@@ -68,9 +67,9 @@ func (c *checkPathCmd) Run(e *env) error {
 func (c *checkArgs) checker(e *env) (*check.Checker, error) {
 	in := e.stdin
 	if c.Settings != "-" {
-		f, err := os.Open(c.Settings)
+		f, err := openLocal("check", c.Settings)
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "check", "settings: %w", err)
+			return nil, err
 		}
 		defer f.Close()
 		in = f

@@ -6,8 +6,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"net/url"
 	"os"
@@ -88,6 +90,25 @@ func onLoopback(server string) bool {
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// openLocal opens a file of the one who types.
+func openLocal(op, name string) (*os.File, error) {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "there is no file %s", holdfast.Quote(name)).WithHint("name a file of this machine")
+	} else if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err).WithHint("name a file that you can read")
+	}
+	return f, nil
+}
+
+// hinted adds a hint to an error of a kind that has none.
+func hinted(err error, kind holdfast.Kind, format string, args ...any) error {
+	if !holdfast.IsKind(err, kind) || holdfast.HintOf(err) != "" {
+		return err
+	}
+	return (&holdfast.Error{Kind: kind, Err: err}).WithHint(format, args...)
 }
 
 // newKey is an idempotency key, so that a message is sent once even if the

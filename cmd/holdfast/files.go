@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"strconv"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -31,9 +31,14 @@ func (f *filesLsCmd) Run(e *env) error {
 	}
 	list, err := c.ListFiles(e.ctx, id, f.Path)
 	if err != nil {
-		return err
+		return noPath(err, id)
 	}
 	return e.showFiles(list)
+}
+
+// noPath says where the paths are that there are.
+func noPath(err error, id holdfast.SessionID) error {
+	return hinted(err, holdfast.KindNotFound, "holdfast files ls %s shows what is there", id)
 }
 
 func (e *env) showFiles(list holdfast.FileList) error {
@@ -73,7 +78,7 @@ func (f *filesCatCmd) Run(e *env) error {
 	}
 	r, err := c.ReadFile(e.ctx, id, f.Path)
 	if err != nil {
-		return err
+		return noPath(err, id)
 	}
 	defer r.Close()
 	if e.json {
@@ -121,16 +126,21 @@ func (f *filesPutCmd) Run(e *env) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is a directory", holdfast.Quote(f.Path)).
 			WithHint("name the file: holdfast files put %s NAME", f.ID)
 	}
+	const outside = "files are written below the workspace: holdfast files put %s NAME"
+	if rel := path.Clean(f.Path); rel == ".." || strings.HasPrefix(rel, "../") {
+		return holdfast.Errorf(holdfast.KindDenied, "files put", "%s lies outside the workspace", holdfast.Quote(f.Path)).WithHint(outside, f.ID)
+	}
 	from := e.stdin
 	if f.From != "-" {
-		local, err := os.Open(f.From)
+		local, err := openLocal("files put", f.From)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "files put", "%w", err)
+			return err
 		}
 		defer local.Close()
 		info, err := local.Stat()
 		if err != nil || !info.Mode().IsRegular() {
-			return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is not a regular file", holdfast.Quote(f.From))
+			return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is not a regular file", holdfast.Quote(f.From)).
+				WithHint("pack it: tar c DIR | holdfast exec %s -i -- tar x", f.ID)
 		}
 		if f.Mode == "" && info.Mode().Perm()&0o111 != 0 {
 			mode = 0o755
@@ -145,7 +155,7 @@ func (f *filesPutCmd) Run(e *env) error {
 	info, err := c.WriteFile(e.ctx, id, f.Path, from, uint32(mode))
 	done()
 	if err != nil {
-		return err
+		return hinted(err, holdfast.KindDenied, outside, id)
 	}
 	return e.say(map[string]any{"file": info}, "wrote %s", count(int(info.Size), "byte", "bytes"))
 }
@@ -163,7 +173,7 @@ func (f *filesRmCmd) Run(e *env) error {
 		return err
 	}
 	if err := c.RemoveFile(e.ctx, id, f.Path, f.Recursive); err != nil {
-		return err
+		return noPath(err, id)
 	}
 	if e.json {
 		return e.print(map[string]any{"removed": f.Path})

@@ -141,6 +141,11 @@ func (e *env) keyIDs(c *client.Client, names []string) ([]holdfast.KeyID, error)
 	}
 	var out []holdfast.KeyID
 	for _, name := range names {
+		if secret, ok := strings.CutPrefix(name, "hfk_"); ok {
+			id, _, _ := strings.Cut(secret, "_")
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "that is the secret of a key, not its id").
+				WithHint("holdfast key revoke %s", cut(line(id), 16))
+		}
 		var found []holdfast.KeyID
 		for _, k := range list {
 			if name != "" && strings.HasPrefix(string(k.ID), name) {

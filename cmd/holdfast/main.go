@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -98,12 +99,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: out, stderr: stderr}
+	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	k, err := parser.Parse(args)
 	if err != nil {
-		return usage(stderr, err)
+		e.json = asksJSON(args)
+		return report(e, usage(err))
 	}
-	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: out, stderr: stderr, json: c.JSON, url: c.URL}
-	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+	e.json, e.url = c.JSON, c.URL
 	if err = k.Run(e); err == nil {
 		err = out.lost()
 	}
@@ -147,7 +150,7 @@ func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 			{Key: "box", Title: "Boxes"},
 			{Key: "self", Title: "This program"},
 		}),
-		kong.Vars{"bench_parts": strings.Join(bench.Parts(), ",")},
+		kong.Vars{"bench_parts": strings.Join(bench.Parts(), ","), "modes": "default, acceptEdits, bypassPermissions, plan, dontAsk or auto"},
 		kong.Help(help),
 	)
 }
@@ -176,20 +179,31 @@ Exit codes: `+exitCodes+`
 const exitCodes = `0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
 5 denied or unauthenticated, 6 unavailable.`
 
-// usage reports a command line that does not parse.
-func usage(stderr io.Writer, err error) int {
-	said := strings.ReplaceAll(line(err.Error()), `but got "EOL" (<EOL>)`, "and nothing follows")
-	fmt.Fprintf(stderr, "holdfast: %s\n", cut(said, 300))
-	hint := "holdfast --help"
+// asksJSON reports whether a command line that does not parse asks for JSON.
+func asksJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json") || slices.Contains(args, "-j")
+}
+
+// usage is what is wrong with a command line that does not parse. What may be a
+// secret in the wrong place is not repeated.
+func usage(err error) error {
+	said := strings.ReplaceAll(err.Error(), `but got "EOL" (<EOL>)`, "and nothing follows")
+	hint, cmd := "holdfast --help", ""
 	var perr *kong.ParseError
 	if errors.As(err, &perr) && perr.Context != nil && perr.Context.Selected() != nil {
-		hint = "--help"
-		for n := perr.Context.Selected(); n != nil; n = n.Parent {
-			hint = n.Name + " " + hint
-		}
+		cmd = commandOf(perr.Context.Selected())
+		hint = "holdfast " + cmd + " --help"
 	}
-	fmt.Fprintln(stderr, "hint:", hint)
-	return holdfast.KindInvalid.ExitCode()
+	switch {
+	case cmd == "secret set" && strings.HasPrefix(said, "unexpected argument"):
+		said, hint = "unexpected argument: the value of a secret comes from stdin or a file", "holdfast secret set NAME --file FILE"
+	case strings.HasPrefix(said, "--env:"):
+		said = "--env: expected NAME=VALUE"
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "", "%s", cut(line(said), 300)).WithHint("%s", hint)
 }
 
 // exitError ends the program with a code of its own; what is to be said has been
@@ -211,10 +225,6 @@ func report(e *env, err error) int {
 		return 1 // the reader of our output left: nobody to tell
 	}
 	kind := holdfast.KindOf(err)
-	var perr *kong.ParseError
-	if errors.As(err, &perr) {
-		kind = holdfast.KindInvalid
-	}
 	if e.json {
 		_ = e.print(holdfast.NewProblem(kind, err), e.stderr)
 		return kind.ExitCode()

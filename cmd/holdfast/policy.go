@@ -17,7 +17,7 @@ type policyCmd struct {
 type policyExplainCmd struct {
 	policyDraft
 	Session string `placeholder:"ID" help:"Ask the server about a session, as it stands, instead of a draft."`
-	Mode    string `placeholder:"MODE" help:"Permission mode; by default the agent's, else that of the trust."`
+	Mode    string `placeholder:"MODE" help:"Permission mode: ${modes}; by default the agent's, else that of the trust."`
 	Trust   string `placeholder:"TRUST" help:"untrusted (by default): in a box. trusted: on the host."`
 	Tool    string `arg:"" help:"The tool: Bash, Read, Write, WebFetch or another one."`
 	Input   string `arg:"" help:"Its input as JSON, or for the common tools the command, file or address alone; put -- before it."`

@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -86,9 +85,9 @@ func (e *env) eventsOf(name string) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		in := e.stdin
 		if name != "-" {
-			f, err := os.Open(name)
+			f, err := openLocal("policy simulate", name)
 			if err != nil {
-				yield(holdfast.Event{}, holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "events: %w", err))
+				yield(holdfast.Event{}, err)
 				return
 			}
 			defer f.Close()

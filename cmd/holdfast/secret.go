@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -41,9 +40,9 @@ func (s *secretSetCmd) Run(e *env) error {
 	}
 	in := e.stdin
 	if s.File != "" {
-		f, err := os.Open(s.File)
+		f, err := openLocal("secret set", s.File)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "secret set", "%w", err)
+			return err
 		}
 		defer f.Close()
 		in = f

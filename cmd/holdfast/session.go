@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 type sessionCmd struct {
@@ -30,9 +31,9 @@ type sessionCmd struct {
 type sessionCreateCmd struct {
 	Agent   string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
 	Trust   string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
-	Runtime string            `placeholder:"NAME" help:"How the agent runs: native."`
+	Runtime string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:gemini."`
 	Model   string            `placeholder:"NAME" help:"The model."`
-	Mode    string            `placeholder:"MODE" help:"Permission mode."`
+	Mode    string            `placeholder:"MODE" help:"Permission mode: ${modes}."`
 	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of its tools; repeatable."`
 	ID      string            `name:"id" placeholder:"UUID" help:"Your own id."`
 	Title   string            `placeholder:"TEXT" help:"The title."`
@@ -97,6 +98,7 @@ type sessionListCmd struct {
 	Text   string `placeholder:"TEXT" help:"Only with this in the title."`
 	Query  string `short:"q" placeholder:"WORDS" help:"Only with these words in title or conversation."`
 	Limit  int    `short:"n" default:"50" help:"How many at most; 0 is all."`
+	Cursor string `placeholder:"CURSOR" help:"Go on where a list ended: its next."`
 }
 
 // Run lists sessions.
@@ -108,26 +110,15 @@ func (s *sessionListCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Query: s.Query, Limit: 500}
-	if s.Limit > 0 {
-		f.Limit = min(s.Limit, 500)
-	}
-	sessions := []holdfast.Session{}
-	more := false
-	for one, err := range c.AllSessions(e.ctx, f) {
-		if err != nil {
-			return err
-		}
-		if more = s.Limit > 0 && len(sessions) == s.Limit; more {
-			break
-		}
-		sessions = append(sessions, one)
+	list, err := s.page(e, c)
+	if err != nil {
+		return err
 	}
 	if e.json {
-		return e.print(map[string]any{"sessions": sessions})
+		return e.print(list)
 	}
 	var rows [][]string
-	for _, one := range sessions {
+	for _, one := range list.Sessions {
 		rows = append(rows, []string{
 			string(one.ID), string(one.Status), string(one.Agent), string(one.Trust),
 			strconv.FormatInt(one.CompletedTurns, 10), when(one.LastActiveAt), cut(line(one.Title), 40),
@@ -136,10 +127,30 @@ func (s *sessionListCmd) Run(e *env) error {
 	if err := e.table([]string{"ID", "STATUS", "AGENT", "TRUST", "TURNS", "LAST ACTIVE", "TITLE"}, rows); err != nil {
 		return err
 	}
-	if more {
-		e.note("there are more: --limit 0 shows all")
+	if list.Next != "" {
+		e.note("there are more: --limit 0 shows all, --cursor %s goes on", list.Next)
 	}
 	return nil
+}
+
+// page puts pages of the server together up to the limit.
+func (s *sessionListCmd) page(e *env, c *client.Client) (holdfast.SessionPage, error) {
+	const most = 500
+	all := holdfast.SessionPage{Sessions: []holdfast.Session{}, Next: s.Cursor}
+	f := holdfast.SessionFilter{Status: s.Status, Agent: s.Agent, Tag: s.Tag, Text: s.Text, Query: s.Query}
+	for {
+		if f.Cursor, f.Limit = all.Next, most; s.Limit > 0 {
+			f.Limit = min(s.Limit-len(all.Sessions), most)
+		}
+		page, err := c.Sessions(e.ctx, f)
+		if err != nil {
+			return all, err
+		}
+		all.Sessions = append(all.Sessions, page.Sessions...)
+		if all.Next = page.Next; all.Next == "" || len(all.Sessions) == s.Limit {
+			return all, nil
+		}
+	}
 }
 
 type sessionShowCmd struct {

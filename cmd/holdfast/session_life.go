@@ -11,9 +11,9 @@ import (
 type sessionUpdateCmd struct {
 	ID        string  `arg:"" help:"The session, or the beginning of its id."`
 	Trust     *string `placeholder:"TRUST" help:"untrusted or trusted."`
-	Mode      *string `placeholder:"MODE" help:"Permission mode."`
+	Mode      *string `placeholder:"MODE" help:"Permission mode: ${modes}."`
 	Model     *string `placeholder:"NAME" help:"The model."`
-	Runtime   *string `placeholder:"NAME" help:"How the agent runs."`
+	Runtime   *string `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME."`
 	Interrupt bool    `help:"End a running turn first where the change needs that."`
 
 	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up from now on, whole: usd=5,turns=100, or none."`

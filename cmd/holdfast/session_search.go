@@ -10,6 +10,7 @@ type sessionSearchCmd struct {
 	Words   []string `arg:"" help:"Words that must all occur; \"a phrase\"; begin*."`
 	Session string   `short:"s" placeholder:"ID" help:"Only in this session."`
 	Limit   int      `short:"n" default:"20" help:"How many at most, 1-200."`
+	Cursor  string   `placeholder:"CURSOR" help:"Go on where a search ended: its next."`
 }
 
 // Help is shown below the one-line description.
@@ -19,11 +20,15 @@ func (*sessionSearchCmd) Help() string {
 
 // Run searches.
 func (s *sessionSearchCmd) Run(e *env) error {
+	words := strings.Join(s.Words, " ")
+	if strings.TrimSpace(words) == "" {
+		return holdfast.Errorf(holdfast.KindInvalid, "session search", "no words are given").WithHint("holdfast session search WORDS, or holdfast session list")
+	}
 	c, err := e.client()
 	if err != nil {
 		return err
 	}
-	req := holdfast.SearchRequest{Query: strings.Join(s.Words, " "), Limit: s.Limit}
+	req := holdfast.SearchRequest{Query: words, Limit: s.Limit, Cursor: s.Cursor}
 	if s.Session != "" {
 		_, id, err := e.onSession(s.Session)
 		if err != nil {
@@ -50,7 +55,7 @@ func (s *sessionSearchCmd) Run(e *env) error {
 		return err
 	}
 	if page.Next != "" {
-		e.note("there are more: --limit shows up to 200, more words fewer")
+		e.note("there are more: --limit shows up to 200, more words fewer, --cursor %s goes on", page.Next)
 	}
 	if page.Pending > 0 {
 		e.note("the newest entries of %s are not searchable yet", count(page.Pending, "session", "sessions"))

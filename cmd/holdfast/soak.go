@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/soak"
 )
 
@@ -21,6 +22,9 @@ func (*soakCmd) Help() string {
 
 // Run soaks and reports.
 func (c *soakCmd) Run(e *env) error {
+	if c.Sessions < 1 || c.For <= 0 || c.Every <= 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "soak", "--sessions, --for and --every have to be over 0").WithHint("holdfast soak --for 30m --every 20s --sessions 50")
+	}
 	s, err := newSubject(c.Dir)
 	if err != nil {
 		return err

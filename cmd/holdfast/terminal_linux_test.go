@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -125,5 +128,33 @@ func TestTerminalPassesKeysSizesAndExitCode(t *testing.T) {
 	// The terminal is as it was: what is typed is shown by it again.
 	if mode, err := unix.IoctlGetTermios(int(theirs.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ECHO == 0 || mode.Lflag&unix.ICANON == 0 {
 		t.Errorf("the terminal is left raw: %+v %v", mode, err)
+	}
+}
+
+// TestTerminalEndsWithItsInput: when stdin ends, so does the shell, whatever it was
+// doing then, and the command with it.
+func TestTerminalEndsWithItsInput(t *testing.T) {
+	vars := serveHost(t)
+	code, id, errs := runCLI(t, vars, "", "session", "create", "--trust", "trusted")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	for stdin, want := range map[string]struct {
+		code int
+		out  string
+	}{
+		"":                          {0, ""},
+		"echo no $((1+1)) exit\n":   {0, "no 2 exit"},
+		"echo no $((1+1)) line end": {0, "no 2 line end"},
+		"sleep 1\ncat\nread x\n":    {0, ""},
+		"exit 7":                    {7, ""},
+	} {
+		var out, errs bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		code := run(ctx, []string{"terminal", strings.TrimSpace(id)}, func(k string) string { return vars[k] }, strings.NewReader(stdin), &out, &errs)
+		cancel()
+		if code != want.code || !strings.Contains(out.String(), want.out) || errs.Len() > 0 {
+			t.Errorf("%q: %d %q %q", stdin, code, out.String(), errs.String())
+		}
 	}
 }

@@ -27,7 +27,7 @@ func Signals(ctx context.Context) (_ context.Context, stop func()) {
 		select {
 		case s := <-got:
 			signal.Stop(got) // before anybody knows: the next one has its effect
-			cancel(holdfast.Errorf(holdfast.KindUnavailable, "serve", "ended by %s", s))
+			cancel(holdfast.Errorf(holdfast.KindUnavailable, "", "ended by %s", s))
 		case <-ctx.Done():
 		}
 	}()

@@ -270,7 +270,7 @@ func TestSettingsThatMakeNoSense(t *testing.T) {
 		`{"allowedWritePaths": ["./x"]}`: "allowedWritePaths[0]", `{"allowedReadPaths": ["/a\u0000"]}`: "allowedReadPaths[0]", `{"deniedCommands": ["rm -rf"]}`: "deniedCommands[0]",
 		`{"allowedCommands": ["git", ""]}`: "allowedCommands[1]", `{"deniedCommands": ["$(x)"]}`: "deniedCommands[0]", `{"allowedCommands": ["/bin/"]}`: "allowedCommands[0]",
 		`{"ignoreViolations": {"disk": []}}`: "disk", `{"ignoreViolations": {"file": ["["]}}`: "ignoreViolations.file[0]", `{"network": {"allowedDomains": ["http://x"]}}`: "network.allowedDomains[0]",
-		`{"network": {"allowedDomains": ["*.*.x"]}}`: "allowedDomains[0]", `{"network": {"httpProxyPort": 0}}`: "httpProxyPort", `{"network": {"x": 1}}`: "x", `[]`: "array", `{} {}`: "follows", `{"deniedPaths": "x"}`: "deniedPaths", `{"deniedPaths": ["~x/y"]}`: "deniedPaths[0]", ``: "EOF",
+		`{"network": {"allowedDomains": ["*.*.x"]}}`: "allowedDomains[0]", `{"network": {"httpProxyPort": 0}}`: "httpProxyPort", `{"network": {"x": 1}}`: "x", `[]`: "array", `{} {}`: "follows", `{"deniedPaths": "x"}`: "deniedPaths", `{"deniedPaths": ["~x/y"]}`: "deniedPaths[0]", ``: "empty",
 	} {
 		_, err := ParseSettings([]byte(in))
 		if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), names) {

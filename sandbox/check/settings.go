@@ -85,7 +85,9 @@ func ParseSettings(b []byte) (Settings, error) {
 	var s Settings
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&s); err != nil {
+	if err := dec.Decode(&s); errors.Is(err, io.EOF) {
+		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "they are empty").WithHint("{} is settings that deny nothing")
+	} else if err != nil {
 		return Settings{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {

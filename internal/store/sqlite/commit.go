@@ -68,7 +68,8 @@ func (c *change) plan(t *tx) error {
 	var row journal.Row
 	switch {
 	case c.Create != nil && old != nil:
-		return conflict("session %s exists already", c.Session)
+		return conflict("session %s exists already", c.Session).
+			WithHint("holdfast session show %s; leave out the id to get a new one", c.Session)
 	case c.Create == nil && old == nil:
 		return notFound(c.Session)
 	case c.Create != nil:

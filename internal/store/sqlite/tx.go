@@ -206,7 +206,7 @@ func deref[T any](p *T) T {
 	return *p
 }
 
-func conflict(format string, args ...any) error {
+func conflict(format string, args ...any) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindConflict, "store.commit", format, args...)
 }
 
