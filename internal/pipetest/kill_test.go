@@ -29,7 +29,7 @@ func rounds(t *testing.T) int {
 }
 
 // TestHZ12_ServerKilledAtFiveMoments: the server dies by SIGKILL in the second of
-// three turns; the next one adopts the box, reattaches to the agent where the
+// four turns; the next one adopts the box, reattaches to the agent where the
 // durable offset says, shakes hands again, and every prompt is answered once,
 // every effect there once, and the conversation whole.
 func TestHZ12_ServerKilledAtFiveMoments(t *testing.T) {
@@ -75,7 +75,9 @@ func killedAt(t *testing.T, moment string) {
 			say(fmt.Sprintf("line %d is there", n)),
 		)
 	}
-	r := newRig(t, "kill", turn(1), turn(2), "What do you remember?")
+	// The callback of the second handshake decides in the third turn.
+	third := script(bash("echo FORBIDDEN >> effects"), say("line 3 is not"))
+	r := newRig(t, "kill", turn(1), turn(2), third, "What do you remember?")
 	s := r.serve(moment, 1)
 	r.allow(1)
 	if moment != "tool" {
@@ -93,10 +95,10 @@ func killedAt(t *testing.T, moment string) {
 	s.wait("done")
 	s.kill()
 	got := r.results()
-	if len(got) != 3 {
-		t.Fatalf("%d results for 3 prompts", len(got))
+	if len(got) != 4 {
+		t.Fatalf("%d results for 4 prompts", len(got))
 	}
-	for i, want := range []string{"line 1 is there", "line 2 is there", "You have sent 3 messages."} {
+	for i, want := range []string{"line 1 is there", "line 2 is there", "line 3 is not", "You have sent 4 messages."} {
 		if !strings.HasPrefix(got[i].Result, want) || got[i].IsError || got[i].Subtype != "success" {
 			t.Errorf("result %d: %+v, want %q", i, got[i], want)
 		}
@@ -104,15 +106,16 @@ func killedAt(t *testing.T, moment string) {
 			t.Errorf("result %d answers %v, want %s", i, got[i].UUIDs, r.job.Prompts[i].UUID)
 		}
 	}
-	if !strings.Contains(got[2].Result, "I have seen 2 tool results") {
-		t.Errorf("the agent remembers: %s", got[2].Result)
+	if !strings.Contains(got[3].Result, "I have seen 3 tool results") {
+		t.Errorf("the agent remembers: %s", got[3].Result)
 	}
 	if e := r.effects(); e != "line-1\nline-2\n" {
 		t.Errorf("effects %q", e)
 	}
-	// The agent's note on an answer that was cut goes into the message it answered.
+	// The agent's note on an answer that was cut goes into the message it answered. While
+	// a tool runs and between turns no request is under way.
 	most := 0
-	if moment != "result" {
+	if moment != "result" && moment != "tool" {
 		most = 1
 	}
 	r.checkPrefix(most)

@@ -166,9 +166,13 @@ func (s *server) handshake() json.RawMessage {
 	s.shaken = true
 	return control(s.initialize, map[string]any{
 		"subtype": "initialize",
-		"hooks":   map[string]any{"PreToolUse": []any{map[string]any{"matcher": "*", "hookCallbackIds": []string{"pre"}, "timeout": 3600}}},
+		"hooks":   map[string]any{"PreToolUse": []any{map[string]any{"matcher": "*", "hookCallbackIds": []string{s.callback()}, "timeout": 3600}}},
 	})
 }
+
+// callback is this server's name for its callback: another one for each, so that what is
+// asked of it was registered by its own handshake.
+func (s *server) callback() string { return "pre-" + s.initialize }
 
 // message is what the server needs of a line of the agent.
 type message struct {
@@ -176,8 +180,9 @@ type message struct {
 	Subtype   string `json:"subtype"`
 	RequestID string `json:"request_id"`
 	Request   struct {
-		Subtype string `json:"subtype"`
-		Input   struct {
+		Subtype  string `json:"subtype"`
+		Callback string `json:"callback_id"`
+		Input    struct {
 			ToolName  string         `json:"tool_name"`
 			ToolInput map[string]any `json:"tool_input"`
 		} `json:"input"`
@@ -233,7 +238,9 @@ func (s *server) line(raw []byte, next int64) error {
 			r.Send = append(r.Send, control(fmt.Sprint("interrupt-", turn), map[string]any{"subtype": "interrupt"}))
 		}
 	case m.Type == "control_request" && m.Request.Subtype == "hook_callback":
-		moment = "permission"
+		if moment = "permission"; s.ready && m.Request.Callback != s.callback() {
+			return fmt.Errorf("after the handshake %s is asked", m.Request.Callback)
+		}
 		if s.Moment != moment || turn != s.Turn {
 			r.Send = append(r.Send, decide(&m))
 		}
