@@ -148,12 +148,42 @@ func TestASH1_AgentsAgainstAServer(t *testing.T) {
 	if _, err := c.Agent(ctx, "bad"); !holdfast.IsKind(err, holdfast.KindNotFound) {
 		t.Errorf("half deployed: %v", err)
 	}
-	id := create(t, c, holdfast.CreateSession{Agent: "helper"})
+}
+
+// TestASH8_AgentDeletedFromAServer: a session has its agent's version, whatever becomes of
+// the agent: it is resumed and goes on with its files; new ones are refused.
+func TestASH8_AgentDeletedFromAServer(t *testing.T) {
+	c := connect(t)
+	ctx := t.Context()
+	if _, err := c.DeployAgent(ctx, "helper", folder(t, map[string]string{"CLAUDE.md": "one", "notes.txt": "of the agent"})); err != nil {
+		t.Fatal(err)
+	}
+	id, fresh := create(t, c, holdfast.CreateSession{Agent: "helper"}), create(t, c, holdfast.CreateSession{Agent: "helper"})
+	turn(t, c, id, `<script>[{"tool":"Bash","input":{"command":"echo kept > f"}},{"say":"ok"}]</script>`)
+	for _, id := range []holdfast.SessionID{id, fresh} {
+		if _, err := c.PauseSession(ctx, id, holdfast.EndSession{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.StopContainers(ctx, holdfast.StopContainers{All: true}); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.DeleteAgent(ctx, "helper"); err != nil {
 		t.Fatal(err)
 	}
-	if got := turn(t, c, id, "hi"); got[len(got)-1].Type != holdfast.EventTurnCompleted {
-		t.Errorf("a session of a deleted agent: %s", got[len(got)-1].Data)
+	if _, err := c.CreateSession(ctx, holdfast.CreateSession{Agent: "helper"}, ""); !holdfast.IsKind(err, holdfast.KindNotFound) {
+		t.Errorf("a session of a deleted agent is made: %v", err)
+	}
+	if res, err := c.ResumeSession(ctx, id, holdfast.ResumeSession{}); err != nil || res.Receipt == nil || res.Receipt.Files != holdfast.FilesKept {
+		t.Errorf("resume: %+v, %v", res, err)
+	}
+	for id, want := range map[holdfast.SessionID]string{id: "kept\nof the agent", fresh: "of the agent"} {
+		if got := turn(t, c, id, "hi"); got[len(got)-1].Type != holdfast.EventTurnCompleted {
+			t.Errorf("a session of a deleted agent: %s", got[len(got)-1].Data)
+		}
+		if res, err := c.Exec(ctx, id, holdfast.ExecRequest{Command: "test ! -e f || cat f; cat notes.txt"}); err != nil || string(res.Stdout) != want {
+			t.Errorf("its files: %+v, %v", res, err)
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,9 +74,56 @@ func (p *process) put(id holdfast.SessionID, name string) {
 	}
 }
 
-// TestASH7_RealKills (ASH-16 too): a real server and a real box, each killed in
-// the middle of a tool; the conversation, the files and the count of what ran
-// survive, and the stream of the turn whose box died comes to its end.
+// boxesLeave is what boxes have on this host: processes, control groups, files and
+// sockets of the driver, mounts.
+func (p *process) boxesLeave() (left []string) {
+	p.t.Helper()
+	run := filepath.Join(p.data, "run", "local")
+	owner, err := os.ReadFile(filepath.Join(run, "owner"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	name := "holdfast-" + strings.TrimSpace(string(owner))
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == name {
+			left = append(left, "cgroup "+path)
+		}
+		return nil
+	})
+	files, err := os.ReadDir(run)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name() != "owner" && f.Name() != "ids" && !strings.HasPrefix(f.Name(), "boxd-") {
+			left = append(left, "file "+f.Name())
+		}
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, l := range links {
+		if exe, err := os.Readlink(l); err == nil && strings.HasPrefix(exe, p.data+"/") {
+			left = append(left, "process "+l)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, p.data+"/") {
+			left = append(left, "mount "+line)
+		}
+	}
+	return left
+}
+
+// TestASH7_RealKills (ASH-12, ASH-16 too): a real server and a real box, each killed in
+// the middle of a tool; the conversation, the files and the count of what ran survive,
+// and the stream of the turn whose box died comes to its end. The session's end leaves
+// nothing of its box, and its files until it is deleted.
 func TestASH7_RealKills(t *testing.T) {
 	data := t.TempDir()
 	p := local(t, data)
@@ -126,8 +176,24 @@ func TestASH7_RealKills(t *testing.T) {
 	if got := p.file(id, "log.txt"); got != "line\n" {
 		t.Errorf("the file is %q", got)
 	}
+	if left := p.boxesLeave(); len(left) < 2 {
+		t.Errorf("a box that runs is seen as %q", left)
+	}
 	if s, err := p.EndSession(t.Context(), id, holdfast.EndSession{}); err != nil || s.Status != holdfast.StatusEnded {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if left := p.boxesLeave(); len(left) > 0 {
+		t.Errorf("the end left %q", left)
+	}
+	dir := filepath.Join(data, "sessions", string(id))
+	if b, err := os.ReadFile(filepath.Join(dir, "workspace", "log.txt")); err != nil || string(b) != "line\n" {
+		t.Errorf("an ended session keeps its files: %q, %v", b, err)
+	}
+	if err := p.DeleteSession(t.Context(), id, holdfast.EndSession{Purge: true}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("a deleted session left its directory: %v", err)
 	}
 	p.signal(syscall.SIGTERM)
 	p.wait()
