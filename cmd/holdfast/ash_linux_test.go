@@ -3,7 +3,9 @@ package main
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -194,6 +196,28 @@ func TestASH7_RealKills(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("a deleted session left its directory: %v", err)
+	}
+	p.signal(syscall.SIGTERM)
+	p.wait()
+}
+
+// TestHZ3_ASecondServerNamesTheStoppedOne: while a server stands still, a second one on its
+// data ends with 6, names its process and touches nothing; the first then goes on.
+func TestHZ3_ASecondServerNamesTheStoppedOne(t *testing.T) {
+	data := t.TempDir()
+	p := launch(t, data)
+	id := p.session()
+	p.say(id, "one")
+	p.signal(syscall.SIGSTOP)
+	second := exec.Command("holdfast", "serve", "--listen", "127.0.0.1:0", "--data", data, "--driver", "host")
+	said, err := second.CombinedOutput()
+	p.signal(syscall.SIGCONT)
+	pid := strconv.Itoa(p.cmd.Process.Pid)
+	if second.ProcessState.ExitCode() != 6 || !strings.Contains(string(said), "in use by process "+pid) || !strings.Contains(string(said), "hint: stop it (kill "+pid+")") {
+		t.Errorf("the second server ended with %v: %s", err, said)
+	}
+	if got := p.say(id, "two"); !strings.HasPrefix(got.Result, "You have sent 2 messages.") {
+		t.Errorf("the first goes on with %q", got.Result)
 	}
 	p.signal(syscall.SIGTERM)
 	p.wait()

@@ -291,7 +291,8 @@ func TestUntrustedNeverRunsElsewhere(t *testing.T) {
 }
 
 // TestASH28_FullIsNoSessionError: with all places taken by running boxes a turn
-// fails and may be sent again; nothing is wrong with its session.
+// fails and may be sent again; nothing is wrong with its session. The one that is evicted
+// for it later goes on with its files in its turn.
 func TestASH28_FullIsNoSessionError(t *testing.T) {
 	m := newMachine(t, func(m *machine) { m.pool = func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 } })
 	a, b := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})
@@ -320,6 +321,12 @@ func TestASH28_FullIsNoSessionError(t *testing.T) {
 	}
 	if !slices.Contains(m.types(a), "box.stopped") {
 		t.Errorf("no box.stopped in %v", m.types(a))
+	}
+	if got := m.run(a, "and now?"); got.Status != holdfast.TurnCompleted || !strings.HasPrefix(got.Result, "You have sent 2 messages.") {
+		t.Errorf("the evicted session: %+v", got)
+	}
+	if got := m.exec(a, "test -e begun && echo kept"); string(got.Stdout) != "kept\n" {
+		t.Errorf("its files: %+v", got)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestSlowReadersGetDeltasMerged(t *testing.T) {
 	idle(t, r)
 }
 
-func TestDeltasOfAReaderAreCapped(t *testing.T) {
+func TestASH15_DeltasOfAReaderAreCapped(t *testing.T) {
 	const limit = 8 << 10
 	j := New(Config{Store: newMem(sid), DeltaBytes: limit})
 	r := follow(t, j, 0)
@@ -122,7 +122,7 @@ func TestADeltaThatDoesNotMarshalIsDropped(t *testing.T) {
 	idle(t, r)
 }
 
-func TestStalledReadersCostTheWriterNothing(t *testing.T) {
+func TestASH15_StalledReadersCostTheWriterNothing(t *testing.T) {
 	m := newMem(sid)
 	j := New(Config{Store: m, Tail: 16})
 	stalled := follow(t, j, 0)
@@ -142,7 +142,7 @@ func TestStalledReadersCostTheWriterNothing(t *testing.T) {
 	}
 }
 
-func TestTailIsBoundInBytes(t *testing.T) {
+func TestASH15_TailIsBoundInBytes(t *testing.T) {
 	j := New(Config{Store: newMem(sid)})
 	r := follow(t, j, 0)
 	for range 10 {

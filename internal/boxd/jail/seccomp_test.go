@@ -154,7 +154,8 @@ var policyCases = []policyCase{
 	{"personality", [6]uint64{0x400000}, "EPERM"}, // READ_IMPLIES_EXEC
 }
 
-// TestSeccompPolicy holds what tools may call, on both architectures.
+// TestSeccompPolicy holds what tools may call, on both architectures; that no call makes a
+// setuid or setgid file is among it (HZ-8).
 func TestSeccompPolicy(t *testing.T) {
 	for _, info := range []*arch.Info{arch.X86_64, arch.AARCH64} {
 		for _, clone3 := range []bool{false, true} {
