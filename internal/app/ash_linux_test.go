@@ -129,12 +129,12 @@ func TestASH6_PooledOrNot(t *testing.T) {
 func TestASH4_EffectiveInEveryRun(t *testing.T) {
 	for _, runtime := range []string{"native", "claude"} {
 		for _, prewarm := range []int{0, 2} {
-			t.Run(fmt.Sprintf("%s, pool of %d", runtime, prewarm), func(t *testing.T) { effective(t, runtime, prewarm) })
+			t.Run(fmt.Sprintf("%s, pool of %d", runtime, prewarm), func(t *testing.T) { wantEffective(t, runtime, prewarm) })
 		}
 	}
 }
 
-func effective(t *testing.T, runtime string, prewarm int) {
+func wantEffective(t *testing.T, runtime string, prewarm int) {
 	cfg := claudeSettings(t)
 	p := newProvider(t, "sk-ant-of-the-server")
 	cfg.Models.AnthropicURL, cfg.Prewarm, cfg.OnShutdown = p.url, prewarm, config.ShutdownStop

@@ -62,3 +62,21 @@ func TestASH3_BlocksAreRefused(t *testing.T) {
 		t.Errorf("the log has %s", log)
 	}
 }
+
+// TestASH4_SessionsBringNoLaunchOfTheirOwn: prompt, tools, MCP servers and credentials come
+// with the agent's version or from the server. In a request they are refused by their
+// names, not dropped.
+func TestASH4_SessionsBringNoLaunchOfTheirOwn(t *testing.T) {
+	_, srv := start(t, nil)
+	for _, field := range []string{`"system_prompt":"x"`, `"tools":["Bash"]`, `"allowed_tools":["Bash"]`, `"mcp_servers":{}`, `"credential_id":"x"`} {
+		resp, said := do(t, srv, request{"POST", "/v1/sessions", "{" + field + "}", nil})
+		name, _, _ := strings.Cut(strings.TrimPrefix(field, `"`), `"`)
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), name) {
+			t.Errorf("%s: %s %s", field, resp.Status, said)
+		}
+	}
+	_, list := do(t, srv, request{"GET", "/v1/sessions", "", nil})
+	if page := decode[holdfast.SessionPage](t, list); len(page.Sessions) != 0 {
+		t.Errorf("there are sessions: %s", list)
+	}
+}
