@@ -53,9 +53,9 @@ type Deployed struct {
 // UpdateAgent is the request to change an agent; nil leaves a field, empty goes
 // back to what the newest version says.
 type UpdateAgent struct {
-	Description *string `json:"description,omitempty"`
-	Model       *string `json:"model,omitempty"`
-	Mode        *string `json:"mode,omitempty"`
+	Description *string `json:"description,omitempty" doc:"For people; empty: the version's own again."`
+	Model       *string `json:"model,omitempty" doc:"PROVIDER/MODEL of new sessions; empty: the version's own again."`
+	Mode        *string `json:"mode,omitempty" doc:"The mode of new sessions; empty: the version's own again."`
 }
 
 // AgentFile is one file of a version.

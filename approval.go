@@ -128,14 +128,10 @@ type ApprovalPage struct {
 
 // AnswerApproval is the request to answer an approval.
 type AnswerApproval struct {
-	// Decision is allow or deny.
-	Decision string `json:"decision"`
-	// Scope is for allow: once (default), session or workspace.
-	Scope ApprovalScope `json:"scope,omitempty"`
-	// Rule replaces the suggested rule of a scope beyond once.
-	Rule string `json:"rule,omitempty"`
-	// Reason is kept, and on a denial read by the model.
-	Reason string `json:"reason,omitempty"`
+	Decision string        `json:"decision" doc:"Whether the call runs."`
+	Scope    ApprovalScope `json:"scope,omitempty" doc:"How long an allow holds; absent: once."`
+	Rule     string        `json:"rule,omitempty" doc:"Replaces the suggested rule of a scope beyond once."`
+	Reason   string        `json:"reason,omitempty" doc:"Kept; on a denial the model reads it."`
 }
 
 // ApprovalDecisions lists what can be decided.

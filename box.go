@@ -37,8 +37,7 @@ type Container struct {
 
 // PruneContainers is the body of POST /v1/containers/prune.
 type PruneContainers struct {
-	// DryRun only names what would be removed.
-	DryRun bool `json:"dry_run,omitempty"`
+	DryRun bool `json:"dry_run,omitempty" doc:"Only name what would be removed."`
 }
 
 // Pruned is something that a prune removes: a box, or what is left of one.

@@ -4,9 +4,8 @@ import "encoding/json"
 
 // ExplainPolicy asks how a tool call of a session would be decided.
 type ExplainPolicy struct {
-	// Tool is a tool's name, Input what it would get.
-	Tool  string          `json:"tool"`
-	Input json.RawMessage `json:"input"`
+	Tool  string          `json:"tool" doc:"The tool's name, as Bash."`
+	Input json.RawMessage `json:"input" doc:"What the tool would get, an object."`
 }
 
 // PolicyExplanation is how a call would be decided as things stand, and why. Nobody

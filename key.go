@@ -70,7 +70,7 @@ func (k Key) Covers(need Scope) bool {
 // CreateKey is the body of POST /v1/keys. Empty fields take the defaults: scope
 // write, maximum trust untrusted.
 type CreateKey struct {
-	Name     string   `json:"name,omitempty"`
-	Scopes   []string `json:"scopes,omitempty"`
-	MaxTrust string   `json:"max_trust,omitempty"`
+	Name     string   `json:"name,omitempty" doc:"For people."`
+	Scopes   []string `json:"scopes,omitempty" doc:"What it may do; each holds those before it; absent: write."`
+	MaxTrust string   `json:"max_trust,omitempty" doc:"The highest trust that sessions get through it; absent: untrusted."`
 }

@@ -5,22 +5,18 @@ import "time"
 // CreateSession is the body of POST /v1/sessions. Empty fields take the
 // server's defaults.
 type CreateSession struct {
-	// ID is the caller's own session id, a UUID.
-	ID      string            `json:"id,omitempty"`
-	Agent   string            `json:"agent,omitempty"`
-	Trust   string            `json:"trust,omitempty"`
-	Runtime string            `json:"runtime,omitempty"`
-	Model   string            `json:"model,omitempty"`
-	Mode    string            `json:"mode,omitempty"`
-	Title   string            `json:"title,omitempty"`
-	Tags    []string          `json:"tags,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	// Budget bounds the whole session, TurnBudget each turn; absent takes the
-	// server's defaults.
-	Budget     *Budget `json:"budget,omitempty"`
-	TurnBudget *Budget `json:"turn_budget,omitempty"`
-	// Network is what its box may connect to; see Session.
-	Network []string `json:"network,omitzero"`
+	ID         string            `json:"id,omitempty" doc:"The caller's own id, a UUID; absent: the server makes one."`
+	Agent      string            `json:"agent,omitempty" doc:"The name of a deployed agent; absent: default."`
+	Trust      string            `json:"trust,omitempty" doc:"Where tools run: in a sandbox, or as the server's user; absent: default_trust of the server."`
+	Runtime    string            `json:"runtime,omitempty" doc:"What runs the agent: native, claude or acp:NAME; absent: the agent's, else native."`
+	Model      string            `json:"model,omitempty" doc:"PROVIDER/MODEL; absent: the agent's, else the server's."`
+	Mode       string            `json:"mode,omitempty" doc:"What happens to a tool call that no rule decided; absent: bypassPermissions if untrusted, else default."`
+	Title      string            `json:"title,omitempty" doc:"For people and for search."`
+	Tags       []string          `json:"tags,omitempty" doc:"Words to find it by."`
+	Env        map[string]string `json:"env,omitempty" doc:"Variables of its tools. Values are stored encrypted and shown as ***."`
+	Budget     *Budget           `json:"budget,omitempty" doc:"Bounds the whole session; absent: the server's default."`
+	TurnBudget *Budget           `json:"turn_budget,omitempty" doc:"Bounds each turn; absent: the server's default."`
+	Network    []string          `json:"network,omitzero" doc:"What its box may connect to, as domains with an optional port; [] is nothing; absent: what the agent or the server names."`
 	// MaxTrust is the highest trust of who asks; empty for the owner. More is
 	// denied where it is asked for and lowered where it is the server's default.
 	MaxTrust Trust `json:"-"`
@@ -28,28 +24,21 @@ type CreateSession struct {
 
 // UpdateSession is the body of PATCH /v1/sessions/{id}; absent fields stay.
 type UpdateSession struct {
-	Title *string `json:"title,omitempty"`
-	// Tags are all tags from now on; AddTags and RemoveTags change those that
-	// are there.
-	Tags       *[]string `json:"tags,omitempty"`
-	AddTags    []string  `json:"add_tags,omitempty"`
-	RemoveTags []string  `json:"remove_tags,omitempty"`
-	Mode       *string   `json:"mode,omitempty"`
-	Model      *string   `json:"model,omitempty"`
-	Runtime    *string   `json:"runtime,omitempty"`
-	Trust      *string   `json:"trust,omitempty"`
-	// Budget and TurnBudget replace the whole budget.
-	Budget     *Budget `json:"budget,omitempty"`
-	TurnBudget *Budget `json:"turn_budget,omitempty"`
-	// Network is all that its box may connect to from now on; AllowNet and DenyNet
-	// change what is there. What is open and not granted any more is cut.
-	Network  *[]string `json:"network,omitempty"`
-	AllowNet []string  `json:"allow_net,omitempty"`
-	DenyNet  []string  `json:"deny_net,omitempty"`
-	// Revision, when not 0, must be the session's; otherwise it is conflict.
-	Revision int64 `json:"revision,omitempty"`
-	// Interrupt ends a running turn first where the change needs that.
-	Interrupt bool `json:"interrupt,omitempty"`
+	Title      *string   `json:"title,omitempty" doc:"The new title."`
+	Tags       *[]string `json:"tags,omitempty" doc:"All tags from now on."`
+	AddTags    []string  `json:"add_tags,omitempty" doc:"Tags to add to those that are there."`
+	RemoveTags []string  `json:"remove_tags,omitempty" doc:"Tags to take away."`
+	Mode       *string   `json:"mode,omitempty" doc:"The new permission mode."`
+	Model      *string   `json:"model,omitempty" doc:"The new model, PROVIDER/MODEL."`
+	Runtime    *string   `json:"runtime,omitempty" doc:"The new runtime: native, claude or acp:NAME."`
+	Trust      *string   `json:"trust,omitempty" doc:"Where its tools run from now on."`
+	Budget     *Budget   `json:"budget,omitempty" doc:"Replaces the session's whole budget."`
+	TurnBudget *Budget   `json:"turn_budget,omitempty" doc:"Replaces the whole budget of each turn."`
+	Network    *[]string `json:"network,omitempty" doc:"All that its box may connect to from now on. What is open and not granted any more is cut."`
+	AllowNet   []string  `json:"allow_net,omitempty" doc:"Destinations to add."`
+	DenyNet    []string  `json:"deny_net,omitempty" doc:"Destinations to take away."`
+	Revision   int64     `json:"revision,omitempty" doc:"The session's revision that the change is for: another one is a conflict. 0: any."`
+	Interrupt  bool      `json:"interrupt,omitempty" doc:"End a running turn first where the change needs that; false: that is a conflict."`
 	// MaxTrust is the highest trust of who asks; empty for the owner.
 	MaxTrust Trust `json:"-"`
 }
@@ -73,19 +62,15 @@ type SessionPage struct {
 
 // EndSession is the body of pause, end and of a delete.
 type EndSession struct {
-	// Interrupt ends a running turn first; without it a running turn is conflict.
-	Interrupt bool   `json:"interrupt,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-	// Purge, for a delete, accepts that log and files are gone for good.
-	Purge bool `json:"purge,omitempty"`
+	Interrupt bool   `json:"interrupt,omitempty" doc:"End a running turn first; false: a running turn is a conflict."`
+	Reason    string `json:"reason,omitempty" doc:"Kept in the log."`
+	Purge     bool   `json:"purge,omitempty" doc:"For a delete: accept that log and files are gone for good."`
 }
 
 // ResumeSession is the body of POST /v1/sessions/{id}/resume.
 type ResumeSession struct {
-	// Fresh accepts an empty workspace when the files cannot be recovered.
-	Fresh bool `json:"fresh,omitempty"`
-	// DryRun answers with the plan's receipt and changes nothing.
-	DryRun bool `json:"dry_run,omitempty"`
+	Fresh  bool `json:"fresh,omitempty" doc:"Accept an empty workspace where the files cannot be recovered; false: that is a conflict."`
+	DryRun bool `json:"dry_run,omitempty" doc:"Answer with the plan's receipt and change nothing."`
 }
 
 // Resumed is the answer of a resume. Receipt is nil when the session was active.
@@ -96,14 +81,10 @@ type Resumed struct {
 
 // SendMessage is the body of POST /v1/sessions/{id}/turns.
 type SendMessage struct {
-	Text string `json:"text"`
-	// Mode is queue (default), steer or interrupt.
-	Mode string `json:"mode,omitempty"`
-	// Resume false refuses a paused or errored session instead of resuming it.
-	Resume *bool `json:"resume,omitempty"`
-	// Trust is what the turn must run with; empty is the session's. In this release
-	// another than the session's is conflict.
-	Trust string `json:"trust,omitempty"`
+	Text   string `json:"text" doc:"The message, at most 10 MiB."`
+	Mode   string `json:"mode,omitempty" doc:"What it does while a turn runs: wait for its own turn, join the running one, or end that first; absent: queue."`
+	Resume *bool  `json:"resume,omitempty" doc:"false: refuse a paused or failed session instead of resuming it; absent: true."`
+	Trust  string `json:"trust,omitempty" doc:"What the turn must run with; another than the session's is a conflict; absent: that."`
 	// Key is the Idempotency-Key header.
 	Key string `json:"-"`
 	// MaxTrust is the highest trust of who asks; empty for the owner.
@@ -132,14 +113,12 @@ type EventFilter struct {
 // ExecRequest is the body of POST /v1/sessions/{id}/exec. Exactly one of Argv
 // and Command is set.
 type ExecRequest struct {
-	Argv    []string          `json:"argv,omitempty"`
-	Command string            `json:"command,omitempty"`
-	Cwd     string            `json:"cwd,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`
-	// Stdin is sent to the process; base64 in JSON.
-	Stdin []byte `json:"stdin,omitempty"`
-	// TimeoutMS kills the command after that time; 0 is 120000, at most 3600000.
-	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	Argv      []string          `json:"argv,omitempty" doc:"The program and its arguments; instead of command."`
+	Command   string            `json:"command,omitempty" doc:"A line for the shell; instead of argv."`
+	Cwd       string            `json:"cwd,omitempty" doc:"The directory, relative to the workspace; absent: the workspace."`
+	Env       map[string]string `json:"env,omitempty" doc:"Variables beside the session's."`
+	Stdin     []byte            `json:"stdin,omitempty" doc:"What the command reads, base64."`
+	TimeoutMS int64             `json:"timeout_ms,omitempty" doc:"Kills the command after so many milliseconds, at most 3600000; 0: 120000."`
 }
 
 // ExecResult is the answer of an exec. A command that fails or times out is a
@@ -204,7 +183,6 @@ type TermSize struct {
 
 // StopContainers is the body of POST /v1/containers/stop.
 type StopContainers struct {
-	// IDs are box ids; All stops every one.
-	IDs []string `json:"ids,omitempty"`
-	All bool     `json:"all,omitempty"`
+	IDs []string `json:"ids,omitempty" doc:"Ids of boxes, as in the list; instead of all."`
+	All bool     `json:"all,omitempty" doc:"Stop every box."`
 }

@@ -33,6 +33,5 @@ type Secret struct {
 
 // SetSecret is the body of PUT /v1/secrets/{name}.
 type SetSecret struct {
-	// Value is at most 64 KiB.
-	Value []byte `json:"value"`
+	Value []byte `json:"value" doc:"base64, of at most 64 KiB."`
 }

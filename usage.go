@@ -52,10 +52,10 @@ func (s Spent) Add(t Spent) Spent {
 // Budget bounds what may be used up; 0 is no bound. In a turn's budget, turns
 // counts model calls.
 type Budget struct {
-	Turns   int64   `json:"turns,omitempty" minimum:"0"`
-	Tokens  int64   `json:"tokens,omitempty" minimum:"0"`
-	USD     float64 `json:"usd,omitempty" minimum:"0"`
-	Seconds float64 `json:"seconds,omitempty" minimum:"0"`
+	Turns   int64   `json:"turns,omitempty" minimum:"0" doc:"Turns of a session, model calls of a turn; 0: no bound."`
+	Tokens  int64   `json:"tokens,omitempty" minimum:"0" doc:"Tokens in and out; 0: no bound."`
+	USD     float64 `json:"usd,omitempty" minimum:"0" doc:"Dollars; 0: no bound."`
+	Seconds float64 `json:"seconds,omitempty" minimum:"0" doc:"Seconds of running turns; 0: no bound."`
 }
 
 // The largest budgets, above which a number is taken for a mistake.

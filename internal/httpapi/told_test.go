@@ -106,6 +106,11 @@ func TestRequestsAreStrictAtEveryDepth(t *testing.T) {
 		if s.Nullable || answers[s] {
 			t.Errorf("%+v: null %v, of answers %v", s, s.Nullable, answers[s])
 		}
+		for name, p := range s.Properties {
+			if p.Description == "" {
+				t.Errorf("%s says nothing of itself: give it a doc tag", name)
+			}
+		}
 		if len(s.Properties) > 0 {
 			if objects++; s.AdditionalProperties != false {
 				t.Errorf("%v takes any field", s.Properties)
