@@ -266,10 +266,16 @@ func fields(doc *huma.OpenAPI, s *huma.Schema) []docField {
 		if p.Ref != "" {
 			typ = p.Ref[strings.LastIndexByte(p.Ref, '/')+1:]
 		}
+		if p.Items != nil {
+			p = p.Items
+		}
+		if values, ok := p.Extensions[enumKey].([]string); ok {
+			typ += " of " + strings.TrimSuffix(strings.Join(values, ", "), ", ")
+		}
 		if slices.Contains(s.Required, name) {
 			typ += ", required"
 		}
-		out = append(out, docField{name, typ, p.Description})
+		out = append(out, docField{name, typ, s.Properties[name].Description})
 	}
 	return out
 }

@@ -107,7 +107,7 @@ func TestDocsPageIsSelfContained(t *testing.T) {
 			t.Errorf("the page holds %q", bad)
 		}
 	}
-	for _, want := range []string{"/v1/sessions/{id}/turns", "Idempotency-Key", "Send a message", "/openapi.json", "curl -X PATCH", "write hello.txt"} {
+	for _, want := range []string{"/v1/sessions/{id}/turns", "Idempotency-Key", "Send a message", "/openapi.json", "curl -X PATCH", "write hello.txt", "string of queue, steer, interrupt", "at most 3600000"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not hold %q", want)
 		}

@@ -154,7 +154,7 @@ func allowTold(doc *huma.OpenAPI) {
 func (t told) add(doc *huma.OpenAPI, place string, s *huma.Schema) {
 	s = resolve(doc, s)
 	switch {
-	case s.Extensions["enum"] != nil || s.Type == huma.TypeBoolean || s.Type == huma.TypeInteger || s.Type == huma.TypeNumber:
+	case s.Extensions[enumKey] != nil || s.Type == huma.TypeBoolean || s.Type == huma.TypeInteger || s.Type == huma.TypeNumber:
 		t[place] = true
 	case s.Items != nil:
 		t.add(doc, place+"[]", s.Items)
@@ -198,30 +198,52 @@ func listValues(doc *huma.OpenAPI) {
 			if p.Items != nil {
 				p = p.Items
 			}
-			p.Extensions = map[string]any{"enum": values}
+			p.Extensions = map[string]any{enumKey: values}
 		}
 	}
 }
 
+// enumKey is the keyword of a closed set. As an extension of a schema huma writes
+// it and does not check it.
+const enumKey = "enum"
+
 // closedTypes are the vocabulary's closed sets.
-func closedTypes() map[reflect.Type]any {
-	out := map[reflect.Type]any{}
-	for _, list := range []any{
-		holdfast.Statuses(), holdfast.TurnStatuses(), holdfast.Trusts(), holdfast.Modes(), holdfast.SendModes(), holdfast.Scopes(),
-		holdfast.ApprovalStates(), holdfast.ApprovalScopes(), holdfast.Tiers(), holdfast.FilesStates(), holdfast.ExitClasses(), holdfast.BoxStates(),
-		holdfast.AgentHealths(), holdfast.Roles(),
-	} {
-		out[reflect.TypeOf(list).Elem()] = list
-	}
+func closedTypes() map[reflect.Type][]string {
+	out := map[reflect.Type][]string{}
+	closed(out, holdfast.Statuses())
+	closed(out, holdfast.TurnStatuses())
+	closed(out, holdfast.Trusts())
+	closed(out, holdfast.Modes())
+	closed(out, holdfast.Scopes())
+	closed(out, holdfast.ApprovalStates())
+	closed(out, holdfast.ApprovalScopes())
+	closed(out, holdfast.Tiers())
+	closed(out, holdfast.FilesStates())
+	closed(out, holdfast.ExitClasses())
+	closed(out, holdfast.BoxStates())
+	closed(out, holdfast.AgentHealths())
+	closed(out, holdfast.Roles())
 	return out
 }
 
+func closed[T ~string](out map[reflect.Type][]string, list []T) {
+	out[reflect.TypeFor[T]()] = words(list)
+}
+
 // closedTexts are the fields of requests that are text until they are parsed.
-func closedTexts() map[string]any {
-	trusts, modes := holdfast.Trusts(), holdfast.Modes()
-	return map[string]any{
+func closedTexts() map[string][]string {
+	trusts, modes := words(holdfast.Trusts()), words(holdfast.Modes())
+	return map[string][]string{
 		"CreateSession.trust": trusts, "CreateSession.mode": modes, "UpdateSession.trust": trusts, "UpdateSession.mode": modes,
-		"UpdateAgent.mode": append(modes, ""), "SendMessage.mode": holdfast.SendModes(), "SendMessage.trust": trusts,
-		"CreateKey.max_trust": trusts, "CreateKey.scopes": holdfast.Scopes(), "AnswerApproval.decision": holdfast.ApprovalDecisions(),
+		"UpdateAgent.mode": append(slices.Clone(modes), ""), "SendMessage.mode": words(holdfast.SendModes()), "SendMessage.trust": trusts,
+		"CreateKey.max_trust": trusts, "CreateKey.scopes": words(holdfast.Scopes()), "AnswerApproval.decision": holdfast.ApprovalDecisions(),
 	}
+}
+
+func words[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = string(v)
+	}
+	return out
 }
