@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
@@ -86,9 +88,13 @@ Examples:
 
 // Run installs.
 func (c *runtimeInstallCmd) Run(e *env) error {
-	store, _, err := c.store(e)
+	store, dir, err := c.store(e)
 	if err != nil {
 		return err
+	}
+	// Before the first start this makes the data directory, which is closed to others.
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "%w", err).WithHint("holdfast runtime install %s --data DIR", c.Names[0])
 	}
 	var done []agentcli.Installed
 	for _, name := range c.Names {

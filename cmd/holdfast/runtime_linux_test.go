@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,13 @@ func TestRuntimeCommands(t *testing.T) {
 	}
 	if code, _, errs = runCLI(t, nil, "", "runtime", "path", "nodee", "--data", empty); code != holdfast.KindNotFound.ExitCode() || !strings.Contains(errs, "claude-code-acp") {
 		t.Errorf("%d %q", code, errs)
+	}
+	fresh := filepath.Join(empty, "data")
+	if code, _, _ := runCLI(t, map[string]string{"npm_config_registry": "http://127.0.0.1:1"}, "", "runtime", "install", "node", "--data", fresh); code == 0 {
+		t.Error("installed out of nothing")
+	}
+	if info, err := os.Stat(fresh); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the data directory is open to others: %v %v", info, err)
 	}
 	data := filepath.Dir(testkit.Runtimes(t, "node"))
 	var installed struct{ Installed []agentcli.Installed }

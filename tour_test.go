@@ -1,0 +1,14 @@
+package holdfast_test
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// TestTourHasTheCommandsOfTheReadme: what the README lets a newcomer type is what
+// docs/tour.md was seen to print.
+func TestTourHasTheCommandsOfTheReadme(t *testing.T) {
+	if out, err := exec.Command("scripts/tour", "--check").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
