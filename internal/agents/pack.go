@@ -29,7 +29,10 @@ func PackDir(dir string) io.ReadCloser {
 
 // packer makes the tar piece by piece as it is read.
 type packer struct {
-	dir   string
+	dir string
+	// root is dir, which no path leaves: a directory may turn into a symlink between
+	// any two looks at it.
+	root  *os.Root
 	files []holdfast.AgentFile
 	began bool
 	next  int
@@ -53,17 +56,21 @@ func (p *packer) Read(b []byte) (int, error) {
 	return 0, p.ended
 }
 
-// Close lets go of an open file.
+// Close lets go of the folder and of an open file.
 func (p *packer) Close() error {
 	if p.ended == nil {
 		p.ended = fs.ErrClosed
 	}
-	if p.open == nil {
-		return nil
+	var errs []error
+	if p.open != nil {
+		errs = append(errs, p.open.Close())
+		p.open = nil
 	}
-	err := p.open.Close()
-	p.open = nil
-	return err
+	if p.root != nil {
+		errs = append(errs, p.root.Close())
+		p.root = nil
+	}
+	return errors.Join(errs...)
 }
 
 // step puts the next piece into the buffer; io.EOF after the last.
@@ -94,7 +101,7 @@ func (p *packer) step() error {
 		return p.changed(p.files[p.next-1].Path)
 	}
 	p.ended = io.EOF
-	return nil
+	return p.Close()
 }
 
 // header begins a file. A file that grew or shrank since the scan is an error:
@@ -103,7 +110,7 @@ func (p *packer) header(f holdfast.AgentFile) error {
 	if err := p.tw.Flush(); err != nil {
 		return p.changed(p.files[p.next-2].Path)
 	}
-	file, err := os.OpenFile(filepath.Join(p.dir, filepath.FromSlash(f.Path)), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := p.root.OpenFile(filepath.FromSlash(f.Path), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return local(f.Path, err)
 	}
@@ -135,8 +142,10 @@ func (p *packer) scan() error {
 	}
 	c := newChecker()
 	// The folder itself may be named by a symlink; inside, none is followed.
-	root := os.DirFS(p.dir)
-	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+	if p.root, err = os.OpenRoot(p.dir); err != nil {
+		return local(p.dir, err)
+	}
+	err = fs.WalkDir(p.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return local(name, err)
