@@ -54,6 +54,14 @@ func (c *chatCmd) Run(e *env) error {
 		e: e, ctx: ctx, person: isTerminal(e.stdin), link: make(chan error, 16),
 		view: &turnView{e: e, live: isTerminal(e.stdout), quiet: isTerminal(e.stdin)}, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
 	}
+	if c.ID == "" && !t.person {
+		in := bufio.NewReader(e.stdin)
+		if _, err := in.Peek(1); err != nil {
+			e.note("nothing came on stdin: no session was made")
+			return nil
+		}
+		e.stdin = in
+	}
 	if err := c.session(t); err != nil {
 		return err
 	}

@@ -96,9 +96,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 		fmt.Fprintln(stderr, "holdfast:", err)
 		return 1
 	}
-	if len(args) == 0 {
-		args = []string{"--help"}
-	}
+	args = usual(args)
 	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: out, stderr: stderr}
 	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	k, err := parser.Parse(args)
@@ -178,6 +176,19 @@ Exit codes: `+exitCodes+`
 // exitCodes is the contract of holdfast.Kind.ExitCode, in words.
 const exitCodes = `0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
 5 denied or unauthenticated, 6 unavailable.`
+
+// usual are other words for what the program has.
+func usual(args []string) []string {
+	switch {
+	case len(args) == 0:
+		return []string{"--help"}
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case args[0] == "--version":
+		return append([]string{"version"}, args[1:]...)
+	}
+	return args
+}
 
 // asksJSON reports whether a command line that does not parse asks for JSON.
 func asksJSON(args []string) bool {

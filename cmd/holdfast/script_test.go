@@ -157,6 +157,18 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// TestOtherWordsForHelpAndVersion: what people type first works.
+func TestOtherWordsForHelpAndVersion(t *testing.T) {
+	for _, c := range []struct{ args, same string }{
+		{"help", "--help"}, {"help session create", "session create --help"}, {"--version", "version"}, {"--version --json", "version --json"},
+	} {
+		code, out, errs := runCLI(t, nil, "", strings.Fields(c.args)...)
+		if _, want, _ := runCLI(t, nil, "", strings.Fields(c.same)...); code != 0 || out != want || out == "" || errs != "" {
+			t.Errorf("%s: %d %q %q", c.args, code, out, errs)
+		}
+	}
+}
+
 // TestTokenStaysOnThisMachine: the owner's token of the default data directory
 // is not sent to whatever HOLDFAST_URL names.
 func TestTokenStaysOnThisMachine(t *testing.T) {
@@ -192,7 +204,7 @@ func TestTokenStaysOnThisMachine(t *testing.T) {
 			}
 			return c.vars[k]
 		}}
-		got, err := e.token(c.url)
+		got, err := e.token(e.serverURL())
 		if err != nil || got != c.want {
 			t.Errorf("%s %v: %q %v", c.url, c.vars, got, err)
 		}

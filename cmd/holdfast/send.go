@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -202,15 +203,15 @@ func (v *turnView) notice(ev holdfast.Event) error {
 			if d.ExitCode != nil && *d.ExitCode != 0 {
 				outcome = fmt.Sprintf("%s %d", outcome, *d.ExitCode)
 			}
-			return v.say("← %s %s, %.0f ms", v.tools[d.ToolUseID], outcome, d.DurationMS)
+			return v.say("← %s %s, %.0f ms", cmp.Or(v.tools[d.ToolUseID], "a tool"), outcome, d.DurationMS)
 		})
 	case holdfast.EventToolDenied:
 		return shown(ev, func(d holdfast.ToolDecision) error {
-			return v.say("✗ %s denied by %s: %s", v.tools[d.ToolUseID], d.By, d.Reason)
+			return v.say("✗ %s denied by %s: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.By, d.Reason)
 		})
 	case holdfast.EventToolUnknown:
 		return shown(ev, func(d holdfast.ToolUnknown) error {
-			return v.say("? %s: outcome unknown: %s", v.tools[d.ToolUseID], d.Reason)
+			return v.say("? %s: outcome unknown: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.Reason)
 		})
 	case holdfast.EventApprovalAsked:
 		return shown(ev, v.asked)
@@ -286,7 +287,7 @@ func (v *turnView) end(ev holdfast.Event) error {
 		return err
 	}
 	what := strings.TrimPrefix(string(ev.Type), "turn.")
-	if d.Message != "" {
+	if d.Message != "" && d.Message != what {
 		what += ": " + d.Message
 	}
 	fmt.Fprintf(v.e.stderr, "%sholdfast: the turn %s%s\n", v.e.style(red), line(what), v.e.style(reset))

@@ -87,6 +87,14 @@ func TestTurnViewNotices(t *testing.T) {
 			t.Errorf("%s: %q %q", e.Type, out, errs)
 		}
 	}
+	if _, errs := show(t, true, event(t, holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: "before", Outcome: holdfast.ExitOK})); errs != "← a tool ok, 0 ms\n" {
+		t.Errorf("of a tool that was asked for before: %q", errs)
+	}
+	var errs strings.Builder
+	v := &turnView{e: &env{stdout: io.Discard, stderr: &errs}}
+	if err := v.end(event(t, holdfast.EventTurnInterrupted, holdfast.TurnEnded{Message: "interrupted"})); err == nil || errs.String() != "holdfast: the turn interrupted\n" {
+		t.Errorf("an interrupt: %q %v", errs.String(), err)
+	}
 	if _, errs := show(t, true, event(t, holdfast.EventToolRequested, holdfast.ToolRequested{Name: "Write", Input: json.RawMessage(`"` + strings.Repeat("x", 5000) + `"`)})); len(errs) > 300 {
 		t.Errorf("a line of %d bytes", len(errs))
 	}
