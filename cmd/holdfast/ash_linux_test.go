@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/testkit"
@@ -124,7 +125,8 @@ func (p *process) boxesLeave() (left []string) {
 
 // TestASH7_RealKills (ASH-12, ASH-16 too): a real server and a real box, each killed in
 // the middle of a tool; the conversation, the files and the count of what ran survive,
-// and the stream of the turn whose box died comes to its end. The session's end leaves
+// and the stream of the turn whose box died comes to its end, what became of its tool
+// told within 2 s. The session's end leaves
 // nothing of its box, and its files until it is deleted.
 func TestASH7_RealKills(t *testing.T) {
 	data := t.TempDir()
@@ -154,6 +156,7 @@ func TestASH7_RealKills(t *testing.T) {
 	}
 	testkit.Eventually(t, "the tool has begun", func() bool { return p.file(id, "second") == "\n" })
 	p.killBox(id)
+	killed, told := time.Now(), time.Time{}
 	unknown, last := 0, holdfast.Event{}
 	for ev, err := range st.Events(t.Context()) {
 		if err != nil {
@@ -161,7 +164,11 @@ func TestASH7_RealKills(t *testing.T) {
 		}
 		if last = ev; ev.Type == holdfast.EventToolUnknown {
 			unknown++
+			told = ev.Time
 		}
+	}
+	if took := told.Sub(killed); took > 2*time.Second {
+		t.Errorf("what became of the tool was told %s after its box was killed", took)
 	}
 	if unknown != 1 || !last.EndsTurn() {
 		t.Errorf("%d unknown outcomes, the stream ends with %s", unknown, last.Type)
