@@ -3,16 +3,20 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
@@ -63,9 +67,17 @@ func TestASH2_IdentityNeverChanges(t *testing.T) {
 	}
 }
 
-// TestASH5_PauseAndResumeThreeTimes keeps files, history and the processes.
+// TestASH5_PauseAndResumeThreeTimes keeps files, history and the processes, and is
+// counted.
 func TestASH5_PauseAndResumeThreeTimes(t *testing.T) {
 	m := newMachine(t, nil)
+	metrics := obs.NewMetrics(obs.MetricsConfig{Now: time.Now})
+	counted := func(c journal.Encoded) {
+		for _, d := range c.Events {
+			metrics.Event(d.Type, d.Data)
+		}
+	}
+	m.committed.Store(&counted)
 	id := m.create(holdfast.CreateSession{})
 	m.run(id, script(bash("echo first > f; (until [ -f go ]; do sleep 0.01; done; echo ended > survivor) > /dev/null 2>&1 &"), say("ok")))
 	boot := m.live[holdfast.Untrusted].Live(m.box(id)).Boot()
@@ -93,6 +105,11 @@ func TestASH5_PauseAndResumeThreeTimes(t *testing.T) {
 	}
 	m.put(id, "go", "")
 	m.appears(id, "survivor")
+	page := httptest.NewRecorder()
+	metrics.Handler(func(context.Context) obs.State { return obs.State{} }).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	if !strings.Contains(page.Body.String(), "holdfast_resumes_total{path=\"fast\"} 3\n") {
+		t.Error("three resumes are not counted as three")
+	}
 }
 
 // TestASH6_RestartAndResume: after a restart and a resume the agent knows the

@@ -23,9 +23,9 @@ type Metrics struct {
 
 	commits, events, started, parked atomic.Int64
 
-	ended, tools, outcomes *list
-	models, tokens         *table
-	boxes                  *histogram
+	ended, resumes, tools, outcomes *list
+	models, tokens                  *table
+	boxes                           *histogram
 
 	// requests are the routes by pattern; the map is never written after New.
 	requests map[string]*list
@@ -58,7 +58,9 @@ func NewMetrics(cfg MetricsConfig) *Metrics {
 	m := &Metrics{
 		cfg: cfg, began: cfg.Now(),
 		ended: newList(label{"status", []string{"completed", "failed", "interrupted"}}),
-		tools: newList(bounded("tool", cfg.Tools...)),
+		// The paths of a receipt: the box lives, or all is read from the disk.
+		resumes: newList(bounded("path", "fast", "cold")),
+		tools:   newList(bounded("tool", cfg.Tools...)),
 		outcomes: newList(bounded("outcome", "ok", "exit", "signal", "timeout", "oom", "pids", "error", "canceled",
 			"denied", "unknown")),
 		models: newTable(providers, bounded("status", "ok", "overloaded", "rate_limit", "api", "invalid",
@@ -112,6 +114,8 @@ func (m *Metrics) Event(typ holdfast.EventType, data any) {
 		m.outcomes.add("unknown")
 	}
 	switch d := data.(type) {
+	case holdfast.Receipt:
+		m.resumes.add(d.Path)
 	case holdfast.ToolRequested:
 		m.tools.add(d.Name)
 	case holdfast.ToolFinished:
@@ -163,6 +167,7 @@ func (m *Metrics) page(s State) []byte {
 	p.counter("holdfast_turns_started_total", "Turns that began to run.", &m.started)
 	p.list("holdfast_turns_ended_total", "Turns that ended.", m.ended)
 	p.counter("holdfast_turns_parked_total", "Waits of turns for a provider that asked for more than a minute.", &m.parked)
+	p.list("holdfast_resumes_total", "Sessions that were resumed: fast in their box, which lived, or cold.", m.resumes)
 	p.table("holdfast_model_requests_total", "Requests to models, by how they ended.", m.models)
 	p.table("holdfast_model_tokens_total", "Tokens that models took in and gave.", m.tokens)
 	p.list("holdfast_tools_requested_total", "Tool calls that models asked for.", m.tools)

@@ -64,6 +64,7 @@ func TestMetricsCount(t *testing.T) {
 		{holdfast.EventBoxStarted, holdfast.BoxStarted{DurationMS: 90_000}},
 		{holdfast.EventNotice, holdfast.Notice{Code: "model.parked", Text: secretText}},
 		{holdfast.EventNotice, holdfast.Notice{Code: "model.retry"}},
+		{holdfast.EventSessionResumed, holdfast.Receipt{Path: "fast"}},
 	} {
 		m.Event(e.typ, e.data)
 	}
@@ -80,6 +81,7 @@ func TestMetricsCount(t *testing.T) {
 	for series, want := range map[string]float64{
 		"holdfast_turns_started_total": 1, `holdfast_turns_ended_total{status="completed"}`: 1, `holdfast_turns_ended_total{status="failed"}`: 1,
 		`holdfast_turns_ended_total{status="interrupted"}`: 1, "holdfast_turns_parked_total": 1,
+		`holdfast_resumes_total{path="fast"}`: 1, `holdfast_resumes_total{path="cold"}`: 0,
 		`holdfast_tools_requested_total{tool="Bash"}`: 1, `holdfast_tools_requested_total{tool="Read"}`: 0, `holdfast_tools_requested_total{tool="other"}`: 1,
 		`holdfast_tools_ended_total{outcome="ok"}`: 1, `holdfast_tools_ended_total{outcome="other"}`: 1, `holdfast_tools_ended_total{outcome="denied"}`: 1, `holdfast_tools_ended_total{outcome="unknown"}`: 1,
 		`holdfast_model_requests_total{provider="openai",status="ok"}`: 1, `holdfast_model_requests_total{provider="other",status="other"}`: 1,
