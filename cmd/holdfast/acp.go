@@ -31,7 +31,7 @@ func (a *acpCmd) Run(e *env) error {
 	log := e.logger()
 	c, err := e.clientWith(client.Config{Connection: func(err error) {
 		if err != nil {
-			log.Warn("the connection to the server broke; it is made again", "err", err)
+			log.Warn("the connection to the server broke; it is made again", "error", err)
 		}
 	}})
 	if err != nil {

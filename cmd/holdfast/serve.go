@@ -65,7 +65,7 @@ func (s *serveCmd) Run(e *env) error {
 	manager := e.getenv("NOTIFY_SOCKET")
 	tell := func(state string) {
 		if err := lifecycle.Notify(manager, state); err != nil {
-			log.Warn("systemd is not told", "err", err)
+			log.Warn("systemd is not told", "error", err)
 		}
 	}
 	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Log: log, Ready: func(url string) {

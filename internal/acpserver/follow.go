@@ -60,7 +60,7 @@ func (o *session) follow(after int64) {
 			o.err = err
 			o.mu.Unlock()
 			if o.ctx.Err() == nil {
-				o.s.cfg.Log.Warn("the session is not followed any more; the next prompt tries again", "session", o.id, "err", err)
+				o.s.cfg.Log.Warn("the session is not followed any more; the next prompt tries again", "session_id", o.id, "error", err)
 				o.fail(err)
 			}
 			return
@@ -141,7 +141,7 @@ func (o *session) tell(u acp.SessionUpdate, seq int64) {
 		n.Meta = map[string]any{"holdfast": map[string]any{"seq": seq}}
 	}
 	if err := o.s.conn.SendNotification(o.ctx, acp.ClientMethodSessionUpdate, n); err != nil && o.ctx.Err() == nil {
-		o.s.cfg.Log.Warn("the editor was not told of an event", "session", o.id, "seq", seq, "err", err)
+		o.s.cfg.Log.Warn("the editor was not told of an event", "session_id", o.id, "seq", seq, "error", err)
 	}
 }
 
@@ -170,7 +170,7 @@ func (o *session) interrupt(ctx context.Context, turn holdfast.TurnID) {
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindGone) {
-		o.s.cfg.Log.Warn("the turn is not interrupted", "session", o.id, "turn", turn, "err", err)
+		o.s.cfg.Log.Warn("the turn is not interrupted", "session_id", o.id, "turn_id", turn, "error", err)
 	}
 }
 

@@ -72,7 +72,7 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 		res, err := acp.SendRequest[acp.RequestPermissionResponse](o.s.conn, ctx, acp.ClientMethodSessionRequestPermission, req)
 		if err != nil || res.Outcome.Selected == nil {
 			if err != nil && ctx.Err() == nil {
-				o.s.cfg.Log.Warn("the editor does not answer a question; holdfast approvals does", "approval", a.ID, "err", err)
+				o.s.cfg.Log.Warn("the editor does not answer a question; holdfast approvals does", "approval_id", a.ID, "error", err)
 			}
 			return
 		}
@@ -80,7 +80,7 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 	}
 	answer, ok := answerOf(choice)
 	if !ok {
-		o.s.cfg.Log.Warn("the editor gave an answer that was not offered", "approval", a.ID, "answer", choice)
+		o.s.cfg.Log.Warn("the editor gave an answer that was not offered", "approval_id", a.ID, "answer", choice)
 		return
 	}
 	if choice == rejectAlways {
@@ -93,7 +93,7 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindConflict) {
-		o.s.cfg.Log.Warn("an answer was not taken", "approval", a.ID, "err", err)
+		o.s.cfg.Log.Warn("an answer was not taken", "approval_id", a.ID, "error", err)
 		for _, u := range notice("the answer was not taken: " + err.Error()) {
 			o.tell(u, 0)
 		}

@@ -305,7 +305,7 @@ func (s *server) stop(ctx context.Context, srv *http.Server) error {
 	drain, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
 	if err := s.engine.Drain(drain); err != nil {
-		s.opt.Log.Warn("turns left to the next start", "err", err)
+		s.opt.Log.Warn("turns left to the next start", "error", err)
 	}
 	closing, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

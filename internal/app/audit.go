@@ -36,10 +36,10 @@ func (c *chain) open(ctx context.Context, data string, store audit.Store, log *s
 		return nil, nil, err
 	}
 	if err := audit.Check(ctx, store, key); err != nil {
-		log.Error("the audit chain is damaged", "err", err, "hint", holdfast.HintOf(err))
+		log.Error("the audit chain is damaged", "error", err, "hint", holdfast.HintOf(err))
 	}
 	l := audit.NewLog(audit.Config{
-		Store: store, Key: key, Now: time.Now, Warn: func(err error) { log.Warn("audit", "err", err) },
+		Store: store, Key: key, Now: time.Now, Warn: func(err error) { log.Warn("audit", "error", err) },
 	})
 	c.log.Store(l)
 	if err := l.Start(context.WithoutCancel(ctx)); err != nil {

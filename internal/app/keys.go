@@ -33,7 +33,7 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 
 func openStore(ctx context.Context, data string, log *slog.Logger, cfg sqlite.Config) (*sqlite.Store, error) {
 	cfg.Path, cfg.Clock = filepath.Join(data, "holdfast.db"), time.Now
-	cfg.Warn = func(err error) { log.Warn("store", "err", err) }
+	cfg.Warn = func(err error) { log.Warn("store", "error", err) }
 	return sqlite.Open(ctx, cfg)
 }
 

@@ -89,7 +89,7 @@ func (l *looker) count(ctx context.Context) (journal.Counts, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 		defer cancel()
 		if l.counts, l.err = l.s.store.Counts(ctx); l.err != nil {
-			l.s.opt.Log.Warn("the metrics lack the number of sessions", "err", l.err)
+			l.s.opt.Log.Warn("the metrics lack the number of sessions", "error", l.err)
 		}
 		l.at = now
 	}
@@ -141,7 +141,7 @@ func (s *server) serveMetrics(h http.Handler) (stop func(), err error) {
 	return func() {
 		_ = srv.Close()
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			s.opt.Log.Warn("the listener of the metrics ended", "err", err)
+			s.opt.Log.Warn("the listener of the metrics ended", "error", err)
 		}
 	}, nil
 }

@@ -38,7 +38,7 @@ func (b *bell) start(ctx context.Context, hooks []webhook.Hook, store webhook.St
 	ctx = context.WithoutCancel(ctx)
 	d := webhook.New(webhook.Config{
 		Hooks: hooks, Store: store, Journal: j, Now: time.Now, Rand: mathrand.Float64,
-		Warn: func(err error) { log.Warn("webhooks", "err", err) },
+		Warn: func(err error) { log.Warn("webhooks", "error", err) },
 	})
 	b.d.Store(d)
 	if err := d.Start(ctx); err != nil {

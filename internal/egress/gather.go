@@ -125,7 +125,7 @@ func (l *ledger) forget(k kind) {
 
 func (l *ledger) record(id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) {
 	if err := l.to.RecordEgress(l.ctx, id, typ, d); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		l.log.Warn("egress not recorded", "session", id, "type", typ, "host", d.Host, "err", err)
+		l.log.Warn("egress not recorded", "session_id", id, "type", typ, "host", d.Host, "error", err)
 	}
 }
 

@@ -315,7 +315,7 @@ func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
 	}
 	c.Events = []journal.Draft{{Type: ev.Type, Data: data}}
 	if _, err := e.cfg.Journal.Commit(context.WithoutCancel(e.base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		e.cfg.Log.Warn("box event not recorded", "box", ev.Box, "type", ev.Type, "err", err)
+		e.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "type", ev.Type, "error", err)
 	}
 	switch ev.Type {
 	case holdfast.EventBoxStarted:

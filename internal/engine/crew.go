@@ -86,7 +86,7 @@ func (e *Engine) insist(id holdfast.SessionID, what string, do func() error) boo
 		if err == nil {
 			return true
 		}
-		e.cfg.Log.Error(what, "session", id, "err", err)
+		e.cfg.Log.Error(what, "session_id", id, "error", err)
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:

@@ -50,7 +50,7 @@ func (e *Engine) expirer() {
 			}
 		}
 		if err := e.expireDue(e.base); err != nil && e.base.Err() == nil {
-			e.cfg.Log.Error("questions not expired", "err", err)
+			e.cfg.Log.Error("questions not expired", "error", err)
 			t := time.NewTimer(expiryPause)
 			select {
 			case <-t.C:

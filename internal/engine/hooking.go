@@ -135,7 +135,7 @@ func (k *hooking) bring(ctx context.Context, in hook.Input, res hook.Result) {
 		return
 	}
 	if err := k.h.bring(ctx, hookUse(res.Runs[i].Call), updatesOf(byHook, res.Updates)); err != nil {
-		k.h.e.cfg.Log.Warn("what a hook changes of the rules is lost", "session", k.h.u.id, "err", err)
+		k.h.e.cfg.Log.WarnContext(ctx, "what a hook changes of the rules is lost", "session_id", k.h.u.id, "error", err)
 	}
 }
 
@@ -215,7 +215,7 @@ func (k *hooking) recorded(events []holdfast.Event) {
 	}
 	for _, ev := range events {
 		if err := k.learn(ev); err != nil {
-			k.h.e.cfg.Log.Warn("a recorded event does not decode", "session", k.h.u.id, "err", err)
+			k.h.e.cfg.Log.WarnContext(k.h.r.ctx, "a recorded event does not decode", "session_id", k.h.u.id, "error", err)
 		}
 		k.notify(ev)
 	}

@@ -122,7 +122,7 @@ func (e *Engine) fire(ctx context.Context, u *unit, in hook.Input) {
 		set, herr = e.hooksOf(ctx, row)
 	}
 	if err != nil || herr != nil {
-		e.cfg.Log.Warn("hooks not run", "session", u.id, "event", in.Event, "err", err, "hooks", herr)
+		e.cfg.Log.WarnContext(ctx, "hooks not run", "session_id", u.id, "event", in.Event, "error", err, "hooks_error", herr)
 		return
 	}
 	if !set.has(in.Event) {
@@ -147,7 +147,7 @@ func (e *Engine) fire(ctx context.Context, u *unit, in hook.Input) {
 		return
 	}
 	if _, err := e.cfg.Journal.Commit(context.WithoutCancel(ctx), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-		e.cfg.Log.Warn("hooks not recorded", "session", u.id, "event", in.Event, "err", err)
+		e.cfg.Log.WarnContext(ctx, "hooks not recorded", "session_id", u.id, "event", in.Event, "error", err)
 	}
 }
 

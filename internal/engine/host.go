@@ -201,7 +201,7 @@ func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 	hold, err := h.e.acquire(ctx, h.u, true, func(position int) {
 		// Best effort: a position that is not recorded is only not shown.
 		if _, err := h.Record(ctx, journal.Draft{Type: holdfast.EventBoxQueued, Data: holdfast.BoxQueued{Position: position}}); err != nil {
-			h.e.cfg.Log.Warn("queue position not recorded", "session", h.u.id, "err", err)
+			h.e.cfg.Log.WarnContext(ctx, "queue position not recorded", "session_id", h.u.id, "error", err)
 		}
 	})
 	h.alive()

@@ -49,7 +49,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 			e.fire(e.base, u, told)
 			// The idle timer does it later where this cannot.
 			if err := pool.Freeze(e.base, holdfast.SessionBox(id)); err != nil {
-				e.cfg.Log.Debug("not frozen at pause", "session", id, "err", err)
+				e.cfg.Log.Debug("not frozen at pause", "session_id", id, "error", err)
 			}
 		}) {
 			e.disclaim(u)

@@ -123,7 +123,7 @@ func (e *Engine) connect(ctx context.Context, u *unit, row journal.Row, box *san
 		if ctx.Err() != nil {
 			return err
 		}
-		e.cfg.Log.Warn("a box has no proxy", "box", box.ID(), "err", err)
+		e.cfg.Log.WarnContext(ctx, "a box has no proxy", "box_id", box.ID(), "error", err)
 		return nil
 	}
 	box.SetEnv(proxyEnv)

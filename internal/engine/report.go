@@ -18,7 +18,7 @@ const (
 // log has it in any case.
 func (h *host) report(req policy.Request, d policy.Decision) {
 	if d.Verdict == policy.Denied && !d.Quiet {
-		h.e.cfg.Log.Info("a tool was denied", "session", h.u.id, "turn", h.r.id, "tool", req.Tool, "by", d.By, "rule", d.Rule, "reason", d.Reason)
+		h.e.cfg.Log.InfoContext(h.r.ctx, "a tool was denied", "session_id", h.u.id, "turn_id", h.r.id, "tool", req.Tool, "by", d.By, "rule", d.Rule, "reason", d.Reason)
 	}
 }
 
@@ -33,7 +33,7 @@ func (h *host) denials(ctx context.Context) []holdfast.DeniedCall {
 	var out []holdfast.DeniedCall
 	for ev, err := range h.Log(ctx, h.r.messageSeq) {
 		if err != nil {
-			h.e.cfg.Log.Warn("the denied calls of a turn could not be read", "session", h.u.id, "turn", h.r.id, "err", err)
+			h.e.cfg.Log.WarnContext(ctx, "the denied calls of a turn could not be read", "session_id", h.u.id, "turn_id", h.r.id, "error", err)
 			break
 		}
 		if ev.Turn != h.r.id {

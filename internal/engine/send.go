@@ -143,7 +143,7 @@ func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessag
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
-	t := turn{id: holdfast.TurnID(uuid)}
+	t := turn{id: holdfast.TurnID(uuid), request: holdfast.RequestIDOf(ctx)}
 	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
 		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
 		c.Key = e.turnKey(u.id, msg, t.id)
@@ -192,6 +192,10 @@ func (e *Engine) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage)
 		return e.duplicate(ctx, u.id, done.Duplicate)
 	}
 	u.queued++
+	if u.requests == nil {
+		u.requests = map[holdfast.TurnID]string{}
+	}
+	u.requests[t.id] = holdfast.RequestIDOf(ctx)
 	return holdfast.Sent{Seq: t.messageSeq - 1, Turn: holdfast.Turn{
 		ID: t.id, Session: u.id, Status: holdfast.TurnQueued, Number: t.number, MessageSeq: t.messageSeq, Text: msg.Text,
 		QueuePosition: position, CreatedAt: done.Events[0].Time,
@@ -294,6 +298,7 @@ func (e *Engine) startNext(ctx context.Context, u *unit) error {
 		}
 	}
 	if u.queued, u.ask = len(open), false; len(open) == 0 {
+		u.requests = nil
 		return nil
 	}
 	next := open[0]
@@ -301,7 +306,7 @@ func (e *Engine) startNext(ctx context.Context, u *unit) error {
 	if err != nil {
 		return err
 	}
-	t := turn{id: next.ID, number: next.Number}
+	t := turn{id: next.ID, number: next.Number, request: u.requests[next.ID]}
 	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
 		t.messageSeq = row.LastSeq + 1
 		c.Turns = []journal.TurnChange{{ID: t.id, From: holdfast.TurnQueued, To: holdfast.TurnRunning, MessageSeq: t.messageSeq}}
@@ -311,6 +316,7 @@ func (e *Engine) startNext(ctx context.Context, u *unit) error {
 		return err
 	}
 	u.queued--
+	delete(u.requests, t.id)
 	t.startedAt = done.Events[0].Time
 	e.launch(u, done.Row, t)
 	return nil

@@ -24,7 +24,7 @@ var errLetGo = errors.New("the server let go of the turn")
 
 // launch runs a turn that the log says is running. The caller holds u.mu.
 func (e *Engine) launch(u *unit, row journal.Row, t turn) {
-	ctx, cancel := context.WithCancelCause(e.base)
+	ctx, cancel := context.WithCancelCause(holdfast.WithRequestID(e.base, t.request))
 	r := &turnRun{turn: t, ctx: ctx, cancel: cancel, done: make(chan struct{}), warming: u.warming}
 	e.warmed.drop(u.id)
 	r.host = newHost(e, u, r, row)
@@ -169,6 +169,9 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	if err != nil {
 		k.owe(owed)
 		return false, err
+	}
+	if to == holdfast.TurnFailed {
+		e.cfg.Log.WarnContext(ctx, "a turn failed", "session_id", u.id, "turn_id", r.id, "kind", end.Kind, "error", end.Message)
 	}
 	r.host.verdicts.recorded(brought)
 	k.recorded(done.Events)

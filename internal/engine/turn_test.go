@@ -1,7 +1,10 @@
 package engine_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/obs"
 )
 
 func TestTurnIsDurableBeforeItIsAnswered(t *testing.T) {
@@ -285,4 +289,53 @@ func eventually(ok func() bool) bool {
 		}
 	}
 	return true
+}
+
+// TestAFailedTurnIsLogged at a level that is on, by the ids of the session, the turn
+// and the request that started it, also when it had to wait for its turn.
+func TestAFailedTurnIsLogged(t *testing.T) {
+	var out lockedBuffer
+	log, err := obs.NewLogger(&out, "json", "info")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPuppet()
+	w := newWorld(t, p, func(c *engine.Config) { c.Log = log })
+	id := w.create(holdfast.CreateSession{})
+	send := func(request, text string) holdfast.TurnID {
+		sent, err := w.Send(holdfast.WithRequestID(t.Context(), request), id, holdfast.SendMessage{Text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sent.Turn.ID
+	}
+	first := send("r-0", "wait")
+	p.wait(t)
+	failing := send("r-1", "fail")
+	close(p.release)
+	w.ended(id, first)
+	w.ended(id, failing)
+	w.stop(true)
+	want := fmt.Sprintf(`"level":"WARN","msg":"a turn failed","session_id":%q,"turn_id":%q,"kind":"unauthenticated","error":"model: no key","request_id":"r-1"}`, id, failing)
+	if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "r-0") {
+		t.Errorf("want %s in\n%s", want, got)
+	}
+}
+
+// lockedBuffer is a buffer for many writers.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

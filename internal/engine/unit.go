@@ -33,6 +33,9 @@ type unit struct {
 	// host is that of running, for readers without the lock.
 	host atomic.Pointer[host]
 
+	// requests are the ids of the requests that started what is queued; guarded by mu.
+	requests map[holdfast.TurnID]string
+
 	// warming is closed when the agent that is started ahead of a turn is there, or is
 	// not; nil while nobody is at it.
 	warming chan struct{}
@@ -80,6 +83,8 @@ type turn struct {
 	messageSeq int64
 	startedAt  time.Time
 	again      bool
+	// request is the id of the request that started it, in this life of the server.
+	request string
 }
 
 // lock claims a session's unit and its lock.

@@ -56,7 +56,7 @@ func (e *Engine) warm(u *unit, row journal.Row) {
 		finish()
 		if err != nil {
 			// The turn that comes starts it, or says why not.
-			e.cfg.Log.Debug("agent not warmed", "session", u.id, "err", err)
+			e.cfg.Log.Debug("agent not warmed", "session_id", u.id, "error", err)
 			return
 		}
 		for _, id := range e.warmed.add(u.id, e.cfg.Warm) {
@@ -94,7 +94,7 @@ func (e *Engine) cool(id holdfast.SessionID) {
 		err = e.stopBox(e.base, row, "more agents are warm than claude.warm allows")
 	}
 	if err != nil {
-		e.cfg.Log.Debug("warm agent not stopped", "session", id, "err", err)
+		e.cfg.Log.Debug("warm agent not stopped", "session_id", id, "error", err)
 	}
 }
 

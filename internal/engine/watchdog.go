@@ -75,11 +75,11 @@ func (e *Engine) press(u *unit, r *turnRun, s *stuck, now time.Time) {
 		ctx, cancel := context.WithTimeout(e.base, e.cfg.KillGrace)
 		defer cancel()
 		if err := e.stopBox(ctx, r.host.row, "a turn was stuck"); err != nil {
-			e.cfg.Log.Warn("box of a stuck turn not stopped", "session", u.id, "err", err)
+			e.cfg.Log.WarnContext(r.ctx, "box of a stuck turn not stopped", "session_id", u.id, "error", err)
 		}
 	default:
 		if _, err := e.settle(u, r, runtime.Result{}, errStuck); err != nil {
-			e.cfg.Log.Error("stuck turn not settled", "session", u.id, "err", err)
+			e.cfg.Log.ErrorContext(r.ctx, "stuck turn not settled", "session_id", u.id, "error", err)
 		}
 	}
 }

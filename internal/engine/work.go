@@ -79,7 +79,7 @@ func (e *Engine) missing(ctx context.Context, u *unit, err error) {
 		Kind: holdfast.KindOf(err), Message: msg, Hint: holdfast.HintOf(err),
 	}}}
 	if _, cerr := e.cfg.Journal.Commit(ctx, c); cerr != nil {
-		e.cfg.Log.Warn("missing files not recorded", "session", u.id, "err", cerr)
+		e.cfg.Log.WarnContext(ctx, "missing files not recorded", "session_id", u.id, "error", cerr)
 	}
 }
 

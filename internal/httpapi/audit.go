@@ -60,7 +60,7 @@ func (a *API) exportAudit(ctx context.Context, in *auditInput) (*raw, error) {
 			// A chain that is damaged says so itself, in its last line.
 			panic(http.ErrAbortHandler)
 		} else if err != nil {
-			a.cfg.Log.ErrorContext(r.Context(), "audit", "err", err)
+			a.cfg.Log.ErrorContext(r.Context(), "audit", "error", err)
 		}
 	}), nil
 }

@@ -87,7 +87,8 @@ type fakeEngine struct {
 	created  map[string]holdfast.Session
 	files    map[string][]byte
 	agents   map[holdfast.AgentName]holdfast.Agent
-	fail     error // what every call on a session answers, when set
+	request  string // the request that made the newest session
+	fail     error  // what every call on a session answers, when set
 	health   holdfast.Health
 	boxes    []holdfast.Container
 	term     func(ctx context.Context, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
@@ -135,6 +136,7 @@ func (f *fakeEngine) see(req any) error {
 }
 
 func (f *fakeEngine) Create(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, bool, error) {
+	f.request = holdfast.RequestIDOf(ctx)
 	if err := f.see(req); err != nil {
 		return holdfast.Session{}, false, err
 	}

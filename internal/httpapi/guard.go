@@ -24,7 +24,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w := &seen{ResponseWriter: rw}
 	defer a.answered(r.Context(), w, r, a.cfg.Now())
 	defer a.recover(w, r)
-	a.name(w, r)
+	r = a.name(w, r)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := a.admit(r); err != nil {
 		newProblem(err).write(w)

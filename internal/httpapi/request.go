@@ -18,15 +18,17 @@ import (
 const requestHeader = "X-Request-Id"
 
 // name gives a request its id: the caller's, if it is fit for a log, else a new one.
-func (a *API) name(w http.ResponseWriter, r *http.Request) {
+// What the request starts has it too.
+func (a *API) name(w http.ResponseWriter, r *http.Request) *http.Request {
 	id := r.Header.Get(requestHeader)
 	if !requestID(id) {
 		var err error
 		if id, err = holdfast.NewUUID(a.cfg.Now(), a.cfg.Rand); err != nil {
-			return // without randomness the request has no name
+			return r // without randomness the request has no name
 		}
 	}
 	w.Header().Set(requestHeader, id)
+	return r.WithContext(holdfast.WithRequestID(r.Context(), id))
 }
 
 // requestID accepts 1-64 letters, digits and -_.: and nothing that a terminal or
@@ -44,7 +46,12 @@ func requestID(s string) bool {
 // log is the log with what is known of a request.
 func (a *API) log(w http.ResponseWriter, r *http.Request) *slog.Logger {
 	log := a.cfg.Log.With("request_id", w.Header().Get(requestHeader), "method", r.Method, "path", r.URL.Path)
-	if rest, ok := strings.CutPrefix(r.URL.Path, "/v1/sessions/"); ok {
+	of := r.URL.Path
+	if of == "/v1/sessions" {
+		// A session that the request made.
+		of = w.Header().Get("Location")
+	}
+	if rest, ok := strings.CutPrefix(of, "/v1/sessions/"); ok {
 		id, _, _ := strings.Cut(rest, "/")
 		if id, err := holdfast.ParseSessionID(id); err == nil {
 			log = log.With("session_id", id)

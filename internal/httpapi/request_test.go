@@ -61,6 +61,10 @@ func TestRequestsHaveNames(t *testing.T) {
 		}
 		seen[got] = true
 	}
+	made, _ := do(t, srv, request{"POST", "/v1/sessions", "{}", http.Header{requestHeader: {"made"}}})
+	if f.request != "made" {
+		t.Errorf("what the request starts is of the request %q", f.request)
+	}
 	f.fail = holdfast.Errorf(holdfast.KindInternal, "x", "broken inside")
 	for name, r := range map[string]request{
 		"a handler":     {"POST", one + "/pause", "{}", http.Header{requestHeader: {"a-handler"}}},
@@ -87,6 +91,9 @@ func TestRequestsHaveNames(t *testing.T) {
 		t.Fatalf("%d requests in the log", len(answered))
 	}
 	for _, m := range answered {
+		if m["request_id"] == "made" && m["session_id"] != strings.TrimPrefix(made.Header.Get("Location"), "/v1/sessions/") {
+			t.Errorf("%v made %s", m, made.Header.Get("Location"))
+		}
 		if m["request_id"] == "" || m["status"] == 0.0 || strings.HasPrefix(m["path"].(string), one) && m["session_id"] != string(id) {
 			t.Errorf("%v", m)
 		}

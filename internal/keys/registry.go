@@ -189,7 +189,7 @@ func (r *Registry) touch(ctx context.Context, e *entry) {
 	}
 	// The key is good whether or not its use can be recorded.
 	if err := r.cfg.Store.TouchKey(ctx, e.key.Load().ID, now); err != nil {
-		r.cfg.Log.Warn("use of a key not recorded", "key", e.key.Load().ID, "err", err)
+		r.cfg.Log.Warn("use of a key not recorded", "key", e.key.Load().ID, "error", err)
 	}
 }
 

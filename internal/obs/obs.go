@@ -6,6 +6,7 @@
 package obs
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"regexp"
@@ -29,15 +30,32 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	opt := &slog.HandlerOptions{Level: least, ReplaceAttr: redact}
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, opt)), nil
+		return slog.New(named{slog.NewTextHandler(w, opt)}), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, opt)), nil
+		return slog.New(named{slog.NewJSONHandler(w, opt)}), nil
 	case "journal":
-		return slog.New(newJournal(w, opt)), nil
+		return slog.New(named{newJournal(w, opt)}), nil
 	}
 	return nil, holdfast.Errorf(holdfast.KindInvalid, "log", "%s is not a log format", holdfast.Quote(format)).
 		WithHint("use text, json or journal")
 }
+
+// named adds the id of the request that a line is about.
+type named struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (n named) Handle(ctx context.Context, r slog.Record) error {
+	if id := holdfast.RequestIDOf(ctx); id != "" {
+		r.AddAttrs(slog.String("request_id", id))
+	}
+	return n.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (n named) WithAttrs(attrs []slog.Attr) slog.Handler { return named{n.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements slog.Handler.
+func (n named) WithGroup(name string) slog.Handler { return named{n.Handler.WithGroup(name)} }
 
 // secretWords are parts of a name; "token" alone would hide token counts.
 var secretWords = []string{"secret", "password", "passwd", "authorization", "cookie", "api_key", "apikey", "credential"}
