@@ -93,8 +93,9 @@ type watcher struct {
 	// a box uncovers nothing.
 	dark   map[holdfast.BoxID]int64
 	walked time.Time
-	// left is what was free when the trees were last walked, free the most since.
-	left, free int64
+	// left is what was free when the trees were last walked; free and files are the
+	// most since.
+	left, free, files int64
 	// low is what was free when the reserve turned out to be used up, or at the last
 	// stop since; negative while there is room.
 	low int64
@@ -170,9 +171,9 @@ func (w *watcher) look(ctx context.Context) bool {
 		return true // a disk that cannot be measured refuses the next box, see room
 	}
 	missing, ok := w.short(space)
-	all := !ok || w.free-space.Free >= w.step() || time.Since(w.walked) >= diskAge
-	w.measureAll(ctx, running, all, space.Free)
-	w.free = max(w.free, space.Free)
+	all := !ok || w.filled(space) || time.Since(w.walked) >= diskAge
+	w.measureAll(ctx, running, all, space)
+	w.free, w.files = max(w.free, space.Free), max(w.files, space.FreeFiles)
 	switch {
 	case ok:
 		w.low = -1
@@ -192,10 +193,15 @@ func (w *watcher) look(ctx context.Context) bool {
 	return true
 }
 
+// filled reports whether so much was taken that trees are walked.
+func (w *watcher) filled(s DiskSpace) bool {
+	return w.free-s.Free >= w.step() || w.files-s.FreeFiles >= w.step()/fileCost
+}
+
 // step is the smallest change of the disk that trees are walked for.
 func (w *watcher) step() int64 {
 	if w.Limit > 0 {
-		return min(diskStep, max(w.Limit/8, 1))
+		return min(diskStep, max(w.Limit/8, fileCost))
 	}
 	return diskStep
 }
@@ -221,8 +227,8 @@ func (w *watcher) running() map[holdfast.BoxID]string {
 
 // measureAll measures new lives, with all the others too. What the disk lost since
 // they were, and none of them shows, is charged to those that hide something.
-func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]string, all bool, free int64) {
-	dark := w.left - free
+func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]string, all bool, space DiskSpace) {
+	dark := w.left - space.Free
 	hiding := map[holdfast.BoxID]*growth{}
 	for id, boot := range running {
 		g := w.boxes[id]
@@ -236,7 +242,7 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 			continue
 		}
 		u := w.measure(ctx, id)
-		dark -= u.cost() - g.now.cost()
+		dark -= u.Bytes - g.now.Bytes
 		if g.now = u; u.Hidden {
 			hiding[id] = g
 		} else {
@@ -253,7 +259,8 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 			w.dark[id] = g.dark
 		}
 	}
-	w.walked, w.left, w.free = time.Now(), free, free
+	w.walked, w.left = time.Now(), space.Free
+	w.free, w.files = space.Free, space.FreeFiles
 }
 
 // measure asks for what a box holds, then walks its trees: a file that loses its

@@ -239,6 +239,23 @@ func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 	})
 }
 
+// ASH-27: files without content are noticed as soon as content is.
+func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := newRig(t, d.watch)
+		r.get("filler")
+		pass(time.Second)
+		d.write("filler", 10*gib-1<<20, 0)
+		pass(90 * time.Second)
+		d.write("filler", 0, 800_000)
+		pass(3 * time.Second)
+		if all := r.stopped(); len(all) != 1 || all[0].OvershootBytes != 800_000*512-1<<20 {
+			t.Fatalf("stopped: %+v", all)
+		}
+	})
+}
+
 // ASH-27: what a box hides may be all that the disk lost and nobody shows: that
 // much counts against its limit, in its next life too, and what others show does not.
 func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -33,10 +32,34 @@ func resourceAttempts() []attempt {
 		{id: "res-disk", does: "fill the disk beyond the limit of the box", do: func(r *rig) Row {
 			return r.diskAttack(32<<20, []string{"fill", "/workspace/big", "536870912", "2"}, []string{"fill", "/workspace/big", "67108864"})
 		}},
+		{id: "res-disk-unlinked", does: "the same with files that are removed while they are open", do: func(r *rig) Row {
+			return r.diskAttack(32<<20, []string{"unlinked", "open", "/workspace", "536870912", "2", "60000"}, []string{"unlinked", "open", "/workspace", "67108864", "0", "0"})
+		}},
+		{id: "res-disk-hidden", does: "the same with such files that no process has: they are on their way over a socket", do: func(r *rig) Row {
+			return r.diskAttack(32<<20, []string{"unlinked", "sent", "/workspace", "536870912", "2", "60000"}, []string{"unlinked", "sent", "/workspace", "67108864", "0", "0"})
+		}},
+		{id: "res-disk-reserve", does: "take the host's disk below its reserve in that way, beside a box that grew as well", do: reserveAttack},
 		{id: "res-inodes", does: "fill the disk with empty files", do: func(r *rig) Row {
 			return r.diskAttack(256<<10, []string{"inodes", "/workspace/many", "30000"}, []string{"inodes", "/workspace/many", "1000"})
 		}},
 	}
+}
+
+// unharmed fails when another session's box does not answer as it did before an
+// attempt on what they share.
+func (r *rig) unharmed() bool {
+	r.Helper()
+	select {
+	case <-r.other.Done():
+		r.Error("the other session's box is gone")
+		return false
+	default:
+	}
+	if got := r.exec(r.other, wire.ExecRequest{Shell: "echo here > beside && cat beside && rm beside", TimeoutMS: 10_000}); got != "exit 0 here" {
+		r.Errorf("the other session's box answers %q", got)
+		return false
+	}
+	return true
 }
 
 // limited is the rig with a box of its own, with those limits.
@@ -106,35 +129,144 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // diskAttack runs an attack in a box of a pool that watches the disk, which stops
-// that box and no other, and then lets the session go on. The control is a pool
-// that does not watch.
+// that box, and then lets the session go on. The control is a pool that does not
+// watch.
 func (r *rig) diskAttack(limit int64, attack, free []string) Row {
 	r.Helper()
+	dir, _ := r.smallDisk(256 << 20)
+	spec := r.on(dir, "disk")
 	stops := make(chan holdfast.BoxEnded, 4)
-	spec := r.cfg.Spec(r.T, r.driver, "disk")
-	usage := func(ctx context.Context, id holdfast.BoxID) (sandbox.DiskUsage, error) {
-		if id != spec.Box {
-			return sandbox.DiskUsage{}, nil
-		}
-		u, err := rooted.DiskUsage(ctx, spec.Dir, 0)
-		return sandbox.DiskUsage{Bytes: u.Bytes, Files: int64(u.Entries), Hidden: u.Partial}, err
-	}
-	p := r.pool(stops, &sandbox.Disk{
-		Every: 10 * time.Millisecond, Limit: limit, Usage: usage,
-		Space: func() (sandbox.DiskSpace, error) { // each look finds that something was written
-			return sandbox.DiskSpace{Bytes: 1 << 50, Free: 1<<50 - looks.Add(limit)}, nil
-		},
-	})
+	p := r.pool(stops, &sandbox.Disk{Every: 10 * time.Millisecond, Limit: limit, Usage: usage(spec), Space: r.space(spec), Hostile: true})
 	saw, ended := r.attack(p, spec, attack, stops)
-	row := Row{Saw: saw, Verdict: Held}
-	if !strings.HasPrefix(ended.Reason, "disk: ") || ended.OvershootBytes <= 0 {
+	row := Row{Saw: fmt.Sprintf("%s, %d KiB late", saw, ended.OvershootBytes>>10), Verdict: Held}
+	if !strings.HasPrefix(ended.Reason, "disk: ") || ended.Box != spec.Box || ended.OvershootBytes <= 0 {
 		row.Verdict = Escaped
 		r.Errorf("the attack ended with %q: %+v", saw, ended)
 	}
-	if got := r.exec(r.box, wire.ExecRequest{Shell: "echo here"}); got != "exit 0 here" {
-		r.Errorf("the other box is gone: %s", got)
+	if s := r.measured(spec); s.Free <= 0 || s.FreeFiles <= 0 {
+		row.Verdict = Escaped
+		r.Errorf("the host's disk is full: %+v", s)
 	}
-	// The session goes on, and tidies up.
+	r.goesOn(p, spec)
+	row.Control, _ = r.unwatched(spec, free)
+	return row
+}
+
+// reserveAttack takes a small disk of the host below its reserve, in files that no
+// process has. The box beside wrote files that everybody sees, and stays.
+func reserveAttack(r *rig) Row {
+	r.Helper()
+	const size = 128 << 20
+	dir, why := r.smallDisk(size)
+	if why != "" {
+		return Row{Saw: "no disk to fill: " + why, Verdict: NotTried, Control: "see the rows of root"}
+	}
+	spec, beside := r.on(dir, "disk"), r.on(dir, "beside")
+	stops := make(chan holdfast.BoxEnded, 4)
+	p := r.pool(stops, &sandbox.Disk{Every: 10 * time.Millisecond, Reserve: 0.5, Usage: usage(spec, beside), Space: r.space(spec), Hostile: true})
+	h, err := p.Acquire(r.Context(), beside, false, nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer h.Release()
+	r.install(h.Box)
+	if got := r.exec(h.Box, wire.ExecRequest{Argv: []string{"/workspace/probe", "fill", "/workspace/big", "8388608"}}); got != "ok 8388608 bytes" {
+		r.Fatal(got)
+	}
+	saw, ended := r.attack(p, spec, []string{"unlinked", "sent", "/workspace", "125829120", "10", "60000"}, stops)
+	after := r.measured(spec)
+	row := Row{Saw: fmt.Sprintf("%s, %d KiB late, %d MiB of %d free again", saw, ended.OvershootBytes>>10, after.Free>>20, after.Bytes>>20), Verdict: Held}
+	if ended.Box != spec.Box || ended.OvershootBytes <= 0 || after.Free < size/2 || len(stops) > 0 {
+		row.Verdict = Escaped
+		r.Errorf("the attack ended with %q: %+v, %+v, %d more boxes stopped", saw, ended, after, len(stops))
+	}
+	if got := r.exec(h.Box, wire.ExecRequest{Shell: "echo here"}); got != "exit 0 here" {
+		row.Verdict = Escaped
+		r.Errorf("the box beside answers %q", got)
+	}
+	r.goesOn(p, spec)
+	var left sandbox.DiskSpace
+	row.Control, left = r.unwatched(spec, []string{"fill", "/workspace/big", "104857600"})
+	if row.Control += fmt.Sprintf(", %d MiB free", left.Free>>20); left.Free >= size/2 {
+		r.Errorf("the control fails: %+v", left)
+	}
+	if err := p.Remove(r.Context(), beside.Box); err != nil {
+		r.Error(err)
+	}
+	return row
+}
+
+// on is a box whose directory is on a disk of its own, if there is one.
+func (r *rig) on(disk, name string) sandbox.Spec {
+	r.Helper()
+	spec := r.cfg.Spec(r.T, r.driver, name)
+	if disk != "" {
+		spec.Dir = filepath.Join(disk, name)
+	}
+	if err := os.MkdirAll(spec.Dir, 0o700); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() {
+		if err := rooted.RemoveAll(spec.Dir); err != nil {
+			r.Error(err)
+		}
+	})
+	return spec
+}
+
+// smallDisk mounts a disk of that size for one attempt; why says that this user
+// may not.
+func (r *rig) smallDisk(size int64) (dir, why string) {
+	r.Helper()
+	dir = filepath.Join(r.cfg.Outside, "disk")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		r.Fatal(err)
+	}
+	unmount, err := mountSmall(dir, size)
+	if err != nil {
+		return "", "a mount takes the host's root: " + err.Error()
+	}
+	r.Cleanup(func() {
+		if err := unmount(); err != nil {
+			r.Error(err)
+		}
+	})
+	return dir, ""
+}
+
+// usage measures the trees of some boxes, as the server does.
+func usage(specs ...sandbox.Spec) func(context.Context, holdfast.BoxID) (sandbox.DiskUsage, error) {
+	return func(ctx context.Context, id holdfast.BoxID) (sandbox.DiskUsage, error) {
+		for _, s := range specs {
+			if s.Box == id {
+				u, err := rooted.DiskUsage(ctx, s.Dir, 0)
+				return sandbox.DiskUsage{Bytes: u.Bytes, Files: int64(u.Entries), Hidden: u.Partial}, err
+			}
+		}
+		return sandbox.DiskUsage{}, nil
+	}
+}
+
+// space measures the disk of a box.
+func (r *rig) space(s sandbox.Spec) func() (sandbox.DiskSpace, error) {
+	return func() (sandbox.DiskSpace, error) {
+		d, err := rooted.DiskSpace(s.Dir)
+		return sandbox.DiskSpace(d), err
+	}
+}
+
+func (r *rig) measured(s sandbox.Spec) sandbox.DiskSpace {
+	r.Helper()
+	d, err := r.space(s)()
+	if err != nil {
+		r.Fatal(err)
+	}
+	return d
+}
+
+// goesOn starts the session's box again, tidies up and stops it.
+func (r *rig) goesOn(p *sandbox.Pool, spec sandbox.Spec) {
+	r.Helper()
 	h, err := p.Acquire(r.Context(), spec, false, nil)
 	if err != nil {
 		r.Fatal(err)
@@ -146,22 +278,23 @@ func (r *rig) diskAttack(limit int64, attack, free []string) Row {
 	if err := p.Stop(r.Context(), spec.Box, "next", 0); err != nil {
 		r.Error(err)
 	}
-	unwatched := r.pool(make(chan holdfast.BoxEnded, 4), nil)
-	row.Control, _ = r.attack(unwatched, spec, free, nil)
-	if !strings.HasPrefix(row.Control, "ok") {
-		r.Errorf("the control fails: %s", row.Control)
-	}
-	row.Control = "not watched: " + row.Control
-	if err := unwatched.Remove(r.Context(), spec.Box); err != nil {
-		r.Error(err)
-	}
-	if err := rooted.RemoveAll(spec.Dir); err != nil {
-		r.Error(err)
-	}
-	return row
 }
 
-var looks atomic.Int64
+// unwatched is the control: the attack in a pool that does not look, and what it
+// leaves of the disk.
+func (r *rig) unwatched(spec sandbox.Spec, attack []string) (saw string, left sandbox.DiskSpace) {
+	r.Helper()
+	p := r.pool(make(chan holdfast.BoxEnded, 4), nil)
+	saw, _ = r.attack(p, spec, attack, nil)
+	left = r.measured(spec)
+	if !strings.HasPrefix(strings.TrimPrefix(saw, "taken "), "ok") {
+		r.Errorf("the control fails: %s", saw)
+	}
+	if err := p.Remove(r.Context(), spec.Box); err != nil {
+		r.Error(err)
+	}
+	return "not watched: " + strings.TrimPrefix(saw, "taken "), left
+}
 
 // pool is a pool over the driver that tells of stopped boxes. It knows none of
 // the boxes that others started.
@@ -189,6 +322,14 @@ func (r *rig) pool(stops chan holdfast.BoxEnded, disk *sandbox.Disk) *sandbox.Po
 // onlyOwn hides the boxes that are there from a pool that starts.
 type onlyOwn struct{ sandbox.Driver }
 
+// Held is the driver's: a power that it has must not be hidden with the list.
+func (o *onlyOwn) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
+	if h, ok := o.Driver.(sandbox.Holder); ok {
+		return h.Held(ctx, box)
+	}
+	return sandbox.DiskUsage{}, nil
+}
+
 func (*onlyOwn) List(context.Context) ([]sandbox.Info, error) { return nil, nil }
 
 // attack runs the probe in a box of the pool, to its end or the box'.
@@ -200,7 +341,7 @@ func (r *rig) attack(p *sandbox.Pool, spec sandbox.Spec, args []string, stops ch
 	}
 	defer h.Release()
 	r.install(h.Box)
-	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Minute)
 	defer cancel()
 	out := &lastLine{}
 	call := r.call()

@@ -126,6 +126,7 @@ func (r *rig) file(path, content string) string {
 func (r *rig) others() {
 	r.Helper()
 	spec, _, b := r.up("other")
+	r.other = b
 	call := r.call()
 	if _, err := b.Write(r.Context(), call, wire.WriteRequest{Path: "secret"}, []byte(canary+"other")); err != nil {
 		r.Fatal(err)

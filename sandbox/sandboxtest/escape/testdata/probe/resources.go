@@ -246,6 +246,7 @@ func unlinked(a []string) (string, error) {
 		return "", err
 	}
 	if way == "thread" {
+		time.Sleep(time.Millisecond) // the runtime's own descriptors are open in all threads before
 		runtime.LockOSThread()
 		if err := unix.CloseRange(1<<20, 1<<20, unix.CLOSE_RANGE_UNSHARE); err != nil {
 			return "", err

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package escape
+
+import "errors"
+
+func mountSmall(string, int64) (func() error, error) {
+	return nil, errors.New("this system has no tmpfs to mount")
+}
