@@ -47,6 +47,7 @@ const (
 	EventBoxStopped EventType = "box.stopped"
 	EventBoxFrozen  EventType = "box.frozen"
 	EventBoxOOM     EventType = "box.oom"
+	EventBoxPids    EventType = "box.pids"
 	EventBoxLost    EventType = "box.lost"
 
 	EventAgentStarted     EventType = "agent_state.started"
@@ -80,7 +81,7 @@ func EventTypes() []EventType {
 		EventToolRequested, EventToolAllowed, EventToolDenied,
 		EventToolStarted, EventToolFinished, EventToolUnknown,
 		EventBoxQueued, EventBoxStarted, EventBoxStopped,
-		EventBoxFrozen, EventBoxOOM, EventBoxLost,
+		EventBoxFrozen, EventBoxOOM, EventBoxPids, EventBoxLost,
 		EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
 		EventEgressAllowed, EventEgressDenied,
 		EventModelRequest, EventUsage, EventNotice,
@@ -347,7 +348,7 @@ type BoxStarted struct {
 	DurationMS float64  `json:"duration_ms"`
 }
 
-// BoxEnded is the payload of box.stopped, box.lost, box.frozen and box.oom.
+// BoxEnded is the payload of box.stopped, box.lost, box.frozen, box.oom and box.pids.
 type BoxEnded struct {
 	Box    BoxID  `json:"box_id"`
 	Boot   string `json:"boot,omitempty"`

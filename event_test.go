@@ -95,6 +95,7 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventBoxStopped: holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "idle", Processes: []string{"node server.js"}},
 	holdfast.EventBoxFrozen:  holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "idle"},
 	holdfast.EventBoxOOM:     holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "memory limit"},
+	holdfast.EventBoxPids:    holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "pids limit"},
 	holdfast.EventBoxLost:    holdfast.BoxEnded{Box: "s-" + someUUID, Boot: "b1", Reason: "its process is gone"},
 
 	holdfast.EventAgentStarted: holdfast.AgentStarted{

@@ -11,7 +11,7 @@ func WebhookEvents() []EventType {
 		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired,
 		EventTurnCompleted, EventTurnFailed, EventTurnInterrupted,
 		EventSessionCreated, EventSessionUpdated, EventSessionPaused, EventSessionResumed, EventSessionEnded, EventSessionError,
-		EventToolDenied, EventRulesChanged, EventBoxOOM, EventBoxLost,
+		EventToolDenied, EventRulesChanged, EventBoxOOM, EventBoxPids, EventBoxLost,
 	}
 }
 

@@ -42,8 +42,8 @@ type PoolConfig struct {
 }
 
 // BoxEvent is something that happened to a box: EventBoxStarted, EventBoxStopped,
-// EventBoxFrozen, EventBoxLost, EventBoxOOM. Frozen and stopped are told before
-// the act (HZ-10).
+// EventBoxFrozen, EventBoxLost, EventBoxOOM, EventBoxPids. Frozen and stopped are told
+// before the act (HZ-10).
 type BoxEvent struct {
 	Type    holdfast.EventType
 	Box     holdfast.BoxID

@@ -48,7 +48,8 @@ type entry struct {
 	// counters.
 	acting, dirty bool
 	checkedAt     time.Time
-	oomKills      int64
+	// hits are those of the counters that were told.
+	hits hits
 
 	// holds are claims, turns those (and granted waiters) that count against
 	// MaxTurns; users are slow Acquires under way, refs other operations.

@@ -285,7 +285,11 @@ func (p *Pool) processNames(ctx context.Context, id holdfast.BoxID, b *Box) []st
 	return out
 }
 
-// checkCounters tells when processes of the box were killed for memory; op is held.
+// hits counts how often a box met a limit of its kernel since it started.
+type hits struct{ memory, processes int64 }
+
+// checkCounters tells when processes of the box were killed for memory, or not
+// started because there were too many; op is held.
 func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
@@ -294,17 +298,17 @@ func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) {
 		return
 	}
 	p.mu.Lock()
-	more := s.OOMKills - e.oomKills
-	boot := e.boot
-	if more > 0 {
-		e.oomKills = s.OOMKills
-	}
+	was, boot := e.hits, e.boot
+	now := hits{max(s.OOMKills, was.memory), max(s.PidsRefused, was.processes)}
+	e.hits = now
 	p.mu.Unlock()
-	if more > 0 {
-		p.emit(BoxEvent{Type: holdfast.EventBoxOOM, Box: e.id, Ended: holdfast.BoxEnded{
-			Box: e.id, Boot: boot, Reason: fmt.Sprintf("%d processes were killed: the box was out of memory", more),
-		}})
+	tell := func(typ holdfast.EventType, more int64, reason string) {
+		if more > 0 {
+			p.emit(BoxEvent{Type: typ, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: fmt.Sprintf(reason, more)}})
+		}
 	}
+	tell(holdfast.EventBoxOOM, now.memory-was.memory, "%d processes were killed: the box was out of memory")
+	tell(holdfast.EventBoxPids, now.processes-was.processes, "%d processes were not started: the box had as many as it may")
 }
 
 // job is what the janitor does to a box.

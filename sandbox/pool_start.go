@@ -222,11 +222,11 @@ func (p *Pool) attach(ctx context.Context, e *entry, b *Box) error {
 	p.mu.Lock()
 	fresh, adopted := e.boot != b.Boot(), e.adopted
 	p.mu.Unlock()
-	kills := int64(0)
+	var before hits
 	if fresh && adopted {
 		// What happened before our time is not news.
 		if s, err := b.Stats(ctx); err == nil {
-			kills = s.OOMKills
+			before = hits{max(s.OOMKills, 0), max(s.PidsRefused, 0)}
 		}
 	}
 	p.mu.Lock()
@@ -234,7 +234,7 @@ func (p *Pool) attach(ctx context.Context, e *entry, b *Box) error {
 	e.box, e.boot, e.running, e.adopted = b, b.Boot(), true, false
 	e.frozen, e.usedAt = false, time.Now()
 	if fresh {
-		e.oomKills, e.noFreeze = kills, false
+		e.hits, e.noFreeze = before, false
 	}
 	p.spawnLocked(func() { p.watch(e, b) })
 	p.schedule(e)

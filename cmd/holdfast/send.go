@@ -223,7 +223,7 @@ func (v *turnView) notice(ev holdfast.Event) error {
 		return shown(ev, func(d holdfast.BoxQueued) error { return v.say("waiting for a box, position %d", d.Position) })
 	case holdfast.EventBoxStarted:
 		return shown(ev, func(d holdfast.BoxStarted) error { return v.say("box started in %.0f ms (%s)", d.DurationMS, d.Driver) })
-	case holdfast.EventBoxOOM, holdfast.EventBoxLost, holdfast.EventBoxStopped:
+	case holdfast.EventBoxOOM, holdfast.EventBoxPids, holdfast.EventBoxLost, holdfast.EventBoxStopped:
 		return shown(ev, func(d holdfast.BoxEnded) error { return v.say("%s: %s", ev.Type, d.Reason) })
 	case holdfast.EventSessionResumed:
 		return shown(ev, func(d holdfast.Receipt) error { return v.say("resumed: %s", receipt(d)) })

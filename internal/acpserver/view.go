@@ -222,7 +222,7 @@ func around(ev holdfast.Event) []acp.SessionUpdate {
 			}
 			return notice(fmt.Sprintf("the agent was started with %d of %d turns (%s): %s", d.Turns, d.Of, d.Tier, d.Reason))
 		})
-	case holdfast.EventBoxLost, holdfast.EventBoxOOM:
+	case holdfast.EventBoxLost, holdfast.EventBoxOOM, holdfast.EventBoxPids:
 		return read(ev, func(d holdfast.BoxEnded) []acp.SessionUpdate { return notice(string(ev.Type) + ": " + d.Reason) })
 	case holdfast.EventSessionEnded:
 		return read(ev, func(d holdfast.Reason) []acp.SessionUpdate { return notice("the session has ended: " + d.Reason) })

@@ -233,6 +233,10 @@ func TestASH27_HogsAreContained(t *testing.T) {
 	if f := last(); !strings.Contains(f.Content, "EAGAIN") {
 		t.Errorf("a fork bomb is told as %+v", f)
 	}
+	testkit.Eventually(t, "box.pids", func() bool {
+		all := logged[holdfast.BoxEnded](t, c, id, holdfast.EventBoxPids)
+		return len(all) > 0 && strings.Contains(all[0].Reason, "not started")
+	})
 	bash(t, c, id, "./probe fill big 1073741824 2")
 	var stop holdfast.BoxEnded
 	testkit.Eventually(t, "box.stopped", func() bool {

@@ -14,7 +14,7 @@ func (h *OSHands) Stats() wire.Stats {
 		Pids: h.number("pids.current"), PidsLimit: h.number("pids.max"),
 		CPUMicros: h.cpu(),
 	}
-	st.OOMKills, _ = h.Events()
+	st.OOMKills, st.PidsRefused = h.Events()
 	if st.Pids < 0 {
 		if procs, err := h.Processes(); err == nil {
 			st.Pids = int64(len(procs))

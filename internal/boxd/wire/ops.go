@@ -362,6 +362,8 @@ type Stats struct {
 	PidsLimit   int64 `json:"pids_limit"`
 	CPUMicros   int64 `json:"cpu_micros"`
 	OOMKills    int64 `json:"oom_kills"`
+	// PidsRefused counts processes and threads that were not started, at the limit.
+	PidsRefused int64 `json:"pids_refused"`
 	Held        int   `json:"held_calls"`
 	Running     int   `json:"running_calls"`
 }

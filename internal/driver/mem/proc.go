@@ -263,7 +263,7 @@ func (m *machine) Stats() wire.Stats {
 	defer m.mu.Unlock()
 	return wire.Stats{
 		MemoryBytes: -1, MemoryLimit: -1, Pids: int64(len(m.procs)), PidsLimit: -1,
-		CPUMicros: -1, OOMKills: m.ooms,
+		CPUMicros: -1, OOMKills: m.ooms, PidsRefused: -1,
 	}
 }
 
