@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"sync"
+
+	"github.com/holdfast-run/holdfast"
 )
 
 // Feed is the Stdin of a process that outlives its attachments: what is added to it is
@@ -40,15 +42,28 @@ func (f *Feed) Next() int64 {
 	return f.at
 }
 
-// Add adds pieces with nothing of anybody else between them.
-func (f *Feed) Add(pieces ...[]byte) {
+// mostFed bounds what a Feed holds that the process did not read, in bytes.
+const mostFed = 64 << 20
+
+// Add adds pieces with nothing of anybody else between them, all of them or none:
+// too_large when the process leaves so much unread that more is not kept for it (I-19).
+func (f *Feed) Add(pieces ...[]byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	more := 0
+	for _, p := range pieces {
+		more += len(p)
+	}
+	if len(f.buf)+more > mostFed {
+		return holdfast.Errorf(holdfast.KindTooLarge, "sandbox.feed", "the process leaves %d bytes of its input unread", len(f.buf)).
+			WithHint("it does not read what it is sent: send the message again, or end the session")
+	}
 	for _, p := range pieces {
 		f.buf = append(f.buf, p...)
 		f.at += int64(len(p))
 	}
 	f.wake.Broadcast()
+	return nil
 }
 
 // Close ends the reading with io.ErrClosedPipe, whatever is left.

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"unicode/utf8"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -95,5 +96,27 @@ func TestTail(t *testing.T) {
 	}
 	if s := tail.String(); !utf8.ValidString(s) || !strings.HasPrefix(s, "\uFFFDé") || !strings.HasSuffix(s, "é.") {
 		t.Errorf("kept %.20q", s)
+	}
+}
+
+// TestI19_FeedIsBounded: a process that does not read is not kept everything for, and
+// what is refused is refused whole; one that reads is told on.
+func TestI19_FeedIsBounded(t *testing.T) {
+	f := sandbox.NewFeed()
+	piece := make([]byte, 1<<20)
+	for range 64 {
+		if err := f.Add(piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := f.Next()
+	if err := f.Add(nil, []byte("x")); !holdfast.IsKind(err, holdfast.KindTooLarge) || holdfast.HintOf(err) == "" || f.Next() != at {
+		t.Errorf("added to a full feed: %v, next at %d", err, f.Next()-at)
+	}
+	if n, err := f.Read(piece); n != len(piece) || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := f.Add([]byte("x")); err != nil || f.Next() != at+1 {
+		t.Errorf("there is room again: %v", err)
 	}
 }

@@ -93,8 +93,15 @@ func (c *conn) detach() {
 	<-c.done
 }
 
-// send sends a line.
-func (c *conn) send(l json.RawMessage) { c.in.Add(l, []byte{'\n'}) }
+// send sends lines.
+func (c *conn) send(lines ...json.RawMessage) error {
+	for _, l := range lines {
+		if err := c.in.Add(l, []byte{'\n'}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // why says how the process ended, for people.
 func (c *conn) why() string {

@@ -130,10 +130,7 @@ func (x *run) resend(taken int64) error {
 	if err := x.keep(x.ctx); err != nil {
 		return err
 	}
-	for _, l := range lines {
-		x.c.send(l)
-	}
-	return nil
+	return x.c.send(lines...)
 }
 
 // kill ends the agent's process, if it runs.
@@ -197,9 +194,9 @@ func (x *run) launch(reason string) error {
 		Argv: append(append([]string{}, prog.Argv...), x.r.cfg.Profile.Args...),
 		Env:  x.r.cfg.Profile.environ(prog, x.t.Session.Model, call), Cwd: boxWorkspace, Stdin: true, Lines: true,
 	}, 0)
-	x.c.send(hello)
+	err = x.c.send(hello)
 	x.host.At("agent-started")
-	return nil
+	return err
 }
 
 // kept reports whether the agent can load what it knows, or why not.
@@ -371,10 +368,10 @@ func (x *run) tell(line json.RawMessage, drafts ...journal.Draft) error {
 	if err := x.keep(x.ctx, drafts...); err != nil {
 		return err
 	}
-	if line != nil {
-		x.c.send(line)
+	if line == nil {
+		return nil
 	}
-	return nil
+	return x.c.send(line)
 }
 
 // aside_ handles what an agent says of its own accord before it takes prompts: what

@@ -326,9 +326,8 @@ func (x *run) serve(m *message) error {
 		}
 		// Lost with a server it is lost: whoever asks for what was not offered waits
 		// for no answer of use.
-		x.c.send(line)
 		x.a.data.In += int64(len(line)) + 1
-		return nil
+		return x.c.send(line)
 	}
 	var p permission
 	bad := json.Unmarshal(m.Params, &p) != nil
@@ -371,8 +370,7 @@ func (x *run) reply(line json.RawMessage, drafts ...journal.Draft) error {
 	if err := x.keep(x.context(), drafts...); err != nil {
 		return err
 	}
-	x.c.send(line)
-	return nil
+	return x.c.send(line)
 }
 
 // verdict is what was decided about a tool call.

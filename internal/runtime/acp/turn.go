@@ -85,9 +85,9 @@ func (x *run) say() error {
 	}
 	x.a.state.Upto = end
 	x.host.At("prompt-recorded")
-	x.c.send(line)
+	err = x.c.send(line)
 	x.host.At("prompted")
-	return nil
+	return err
 }
 
 // instructions are the agent's own, told once to each new agent.
@@ -330,10 +330,7 @@ func (x *run) cancelPrompt() error {
 	if err := x.keep(x.late); err != nil {
 		return errors.Join(context.Cause(x.ctx), err)
 	}
-	for _, l := range lines {
-		x.c.send(l)
-	}
-	return nil
+	return x.c.send(lines...)
 }
 
 // interrupted puts a cancelled turn in order and gives its cause.

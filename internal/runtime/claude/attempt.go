@@ -231,8 +231,7 @@ func (x *run) start(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	k.out.Add(handshake(x.t.Instructions, len(r.cfg.Host) > 0))
-	return nil
+	return k.out.Add(handshake(x.t.Instructions, len(r.cfg.Host) > 0))
 }
 
 // notStarted says why there is no process.
@@ -410,6 +409,5 @@ func (x *run) halt() bool {
 		return false
 	}
 	x.halted = true
-	x.link.out.Add(control("hf-interrupt", object{"subtype": "interrupt", "cancel_queued": true}))
-	return true
+	return x.link.out.Add(control("hf-interrupt", object{"subtype": "interrupt", "cancel_queued": true})) == nil
 }

@@ -151,3 +151,17 @@ func TestI19_NothingIsReadBehindALargeLine(t *testing.T) {
 		cancel()
 	})
 }
+
+// TestI19_AnswersThatNobodyReadAreBounded: an agent that asks on and reads no answer
+// fails its turn before the answers are more than the server has room for.
+func TestI19_AnswersThatNobodyReadAreBounded(t *testing.T) {
+	p := newTape("u").play(t)
+	id := strings.Repeat("q", 1<<20)
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		err = p.read(t, fmt.Appendf(nil, `{"type":"control_request","request_id":"%s","request":{"subtype":"from_the_future"}}`, id))
+	}
+	if !holdfast.IsKind(err, holdfast.KindTooLarge) {
+		t.Errorf("answers went on: %v", err)
+	}
+}

@@ -442,11 +442,12 @@ func (x *run) flush(ctx context.Context) error {
 			x.link.taken.Store(s.Taken)
 		}
 	}
-	if len(x.out) > 0 && x.link != nil {
-		x.link.out.Add(x.out...)
-	}
+	out := x.out
 	x.out = nil
-	return nil
+	if len(out) == 0 || x.link == nil {
+		return nil
+	}
+	return x.link.out.Add(out...)
 }
 
 func (r *Runtime) uuid() (string, error) { return holdfast.NewUUID(r.cfg.Now(), r.cfg.Rand) }

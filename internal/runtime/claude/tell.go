@@ -28,7 +28,9 @@ func (x *run) tell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.link.out.Add(lines...)
+	if err := x.link.out.Add(lines...); err != nil {
+		return err
+	}
 	return x.flush(ctx)
 }
 
@@ -42,8 +44,7 @@ func (x *run) tellAhead() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	x.link.out.Add(lines...)
-	return len(lines) > 0, nil
+	return len(lines) > 0, x.link.out.Add(lines...)
 }
 
 // prompts are the messages that the CLI was not told yet, as lines, behind its model if
