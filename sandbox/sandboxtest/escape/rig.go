@@ -77,8 +77,13 @@ func (r *rig) up(name string, change ...func(*sandbox.Spec)) (sandbox.Spec, sand
 	for _, c := range change {
 		c(&spec)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	minute := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	}
+	ctx, cancel := minute()
+	defer cancel()
 	r.Cleanup(func() {
+		ctx, cancel := minute()
 		defer cancel()
 		if err := r.driver.Remove(ctx, spec.Box); err != nil {
 			r.Error(err)
