@@ -254,8 +254,8 @@ func unlinked(a []string) (string, error) {
 	}
 	buf := make([]byte, 1<<20)
 	for left > 0 {
-		name := filepath.Join(dir, "ghost")
-		fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+		name := filepath.Join(dir, "ghost") // a life that ended just now may have left one
+		fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC, 0o600)
 		if err != nil {
 			return "", err
 		}
