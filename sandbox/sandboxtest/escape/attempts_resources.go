@@ -40,7 +40,7 @@ func resourceAttempts() []attempt {
 		}},
 		{id: "res-disk-reserve", does: "take the host's disk below its reserve in that way, beside a box that grew as well", do: reserveAttack},
 		{id: "res-inodes", does: "fill the disk with empty files", do: func(r *rig) Row {
-			return r.diskAttack(256<<10, []string{"inodes", "/workspace/many", "30000"}, []string{"inodes", "/workspace/many", "1000"})
+			return r.diskAttack(8<<20, []string{"inodes", "/workspace/many", "30000"}, []string{"inodes", "/workspace/many", "1000"})
 		}},
 	}
 }
