@@ -56,6 +56,13 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 		return fail(err)
 	}
 	defer log.Close()
+	// A boxd that ended said why, also one that was faster than who started it.
+	quote := func(err error) error {
+		if said := tail(log); said != "" {
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "%w: it said %s", err, holdfast.Quote(said))
+		}
+		return err
+	}
 	var h Handover
 	defer h.Close()
 	prepared := make(chan error, 1)
@@ -63,7 +70,7 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	b, err := Spawn(ctx, l, log)
 	perr := <-prepared
 	if err != nil {
-		return fail(err)
+		return fail(quote(err))
 	}
 	if perr != nil {
 		b.abandon(ctx)
@@ -82,10 +89,7 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	}
 	if err != nil {
 		b.abandon(ctx)
-		if said := tail(log); said != "" {
-			err = holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "%w: it said %s", err, holdfast.Quote(said))
-		}
-		return fail(err)
+		return fail(quote(err))
 	}
 	return b, r, nil
 }
