@@ -151,16 +151,17 @@ type FileList struct {
 	Truncated bool       `json:"truncated,omitempty"`
 }
 
-// Health is the answer of /healthz and /readyz.
+// Health is the answer of /healthz and /readyz. Who asks without a valid key is told
+// the status only.
 type Health struct {
 	Status  string `json:"status"`
-	Version string `json:"version"`
+	Version string `json:"version,omitempty"`
 	// ReadOnly is why the store takes no writes; empty when it does.
 	ReadOnly string `json:"read_only,omitempty"`
-	Driver   string `json:"driver"`
-	PID      int    `json:"pid"`
+	Driver   string `json:"driver,omitempty"`
+	PID      int    `json:"pid,omitempty"`
 	// Sessions running a turn now.
-	RunningTurns int `json:"running_turns"`
+	RunningTurns int `json:"running_turns,omitempty"`
 }
 
 // Problem is the error document of the API (RFC 9457).

@@ -18,19 +18,33 @@ type Usage struct {
 	UnpricedCalls int64 `json:"unpriced_calls,omitempty"`
 }
 
-// Add returns the sum of two counts.
+// Add returns the sum of two counts, each number added by Sum.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{
-		InputTokens: u.InputTokens + v.InputTokens, OutputTokens: u.OutputTokens + v.OutputTokens,
-		CacheReadTokens: u.CacheReadTokens + v.CacheReadTokens, CacheWriteTokens: u.CacheWriteTokens + v.CacheWriteTokens,
-		CostMicroUSD: u.CostMicroUSD + v.CostMicroUSD, UnpricedCalls: u.UnpricedCalls + v.UnpricedCalls,
+		InputTokens: Sum(u.InputTokens, v.InputTokens), OutputTokens: Sum(u.OutputTokens, v.OutputTokens),
+		CacheReadTokens: Sum(u.CacheReadTokens, v.CacheReadTokens), CacheWriteTokens: Sum(u.CacheWriteTokens, v.CacheWriteTokens),
+		CostMicroUSD: Sum(u.CostMicroUSD, v.CostMicroUSD), UnpricedCalls: Sum(u.UnpricedCalls, v.UnpricedCalls),
+	}
+}
+
+// Clamp returns the count with its negative numbers set to zero.
+func (u Usage) Clamp() Usage { return Usage{}.Add(u) }
+
+// Less returns what is left of a count without another one; no number goes below zero.
+func (u Usage) Less(v Usage) Usage {
+	u, v = u.Clamp(), v.Clamp()
+	return Usage{
+		InputTokens: max(u.InputTokens-v.InputTokens, 0), OutputTokens: max(u.OutputTokens-v.OutputTokens, 0),
+		CacheReadTokens: max(u.CacheReadTokens-v.CacheReadTokens, 0), CacheWriteTokens: max(u.CacheWriteTokens-v.CacheWriteTokens, 0),
+		CostMicroUSD: max(u.CostMicroUSD-v.CostMicroUSD, 0), UnpricedCalls: max(u.UnpricedCalls-v.UnpricedCalls, 0),
 	}
 }
 
 // Tokens is how many tokens a budget counts: all of them.
-func (u Usage) Tokens() int64 {
-	return u.InputTokens + u.OutputTokens + u.CacheReadTokens + u.CacheWriteTokens
-}
+func (u Usage) Tokens() int64 { return Sum(u.Prompt(), u.OutputTokens) }
+
+// Prompt is how many tokens the requests had, from a cache or not.
+func (u Usage) Prompt() int64 { return Sum(u.InputTokens, u.CacheReadTokens, u.CacheWriteTokens) }
 
 // Spent is what a session's ended turns used up.
 type Spent struct {
@@ -45,8 +59,14 @@ type Spent struct {
 // Add returns the sum of two.
 func (s Spent) Add(t Spent) Spent {
 	return Spent{
-		Usage: s.Usage.Add(t.Usage), Calls: s.Calls + t.Calls, Turns: s.Turns + t.Turns, DurationMS: s.DurationMS + t.DurationMS,
+		Usage: s.Usage.Add(t.Usage), Calls: Sum(s.Calls, t.Calls), Turns: Sum(s.Turns, t.Turns),
+		DurationMS: Sum(s.DurationMS, t.DurationMS),
 	}
+}
+
+// Duration is how long the turns ran.
+func (s Spent) Duration() time.Duration {
+	return time.Duration(min(Sum(s.DurationMS), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
 // Budget bounds what may be used up; 0 is no bound. In a turn's budget, turns
@@ -85,7 +105,7 @@ func (b Budget) Check(name string) error {
 }
 
 // MicroUSD is the bound on money in millionths of a dollar.
-func (b Budget) MicroUSD() int64 { return int64(math.Round(b.USD * 1e6)) }
+func (b Budget) MicroUSD() int64 { return MicroUSD(math.Round(b.USD * 1e6)) }
 
 // Duration is the bound on time.
 func (b Budget) Duration() time.Duration { return time.Duration(b.Seconds * float64(time.Second)) }

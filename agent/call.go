@@ -144,6 +144,7 @@ func (r *run) call(ctx context.Context, attempt int) (reply, error) {
 	if errors.As(err, &f) {
 		a.usage, a.id = f.Usage, f.RequestID
 	}
+	a.usage = a.usage.Clamp() // the provider may have reported anything
 	if r.Book != nil && a.usage != (holdfast.Usage{}) {
 		a.usage = r.Book.Price(r.c.Model, a.usage)
 	}

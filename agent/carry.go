@@ -138,18 +138,27 @@ func (r *run) invoke(ctx context.Context, t entry, u *Use, call tool.Call) (res 
 // scoped holds the tool's file operations to what the policy leaves it. Without an
 // answer that is nothing: a call that acted before is still answered with what it did.
 func (r *run) scoped(ctx context.Context, u *Use) context.Context {
-	s, ok := r.env.Policy.(policy.Scoper)
-	if !ok {
-		return ctx
-	}
 	req := policy.Request{Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, Input: u.runs(), CallID: u.ID}
-	return sandbox.Scoped(ctx, func() ([]string, [][]string) {
-		scope, err := s.Scope(ctx, req)
-		if err != nil {
-			return []string{"/"}, nil
-		}
-		return scope.Denied, scope.Within
+	layered := sandbox.Layered(ctx, func() ([]sandbox.Layer, error) {
+		scope, err := r.env.Policy.Scope(ctx, req)
+		return layersOf(scope), err
 	})
+	return sandbox.Scoped(layered, func() sandbox.Scope {
+		scope, err := r.env.Policy.Scope(ctx, req)
+		if err != nil {
+			return sandbox.Scope{Denied: []string{"/"}}
+		}
+		return sandbox.Scope{Denied: scope.Denied, Within: scope.Within, Patterns: scope.Patterns}
+	})
+}
+
+// layersOf are a scope's layers as a box takes them.
+func layersOf(scope policy.Scope) []sandbox.Layer {
+	var out []sandbox.Layer
+	for _, l := range scope.Layers {
+		out = append(out, sandbox.Layer(l))
+	}
+	return out
 }
 
 // outcome turns what a tool returned into what is recorded.

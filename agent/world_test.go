@@ -44,7 +44,9 @@ type world struct {
 	outcome   func(s holdfast.ToolStarted) (*sandbox.Box, bool, error)
 	tools     map[string]func(ctx context.Context, c tool.Call) (tool.Result, error)
 	decide    func(policy.Request) (policy.Decision, error)
-	joined    []agent.Joined
+	// scope, if set, answers Scope.
+	scope  func(policy.Request) (policy.Scope, error)
+	joined []agent.Joined
 }
 
 func newWorld(t *testing.T) *world {
@@ -147,6 +149,14 @@ func (w *world) Decide(_ context.Context, req policy.Request) (policy.Decision, 
 		return w.decide(req)
 	}
 	return policy.Decision{Verdict: policy.Allowed, By: "test"}, nil
+}
+
+// Scope implements policy.Decider.
+func (w *world) Scope(_ context.Context, req policy.Request) (policy.Scope, error) {
+	if w.scope != nil {
+		return w.scope(req)
+	}
+	return policy.Scope{}, nil
 }
 
 // die ends the live box.

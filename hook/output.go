@@ -135,7 +135,7 @@ func parseObject(text []byte) (Output, error) {
 		out.Notification = &holdfast.HookNotification{Title: clean(n.Title, maxReason), Body: clean(n.Body, maxMessage), Level: level(n.Level)}
 	}
 	if u := a.PermissionUpdate; u != nil {
-		if _, err := policy.ParseRule(u.Tool); err != nil || len(u.Tool) > maxRule {
+		if err := policy.CheckRule(u.Tool); err != nil || len(u.Tool) > maxRule {
 			return Output{}, holdfast.Errorf(holdfast.KindInvalid, op, "permissionUpdate.tool is not a rule")
 		}
 		if !slices.Contains(behaviors, u.Behavior) {

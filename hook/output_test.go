@@ -128,7 +128,8 @@ func TestSDKH27_ReasonsGoOn(t *testing.T) {
 func FuzzHookOutput(f *testing.F) {
 	for _, s := range []string{
 		``, `{`, `{}`, `{"block":true}`, `{"decision":"block","block":false}`, `{"hookSpecificOutput":{"permissionDecision":"deny"}}`,
-		`{"updatedInput":{"a":1}}`, `{"permissionUpdate":{"tool":"Bash(git *)","behavior":"deny"}}`, "\x1b]0;x\x07", `{"block":1e999}`,
+		`{"updatedInput":{"a":1}}`, `{"permissionUpdate":{"tool":"Bash(git *)","behavior":"deny"}}`,
+		`{"permissionUpdate":{"tool":"0","behavior":"deny"}}`, "\x1b]0;x\x07", `{"block":1e999}`,
 		`{"notification":{"title":"t"}}`, strings.Repeat(`{"a":`, 200),
 	} {
 		f.Add([]byte(s))
@@ -148,7 +149,7 @@ func FuzzHookOutput(f *testing.F) {
 			t.Errorf("input %q is not an object", out.Input)
 		}
 		for _, r := range out.Rules {
-			if _, err := policy.ParseRule(r.Rule); err != nil {
+			if err := policy.CheckRule(r.Rule); err != nil {
 				t.Errorf("rule %q: %v", r.Rule, err)
 			}
 		}

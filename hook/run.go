@@ -267,7 +267,7 @@ func (o *Output) check() error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the rewritten input is not an object")
 	}
 	for _, c := range o.Rules {
-		if _, err := policy.ParseRule(c.Rule); err != nil {
+		if err := policy.CheckRule(c.Rule); err != nil {
 			return err
 		}
 		if !slices.Contains(behaviors, c.Behavior) {

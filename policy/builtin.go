@@ -56,7 +56,8 @@ func ReadOnly() Policy { return readOnly{} }
 
 // Evaluate implements Policy.
 func (readOnly) Evaluate(_ context.Context, req Request) (Decision, error) {
-	if c := tools[req.Tool]; req.ReadOnly && (c == reads || c == searches) {
+	t, _ := tools(nil).find(req.Tool)
+	if t.Name == req.Tool && req.ReadOnly && (t.Class == ClassReads || t.Class == ClassSearches) {
 		return Decision{Verdict: Allowed, By: "read only"}, nil
 	}
 	return deny("read only", "%s is not read-only", holdfast.Quote(req.Tool)), nil

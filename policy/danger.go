@@ -49,8 +49,8 @@ func dangerous(req *call) string {
 	if err != nil {
 		return "the list of dangers cannot be read: " + err.Error()
 	}
-	switch tools[req.Tool] {
-	case edits:
+	switch req.tool.Class {
+	case ClassEdits:
 		p, ok := req.filePath()
 		switch {
 		case !ok:
@@ -59,17 +59,17 @@ func dangerous(req *call) string {
 			return p + " lies outside of the workspace"
 		}
 		return d.secret(req, p)
-	case acts:
-		if req.Tool == "Bash" {
+	case ClassRuns:
+		switch {
+		case req.tool.Subject == SubjectCommand:
 			return d.command(req)
-		}
-		if req.Tool == "Task" {
+		case req.tool.Subject == SubjectURL:
+			return req.Tool + " reaches the network"
+		case req.tool.Name == "Task":
 			return ""
 		}
-		return req.Tool + " reaches the network"
-	case notes:
-		return ""
-	case searches:
+		return req.Tool + " may run commands of its own"
+	case ClassPlans, ClassSearches:
 		return ""
 	}
 	return "nothing is known of " + holdfast.Quote(req.Tool)
@@ -85,8 +85,11 @@ func (d *danger) command(req *call) string {
 		return "the command cannot be read: " + err.Error()
 	case len(an.Opaque) > 0:
 		return an.Opaque[0].Reason
+	case len(an.Unsure) > 0:
+		return an.Unsure[0].Reason
 	}
 	for _, c := range an.Commands {
+		req.clock.tick()
 		if why := d.call(req, c); why != "" {
 			return why
 		}
@@ -114,6 +117,7 @@ func (d *danger) call(req *call, c check.Command) string {
 		}
 	}
 	for _, arg := range c.Args {
+		req.clock.tick()
 		if _, v, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
 			arg = v
 		}
@@ -125,6 +129,7 @@ func (d *danger) call(req *call, c check.Command) string {
 }
 
 func (d *danger) secret(req *call, p string) string {
+	req.clock.tick()
 	for _, pattern := range d.Secrets {
 		if matchPath(req.Request, pattern, p) {
 			return p + " may hold secrets"

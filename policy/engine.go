@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -20,6 +19,9 @@ type Config struct {
 	// Granted are allow rules for what would otherwise be asked of the approver:
 	// the answers that were given before, for longer than once.
 	Granted []Rule
+	// Tools are tools that agents are offered besides the standard ones. Modes, rules
+	// and sandbox settings know them by their registration, in all layers.
+	Tools []Tool
 	// Sandbox refuses what it does not allow, in every mode. Nil allows all.
 	Sandbox *check.Settings
 	// Refuse, if not empty, is why every call is denied: where settings are that
@@ -48,11 +50,14 @@ type Approver interface {
 // used by many at once; the zero value leaves everything to the modes.
 type Engine struct {
 	refuse    string
+	tools     tools
 	rules     RuleSet
 	granted   RuleSet
 	sandboxes []sandboxed
 	callbacks []callback
 	approver  Approver
+	// walls are what the box of a child agent holds by itself; nil for no child.
+	walls *walls
 }
 
 // sandboxed are the sandbox settings of one layer.
@@ -62,6 +67,9 @@ type sandboxed struct {
 	checker *check.Checker
 	// approves: what the settings approve by themselves counts.
 	approves bool
+	// child are a child agent's own settings, before they were narrowed; nil for those
+	// that the whole box has.
+	child *check.Settings
 }
 
 type callback struct {
@@ -77,6 +85,10 @@ func New(cfg Config) (*Engine, error) { return new(Engine).With(cfg) }
 // newest approver. The engine itself stays as it is.
 func (e *Engine) With(cfg Config) (*Engine, error) {
 	out := *e
+	var err error
+	if out.tools, err = e.tools.with(cfg.Tools); err != nil {
+		return nil, err
+	}
 	if cfg.Tighten {
 		cfg.Rules.Allow, cfg.Granted = nil, nil
 	}
@@ -97,7 +109,7 @@ func (e *Engine) With(cfg Config) (*Engine, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.sandboxes = append(slices.Clip(e.sandboxes), sandboxed{*cfg.Sandbox, c, !cfg.Tighten})
+		out.sandboxes = append(slices.Clip(e.sandboxes), sandboxed{settings: *cfg.Sandbox, checker: c, approves: !cfg.Tighten})
 	}
 	if cfg.Callback != nil {
 		c := callback{cfg.Callback, cfg.Patience}
@@ -122,11 +134,13 @@ func (e *Engine) Lint() []string {
 	return out
 }
 
-func options(req Request) check.Options { return check.Options{Cwd: req.cwd(), Home: req.home()} }
+func options(req Request) check.Options {
+	return check.Options{Cwd: req.cwd(), Home: req.home(), FS: req.FS}
+}
 
 // Step is one opinion on the way to a decision.
 type Step struct {
-	// Stage is who was asked: hooks, settings (those that cannot be read), deny rules, ask rules, sandbox, callback, allow
+	// Stage is who was asked: hooks, bounds (what is too long to be judged), settings (those that cannot be read), deny rules, ask rules, sandbox, callback, allow
 	// rules, mode, granted, approver.
 	Stage    string `json:"stage"`
 	Verdict  string `json:"verdict"`
@@ -217,15 +231,16 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 	if hooks.Input != nil {
 		req.Input = hooks.Input
 	}
-	c := newCall(*req)
-	d := e.fixed(c, t)
+	c := newCall(ctx, *req, e.tools)
+	d, err := c.judged(t, func() Decision { return e.fixed(c, t) })
 	byHooks := false
 	switch {
+	case err != nil:
+		return Decision{}, err
 	case d.Verdict == Denied:
 	case hooks.Verdict == Asked, d.Verdict == NoOpinion && hooks.Verdict == Allowed:
 		d, byHooks = hooks, true
 	case d.Verdict == NoOpinion:
-		var err error
 		if d, err = e.opinions(ctx, c, t); err != nil {
 			return Decision{}, err
 		}
@@ -241,6 +256,9 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 
 // fixed asks what neither hooks nor callbacks may overrule.
 func (e *Engine) fixed(req *call, t *Trace) Decision {
+	if d := req.outsized(); d.Verdict != NoOpinion {
+		return t.add("bounds", d)
+	}
 	if e.refuse != "" {
 		return t.add("settings", Decision{Verdict: Denied, By: "settings", Reason: e.refuse})
 	}
@@ -287,25 +305,14 @@ func (e *Engine) opinions(ctx context.Context, c *call, t *Trace) (Decision, err
 		}
 	}
 	if d.Verdict != NoOpinion {
-		return e.again(c.Request, d, t), nil
+		return e.again(ctx, c.Request, d, t)
 	}
-	if d := t.add("allow rules", e.rules.allows(c)); d.Verdict != NoOpinion {
-		return d, nil
-	}
-	return t.add("mode", byMode(c)), nil
-}
-
-// again holds a rewritten input against what no callback may overrule.
-func (e *Engine) again(req Request, d Decision, t *Trace) Decision {
-	if d.Verdict == Denied || d.Input == nil || bytes.Equal(d.Input, req.Input) {
-		return d
-	}
-	req.Input = d.Input
-	if f := e.fixed(newCall(req), t); f.Verdict > d.Verdict {
-		f.Input = d.Input
-		return f
-	}
-	return d
+	return c.judged(t, func() Decision {
+		if d := t.add("allow rules", e.rules.allows(c)); d.Verdict != NoOpinion {
+			return d
+		}
+		return t.add("mode", byMode(c))
+	})
 }
 
 // approve asks a person, unless one answered before for longer than once; with
@@ -315,7 +322,12 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 	if asked.Input != nil {
 		req.Input = asked.Input
 	}
-	if d := e.granted.allows(newCall(req)); d.Verdict == Allowed {
+	c := newCall(ctx, req, e.tools)
+	d, err := c.judged(t, func() Decision { return e.granted.allows(c) })
+	switch {
+	case err != nil || d.Verdict == Denied:
+		return d, err
+	case d.Verdict == Allowed:
 		d.By, d.Input, d.Updates = "granted rule", asked.Input, asked.Updates
 		return t.add("granted", d), nil
 	}
@@ -338,7 +350,7 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 		}
 		return t.add("approver", d), nil
 	}
-	d, err := e.approver.Approve(ctx, req, asked)
+	d, err = e.approver.Approve(ctx, req, asked)
 	switch {
 	case err != nil:
 		return Decision{}, &Undecided{err}
@@ -351,7 +363,9 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 		d.By = "approver"
 	}
 	d.Updates = slices.Concat(asked.Updates, d.Updates)
-	d = e.again(req, t.add("approver", d), t)
+	if d, err = e.again(ctx, req, t.add("approver", d), t); err != nil {
+		return Decision{}, err
+	}
 	if d.Verdict == Asked {
 		// The person rewrote the call into another one that wants to be asked.
 		d.Verdict = Denied
@@ -405,6 +419,9 @@ func (e *Engine) sandbox(req *call) Decision {
 	if req.wantsOut() && !e.letsOut() {
 		return deny("sandbox", "a command outside of the sandbox is allowed only with allowUnsandboxedCommands")
 	}
+	if d := e.unheld(req); d.Verdict == Denied {
+		return d
+	}
 	for _, s := range e.sandboxes {
 		d := s.holds(req)
 		if d.Verdict == Denied {
@@ -425,7 +442,7 @@ func (e *Engine) letsOut() bool {
 
 func (s *sandboxed) holds(req *call) Decision {
 	c := s.checker
-	if o := options(req.Request); o.Cwd != usualCwd || o.Home != usualHome {
+	if o := options(req.Request); o.Cwd != usualCwd || o.Home != usualHome || o.FS != nil {
 		var err error
 		if c, err = check.New(s.settings, o); err != nil {
 			return deny("sandbox", "the sandbox settings make no sense: %s", err)
@@ -435,18 +452,18 @@ func (s *sandboxed) holds(req *call) Decision {
 		return deny("sandbox", "the input cannot be read")
 	}
 	v := check.Verdict{Allowed: true}
-	switch req.Tool {
-	case "Bash":
-		v = c.Command(req.Command)
-	case "WebFetch":
+	switch req.tool.Subject {
+	case SubjectCommand:
+		v = c.CommandWithin(req.clock.ended, req.Command)
+	case SubjectURL:
 		v = c.Domain(hostOf(req.URL))
-	case "Read", "Glob", "Grep", "LS", "Write", "Edit":
+	case SubjectPath:
 		p, ok := req.filePath()
 		if !ok {
 			return deny("sandbox", "the call names no file")
 		}
 		op := check.Read
-		if tools[req.Tool] == edits {
+		if req.tool.Class == ClassEdits {
 			op = check.Write
 		}
 		v = c.Path(p, op)
@@ -454,39 +471,21 @@ func (s *sandboxed) holds(req *call) Decision {
 	switch {
 	case !v.Allowed:
 		d := deny("sandbox", "%s: %s", holdfast.Quote(v.Subject), v.Reason)
-		d.Quiet = s.settings.Ignores(category(req.Tool, v.Code), v.Subject)
+		d.Quiet = s.settings.Ignores(category(req.tool.Subject, v.Code), v.Subject)
 		return d
-	case req.Tool == "Bash" && s.settings.AutoAllowBashIfSandboxed && req.Sandboxed && !req.wantsOut():
+	case req.tool.Subject == SubjectCommand && s.settings.AutoAllowBashIfSandboxed && req.Sandboxed && !req.wantsOut():
 		return Decision{Verdict: Allowed, By: "sandbox"}
 	}
 	return Decision{}
 }
 
 // category is what IgnoreViolations calls a denial.
-func category(tool string, code check.Code) string {
+func category(of Subject, code check.Code) string {
 	switch {
-	case tool == "WebFetch":
+	case of == SubjectURL:
 		return "network"
-	case tool == "Bash" && code != check.CodeDeniedPath && code != check.CodeOutside:
+	case of == SubjectCommand && code != check.CodeDeniedPath && code != check.CodeOutside:
 		return "command"
 	}
 	return "file"
-}
-
-// Scope is what the sandbox settings of all layers leave a tool to touch. It is empty
-// for tools that open no file by themselves.
-func (e *Engine) Scope(req Request) Scope {
-	var out Scope
-	c := tools[req.Tool]
-	if c != reads && c != edits {
-		return out
-	}
-	op := check.Read
-	if c == edits {
-		op = check.Write
-	}
-	for _, s := range e.sandboxes {
-		out = s.settings.Scope(op, req.home(), out)
-	}
-	return out
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"encoding/json"
 	"net/url"
 	"sync"
@@ -10,54 +11,74 @@ import (
 
 // fields are the parts of a tool's input that rules are about.
 type fields struct {
-	Command  string `json:"command"`
-	FilePath string `json:"file_path"`
-	Path     string `json:"path"`
-	URL      string `json:"url"`
-	Subagent string `json:"subagent_type"`
+	// Command, Path, URL and Name are the subject of the call, whichever its tool has.
+	Command, Path, URL, Name string
 	// Unsandboxed is the model's wish to run a command outside of the sandbox.
-	Unsandboxed json.RawMessage `json:"dangerouslyDisableSandbox"`
+	Unsandboxed json.RawMessage
 }
 
 // call is a request with its input taken apart, each part once.
 type call struct {
 	Request
 	fields
-	// readable: the input is an object.
+	// tool is the registered tool that the call means, without regard to case; the
+	// zero Tool where none is registered under that name. tools are all of them.
+	tool  Tool
+	tools tools
+	// readable: the input is an object, and the subject in it is a text.
 	readable bool
 	analysis func() (*check.Analysis, error)
+	clock    clock
 }
 
-func newCall(req Request) *call {
-	c := &call{Request: req}
-	c.readable = json.Unmarshal(req.Input, &c.fields) == nil
-	c.analysis = sync.OnceValues(func() (*check.Analysis, error) { return check.Analyze(c.Command, req.cwd(), req.home()) })
+func newCall(ctx context.Context, req Request, known tools) *call {
+	c := &call{Request: req, tools: known, clock: clock{ctx: ctx, left: judgingTime}}
+	c.tool, _ = known.find(req.Tool)
+	c.readable = len(req.Input) <= maxInput && c.read()
+	c.analysis = sync.OnceValues(c.analyze)
 	return c
+}
+
+// read takes the subject out of the input. Names of fields count exactly as they are
+// registered, as the tools take them: what is spelled in another way is another field.
+func (c *call) read() bool {
+	var in map[string]json.RawMessage
+	if json.Unmarshal(c.Input, &in) != nil {
+		return false
+	}
+	var to *string
+	switch c.tool.Subject {
+	case SubjectNone:
+		return true
+	case SubjectCommand:
+		to, c.Unsandboxed = &c.Command, in["dangerouslyDisableSandbox"]
+	case SubjectPath:
+		to = &c.Path
+	case SubjectURL:
+		to = &c.URL
+	case SubjectName:
+		to = &c.Name
+	}
+	raw, ok := in[c.tool.Field]
+	return !ok || json.Unmarshal(raw, to) == nil
 }
 
 // filePath is the file or directory that a call names, absolute; searching tools
 // without one work in the working directory.
 func (c *call) filePath() (string, bool) {
-	if !c.readable {
+	switch {
+	case !c.readable || c.tool.Subject != SubjectPath:
 		return "", false
+	case c.Path != "":
+		return c.absolute(c.Path), true
 	}
-	p := c.FilePath
-	if p == "" {
-		p = c.Path
-	}
-	if p == "" {
-		if tools[c.Tool] != reads || c.Tool == "Read" {
-			return "", false
-		}
-		return c.cwd(), true
-	}
-	return c.absolute(p), true
+	return c.cwd(), c.tool.Optional
 }
 
 // wantsOut reports whether a command asks to run outside of the sandbox.
 func (c *call) wantsOut() bool {
 	v := string(c.Unsandboxed)
-	return c.Tool == "Bash" && v != "" && v != "false" && v != "null"
+	return v != "" && v != "false" && v != "null"
 }
 
 // hostOf is the host of an address; empty for none.

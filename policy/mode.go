@@ -7,49 +7,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// class is what the modes know of a tool.
-type class int
-
-const (
-	// reads changes nothing and stays in the box.
-	reads class = iota + 1
-	// searches changes nothing and asks somebody outside.
-	searches
-	// notes changes only the agent's own list.
-	notes
-	// edits changes files.
-	edits
-	// acts does anything else: runs commands, reaches out, starts agents.
-	acts
-)
-
-// tools is the fixed set of tool names, in Claude Code's spelling.
-var tools = map[string]class{
-	"Read": reads, "Glob": reads, "Grep": reads, "LS": reads,
-	"WebSearch": searches,
-	"TodoWrite": notes,
-	"Write":     edits, "Edit": edits,
-	"Bash": acts, "WebFetch": acts, "Task": acts,
-}
-
-// Reads reports whether a tool of the fixed set changes nothing and stays in the box.
-func Reads(tool string) bool { return tools[tool] == reads }
-
-// serverTool reports whether a name is that of an MCP server's tool.
-func serverTool(name string) bool { return strings.HasPrefix(name, "mcp__") }
-
 // byMode is the last opinion: that of the permission mode.
 func byMode(req *call) Decision {
 	if _, err := holdfast.ParseMode(string(req.Mode)); err != nil {
 		return deny("mode", "%s is not a permission mode", holdfast.Quote(string(req.Mode)))
 	}
-	c, known := tools[req.Tool]
+	c := req.tool.Class
 	switch {
-	case !known && !serverTool(req.Tool):
+	case (c == 0 || req.tool.Name != req.Tool) && !serverTool(req.Tool):
 		return deny("mode", "%s is not a tool that permission modes know", holdfast.Quote(req.Tool))
-	case c == reads && !req.ReadOnly:
+	case c == ClassReads && !req.ReadOnly:
 		return deny("mode", "%s claims a reading tool's name but changes things", holdfast.Quote(req.Tool))
-	case c == reads:
+	case c == ClassReads:
 		return Decision{Verdict: Allowed, By: "mode"}
 	}
 	pass := Decision{Verdict: Allowed, By: "mode"}
@@ -62,11 +31,11 @@ func byMode(req *call) Decision {
 		}
 		return pass
 	case holdfast.ModeAcceptEdits:
-		if c == notes || c == edits && inWorkspace(req) {
+		if c == ClassPlans || c == ClassEdits && inWorkspace(req) {
 			return pass
 		}
 	case holdfast.ModeDefault, holdfast.ModeDontAsk:
-		if c == notes {
+		if c == ClassPlans {
 			return pass
 		}
 	}

@@ -1,4 +1,5 @@
-// Package policy decides whether a tool may run, and says why. It is pure: no I/O.
+// Package policy decides whether a tool may run, and says why. It is pure: no I/O
+// but through the FS of a request.
 //
 // It owns the algebra of decisions, the permission modes, rules such as
 // Bash(git *), policies and their composition, and the order in which they are
@@ -29,6 +30,9 @@ type Request struct {
 	CallID, Agent string
 	// Cwd and Home are the tools' directories (default /workspace, /home/agent).
 	Cwd, Home string
+	// FS tells links of the tools' file system; nil knows none, so that paths lead where
+	// their text says. Policies look at it while they decide, and at nothing else.
+	FS check.FS
 	// Sandboxed says that a sandbox of the system is in force around the tool.
 	Sandboxed bool
 	// Hooks is what the hooks before the call came to, the strictest of them.
@@ -100,12 +104,9 @@ func Ask(reason string) Decision { return Decision{Verdict: Asked, Reason: reaso
 // denies, and so does an error, but for Undecided. Safe for concurrent use.
 type Decider interface {
 	Decide(ctx context.Context, req Request) (Decision, error)
-}
-
-// Scoper is a Decider that can say what a tool may touch when it runs: names lead
-// elsewhere where links are, and only whoever opens a file knows.
-type Scoper interface {
-	// Scope is what the file tools are held to; other tools have an empty one.
+	// Scope returns what an allowed tool may touch when it runs. It is enforced where a
+	// file is opened, because only there is it known where links lead. Tools that open
+	// no file have an empty one. After an error the tool may touch nothing.
 	Scope(ctx context.Context, req Request) (Scope, error)
 }
 

@@ -19,53 +19,80 @@ type Rule struct {
 	Scoped     bool
 }
 
-// ParseRule reads a rule; what would never match is invalid.
-func ParseRule(s string) (Rule, error) {
+// ParseRule reads a rule; what would never match is invalid. A rule may name the
+// standard tools and those of more.
+func ParseRule(s string, more ...Tool) (Rule, error) {
+	r, known, err := parseRule(s, more)
+	if err == nil && !known {
+		return Rule{}, badRule(s, "there is no such tool")
+	}
+	return r, err
+}
+
+// CheckRule refuses what is no rule whatever tools are registered. Rules are read by
+// ParseRule once the registered tools are known.
+func CheckRule(s string) error {
+	_, _, err := parseRule(s, nil)
+	return err
+}
+
+// parseRule reads a rule; known says that it names a registered tool, or a server's.
+func parseRule(s string, set tools) (r Rule, known bool, err error) {
 	text := strings.TrimSpace(s)
 	tool, rest, scoped := strings.Cut(text, "(")
-	r := Rule{Tool: tool, Scoped: scoped}
+	r = Rule{Tool: tool, Scoped: scoped}
 	if scoped {
 		spec, closed := strings.CutSuffix(rest, ")")
 		if !closed {
-			return Rule{}, badRule(s, "the parenthesis is not closed")
+			return Rule{}, false, badRule(s, "the parenthesis is not closed")
 		}
 		r.Spec = spec
 	}
-	name, known := canonical(tool)
+	t, known := set.find(tool)
 	switch {
 	case text == "":
-		return Rule{}, badRule(s, "it is empty")
-	case !known && !serverTool(tool):
-		return Rule{}, badRule(s, "there is no such tool")
+		return Rule{}, false, badRule(s, "it is empty")
 	case serverTool(tool) && (scoped || strings.Trim(strings.TrimPrefix(tool, "mcp__"), "_*") == ""):
-		return Rule{}, badRule(s, "a rule for a server's tools is mcp__server or mcp__server__tool")
+		return Rule{}, false, badRule(s, "a rule for a server's tools is mcp__server or mcp__server__tool")
+	case serverTool(tool):
+		return r, true, nil
+	case !toolName(tool):
+		return Rule{}, false, badRule(s, "there is no such tool")
 	case scoped && strings.TrimSpace(r.Spec) == "":
-		return Rule{}, badRule(s, "nothing stands in the parentheses")
-	case !scoped:
-		return r, nil
+		return Rule{}, false, badRule(s, "nothing stands in the parentheses")
+	case !scoped || !known:
+		return r, known, nil
 	}
-	switch name {
-	case "Bash", "Task":
-		return r, nil
-	case "Read", "Glob", "Grep", "LS", "Write", "Edit":
-		if _, err := path.Match(strings.ReplaceAll(r.Spec, "**", "*"), ""); err != nil {
-			return Rule{}, badRule(s, "it is not a pattern of paths")
+	if err := t.checkSpec(s, r.Spec); err != nil {
+		return Rule{}, false, err
+	}
+	return r, true, nil
+}
+
+// checkSpec refuses parentheses that would never match a use of the tool.
+func (t Tool) checkSpec(s, spec string) error {
+	switch t.Subject {
+	case SubjectCommand, SubjectName:
+		return nil
+	case SubjectPath:
+		if _, err := path.Match(strings.ReplaceAll(spec, "**", "*"), ""); err != nil {
+			return badRule(s, "it is not a pattern of paths")
 		}
-		if dir, ok := strings.CutSuffix(r.Spec, "/"); ok && r.Spec != "/" {
-			return Rule{}, badRule(s, "no path ends in a slash; "+dir+"/** is what lies below it")
+		if dir, ok := strings.CutSuffix(spec, "/"); ok && spec != "/" {
+			return badRule(s, "no path ends in a slash; "+dir+"/** is what lies below it")
 		}
-		if strings.Contains(r.Spec[1:], "//") || !relative(r.Spec) && slices.ContainsFunc(strings.Split(r.Spec, "/"), func(p string) bool { return p == "." || p == ".." }) {
-			return Rule{}, badRule(s, "no path looks like that once it is resolved")
+		if strings.Contains(spec[1:], "//") || !relative(spec) && slices.ContainsFunc(strings.Split(spec, "/"), func(p string) bool { return p == "." || p == ".." }) {
+			return badRule(s, "no path looks like that once it is resolved")
 		}
-		return r, nil
-	case "WebFetch":
-		domain, ok := strings.CutPrefix(r.Spec, "domain:")
+		return nil
+	case SubjectURL:
+		domain, ok := strings.CutPrefix(spec, "domain:")
 		if !ok || !check.ValidDomain(domain) {
-			return Rule{}, badRule(s, "write WebFetch(domain:example.com)")
+			return badRule(s, "write WebFetch(domain:example.com)")
 		}
-		return r, nil
+		return nil
 	}
-	return Rule{}, badRule(s, name+" takes no parentheses")
+	return badRule(s, t.Name+" takes no parentheses")
 }
 
 func badRule(s, why string) error {
@@ -73,20 +100,11 @@ func badRule(s, why string) error {
 		WithHint("use a tool's name, or one with its uses, as Bash(git *) or Read(/etc/**)")
 }
 
-// canonical is the tool that a name means, without regard to case.
-func canonical(name string) (string, bool) {
-	for t := range tools {
-		if strings.EqualFold(t, name) {
-			return t, true
-		}
-	}
-	return "", false
-}
-
-// OfPaths reports whether what stands in the parentheses is a pattern of paths.
-func (r Rule) OfPaths() bool {
-	name, _ := canonical(r.Tool)
-	return r.Scoped && (tools[name] == reads || tools[name] == edits)
+// OfPaths reports whether what stands in the parentheses is a pattern of paths, for a
+// rule that was parsed with the same tools.
+func (r Rule) OfPaths(more ...Tool) bool {
+	t, _ := tools(more).find(r.Tool)
+	return r.Scoped && t.Subject == SubjectPath
 }
 
 // relative reports whether a pattern begins at the tools' working directory.
@@ -104,8 +122,9 @@ func (r Rule) String() string {
 // RuleSet are rules by what they do.
 type RuleSet struct{ Allow, Ask, Deny []Rule }
 
-// ParseRules reads three lists of rules; the error names list and place.
-func ParseRules(allow, asks, denies []string) (RuleSet, error) {
+// ParseRules reads three lists of rules, as ParseRule does; the error names list and
+// place.
+func ParseRules(allow, asks, denies []string, more ...Tool) (RuleSet, error) {
 	var out RuleSet
 	for _, l := range []struct {
 		field string
@@ -113,7 +132,7 @@ func ParseRules(allow, asks, denies []string) (RuleSet, error) {
 		out   *[]Rule
 	}{{"allow", allow, &out.Allow}, {"ask", asks, &out.Ask}, {"deny", denies, &out.Deny}} {
 		for i, s := range l.in {
-			r, err := ParseRule(s)
+			r, err := ParseRule(s, more...)
 			if err != nil {
 				return RuleSet{}, holdfast.Errorf(holdfast.KindInvalid, "rules", "permissions.%s[%d]: %w", l.field, i, err).WithHint("%s", holdfast.HintOf(err))
 			}
@@ -138,16 +157,19 @@ func (c *Config) Add(behavior string, r Rule) {
 	}
 }
 
-// Rules is a rule set as a policy: deny, then ask, then allow.
-func Rules(s RuleSet) Policy {
-	return Func(func(_ context.Context, req Request) (Decision, error) {
-		c := newCall(req)
-		for _, stage := range []func(*call) Decision{s.denies, s.asks, s.allows} {
-			if d := stage(c); d.Verdict != NoOpinion {
-				return d, nil
+// Rules is a rule set as a policy: deny, then ask, then allow. The rules may be about
+// the standard tools and those of more.
+func Rules(s RuleSet, more ...Tool) Policy {
+	return Func(func(ctx context.Context, req Request) (Decision, error) {
+		c := newCall(ctx, req, more)
+		return c.judged(new(Trace), func() Decision {
+			for _, stage := range []func(*call) Decision{(*call).outsized, s.denies, s.asks, s.allows} {
+				if d := stage(c); d.Verdict != NoOpinion {
+					return d
+				}
 			}
-		}
-		return Decision{}, nil
+			return Decision{}
+		})
 	})
 }
 
@@ -171,24 +193,21 @@ func (s RuleSet) asks(req *call) Decision {
 
 // allows holds only if every part of the call is allowed by some rule.
 func (s RuleSet) allows(req *call) Decision {
-	rules := slices.DeleteFunc(slices.Clone(s.Allow), func(r Rule) bool { return r.Tool != req.Tool && !r.server(req.Tool) && !r.family(req.Tool, true) })
+	rules := slices.DeleteFunc(slices.Clone(s.Allow), func(r Rule) bool { return !r.about(req) })
 	if len(rules) == 0 {
 		return Decision{}
 	}
 	yes := func(r Rule) Decision { return Decision{Verdict: Allowed, By: "allow rule", Rule: r.String()} }
 	for _, r := range rules {
-		if !r.Scoped || req.Tool != "Bash" && r.matches(req) {
+		if !r.Scoped || req.tool.Subject != SubjectCommand && r.matches(req) {
 			return yes(r)
 		}
 	}
-	if req.Tool != "Bash" {
-		return Decision{}
-	}
-	if !req.readable {
+	if req.tool.Subject != SubjectCommand || !req.readable {
 		return Decision{}
 	}
 	an, err := req.analysis()
-	if err != nil || len(an.Opaque) > 0 || len(an.Commands) == 0 {
+	if err != nil || len(an.Opaque)+len(an.Unsure) > 0 || len(an.Commands) == 0 {
 		return Decision{}
 	}
 	for _, red := range an.Redirects {
@@ -199,7 +218,13 @@ func (s RuleSet) allows(req *call) Decision {
 	// The rule that is named is that of the first command.
 	first := -1
 	for _, c := range an.Commands {
-		i := slices.IndexFunc(rules, func(r Rule) bool { return c.Name == path.Base(c.Name) && commandMatches(r.Spec, c, c.Name) })
+		if c.Lent {
+			continue // the rule for npx is about what npx runs
+		}
+		i := slices.IndexFunc(rules, func(r Rule) bool {
+			req.clock.tick()
+			return r.names(c) && commandMatches(r.Spec, c, c.Name)
+		})
 		if i < 0 {
 			return Decision{}
 		}
@@ -210,39 +235,49 @@ func (s RuleSet) allows(req *call) Decision {
 	return yes(rules[first])
 }
 
+// names reports whether an allow rule may be about a command: a name means what the
+// search path holds, and a path only a rule that has that very path, for the directory
+// that it counts from.
+func (r Rule) names(c check.Command) bool {
+	if c.Name == path.Base(c.Name) {
+		return true
+	}
+	first, _, _ := strings.Cut(strings.TrimSuffix(r.Spec, ":*"), " ")
+	return first == c.Name && (c.Here || strings.HasPrefix(c.Name, "/"))
+}
+
 // server reports whether a rule means a server's tool.
 func (r Rule) server(tool string) bool {
 	if !serverTool(r.Tool) || !serverTool(tool) {
 		return false
 	}
-	name := strings.TrimSuffix(r.Tool, "__*")
-	return tool == r.Tool || name == tool || strings.HasPrefix(tool, name+"__")
+	tool = strings.ToLower(tool)
+	name := strings.TrimSuffix(strings.ToLower(r.Tool), "__*")
+	return tool == strings.ToLower(r.Tool) || name == tool || strings.HasPrefix(tool, name+"__")
 }
 
-// family reports whether a rule for one file tool means another one too: what
-// holds for Read holds for the tools that search, what holds for Edit for Write.
-func (r Rule) family(tool string, exact bool) bool {
-	name := r.Tool
-	if !exact {
-		name, _ = canonical(r.Tool)
+// about reports whether a rule means the tool of a call, without regard to case: by
+// its name, as one of a server, or as one of a family.
+func (r Rule) about(req *call) bool {
+	return strings.EqualFold(r.Tool, req.Tool) || r.server(req.Tool) || r.family(req.tool)
+}
+
+// family reports whether a rule for one file tool means another one too: what holds
+// for Read holds for all that read paths, what holds for Edit for all that edit them.
+func (r Rule) family(t Tool) bool {
+	switch {
+	case t.Subject != SubjectPath:
+		return false
+	case t.Class == ClassReads:
+		return strings.EqualFold(r.Tool, "Read")
 	}
-	switch name {
-	case "Read":
-		return tool == "Glob" || tool == "Grep" || tool == "LS"
-	case "Edit":
-		return tool == "Write"
-	}
-	return false
+	return t.Class == ClassEdits && strings.EqualFold(r.Tool, "Edit")
 }
 
 // touches reports whether any part of a call is what a deny or ask rule is about.
 // What cannot be read might be: then the rule holds, and says why.
 func (r Rule) touches(req *call) (why string, ok bool) {
-	name, _ := canonical(req.Tool)
-	if name == "" {
-		name = req.Tool
-	}
-	if !strings.EqualFold(r.Tool, name) && !r.server(name) && !(r.Scoped && r.family(name, false)) {
+	if !r.about(req) || !r.Scoped && r.family(req.tool) && !strings.EqualFold(r.Tool, req.Tool) {
 		return "", false
 	}
 	if !r.Scoped {
@@ -251,16 +286,22 @@ func (r Rule) touches(req *call) (why string, ok bool) {
 	if !req.readable {
 		return ": its input cannot be read", true
 	}
-	if name != "Bash" {
+	if req.tool.Subject != SubjectCommand {
 		return "", r.matches(req)
 	}
 	an, err := req.analysis()
 	if err != nil {
-		return ": the command cannot be read", true
+		return ": the command cannot be read: " + err.Error(), true
 	}
 	for _, c := range an.Commands {
+		req.clock.tick()
 		if commandMatches(r.Spec, c, path.Base(c.Name)) || commandMatches(r.Spec, c, c.Name) {
 			return "", true
+		}
+		if bare := c; c.Bare != nil {
+			if bare.Args = c.Bare; commandMatches(r.Spec, bare, path.Base(c.Name)) {
+				return "", true
+			}
 		}
 		if c.Computed && couldMatch(r.Spec, c) {
 			return ": " + path.Base(c.Name) + " has arguments that are known only when it runs", true
@@ -274,12 +315,13 @@ func (r Rule) touches(req *call) (why string, ok bool) {
 
 // matches holds a scoped rule of any tool but Bash against a call.
 func (r Rule) matches(req *call) bool {
-	switch name, _ := canonical(req.Tool); name {
-	case "Task":
-		return wildcard(r.Spec, req.Subagent)
-	case "WebFetch":
+	switch req.tool.Subject {
+	case SubjectName:
+		return wildcard(r.Spec, req.Name)
+	case SubjectURL:
 		return check.MatchDomain(strings.TrimPrefix(r.Spec, "domain:"), hostOf(req.URL))
 	}
+	req.clock.tick()
 	p, ok := req.filePath()
 	return ok && matchPath(req.Request, r.Spec, p)
 }
@@ -331,42 +373,13 @@ func wildcard(pattern, s string) bool {
 // of directories; without a slash it is a name anywhere; two slashes at the
 // beginning are one.
 func matchPath(req Request, pattern, p string) bool {
-	switch {
-	case strings.HasPrefix(pattern, "~/"):
-		pattern = req.home() + pattern[1:]
-	case !strings.Contains(pattern, "/"):
-		pattern = "/**/" + pattern
-	case strings.HasPrefix(pattern, "**/"):
-		pattern = "/" + pattern
-	case strings.HasPrefix(pattern, "//"):
-		pattern = pattern[1:]
-	case relative(pattern):
-		pattern = path.Join(req.cwd(), pattern)
+	if len(p) > maxResolved {
+		return false // nothing opens it
 	}
+	pattern = absolutePattern(pattern, req.home(), req.cwd())
 	// A tree includes the directory at its top.
 	if root, ok := strings.CutSuffix(pattern, "/**"); ok && segments(strings.Split(root, "/"), strings.Split(p, "/")) {
 		return true
 	}
 	return segments(strings.Split(pattern, "/"), strings.Split(p, "/"))
-}
-
-func segments(pattern, p []string) bool {
-	for len(pattern) > 0 {
-		if pattern[0] == "**" {
-			for i := range len(p) + 1 {
-				if segments(pattern[1:], p[i:]) {
-					return true
-				}
-			}
-			return false
-		}
-		if len(p) == 0 {
-			return false
-		}
-		if ok, err := path.Match(pattern[0], p[0]); err != nil || !ok {
-			return false
-		}
-		pattern, p = pattern[1:], p[1:]
-	}
-	return len(p) == 0
 }

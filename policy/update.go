@@ -49,6 +49,8 @@ type Permissions struct {
 	Rules       map[Destination]RuleSet
 	Directories map[Destination][]string
 	Mode        holdfast.Mode
+	// Tools are those that rules may name besides the standard ones.
+	Tools []Tool
 }
 
 // All are the rules of every destination together.
@@ -69,7 +71,7 @@ func (p Permissions) Apply(u Update) (Permissions, error) {
 	default:
 		return p, badUpdate("destination", string(u.Destination))
 	}
-	out := Permissions{Rules: maps.Clone(p.Rules), Directories: maps.Clone(p.Directories), Mode: p.Mode}
+	out := Permissions{Rules: maps.Clone(p.Rules), Directories: maps.Clone(p.Directories), Mode: p.Mode, Tools: p.Tools}
 	switch u.Type {
 	case AddRules, ReplaceRules, RemoveRules:
 		return out, out.changeRules(u)
@@ -101,7 +103,7 @@ func (p *Permissions) changeRules(u Update) error {
 	}
 	var rules []Rule
 	for _, s := range u.Rules {
-		r, err := ParseRule(s)
+		r, err := ParseRule(s, p.Tools...)
 		if err != nil {
 			return err
 		}

@@ -204,7 +204,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 	}
 	req.Release = b.unsentReleases()
 	switch req.Op {
-	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpList, wire.OpGlob, wire.OpGrep:
+	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpRemove, wire.OpMkdir, wire.OpRename:
 		req.Scope = scopeOf(ctx)
 	}
 	buf, err := wire.AppendJSON(make([]byte, 0, 512+len(data)), wire.FrameRequest, req)
@@ -229,25 +229,34 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 
 type scopeKey struct{}
 
-// Scoped is a context under which Read, Write, Edit, List, Glob and Grep of any box
-// touch only what leads below a root of each list of within, and below none of denied.
-// Whoever runs a tool sets it, so that no tool can leave it out; scope is asked before
-// each such operation, and no other pays for it. Roots are absolute.
-func Scoped(ctx context.Context, scope func() (denied []string, within [][]string)) context.Context {
+// Scope is what a tool's file operations may touch in a box: paths that lead below a
+// root of each list of Within and below none of Denied, and that neither match one of
+// Patterns nor lie below a match. Roots are absolute; wire.Scope says how patterns are
+// written. The zero value allows everything.
+type Scope struct {
+	Denied   []string
+	Within   [][]string
+	Patterns []string
+}
+
+// Scoped is a context under which the file operations of any box touch only what a scope
+// allows. The caller that runs a tool sets it, so that no tool
+// can leave it out. scope is called before each such operation, and before no other.
+func Scoped(ctx context.Context, scope func() Scope) context.Context {
 	return context.WithValue(ctx, scopeKey{}, scope)
 }
 
 // scopeOf is the scope of an operation; nil holds nothing back.
 func scopeOf(ctx context.Context) *wire.Scope {
-	scope, ok := ctx.Value(scopeKey{}).(func() ([]string, [][]string))
+	scope, ok := ctx.Value(scopeKey{}).(func() Scope)
 	if !ok {
 		return nil
 	}
-	denied, within := scope()
-	if len(denied)+len(within) == 0 {
+	s := scope()
+	if len(s.Denied)+len(s.Within)+len(s.Patterns) == 0 {
 		return nil
 	}
-	return &wire.Scope{Denied: denied, Within: within}
+	return &wire.Scope{Denied: s.Denied, Within: s.Within, Patterns: s.Patterns}
 }
 
 func (c *conv) interrupt() {

@@ -66,9 +66,10 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	if err != nil {
 		return res, err
 	}
+	layers, unknown := layersOf(ctx)
 	q, err := request(wire.OpExec, wire.ExecBody{
-		Exec: raw, Attach: wire.Attach{StdoutFrom: opt.StdoutFrom, StderrFrom: opt.StderrFrom}, AttachOnly: opt.AttachOnly,
-		Env: b.env(),
+		Exec: raw, Attach: wire.Attach{StdoutFrom: opt.StdoutFrom, StderrFrom: opt.StderrFrom}, AttachOnly: opt.AttachOnly || unknown != nil,
+		Env: b.env(), Layers: layers,
 	})
 	if err != nil {
 		return res, err
@@ -83,6 +84,9 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	}
 	x := &exec{conv: c, call: call.ID, opt: opt, done: make(chan struct{}), more: make(chan struct{}, 1)}
 	err = x.run(&res)
+	if unknown != nil && holdfast.IsKind(err, holdfast.KindNotFound) {
+		err = unknown
+	}
 	if ctx.Err() != nil && req.KillOnDetach {
 		// boxd kills on the end of the stream, which waits behind unread stdin.
 		go x.kill(call.ID, req.PTY != nil)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
 // Limits are a box's limits. Zero fields take the defaults of DefaultLimits.
@@ -42,6 +43,17 @@ const (
 	LimitsBestEffort LimitsMode = "best-effort"
 )
 
+// LandlockMode says what happens when the kernel has no Landlock.
+type LandlockMode string
+
+// Required refuses to start the box where Landlock is what keeps it from the user that
+// the server runs as; a root server's boxes have users of their own, and start.
+// BestEffort starts the box and lists what is missing.
+const (
+	LandlockRequired   LandlockMode = "required"
+	LandlockBestEffort LandlockMode = "best-effort"
+)
+
 // Spec is everything a driver needs to start a box. Two Ensure calls of one box
 // with different specs are the caller's mistake; the running box wins.
 type Spec struct {
@@ -57,12 +69,20 @@ type Spec struct {
 	Env              []string
 	Limits           Limits
 	LimitsMode       LimitsMode
+	// Landlock says whether the box may start without it; empty is required.
+	Landlock LandlockMode
 	// OrphanAfter stops the box when no server connected for that long.
 	OrphanAfter time.Duration
 	// SpoolBytes caps what is kept of one output stream of a call; 0 is boxd's
 	// default, 8 MiB.
 	SpoolBytes int64
+	// Walls are path rules that the box's mounts enforce. A driver that cannot build
+	// them refuses a spec that has some.
+	Walls Walls
 }
+
+// Walls are path rules as mounts of a box.
+type Walls = wire.Walls
 
 // Capability is one measured ability of a driver on this machine.
 type Capability struct {
@@ -100,6 +120,16 @@ type Info struct {
 	StartedAt time.Time `json:"started_at"`
 	// Missing lists limits and protections that are not in force, with reasons.
 	Missing []string `json:"missing"`
+	// Walls is the hash of the walls that the running box was started with.
+	Walls string `json:"walls,omitempty"`
+}
+
+// Guard is the extra power of drivers whose walls something outside of the box can
+// take away, and that notice it.
+type Guard interface {
+	// WallsHold reports whether all walls of a running box are in force. It looks at
+	// what the driver knows and does no I/O.
+	WallsHold(box holdfast.BoxID) bool
 }
 
 // Driver starts boxes and hands over a pipe to the boxd inside. All methods are

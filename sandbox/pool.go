@@ -68,6 +68,7 @@ type Pool struct {
 	freezer Freezer
 	warmer  Prewarmer
 	holder  Holder
+	guard   Guard
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -78,6 +79,8 @@ type Pool struct {
 	mu    sync.Mutex
 	phase poolPhase
 	boxes map[holdfast.BoxID]*entry
+	// crowded are boxes that were stopped for their number of files.
+	crowded map[holdfast.BoxID]crowded
 	// used counts the entries that have a slot.
 	used int
 	// wake is when the janitor looks next; zero while it looks.
@@ -125,6 +128,7 @@ func NewPool(cfg PoolConfig) *Pool {
 		boxes: map[holdfast.BoxID]*entry{},
 	}
 	// The only place where a driver's extra powers are looked for.
+	p.guard, _ = cfg.Driver.(Guard)
 	p.freezer, _ = cfg.Driver.(Freezer)
 	p.warmer, _ = cfg.Driver.(Prewarmer)
 	p.holder, _ = cfg.Driver.(Holder)
@@ -137,11 +141,19 @@ func NewPool(cfg PoolConfig) *Pool {
 type Hold struct {
 	Box *Box
 
-	pool *Pool
-	e    *entry
-	turn bool
-	once sync.Once
+	pool  *Pool
+	e     *entry
+	turn  bool
+	stale bool
+	once  sync.Once
 }
+
+// Stale reports whether the box was in use with other walls than the claim asked for,
+// so that it could not be started again with those. Its processes run without them.
+func (h *Hold) Stale() bool { return h.stale }
+
+// WallsHold reports whether all walls that the box was started with are in force.
+func (h *Hold) WallsHold() bool { return h.pool.guard == nil || h.pool.guard.WallsHold(h.e.id) }
 
 // Release ends the claim. Idempotent.
 func (h *Hold) Release() {
@@ -163,7 +175,9 @@ func (h *Hold) Release() {
 // Acquire starts, adopts, thaws or reconnects the box as needed and claims it.
 // turn claims count against MaxTurns; queued is told the position (from 1) each
 // time it changes while waiting. When the pipe breaks before anything ran it
-// tries once more with a new box.
+// tries once more with a new box. A box that has other walls than spec, or one of
+// whose walls was taken away, is started again unless something runs in it: then the
+// claim is stale.
 func (p *Pool) Acquire(ctx context.Context, spec Spec, turn bool, queued func(position int)) (*Hold, error) {
 	p.mu.Lock()
 	if err := p.isOpen(); err != nil {
@@ -171,7 +185,7 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec, turn bool, queued func(po
 		return nil, err
 	}
 	e := p.entry(spec.Box)
-	if e.ready() && (!turn || p.turnFree(e)) {
+	if e.ready() && p.walled(e, spec.Walls.Hash()) && (!turn || p.turnFree(e)) {
 		if turn {
 			e.turns++
 		}
@@ -216,7 +230,7 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec Spec, turn bool, 
 		// Another Acquire tried while we waited: its answer is ours too.
 		err = e.failure
 	}
-	if err == nil && e.ready() {
+	if err == nil && e.ready() && p.walled(e, spec.Walls.Hash()) {
 		h = p.claim(e, turn)
 	}
 	p.mu.Unlock()
@@ -224,7 +238,7 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec Spec, turn bool, 
 		return h, err
 	}
 
-	err = p.bring(ctx, e, spec)
+	stale, err := p.bringWalled(ctx, e, spec)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,7 +249,9 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec Spec, turn bool, 
 		}
 		return nil, err
 	}
-	return p.claim(e, turn), nil
+	h = p.claim(e, turn)
+	h.stale = stale
+	return h, nil
 }
 
 // Live is the connected box of that id, or nil: a look that starts nothing.

@@ -22,9 +22,9 @@ type Disk struct {
 	// grew and the reserve is used up, one that wrote is stopped, and any while the
 	// disk goes on to fill up or has less than half of the reserve.
 	Hostile bool
-	// Limit is what the trees of one box may take; 0 is no limit. A box that was
-	// over it when it started is stopped when it grows further: only a running box
-	// can be tidied up.
+	// Limit is what the trees of one box may take, with each file counted as the part
+	// of the disk that comes with an inode; 0 is no limit. A box that was over it when
+	// it started is stopped when it grows further: only a running box can be tidied up.
 	Limit int64
 	// Space measures the disk. It is called at each look and each start of a box,
 	// side by side.
@@ -57,7 +57,7 @@ const (
 	// in files.
 	diskSlack = 1 << 20
 	fileSlack = 1 << 10
-	// fileCost is what a file takes beside its content.
+	// fileCost is what a file takes beside its content, at the least.
 	fileCost = 512
 )
 
@@ -79,10 +79,8 @@ func (g *growth) charged() DiskUsage {
 	return u
 }
 
-func (g *growth) bytes() int64   { return g.charged().cost() - g.base.cost() }
 func (g *growth) files() int64   { return g.now.Files - g.base.Files }
 func (g *growth) written() int64 { return max(g.now.Written-g.base.Written, 0) }
-func (u DiskUsage) cost() int64  { return u.Bytes + u.Files*fileCost }
 
 // watcher looks at the disk. Its goroutine alone uses it.
 type watcher struct {
@@ -99,6 +97,8 @@ type watcher struct {
 	// low is what was free when the reserve turned out to be used up, or at the last
 	// stop since; negative while there is room.
 	low int64
+	// perFile is what a file counts beside its content on this disk.
+	perFile int64
 }
 
 // short says how much is missing to the reserve; ok when nothing is.
@@ -137,7 +137,7 @@ func percent(bytes, all, files, allFiles int64) string {
 
 // watchDisk looks while boxes run, and at once when one started.
 func (p *Pool) watchDisk() {
-	w := &watcher{Disk: p.cfg.Disk, pool: p, boxes: map[holdfast.BoxID]*growth{}, dark: map[holdfast.BoxID]int64{}, low: -1}
+	w := &watcher{Disk: p.cfg.Disk, pool: p, boxes: map[holdfast.BoxID]*growth{}, dark: map[holdfast.BoxID]int64{}, low: -1, perFile: fileCost}
 	every := w.Every
 	if every <= 0 {
 		every = diskEvery
@@ -152,24 +152,25 @@ func (p *Pool) watchDisk() {
 		case <-timer.C:
 		}
 		timer.Stop()
-		if w.look(p.ctx) {
-			timer.Reset(every)
+		if next, any := w.look(p.ctx); any {
+			timer.Reset(min(every, next))
 		}
 	}
 }
 
-// look measures what has to be and stops at most one box. It says whether any
-// box could still grow.
-func (w *watcher) look(ctx context.Context) bool {
+// look measures what has to be and stops at most one box. It says whether any box could
+// still grow, and when to look again at the latest.
+func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	running := w.running()
 	if len(running) == 0 {
 		w.walked = time.Time{}
-		return false
+		return 0, false
 	}
 	space, err := w.Space()
 	if err != nil {
-		return true // a disk that cannot be measured refuses the next box, see room
+		return slowest, true // a disk that cannot be measured refuses the next box, see room
 	}
+	w.perFile = space.perFile()
 	missing, ok := w.short(space)
 	all := !ok || w.filled(space) || time.Since(w.walked) >= diskAge
 	w.measureAll(ctx, running, all, space)
@@ -182,20 +183,23 @@ func (w *watcher) look(ctx context.Context) bool {
 	}
 	if id, over := w.overLimit(); over > 0 {
 		w.stop(ctx, id, w.overReason(id), over)
+	} else if id, over := w.crowding(space); over > 0 {
+		w.pool.crowds(id)
+		w.stop(ctx, id, "disk: the box has more files than the disk has room for", over*w.perFile)
 	} else if !ok {
 		if id, found := w.suspect(space); found {
 			w.low = space.Free
 			w.stop(ctx, id, "disk: the server's reserve is used up", missing)
 		}
 	} else if all {
-		w.settle()
+		w.settle(space)
 	}
-	return true
+	return w.pace(space), true
 }
 
 // filled reports whether so much was taken that trees are walked.
 func (w *watcher) filled(s DiskSpace) bool {
-	return w.free-s.Free >= w.step() || w.files-s.FreeFiles >= w.step()/fileCost
+	return w.free-s.Free >= w.step() || w.files-s.FreeFiles >= w.fileStep(s)
 }
 
 // step is the smallest change of the disk that trees are walked for.
@@ -288,7 +292,7 @@ func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
 		return "", 0
 	}
 	for box, g := range w.boxes {
-		if o := g.charged().cost() - w.Limit; o > over && g.bytes() > diskSlack {
+		if o := w.cost(g.charged()) - w.Limit; o > over && w.grew(g) > diskSlack {
 			id, over = box, o
 		}
 	}
@@ -296,7 +300,7 @@ func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
 }
 
 func (w *watcher) overReason(id holdfast.BoxID) string {
-	if g := w.boxes[id]; g.now.cost() <= w.Limit {
+	if g := w.boxes[id]; w.cost(g.now) <= w.Limit {
 		return "disk: the box hides files, and may be over its limit"
 	}
 	return "disk: over the limit of the box"
@@ -316,10 +320,10 @@ func (w *watcher) suspect(space DiskSpace) (holdfast.BoxID, bool) {
 func (w *watcher) grower() (id holdfast.BoxID, found bool) {
 	most := int64(0)
 	for box, g := range w.boxes {
-		if g.bytes() <= diskSlack && g.files() <= fileSlack {
+		if w.grew(g) <= diskSlack && g.files() <= fileSlack {
 			continue
 		}
-		if n := g.bytes() + g.files()*fileCost; n > most {
+		if n := w.grew(g); n > most {
 			id, most = box, n
 		}
 	}
@@ -350,9 +354,11 @@ func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
 }
 
 // settle takes what there is, with room left, as what may be.
-func (w *watcher) settle() {
-	for _, g := range w.boxes {
-		if w.Limit <= 0 || g.charged().cost() <= w.Limit {
+func (w *watcher) settle(s DiskSpace) {
+	room, bounded := w.roomForFiles(s)
+	for id, g := range w.boxes {
+		if (w.Limit <= 0 || w.cost(g.charged()) <= w.Limit) && (!bounded || g.now.Files <= room) {
+			w.pool.uncrowds(id)
 			g.base = g.charged()
 		}
 	}

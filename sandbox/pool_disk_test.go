@@ -14,7 +14,10 @@ import (
 
 const gib = 1 << 30
 
-// disk is a disk of 100 GiB and 1000 files that says what the test wants.
+// perFile is what a file of newDisk counts: the disk by its number of files.
+const perFile = 100 * gib / 1_000_000
+
+// disk is a disk of 100 GiB and a million files that says what the test wants.
 type disk struct {
 	mu           sync.Mutex
 	space        sandbox.DiskSpace
@@ -123,7 +126,7 @@ func TestASH27_DiskLimitStopsTheBox(t *testing.T) {
 		d.write("filler", 3*gib, 0)
 		pass(3 * time.Second)
 		all := r.stopped()
-		if len(all) != 1 || all[0].Box != "w-filler" || !strings.HasPrefix(all[0].Reason, "disk: ") || all[0].OvershootBytes != 2*gib+10*512 {
+		if len(all) != 1 || all[0].Box != "w-filler" || !strings.HasPrefix(all[0].Reason, "disk: ") || all[0].OvershootBytes != 2*gib+10*perFile {
 			t.Fatalf("stopped: %+v", all)
 		}
 		if !r.running("innocent") {
@@ -224,7 +227,7 @@ func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 		d.hold("filler", 12*gib)
 		pass(3 * time.Second)
 		all := r.stopped()
-		if len(all) != 1 || all[0].Box != "w-filler" || all[0].OvershootBytes != 2*gib+512 {
+		if len(all) != 1 || all[0].Box != "w-filler" || all[0].OvershootBytes != 2*gib+perFile {
 			t.Fatalf("stopped: %+v", all)
 		}
 		d.hold("filler", 0)
@@ -250,7 +253,7 @@ func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
 		pass(90 * time.Second)
 		d.write("filler", 0, 800_000)
 		pass(3 * time.Second)
-		if all := r.stopped(); len(all) != 1 || all[0].OvershootBytes != 800_000*512-1<<20 {
+		if all := r.stopped(); len(all) != 1 || all[0].OvershootBytes != 800_000*perFile-1<<20 {
 			t.Fatalf("stopped: %+v", all)
 		}
 	})

@@ -37,6 +37,8 @@ type entry struct {
 	box     *Box
 	running bool
 	boot    string
+	// walls is the hash of the walls that the running box was started with.
+	walls string
 	// adopted: it ran before this pool did, so its start is no event.
 	adopted bool
 	// slot counts the box against MaxBoxes.
@@ -90,6 +92,12 @@ func (e *entry) connected() bool {
 }
 
 func (e *entry) ready() bool { return !e.frozen && !e.moving && e.connected() }
+
+// walled reports whether the running box has the walls that are wanted, all of them in
+// force. p.mu is held.
+func (p *Pool) walled(e *entry, hash string) bool {
+	return e.walls == hash && (hash == "" || p.guard == nil || p.guard.WallsHold(e.id))
+}
 
 // unused: nobody has it nor is about to.
 func (e *entry) unused() bool { return e.holds == 0 && e.turns == 0 && e.users == 0 }

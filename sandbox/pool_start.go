@@ -62,7 +62,7 @@ func (p *Pool) settle(ctx context.Context, info Info, stop, known bool) error {
 	return p.with(ctx, info.Box, func(e *entry) error {
 		p.mu.Lock()
 		e.running, e.adopted, e.slot = true, true, true
-		e.frozen = info.Frozen
+		e.frozen, e.walls = info.Frozen, info.Walls
 		e.usedAt = time.Now()
 		p.used++
 		p.mu.Unlock()
@@ -101,6 +101,9 @@ func (p *Pool) bring(ctx context.Context, e *entry, spec Spec) error {
 		}
 	}
 	if err := p.room(); err != nil {
+		return err
+	}
+	if err := p.waits(e.id); err != nil {
 		return err
 	}
 	if err := p.admit(ctx, e); err != nil {
@@ -191,7 +194,7 @@ func (p *Pool) boot(ctx context.Context, e *entry, spec Spec) error {
 			return err
 		}
 		p.mu.Lock()
-		e.running, e.usedAt = true, time.Now()
+		e.running, e.usedAt, e.walls = true, time.Now(), info.Walls
 		p.mu.Unlock()
 		b, err := p.connect(ctx, e.id, false)
 		if err == nil {

@@ -93,7 +93,8 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 	if err != nil {
 		return nil, nil, st, err
 	}
-	cfg.Jail.Mounts = nil
+	st.Walls = cfg.Jail.Built
+	cfg.Jail.Mounts, cfg.Jail.Walls, cfg.Jail.Built = nil, nil, nil
 	if cfg.Box == "" {
 		err = stand(c, cfg, &st)
 	}
@@ -110,7 +111,7 @@ func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Serv
 	if err != nil {
 		return nil, nil, err
 	}
-	fs := files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home})
+	fs := files.New(files.Config{Workspace: cfg.Workspace, Home: cfg.Home, Proc: cfg.Jail == nil})
 	srv, err := boxd.New(boxd.Config{
 		Config: *cfg, Hands: hands, InForce: st.InForce, Missing: st.Missing,
 		Files: fs, Scoped: func(s wire.Scope) boxd.FileOps { return fs.Within(s) },

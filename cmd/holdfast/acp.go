@@ -28,6 +28,7 @@ In Zed's settings:
 
 // Run serves one editor.
 func (a *acpCmd) Run(e *env) error {
+	e.keepSmall()
 	log := e.logger()
 	c, err := e.clientWith(client.Config{Connection: func(err error) {
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -21,12 +22,13 @@ func parseBudget(flag string, s *string) (*holdfast.Budget, error) {
 	for part := range strings.SplitSeq(*s, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		n, err := strconv.ParseFloat(value, 64)
-		whole := int64(n)
+		// A number that no int64 holds is cut to one that Check refuses.
+		whole := int64(min(max(n, -1), 1<<60))
 		switch {
 		case err != nil:
-		case name == "turns" && float64(whole) == n:
+		case name == "turns" && n == math.Trunc(n):
 			b.Turns = whole
-		case name == "tokens" && float64(whole) == n:
+		case name == "tokens" && n == math.Trunc(n):
 			b.Tokens = whole
 		case name == "usd":
 			b.USD = n

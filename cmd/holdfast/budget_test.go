@@ -25,7 +25,11 @@ func TestBudgetFlags(t *testing.T) {
 			}
 		}
 	}
-	for _, in := range []string{"", "usd", "usd=", "usd=x", "usd=-1", "turns=1.5", "cents=1", "usd=NaN", "usd=1,", "tokens=1e99", "seconds=Inf"} {
+	for _, in := range []string{
+		"", "usd", "usd=", "usd=x", "usd=-1", "turns=1.5", "cents=1", "usd=NaN", "usd=1,", "tokens=1e99", "seconds=Inf",
+		"usd=1e30", "usd=1e400", "tokens=NaN", "turns=NaN", "tokens=Inf", "tokens=-Inf", "tokens=9223372036854775807", "tokens=9223372036854775808",
+		"tokens=-9223372036854775808", "turns=18446744073709551616", "seconds=-1", "seconds=1e30",
+	} {
 		if got, err := parseBudget("budget", &in); !holdfast.IsKind(err, holdfast.KindInvalid) {
 			t.Errorf("%q: %+v %v", in, got, err)
 		}

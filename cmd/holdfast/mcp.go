@@ -22,6 +22,7 @@ Examples:
 
 // Run serves one agent.
 func (m *mcpCmd) Run(e *env) error {
+	e.keepSmall()
 	cfg := mcpserver.Config{Version: programVersion(), AllowApprove: m.AllowApprove, NewKey: newKey, Log: e.logger()}
 	if m.MaxTrust != "" {
 		var err error

@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -90,15 +92,19 @@ func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.P
 		return none, err
 	}
 	d, trace, err := engine.Rehearse(e.ctx, policy.Request{
-		Session: "SESSION", Mode: mode, Tool: c.Tool, ReadOnly: policy.Reads(c.Tool), Input: input, Sandboxed: trust == holdfast.Untrusted,
+		Session: "SESSION", Mode: mode, Tool: c.Tool, ReadOnly: engine.Reads(c.Tool), Input: input, Sandboxed: trust == holdfast.Untrusted,
 	})
 	return trace.Explains(d, mode), err
 }
 
 // plainField is the field that an input which is no JSON stands for.
-var plainField = map[string]string{
-	"Bash": "command", "Read": "file_path", "Write": "file_path", "Edit": "file_path",
-	"Glob": "path", "Grep": "path", "LS": "path", "WebFetch": "url", "Task": "subagent_type",
+func plainField(name string) (string, bool) {
+	for _, t := range slices.Concat(policy.StandardTools(), app.Tools()) {
+		if t.Name == name {
+			return t.Field, t.Field != ""
+		}
+	}
+	return "", false
 }
 
 func toolInput(tool, s string) (json.RawMessage, error) {
@@ -108,7 +114,7 @@ func toolInput(tool, s string) (json.RawMessage, error) {
 		}
 		return json.RawMessage(s), nil
 	}
-	field, ok := plainField[tool]
+	field, ok := plainField(tool)
 	if !ok {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "policy", "the input of %s has to be a JSON object", holdfast.Quote(tool)).
 			WithHint(`write it as '{"field": "value"}'`)

@@ -29,7 +29,7 @@ func (d policyDraft) engine(e *env) (*policy.Engine, settings.Settings, error) {
 	if err != nil || d.Agent == "" {
 		return p, none, err
 	}
-	s, err := settings.ReadDir(d.Agent)
+	s, err := settings.ReadDir(d.Agent, app.Tools())
 	if err != nil {
 		return nil, none, err
 	}

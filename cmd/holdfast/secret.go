@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -22,9 +23,10 @@ type secretSetCmd struct {
 // Help is shown below the one-line description.
 func (*secretSetCmd) Help() string {
 	return `The value is never an argument: other users of the machine can see those. White space
-around it is left out.
+around it is left out. On a terminal it is one line and is not shown as you type.
 
 Examples:
+  holdfast secret set anthropic
   holdfast secret set anthropic < key.txt
   holdfast secret set openai --file key.txt`
 }
@@ -38,20 +40,9 @@ func (s *secretSetCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	in := e.stdin
-	if s.File != "" {
-		f, err := openLocal("secret set", s.File)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
-	} else if isTerminal(e.stdin) {
-		e.note("type the value, then Enter and Ctrl-D; it is shown as you type")
-	}
-	value, err := io.ReadAll(io.LimitReader(in, maxSecret+1))
+	value, err := s.read(e)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value cannot be read: %w", err)
+		return err
 	}
 	if value = bytes.TrimSpace(value); len(value) == 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value of %s is empty", name).
@@ -66,6 +57,27 @@ func (s *secretSetCmd) Run(e *env) error {
 		return err
 	}
 	return e.say(map[string]any{"secret": set}, "%s is kept", set.Name)
+}
+
+// read takes the value from where it comes: a file, a terminal, or stdin as it is.
+func (s *secretSetCmd) read(e *env) ([]byte, error) {
+	in := e.stdin
+	if s.File != "" {
+		f, err := openLocal("secret set", s.File)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	} else if f, ok := e.stdin.(*os.File); ok && isTerminal(f) {
+		e.note("type or paste the value, one line, then Enter; it is not shown")
+		return readHidden(e, f)
+	}
+	value, err := io.ReadAll(io.LimitReader(in, maxSecret+1))
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value cannot be read: %w", err)
+	}
+	return value, nil
 }
 
 type secretListCmd struct{}

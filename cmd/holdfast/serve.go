@@ -50,6 +50,7 @@ func (s *serveCmd) Run(e *env) error {
 	if e.getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	e.keepSmall()
 	flags, err := s.flags()
 	if err != nil {
 		return err
@@ -61,6 +62,9 @@ func (s *serveCmd) Run(e *env) error {
 	log, err := obs.NewLogger(e.stderr, cfg.LogFormat, cfg.LogLevel)
 	if err != nil {
 		return err
+	}
+	if err := lifecycle.NoDumps(); err != nil {
+		log.Warn("a crash may leave keys in a core file", "error", err)
 	}
 	manager := e.getenv("NOTIFY_SOCKET")
 	tell := func(state string) {
@@ -84,6 +88,14 @@ func (s *serveCmd) Run(e *env) error {
 		}
 	}
 	return app.Run(e.ctx, cfg, opt)
+}
+
+// keepSmall bounds the heap of a command that handles large messages, unless GOMEMLIMIT
+// does.
+func (e *env) keepSmall() {
+	if e.getenv("GOMEMLIMIT") == "" {
+		lifecycle.KeepSmall()
+	}
 }
 
 // flags are the settings given on the command line, by key.

@@ -87,7 +87,7 @@ func destinations(allow []string, none bool) []string {
 // warnTrust says what was chosen.
 func (e *env) warnTrust(t holdfast.Trust) {
 	if t == holdfast.Trusted {
-		e.note("trusted: its tools run as the server's user on the host, without a box, and can do all that user can")
+		e.note("trusted: its tools run as the server's user on the host, without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them")
 	}
 }
 

@@ -115,7 +115,7 @@ func kindOf(tool string) acp.ToolKind {
 	switch tool {
 	case "Read", "LS":
 		return acp.ToolKindRead
-	case "Write", "Edit":
+	case "Write", "Edit", "NotebookEdit":
 		return acp.ToolKindEdit
 	case "Glob", "Grep":
 		return acp.ToolKindSearch
@@ -123,7 +123,7 @@ func kindOf(tool string) acp.ToolKind {
 		return acp.ToolKindExecute
 	case "WebFetch", "WebSearch":
 		return acp.ToolKindFetch
-	case "TodoWrite", "Task":
+	case "TodoWrite", "Task", "Skill":
 		return acp.ToolKindThink
 	}
 	return acp.ToolKindOther
@@ -135,6 +135,8 @@ func title(tool string, input json.RawMessage) string {
 		Command     string `json:"command"`
 		FilePath    string `json:"file_path"`
 		Path        string `json:"path"`
+		Notebook    string `json:"notebook_path"`
+		Skill       string `json:"skill"`
 		Pattern     string `json:"pattern"`
 		URL         string `json:"url"`
 		Query       string `json:"query"`
@@ -143,12 +145,12 @@ func title(tool string, input json.RawMessage) string {
 	// What has other types in it has the tool's name for a title.
 	_ = json.Unmarshal(input, &in)
 	about := in.Command
-	for _, s := range []string{in.Pattern, in.URL, in.Query, in.Description} {
+	for _, s := range []string{in.Pattern, in.URL, in.Query, in.Description, in.Skill} {
 		if about == "" {
 			about = s
 		}
 	}
-	if file := in.FilePath + in.Path; about == "" && file != "" {
+	if file := in.FilePath + in.Path + in.Notebook; about == "" && file != "" {
 		about = path.Clean(file)
 	}
 	line := strings.Join(strings.Fields(strings.ToValidUTF8(tool+" "+about[:min(len(about), 500)], "")), " ")

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 //go:embed builtin
@@ -37,6 +38,7 @@ type Registry struct {
 	store Store
 
 	check func(holdfast.AgentSettings) error
+	tools []policy.Tool
 
 	texts cache[string]
 	set   cache[settings.Settings]
@@ -49,12 +51,14 @@ type Config struct {
 	// Check refuses what an agent may not choose on this server, as a model it does
 	// not have; nil refuses nothing.
 	Check func(holdfast.AgentSettings) error
+	// Tools are those that an agent's rules may name besides the standard ones.
+	Tools []policy.Tool
 }
 
 // Open makes the registry of a directory, removes what a crash left half done,
 // and deploys the built-in agent when it is not there.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
-	r := &Registry{dir: cfg.Dir, store: cfg.Store, check: cfg.Check}
+	r := &Registry{dir: cfg.Dir, store: cfg.Store, check: cfg.Check, tools: cfg.Tools}
 	if r.check == nil {
 		r.check = func(holdfast.AgentSettings) error { return nil }
 	}

@@ -46,7 +46,7 @@ func (r *Registry) readSettings(list []holdfast.AgentFile, read func(holdfast.Ag
 		}
 		files[f.Path] = data
 	}
-	return settings.Parse(files)
+	return settings.Parse(files, r.tools)
 }
 
 // maxDescription bounds an agent's description, in bytes.

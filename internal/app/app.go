@@ -66,7 +66,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := makeDirs(cfg.Data); err != nil {
+	if err := makeDirs(cfg.Data, opt.Log); err != nil {
 		return err
 	}
 	hooks, err := webhooks(cfg.Webhooks)
@@ -114,8 +114,15 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	return s.serve(ctx, token)
 }
 
-func makeDirs(data string) error {
-	for _, d := range []string{"", "sessions", "agents", "run"} {
+func makeDirs(data string, log *slog.Logger) error {
+	was, err := lifecycle.PrivateDir(data)
+	if err != nil {
+		return err
+	}
+	if was != 0 {
+		log.Warn("the data directory was open to others and is closed to them now", "data", data, "mode", was.String())
+	}
+	for _, d := range []string{"sessions", "agents", "run"} {
 		if err := os.MkdirAll(filepath.Join(data, d), 0o700); err != nil {
 			return holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
 				WithHint("choose another with --data DIR")
@@ -163,7 +170,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check, func(name string) error { return s.engine.CheckRuntime(name) })}); err != nil {
+	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check, func(name string) error { return s.engine.CheckRuntime(name) }), Tools: Tools()}); err != nil {
 		return err
 	}
 	loop, err := native.New(native.Config{
@@ -202,7 +209,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks, Pools: s.pool,
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{
-			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, OrphanAfter: s.cfg.OrphanAfter,
+			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
 			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
 		},
 		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},

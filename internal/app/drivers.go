@@ -36,7 +36,7 @@ func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Dr
 	switch cfg.Driver {
 	case "local":
 		out[holdfast.Untrusted], err = local.New(local.Config{
-			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Now: time.Now, Rand: rand.Reader,
+			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Limits.Landlock, Now: time.Now, Rand: rand.Reader,
 			ReadyUID: cfg.UIDBase + 2*engine.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
 		})
 		return out, err

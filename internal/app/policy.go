@@ -12,11 +12,12 @@ import (
 // Policy is what decides tool calls by the server's configuration. A file that
 // cannot be read keeps the server from starting: without it more would be allowed.
 func Policy(p config.Permissions) (*policy.Engine, error) {
-	rules, err := policy.ParseRules(p.Allow, p.Ask, p.Deny)
+	tools := Tools()
+	rules, err := policy.ParseRules(p.Allow, p.Ask, p.Deny, tools...)
 	if err != nil {
 		return nil, err
 	}
-	cfg := policy.Config{Rules: rules}
+	cfg := policy.Config{Rules: rules, Tools: tools}
 	if p.Sandbox != "" {
 		if cfg.Sandbox, err = readSandbox(p.Sandbox); err != nil {
 			return nil, holdfast.Errorf(holdfast.KindInvalid, "config", "permissions.sandbox: %w", err).WithHint("%s", holdfast.HintOf(err))

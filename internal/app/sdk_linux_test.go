@@ -101,8 +101,14 @@ func TestSDKK14_ToolsAreHeldWherePathsLead(t *testing.T) {
 	cfg := settings(t, "local")
 	sandboxFile(t, &cfg, `{"deniedPaths": ["/workspace/secret"], "allowedReadPaths": ["/workspace"], "allowedWritePaths": ["/workspace"]}`)
 	c, _ := serve(t, cfg)
-	id := newSession(t, c, "untrusted")
-	put(t, c, id, "secret/key", canary, 0)
+	if _, err := c.DeployAgent(t.Context(), "keeper", tarOf(t, entry{name: "CLAUDE.md", data: "x"}, entry{name: "secret/key", data: canary})); err != nil {
+		t.Fatal(err)
+	}
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Agent: "keeper", Mode: string(holdfast.ModeBypassPermissions)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ses.ID
 	if _, out := run(t, c, id, "mkdir open && ln -s secret link && ln -s ../secret/key open/file && ln -s /etc outside && echo fine > open/fine"); out != "" {
 		t.Fatal(out)
 	}
@@ -120,23 +126,27 @@ func TestSDKK14_ToolsAreHeldWherePathsLead(t *testing.T) {
 		`{"tool":"LS","input":{}}`,
 	}
 	turn(t, c, id, script(calls...))
+	// The server sees the links of the box: it denies the first eight by itself.
 	results := logged[holdfast.ToolFinished](t, c, id, holdfast.EventToolFinished)
-	if len(results) != len(calls) {
-		t.Fatalf("%d results: %+v", len(results), results)
+	denied := logged[holdfast.ToolDecision](t, c, id, holdfast.EventToolDenied)
+	if len(results) != 3 || len(denied) != 8 {
+		t.Fatalf("%d results: %+v, %d denials: %+v", len(results), results, len(denied), denied)
+	}
+	for i, d := range denied {
+		if d.By != "sandbox" {
+			t.Errorf("%s: %+v", calls[i], d)
+		}
 	}
 	for i, r := range results {
-		if strings.Contains(r.Content, canary) || i > 7 && strings.Contains(r.Content, "secret/key") || strings.Contains(r.Content, "root:") {
-			t.Errorf("%s shows %q", calls[i], r.Content)
-		}
-		if denied := i < 8; r.IsError != denied || denied && !strings.Contains(r.Content, "sandbox settings") {
-			t.Errorf("%s: %+v", calls[i], r)
+		if strings.Contains(r.Content, canary) || strings.Contains(r.Content, "secret/key") || r.IsError {
+			t.Errorf("%s shows %q", calls[8+i], r.Content)
 		}
 	}
-	if !strings.Contains(results[8].Content, "open/fine") || !strings.Contains(results[9].Content, "open/fine") || strings.Contains(results[10].Content, "secret/") {
-		t.Errorf("what is allowed: %q, %q, %q", results[8].Content, results[9].Content, results[10].Content)
+	if !strings.Contains(results[0].Content, "open/fine") || !strings.Contains(results[1].Content, "open/fine") || strings.Contains(results[2].Content, "secret/") {
+		t.Errorf("what is allowed: %q, %q, %q", results[0].Content, results[1].Content, results[2].Content)
 	}
-	if _, out := run(t, c, id, "cat secret/*"); out != canary {
-		t.Errorf("the denied tree holds %q", out)
+	if kept, err := os.ReadFile(filepath.Join(cfg.Data, "sessions", string(id), "workspace", "secret", "key")); err != nil || string(kept) != canary {
+		t.Errorf("the denied tree holds %q (%v)", kept, err)
 	}
 }
 

@@ -98,6 +98,9 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 	if err := checkExec(&x); err != nil {
 		return nil, false, err
 	}
+	if err := wire.CheckLayers(b.Layers); err != nil {
+		return nil, false, err
+	}
 	if c, err := s.led.find(p, req.Call, req.Op, req.Hash); c != nil || err != nil {
 		return c, false, err
 	}
@@ -105,7 +108,10 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 		return nil, false, nil
 	}
 	defer s.gate.leave()
-	c, fresh, err := s.led.begin(p, req.Call, req.Op, req.Hash, func(c *call) { c.exec = s.newExecution(x) })
+	c, fresh, err := s.led.begin(p, req.Call, req.Op, req.Hash, func(c *call) {
+		c.exec = s.newExecution(x)
+		c.exec.layers = b.Layers
+	})
 	if err == nil && fresh {
 		s.run(c)
 	}

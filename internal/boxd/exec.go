@@ -28,8 +28,9 @@ const (
 // background processes write later is read and thrown away, so that they neither
 // block nor die of SIGPIPE: the output of a finished call never changes.
 type execution struct {
-	req  wire.ExecRequest
-	mark uint64
+	req    wire.ExecRequest
+	layers []wire.Layer
+	mark   uint64
 	// started is closed when the process exists or could not be started.
 	started chan struct{}
 	// proc and tty are set before started is closed; proc is nil when there is none.
@@ -265,7 +266,11 @@ func (s *Server) serveTake(p *peer, req wire.TakeRequest) error {
 
 // startFailure is the outcome of a process that could not be started.
 func startFailure(err error) wire.ExecResult {
-	res := wire.ExecResult{Class: holdfast.ExitError, Code: -1, Message: wire.AsError(err).Msg}
+	e := wire.AsError(err)
+	res := wire.ExecResult{Class: holdfast.ExitError, Code: -1, Message: e.Msg}
+	if e.Hint != "" {
+		res.Message += " (" + e.Hint + ")"
+	}
 	switch holdfast.KindOf(err) {
 	case holdfast.KindBusy:
 		res.Class = holdfast.ExitPids

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -83,7 +84,7 @@ func checkExec(req *wire.ExecRequest) error {
 // prepare resolves the program and opens what the process reads and writes.
 func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	req := e.req
-	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil}
+	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil, Layers: e.layers}
 	if filepath.IsAbs(req.Cwd) {
 		spec.Dir = filepath.Clean(req.Cwd)
 	} else if req.Cwd != "" {
@@ -213,7 +214,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 			d = filepath.Join(dir, d)
 		}
 		full := filepath.Join(d, name)
-		if fi, err := os.Stat(full); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+		if paths.IsProgram(full) {
 			return full, nil
 		}
 	}

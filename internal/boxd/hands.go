@@ -29,6 +29,8 @@ type StartSpec struct {
 	// Mark is unique per call and inherited by everything the child starts, so
 	// that KillAll and Left find what left its process group and session.
 	Mark uint64
+	// Layers hold the process and everything it starts to less than the box allows.
+	Layers []wire.Layer
 }
 
 // ExitStatus is how a process ended.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -132,14 +133,7 @@ func (h *OSHands) startError(spec StartSpec, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		kind, what = holdfast.KindNotFound, "no program"
-		derr := h.forker.Do(func() error {
-			fi, err := os.Stat(spec.Dir)
-			if err == nil && !fi.IsDir() {
-				err = unix.ENOTDIR
-			}
-			return err
-		})
-		if derr != nil {
+		if derr := h.forker.Do(func() error { return paths.IsDir(spec.Dir) }); derr != nil {
 			return holdfast.Errorf(kind, "boxd exec", "no working directory %s: %w", holdfast.Quote(spec.Dir), derr)
 		}
 	case errors.Is(err, fs.ErrPermission):

@@ -4,15 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"io/fs"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/yamux"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -107,11 +107,8 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 			return nil, bad(holdfast.KindInvalid, "address %s is not a loopback address and port", holdfast.Quote(req.Address))
 		}
 	case "unix":
-		if fi, err := os.Lstat(req.Address); err == nil {
-			if fi.Mode().Type() != fs.ModeSocket {
-				return nil, bad(holdfast.KindConflict, "%s exists and is not a socket", holdfast.Quote(req.Address))
-			}
-			_ = os.Remove(req.Address)
+		if err := makeRoom(req.Address); err != nil {
+			return nil, err
 		}
 	default:
 		return nil, bad(holdfast.KindInvalid, "network %s is neither tcp nor unix", holdfast.Quote(req.Network))
@@ -122,12 +119,55 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 	}
 	if req.Network == "unix" {
 		// Tools have another uid; the directory decides who gets here.
-		if err := os.Chmod(req.Address, 0o666); err != nil {
+		if err := openToAll(req.Address); err != nil {
 			_ = l.Close()
 			return nil, bad(holdfast.KindUnavailable, "cannot open %s to tools: %w", holdfast.Quote(req.Address), err)
 		}
 	}
 	return l, nil
+}
+
+// makeRoom removes the socket that a former listener left.
+func makeRoom(address string) error {
+	above, name := paths.Split(address)
+	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
+	if err != nil {
+		return nil // the listener will say what is wrong with it
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil
+	}
+	if uint32(st.Mode)&unix.S_IFMT != unix.S_IFSOCK {
+		return holdfast.Errorf(holdfast.KindConflict, "boxd listen", "%s exists and is not a socket", holdfast.Quote(address))
+	}
+	_ = unix.Unlinkat(dir, name, 0)
+	return nil
+}
+
+// openToAll lets every user connect to a socket, and touches nothing else: a tool may
+// have put a link in its place.
+func openToAll(address string) error {
+	above, name := paths.Split(address)
+	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	fd, err := paths.At(dir, name, paths.Way, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if uint32(st.Mode)&unix.S_IFMT != unix.S_IFSOCK {
+		return unix.ENOTSOCK
+	}
+	return paths.Chmod(fd, 0o666)
 }
 
 // listenPlain listens without multipath TCP, which the box's filter refuses.

@@ -265,13 +265,13 @@ func (s *Server) mutation(req wire.Request) (func() (any, error), error) {
 		}, err
 	case wire.OpRemove:
 		b, err := body[wire.RemoveRequest](req)
-		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.cfg.Files.Remove(b) }) }, err
+		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.files(req).Remove(b) }) }, err
 	case wire.OpMkdir:
 		b, err := body[wire.MkdirRequest](req)
-		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.cfg.Files.Mkdir(b) }) }, err
+		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.files(req).Mkdir(b) }) }, err
 	default:
 		b, err := body[wire.RenameRequest](req)
-		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.cfg.Files.Rename(b) }) }, err
+		return func() (any, error) { return wire.Empty{}, s.do(func() error { return s.files(req).Rename(b) }) }, err
 	}
 }
 

@@ -108,6 +108,9 @@ type Limits struct {
 	Disk       Size
 	// Mode says whether a box may start when a limit cannot be enforced.
 	Mode sandbox.LimitsMode
+	// Landlock says whether an ordinary user's box may start without it; its key is
+	// landlock.
+	Landlock sandbox.LandlockMode
 }
 
 // Box gives the limits in the shape that drivers take.
@@ -157,7 +160,7 @@ func Defaults() Config {
 			Memory: Size(box.MemoryBytes), CPUs: box.CPUs, Pids: box.Pids,
 			NofileSoft: box.NofileSoft, NofileHard: box.NofileHard,
 			Tmp: Size(box.TmpBytes), Disk: Size(box.DiskBytes),
-			Mode: sandbox.LimitsRequired,
+			Mode: sandbox.LimitsRequired, Landlock: sandbox.LandlockRequired,
 		},
 		MaxBoxes: 64, MaxTurns: 3,
 		FreezeAfter: time.Minute, StopAfter: 15 * time.Minute, OrphanAfter: time.Hour,

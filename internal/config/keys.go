@@ -67,7 +67,7 @@ func serverKeys() []key {
 			func(c *Config) *int { return &c.AuthFailures }, 0, 1_000_000_000),
 		count("max_connections", "Clients that may be connected at once; more wait until one leaves.",
 			func(c *Config) *int { return &c.MaxConnections }, 16, 10_000_000),
-		text("data", "Data directory: database, agents, sessions, sockets, the owner token. Also set by HOLDFAST_HOME.",
+		text("data", "Data directory: database, agents, sessions, sockets, the owner token. It must be the server's own user's; if others may look into it, it is closed to them. Also set by HOLDFAST_HOME.",
 			"directory", func(c *Config) *string { return &c.Data }, nil),
 		oneOf("driver", "Driver of the boxes of untrusted sessions. host isolates nothing and serves trusted sessions only; mem is for tests.",
 			func(c *Config) *string { return &c.Driver }, "local", "host", "mem"),
@@ -80,7 +80,7 @@ func serverKeys() []key {
 func permissionKeys() []key {
 	rules := func(name, doc string, at func(*Config) *[]string) key {
 		return list("permissions."+name, doc, "rules", at, func(s string) error {
-			if _, err := policy.ParseRule(s); err != nil {
+			if err := policy.CheckRule(s); err != nil {
 				return fmt.Errorf("%w; %s. A comma separates rules", err, holdfast.HintOf(err))
 			}
 			return nil
@@ -137,9 +137,11 @@ func limitKeys() []key {
 		count("limits.nofile_soft", "Open files of a process, soft limit.", func(c *Config) *uint64 { return &c.Limits.NofileSoft }, 16, 1<<30),
 		count("limits.nofile_hard", "Open files of a process, hard limit.", func(c *Config) *uint64 { return &c.Limits.NofileHard }, 16, 1<<30),
 		size("limits.tmp", "Size of /tmp in a box.", func(c *Config) *Size { return &c.Limits.Tmp }, 1<<20),
-		size("limits.disk", "Disk space of a workspace; checked, not reserved.", func(c *Config) *Size { return &c.Limits.Disk }, 1<<20),
+		size("limits.disk", "Disk space of a workspace, in which each file counts what the disk has for one beside its content; checked, not reserved.", func(c *Config) *Size { return &c.Limits.Disk }, 1<<20),
 		oneOf("limits.mode", "required refuses to start a box whose limits cannot be enforced; best-effort starts it and lists what is missing.",
 			func(c *Config) *sandbox.LimitsMode { return &c.Limits.Mode }, sandbox.LimitsRequired, sandbox.LimitsBestEffort),
+		oneOf("landlock", "required refuses to start an untrusted box of a server that an ordinary user runs when the kernel has no Landlock; best-effort starts it and lists what is missing. A root server's boxes have users of their own, and start either way.",
+			func(c *Config) *sandbox.LandlockMode { return &c.Limits.Landlock }, sandbox.LandlockRequired, sandbox.LandlockBestEffort),
 	}
 }
 

@@ -178,7 +178,7 @@ func (s *show) start(ctx context.Context) (string, error) {
 	var err error
 	s.srv, err = child.Start(ctx, child.Config{
 		Binary: s.cfg.Binary, Env: s.cfg.Env, Log: filepath.Join(s.cfg.Dir, "server.log"),
-		Args: []string{"--data", s.data(), "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort"},
+		Args: []string{"--data", s.data(), "--listen", "127.0.0.1:0", "--set", "limits.mode=best-effort", "--set", "landlock=best-effort"},
 	})
 	if err != nil {
 		return "", err
@@ -187,7 +187,7 @@ func (s *show) start(ctx context.Context) (string, error) {
 		return "", err
 	}
 	h, err := s.api.Health(ctx)
-	return fmt.Sprintf("%s, process %d, driver %s", s.srv.URL, s.srv.PID, h.Driver), err
+	return fmt.Sprintf("%s, process %d, driver %s, limits and Landlock as far as this machine has them", s.srv.URL, s.srv.PID, h.Driver), err
 }
 
 func (s *show) close() {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 )
@@ -332,9 +333,9 @@ func (a *chatAnswer) whole(chunks iter.Seq2[model.Chunk, error]) {
 
 func usageOf(c *model.Chunk) obj {
 	u := c.Usage
-	prompt := u.InputTokens + u.CacheReadTokens
+	prompt := holdfast.Sum(u.InputTokens, u.CacheReadTokens)
 	return obj{
-		"prompt_tokens": prompt, "completion_tokens": u.OutputTokens, "total_tokens": prompt + u.OutputTokens,
+		"prompt_tokens": prompt, "completion_tokens": u.OutputTokens, "total_tokens": holdfast.Sum(prompt, u.OutputTokens),
 		"prompt_tokens_details": obj{"cached_tokens": u.CacheReadTokens},
 	}
 }

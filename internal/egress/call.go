@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -40,6 +41,7 @@ type call struct {
 	ask      ask
 	size     int64
 	key      string
+	hide     *hider
 
 	settle  func(holdfast.Usage, bool)
 	meter   meter
@@ -55,7 +57,7 @@ type call struct {
 func (c *call) run(ctx context.Context) error {
 	c.began = c.b.cfg.Now()
 	c.meter = c.e.api.meter()
-	c.settle = func(holdfast.Usage, bool) {}
+	c.settle, c.hide = func(holdfast.Usage, bool) {}, &hider{}
 	if !c.e.free {
 		settle, err := c.t.Reserve(c.most())
 		if err != nil {
@@ -68,7 +70,11 @@ func (c *call) run(ctx context.Context) error {
 		return c.failed(ctx, err)
 	}
 	defer resp.Body.Close()
-	c.request = remote.Clean(first(resp.Header, "Request-Id", "X-Request-Id"))
+	c.request = remote.Clean(string(c.hide.all([]byte(first(resp.Header, "Request-Id", "X-Request-Id")))))
+	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		// Neither the meter nor the search for the key reads compressed bytes.
+		return c.failed(ctx, fmt.Errorf("the answer is encoded as %s, which was not asked for", holdfast.Quote(enc)))
+	}
 	if resp.StatusCode != http.StatusOK {
 		return c.refused(resp)
 	}
@@ -137,6 +143,7 @@ func (c *call) send(ctx context.Context) (*http.Response, error) {
 		if c.key, err = c.up.Key(); err != nil {
 			return nil, err
 		}
+		c.hide = newHider(c.key)
 	}
 	switch {
 	case c.key == "":
@@ -172,6 +179,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 // is told not to be tried again.
 func (c *call) refused(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	raw = c.hide.all(raw) // before it is cut to a message
 	f := remote.Hide(remote.Status(resp.StatusCode, resp.Header, errorKind(raw), errorText(raw), c.b.cfg.Now()), c.key)
 	wait := time.Duration(f.RetryAfterSeconds * float64(time.Second))
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == 529 {
@@ -192,21 +200,14 @@ func (c *call) refused(resp *http.Response) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "broker", "the provider answers with status %d", status).WithHint("%s", f.Hint)
 	}
 	c.w.WriteHeader(status)
-	_, err := c.w.Write(hide(raw, c.key))
+	_, err := c.w.Write(raw)
 	return aborted(err)
-}
-
-func hide(raw []byte, key string) []byte {
-	if len(key) < 4 {
-		return raw
-	}
-	return bytes.ReplaceAll(raw, []byte(key), []byte("***"))
 }
 
 func (c *call) headers(resp *http.Response) {
 	c.w.Header().Del("X-Should-Retry")
 	for _, name := range returned {
-		if v := resp.Header.Get(name); v != "" && (c.key == "" || !strings.Contains(v, c.key)) {
+		if v := resp.Header.Get(name); v != "" && !c.hide.in(v) {
 			c.w.Header().Set(name, v)
 		}
 	}
@@ -223,21 +224,21 @@ func (c *call) whole(ctx context.Context, resp *http.Response) error {
 	}
 	c.first = c.b.cfg.Now()
 	c.meter.whole(raw)
+	raw = c.hide.all(raw)
 	c.hear(raw)
 	if err := c.end(ctx, nil); err != nil {
 		return err
 	}
 	c.headers(resp)
-	_, err = c.w.Write(hide(raw, c.key))
+	_, err = c.w.Write(raw)
 	return aborted(err)
 }
 
-// stream passes an answer on as it comes. What it used up is settled and recorded
-// before the box sees its end.
+// stream passes an answer on as it comes, without the key. What it used up is settled
+// and recorded before the box sees its end.
 func (c *call) stream(ctx context.Context, resp *http.Response) error {
 	c.headers(resp)
 	c.w.WriteHeader(http.StatusOK)
-	rc := http.NewResponseController(c.w)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := resp.Body.Read(buf)
@@ -246,25 +247,21 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 				c.first = c.b.cfg.Now()
 			}
 			c.meter.feed(buf[:n])
-			c.hear(buf[:n])
+			out := c.hide.pass(buf[:n])
+			c.hear(out)
 			if c.meter.ended() {
 				if rerr := c.end(ctx, nil); rerr != nil {
 					return http.ErrAbortHandler
 				}
 			}
-			_ = rc.SetWriteDeadline(c.b.cfg.Now().Add(writeTimeout))
-			_, werr := c.w.Write(buf[:n])
-			if werr == nil {
-				werr = rc.Flush()
-			}
-			if werr != nil {
+			if c.tell(out) != nil {
 				c.broke(ctx, "canceled", "the client went away")
 				return http.ErrAbortHandler
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF) && c.meter.ended():
-			return nil
+			return aborted(c.tell(c.hide.end()))
 		case errors.Is(err, io.EOF):
 			c.broke(ctx, "cut", "the stream ended early")
 			return http.ErrAbortHandler
@@ -276,11 +273,24 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 	}
 }
 
+// tell sends a piece of a stream to the box at once.
+func (c *call) tell(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetWriteDeadline(c.b.cfg.Now().Add(writeTimeout))
+	if _, err := c.w.Write(p); err != nil {
+		return err
+	}
+	return rc.Flush()
+}
+
 // broke settles an answer that has no end, with what it came to.
 func (c *call) broke(ctx context.Context, class, message string) {
 	f := &model.Failure{Class: class, Message: message}
 	if m := c.meter.failure(); m != "" {
-		f.Class, f.Message = "api", remote.Clean(m)
+		f.Class, f.Message = "api", remote.Clean(string(c.hide.all([]byte(m))))
 	}
 	_ = c.end(ctx, remote.Hide(f, c.key)) // the answer is over either way
 }
@@ -291,7 +301,7 @@ func (c *call) end(ctx context.Context, f *model.Failure) error {
 		return nil
 	}
 	used := c.meter.usage()
-	if f == nil && used == (holdfast.Usage{}) || f != nil && f.Class == "canceled" && used.InputTokens+used.CacheReadTokens+used.CacheWriteTokens == 0 {
+	if f == nil && used == (holdfast.Usage{}) || f != nil && f.Class == "canceled" && used.Prompt() == 0 {
 		// Nobody said; a provider that says nothing and a client that leaves before
 		// it was said must not be free.
 		used.InputTokens = (c.size + 3) / 4
@@ -342,7 +352,7 @@ func (c *call) hear(p []byte) {
 }
 
 func (c *call) legible(raw []byte) string {
-	return strings.ToValidUTF8(string(hide(raw[:min(len(raw), maxContent)], c.key)), "\uFFFD")
+	return strings.ToValidUTF8(string(c.hide.all(raw[:min(len(raw), maxContent)])), "\uFFFD")
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -25,13 +25,13 @@ func exactly(want string) field {
 	}
 }
 
-// chatMost is the longest answer of a request that names none.
-const chatMost = 16384
+// unboundedMost is what is reserved for the answer of a request without max_tokens.
+const unboundedMost = 16384
 
 // checkChat holds a chat completion against the list, and lets its stream tell the
 // usage.
 func checkChat(raw []byte, g grants) (ask, error) {
-	a := ask{body: raw, most: chatMost}
+	a := ask{body: raw, most: unboundedMost}
 	m, err := topLevel(raw, chatFields, g)
 	if err != nil {
 		return a, err
@@ -39,19 +39,32 @@ func checkChat(raw []byte, g grants) (ask, error) {
 	if err := a.common(m); err != nil {
 		return a, err
 	}
-	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
-		if v := m[name]; v != nil && !v.isNull() {
-			n, ok := v.number()
-			if !ok {
-				return a, refused("%s is not a number of tokens", name)
-			}
-			a.most = n
-		}
+	if a.most, err = longest(m); err != nil {
+		return a, err
 	}
 	if a.stream {
 		a.body, err = metered(raw, m["stream_options"])
 	}
 	return a, err
+}
+
+// longest is the longest answer that a request asks for. Of two bounds the larger one
+// counts: which of them holds is the provider's choice.
+func longest(m map[string]value) (int64, error) {
+	most := int64(-1)
+	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+		if v := m[name]; v != nil && !v.isNull() {
+			n, err := v.tokens(name)
+			if err != nil {
+				return 0, err
+			}
+			most = max(most, n)
+		}
+	}
+	if most < 0 {
+		return unboundedMost, nil
+	}
+	return most, nil
 }
 
 // metered is a request whose stream ends with its usage.

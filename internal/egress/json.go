@@ -36,11 +36,18 @@ func (v value) text() (string, bool) {
 	return s, err == nil
 }
 
-// number is a whole number that is not negative.
-func (v value) number() (int64, bool) {
+// maxTokens is the longest answer that a request may ask for: far beyond what any
+// model gives, and small enough that its price can be counted.
+const maxTokens = 1 << 24
+
+// tokens is a number of tokens: whole, not negative, and at most maxTokens.
+func (v value) tokens(where string) (int64, error) {
 	var n int64
-	err := json.Unmarshal(v, &n)
-	return n, err == nil && n >= 0 && !v.isNull()
+	if err := json.Unmarshal(v, &n); err != nil || n < 0 || n > maxTokens || v.isNull() {
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "broker", "%s %s is not a number of tokens from 0 to %d", where, holdfast.Quote(string(v)), maxTokens).
+			WithHint("ask for a shorter answer, such as %s: 16384", where)
+	}
+	return n, nil
 }
 
 // members are an object's members. A name that stands there twice is refused: what

@@ -23,7 +23,7 @@ const maxBlocks = 3
 
 // checkMessages holds a request of the Messages API against the list.
 func checkMessages(raw []byte, g grants) (ask, error) {
-	a := ask{body: raw}
+	a := ask{body: raw, most: unboundedMost}
 	m, err := topLevel(raw, messageFields, g)
 	if err != nil {
 		return a, err
@@ -31,12 +31,10 @@ func checkMessages(raw []byte, g grants) (ask, error) {
 	if err := a.common(m); err != nil {
 		return a, err
 	}
-	if n, ok := m["max_tokens"].number(); ok {
-		a.most = n
-	} else if m["max_tokens"] != nil {
-		return a, refused("max_tokens is not a number of tokens")
+	if v := m["max_tokens"]; v != nil {
+		a.most, err = v.tokens("max_tokens")
 	}
-	return a, nil
+	return a, err
 }
 
 // topLevel checks each member of a request by the list.

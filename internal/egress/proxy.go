@@ -41,6 +41,8 @@ type ProxyConfig struct {
 	// Resolve and Dial are the network; nil is the server's own.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// Own are the networks of this machine, which no box reaches; nil is Interfaces.
+	Own func() ([]netip.Prefix, error)
 	// MaxConnections bounds those of a session (default 64).
 	MaxConnections int
 	Now            func() time.Time
@@ -54,6 +56,7 @@ type Proxy struct {
 	door      *door
 	ledger    *ledger
 	transport *http.Transport
+	own       *own
 
 	mu   sync.Mutex
 	open map[holdfast.SessionID]map[*passage]struct{}
@@ -84,10 +87,13 @@ func NewProxy(ctx context.Context, cfg ProxyConfig) *Proxy {
 	if cfg.Dial == nil {
 		cfg.Dial = Dial
 	}
+	if cfg.Own == nil {
+		cfg.Own = Interfaces
+	}
 	if cfg.MaxConnections == 0 {
 		cfg.MaxConnections = 64
 	}
-	p := &Proxy{cfg: cfg, open: map[holdfast.SessionID]map[*passage]struct{}{}}
+	p := &Proxy{cfg: cfg, own: &own{read: cfg.Own, now: cfg.Now}, open: map[holdfast.SessionID]map[*passage]struct{}{}}
 	p.ledger = newLedger(ctx, cfg.Sessions, cfg.Now, cfg.Log)
 	p.transport = &http.Transport{
 		DialContext: p.dialPassage, DisableKeepAlives: true, DisableCompression: true,

@@ -224,6 +224,7 @@ func TestHZ7_NamesOfPrivateAddressesAreRefused(t *testing.T) {
 	for _, a := range []string{
 		"127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "198.18.0.1",
 		"192.0.2.1", "::1", "::", "fe80::1", "fc00::1", "fd00:ec2::254", "ff02::1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001::1", "fec0::1",
+		"64:ff9b::5db8:d70e", "64:ff9b:1::1", "168.63.129.16", "::ffff:168.63.129.16", "::5db8:d70e",
 	} {
 		w.names["private.example"] = [][]netip.Addr{{netip.MustParseAddr(a)}}
 		if out := w.say("CONNECT private.example:443 HTTP/1.1\r\n\r\n"); !strings.Contains(out, "no public address") {

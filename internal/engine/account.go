@@ -48,10 +48,17 @@ func (a *account) bind(session, turn *holdfast.Budget) {
 }
 
 // reserve sets aside what a model call may use up at the most. What it returns
-// is called once, with what the call did use up and whether it answered.
+// is called once, with what the call did use up and whether it answered. While it is
+// set aside, no other call may use more than without it.
 func (a *account) reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if most != most.Clamp() || a.reserved.Add(most).Less(most) != a.reserved {
+		// A negative reservation would give other calls more than the budget has. One
+		// that reaches the largest number could not be taken back exactly.
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "a model call of %d tokens at a cost of %d millionths of a dollar cannot be reserved",
+			most.Tokens(), most.CostMicroUSD).WithHint("ask for a shorter answer: a smaller max_tokens")
+	}
 	for _, b := range []struct {
 		of    string
 		bound *holdfast.Budget
@@ -73,7 +80,7 @@ func (a *account) reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool
 		once.Do(func() {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.reserved = less(a.reserved, most)
+			a.reserved = a.reserved.Less(most)
 			a.used.Usage = a.used.Add(holdfast.Spent{Usage: used}).Usage
 			if answered {
 				a.used.Calls++
@@ -88,23 +95,23 @@ func (a *account) within(of string, b holdfast.Budget, spent holdfast.Spent, mos
 	if of == "turn" && b.Turns > 0 && spent.Calls >= b.Turns {
 		return over(a.id, of, "turns", fmt.Sprintf("%d model calls", spent.Calls), fmt.Sprint(b.Turns))
 	}
-	if want := spent.Tokens() + a.reserved.Tokens() + most.Tokens(); b.Tokens > 0 && want > b.Tokens {
-		return over(a.id, of, "tokens", fmt.Sprintf("%d spent, up to %d more for the next call", spent.Tokens(), want-spent.Tokens()), fmt.Sprint(b.Tokens))
+	want := spent.Usage.Add(a.reserved).Add(most)
+	if b.Tokens > 0 && want.Tokens() > b.Tokens {
+		return over(a.id, of, "tokens", fmt.Sprintf("%d spent, up to %d more for the next call", spent.Tokens(), want.Tokens()-spent.Tokens()), fmt.Sprint(b.Tokens))
 	}
 	if b.USD > 0 {
 		if most.UnpricedCalls > 0 {
 			return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s has a budget of %g usd, and the price of its model is not known", of, b.USD).
 				WithHint("add the model's price to the server's configuration (prices), or choose another model")
 		}
-		want := spent.CostMicroUSD + a.reserved.CostMicroUSD + most.CostMicroUSD
-		if want > b.MicroUSD() {
-			return over(a.id, of, "usd", fmt.Sprintf("%s spent, up to %s more for the next call", dollars(spent.CostMicroUSD), dollars(want-spent.CostMicroUSD)), dollars(b.MicroUSD()))
+		if want.CostMicroUSD > b.MicroUSD() {
+			return over(a.id, of, "usd", fmt.Sprintf("%s spent, up to %s more for the next call", dollars(spent.CostMicroUSD), dollars(want.Less(spent.Usage).CostMicroUSD)), dollars(b.MicroUSD()))
 		}
 	}
 	if b.Seconds > 0 {
 		ran := a.elapsed()
 		if of == "session" {
-			ran += time.Duration(spent.DurationMS) * time.Millisecond
+			ran = time.Duration(holdfast.Sum(int64(ran), int64(spent.Duration())))
 		}
 		if ran >= b.Duration() {
 			return over(a.id, of, "seconds", ran.Round(time.Second).String()+" spent", b.Duration().String())
@@ -128,13 +135,6 @@ func over(id holdfast.SessionID, of, name, spent, limit string) error {
 }
 
 func dollars(micro int64) string { return fmt.Sprintf("%.6f usd", float64(micro)/1e6) }
-
-func less(u, v holdfast.Usage) holdfast.Usage {
-	return u.Add(holdfast.Usage{
-		InputTokens: -v.InputTokens, OutputTokens: -v.OutputTokens, CacheReadTokens: -v.CacheReadTokens,
-		CacheWriteTokens: -v.CacheWriteTokens, CostMicroUSD: -v.CostMicroUSD, UnpricedCalls: -v.UnpricedCalls,
-	})
-}
 
 // spent is what the turn used up until now.
 func (a *account) spent() holdfast.Spent {

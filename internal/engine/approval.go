@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/judging"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
 )
@@ -58,6 +59,10 @@ func (b *bells) ring(ids ...holdfast.ApprovalID) {
 func (h *host) Approve(ctx context.Context, req policy.Request, asked policy.Decision) (policy.Decision, error) {
 	if !json.Valid(req.Input) {
 		return policy.Decision{Verdict: policy.Denied, By: byApproval, Reason: "its input cannot be read, so nobody was asked"}, nil
+	}
+	// However often the server ends while a person is waited for, the question stays.
+	if j, ok := ctx.Value(judgement{}).(*judging.Judgement); ok {
+		defer j.Pause()()
 	}
 	if req.Ready != nil {
 		if err := req.Ready(); err != nil {
@@ -156,7 +161,7 @@ func (h *host) newQuestion(ctx context.Context, req policy.Request, asked policy
 	now := h.e.cfg.Clock().UTC().Truncate(time.Millisecond)
 	a := holdfast.Approval{
 		ID: holdfast.ApprovalID(id), Session: h.u.id, Turn: h.r.id, ToolUseID: use, Tool: req.Tool, Input: req.Input, InputHash: hash,
-		By: plainText(asked.By), Rule: plainText(asked.Rule), Reason: plainText(asked.Reason), Suggestion: suggest(ctx, req),
+		By: plainText(asked.By), Rule: plainText(asked.Rule), Reason: plainText(asked.Reason), Suggestion: suggest(ctx, h.e.cfg.Policy, req),
 		State: holdfast.ApprovalPending, AskedAt: now,
 	}
 	if h.e.cfg.ApprovalTimeout > 0 {
@@ -290,7 +295,7 @@ func (e *Engine) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast
 // AnswerApproval answers a question, once: a second answer is conflict and quotes
 // the first. It is durable when AnswerApproval returns; by is who answers.
 func (e *Engine) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error) {
-	to, err := parseAnswer(req)
+	to, err := e.parseAnswer(req)
 	if err != nil {
 		return holdfast.Approval{}, err
 	}
@@ -338,7 +343,7 @@ func (e *Engine) answer(ctx context.Context, a holdfast.Approval, to holdfast.Ap
 			return c, holdfast.Errorf(holdfast.KindInvalid, "approval", "no rule covers exactly this call, so there is none to grant for scope %s", ev.Scope).
 				WithHint("name one, as in: holdfast approvals allow %s --scope %s --rule 'Bash(git *)'; or allow it once", a.ID, ev.Scope)
 		}
-		rule, err := policy.ParseRule(text)
+		rule, err := e.cfg.Policy.ParseRule(text)
 		if err != nil {
 			return c, err
 		}
@@ -358,12 +363,12 @@ func (e *Engine) answer(ctx context.Context, a holdfast.Approval, to holdfast.Ap
 }
 
 // parseAnswer checks an answer that is not yet about anything.
-func parseAnswer(req holdfast.AnswerApproval) (holdfast.ApprovalState, error) {
+func (e *Engine) parseAnswer(req holdfast.AnswerApproval) (holdfast.ApprovalState, error) {
 	if err := req.Check(); err != nil {
 		return "", err
 	}
 	if req.Rule != "" {
-		if _, err := policy.ParseRule(req.Rule); err != nil {
+		if _, err := e.cfg.Policy.ParseRule(req.Rule); err != nil {
 			return "", err
 		}
 	}

@@ -36,7 +36,7 @@ func (e *Engine) spec(row journal.Row) (sandbox.Spec, error) {
 	}
 	s := sandbox.Spec{
 		Box: holdfast.SessionBox(row.ID), Dir: e.dir(row.ID), Env: env,
-		Limits: e.cfg.Box.Limits, LimitsMode: e.cfg.Box.LimitsMode, OrphanAfter: e.cfg.Box.OrphanAfter,
+		Limits: e.cfg.Box.Limits, LimitsMode: e.cfg.Box.LimitsMode, Landlock: e.cfg.Box.Landlock, OrphanAfter: e.cfg.Box.OrphanAfter,
 		SpoolBytes: e.cfg.Box.SpoolBytes,
 	}
 	if row.Number >= MaxNumber {
@@ -65,11 +65,11 @@ func (e *Engine) derivedUID(row journal.Row) uint32 {
 const MaxNumber = 1 << 29
 
 // acquire claims the session's box, seeding its workspace the first time. The
-// caller has claimed u.
-func (e *Engine) acquire(ctx context.Context, u *unit, turn bool, queued func(int)) (*sandbox.Hold, error) {
+// caller has claimed u. rules is what its walls are made from; nil reads them.
+func (e *Engine) acquire(ctx context.Context, u *unit, turn bool, rules rulesOf, queued func(int)) (*sandbox.Hold, error) {
 	for {
 		moved := u.moved.Load()
-		hold, pool, err := e.acquireOnce(ctx, u, turn, queued)
+		hold, pool, err := e.acquireOnce(ctx, u, turn, rules, queued)
 		if u.moved.Load() == moved {
 			return hold, err
 		}
@@ -93,7 +93,7 @@ func (e *Engine) acquire(ctx context.Context, u *unit, turn bool, queued func(in
 	}
 }
 
-func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, queued func(int)) (*sandbox.Hold, *sandbox.Pool, error) {
+func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, rules rulesOf, queued func(int)) (*sandbox.Hold, *sandbox.Pool, error) {
 	row, err := e.liveRow(ctx, u.id)
 	if err != nil {
 		return nil, nil, err
@@ -105,6 +105,16 @@ func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, queued fun
 	spec, err := e.spec(row)
 	if err != nil {
 		return nil, nil, err
+	}
+	if rules == nil {
+		rules = e.rulesNow(u, row)
+	}
+	if row.Trust == holdfast.Untrusted {
+		p, err := rules(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		spec.Walls = wallsOf(row, p)
 	}
 	switch {
 	case !row.FilesSeeded || !row.HadFiles:
@@ -154,7 +164,9 @@ func (e *Engine) seed(ctx context.Context, u *unit, pool *sandbox.Pool, spec san
 		return spec, err
 	}
 	if row.FilesSeeded && row.HadFiles {
-		return e.spec(row)
+		now, err := e.spec(row)
+		now.Walls = spec.Walls
+		return now, err
 	}
 	c := journal.NewChange(u.id)
 	yes := true

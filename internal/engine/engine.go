@@ -13,11 +13,13 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/judging"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
@@ -93,6 +95,7 @@ type Config struct {
 type BoxConfig struct {
 	Limits      sandbox.Limits
 	LimitsMode  sandbox.LimitsMode
+	Landlock    sandbox.LandlockMode
 	OrphanAfter time.Duration
 	SpoolBytes  int64
 	// UIDBase is where the host uids of boxes begin; each session has two. 0: the
@@ -117,6 +120,8 @@ type Engine struct {
 	leaving, started chan struct{}
 	// turns run turns; rest are the watchdog and what outlives a call.
 	turns, rest crew
+	// judging remembers the calls that are being judged, across crashes.
+	judging *judging.File
 	// bells ring when a question has its answer; expiry wakes who ends those that
 	// get none.
 	bells  bells
@@ -163,6 +168,10 @@ func New(cfg Config) (*Engine, error) {
 // instead of adopting them.
 func (e *Engine) Start(ctx context.Context, stop bool) error {
 	e.base, e.letGo = context.WithCancel(ctx)
+	var err error
+	if e.judging, err = judging.Open(filepath.Join(e.cfg.Dir, "judging")); err != nil {
+		return err
+	}
 	for _, p := range e.cfg.Pools {
 		if err := p.Start(e.base, stop, e.boxKnown); err != nil {
 			return err
@@ -298,6 +307,10 @@ func (e *Engine) Close(ctx context.Context, stop bool) error {
 		if err := c.wait(ctx); err != nil && first == nil {
 			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "a turn does not end: %w", err)
 		}
+	}
+	// Only an end at which every judgement came to an end is a clean one.
+	if err := e.judging.Close(first == nil); err != nil && first == nil {
+		first = holdfast.Errorf(holdfast.KindUnavailable, "close", "%w", err)
 	}
 	return first
 }

@@ -37,7 +37,8 @@ func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfas
 		return none, err
 	}
 	d, trace, err := p.Rehearse(ctx, policy.Request{
-		Session: id, Mode: row.Mode, Tool: req.Tool, ReadOnly: policy.Reads(req.Tool), Input: req.Input, Sandboxed: row.Trust == holdfast.Untrusted,
+		Session: id, Mode: row.Mode, Tool: req.Tool, ReadOnly: p.Reads(req.Tool), Input: req.Input, Sandboxed: row.Trust == holdfast.Untrusted,
+		FS: e.links(ctx, id, e.running(row)),
 	})
 	if err != nil {
 		return none, err

@@ -187,11 +187,15 @@ func (b *borrowed) get(ctx context.Context) (*sandbox.Box, error) {
 	}
 	var err error
 	if b.live {
-		b.hold, err = b.e.liveBox(ctx, b.row)
+		b.hold, err = b.e.liveBox(ctx, b.u, b.row)
 	} else {
-		b.hold, err = b.e.acquire(ctx, b.u, false, nil)
+		b.hold, err = b.e.acquire(ctx, b.u, false, nil, nil)
+	}
+	if err == nil {
+		err = intact(b.hold, b.u.id, true)
 	}
 	if err != nil {
+		b.hold = nil
 		return nil, err
 	}
 	return b.hold.Box, nil
@@ -208,7 +212,7 @@ func (b *borrowed) release() {
 }
 
 // liveBox is the session's box if it runs; denied when it does not.
-func (e *Engine) liveBox(ctx context.Context, row journal.Row) (*sandbox.Hold, error) {
+func (e *Engine) liveBox(ctx context.Context, u *unit, row journal.Row) (*sandbox.Hold, error) {
 	pool := e.cfg.Pools[row.Trust]
 	if pool == nil || pool.Live(holdfast.SessionBox(row.ID)) == nil {
 		return nil, holdfast.Errorf(holdfast.KindDenied, "hook", "no sandbox is running")
@@ -217,5 +221,10 @@ func (e *Engine) liveBox(ctx context.Context, row journal.Row) (*sandbox.Hold, e
 	if err != nil {
 		return nil, err
 	}
+	p, err := e.rulesNow(u, row)(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spec.Walls = wallsOf(row, p)
 	return pool.Acquire(ctx, spec, false, func(int) {})
 }

@@ -56,6 +56,8 @@ type host struct {
 	mu     sync.Mutex
 	hold   *sandbox.Hold
 	boxErr error
+	// walling is what the walls of the box are made from.
+	walling walling
 }
 
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
@@ -187,24 +189,29 @@ func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, erro
 
 // Box is the session's box, held until the turn ends or the box is lost.
 func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
-	if box := h.held(); box != nil {
+	if box := h.walled(); box != nil {
 		return box, nil
 	}
 	h.asking.Lock()
 	defer h.asking.Unlock()
-	if box := h.held(); box != nil {
+	if box := h.walled(); box != nil {
 		return box, nil
 	}
 	if err := h.usable(); err != nil {
 		return nil, err
 	}
-	hold, err := h.e.acquire(ctx, h.u, true, func(position int) {
-		// Best effort: a position that is not recorded is only not shown.
-		if _, err := h.Record(ctx, journal.Draft{Type: holdfast.EventBoxQueued, Data: holdfast.BoxQueued{Position: position}}); err != nil {
-			h.e.cfg.Log.WarnContext(ctx, "queue position not recorded", "session_id", h.u.id, "error", err)
-		}
-	})
+	claim := func() (*sandbox.Hold, error) { return h.e.acquire(ctx, h.u, true, h.rules, h.queuedAt(ctx)) }
+	hold, err := claim()
+	if err == nil {
+		hold, err = h.restarted(ctx, hold, claim)
+	}
 	h.alive()
+	if err == nil {
+		err = intact(hold, h.u.id, true)
+	}
+	if err == nil && hold.Stale() {
+		h.stale(ctx)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
@@ -219,6 +226,16 @@ func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 	}
 	h.hold = hold
 	return hold.Box, nil
+}
+
+// queuedAt records the turn's place in the queue for its box.
+func (h *host) queuedAt(ctx context.Context) func(int) {
+	return func(position int) {
+		// Best effort: a position that is not recorded is only not shown.
+		if _, err := h.Record(ctx, journal.Draft{Type: holdfast.EventBoxQueued, Data: holdfast.BoxQueued{Position: position}}); err != nil {
+			h.e.cfg.Log.WarnContext(ctx, "queue position not recorded", "session_id", h.u.id, "error", err)
+		}
+	}
 }
 
 // held is the box that this turn has, unless its pipe broke.

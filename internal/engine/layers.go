@@ -42,7 +42,7 @@ type layers struct {
 }
 
 func newLayers(e *Engine, u *unit, row journal.Row) *layers {
-	l := &layers{e: e, u: u, row: row, fresh: func() []journal.RuleChange { return nil }}
+	l := &layers{e: e, u: u, row: row, space: workspaceSettings{tools: e.cfg.Policy.Tools()}, fresh: func() []journal.RuleChange { return nil }}
 	l.stale.Store(true)
 	return l
 }
@@ -155,7 +155,7 @@ func (e *Engine) sessionRules(ctx context.Context, row journal.Row, fresh []jour
 		return cfg, err
 	}
 	for _, r := range applied(list, fresh) {
-		rule, err := policy.ParseRule(r.Rule)
+		rule, err := e.cfg.Policy.ParseRule(r.Rule)
 		if err != nil {
 			cfg.Refuse = "a permission rule of this " + string(r.Scope) + " cannot be read: " + err.Error()
 			continue
@@ -173,6 +173,8 @@ type workspaceSettings struct {
 	stamps [2]rooted.Stamp
 	faults [2]string
 	layer  policy.Config
+	// tools are those that rules may name besides the standard ones.
+	tools []policy.Tool
 }
 
 // look reads the files anew where they are not what they were, and reports whether
@@ -221,7 +223,7 @@ func (w *workspaceSettings) read(dir string, same map[string][sha256.Size]byte) 
 			files[name] = data
 		}
 	}
-	cfg, err := settings.Tightening(files)
+	cfg, err := settings.Tightening(files, w.tools)
 	if err != nil {
 		return unreadable(err.Error())
 	}

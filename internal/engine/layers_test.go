@@ -70,7 +70,7 @@ type folder struct {
 }
 
 func (f folder) Settings(context.Context, holdfast.VersionID) (settings.Settings, error) {
-	return settings.Parse(f.files)
+	return settings.Parse(f.files, nil)
 }
 
 func (f folder) Files(context.Context, holdfast.VersionID) ([]rooted.File, error) {

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/judging"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -15,6 +16,15 @@ import (
 func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
 	req.Session, req.Mode, req.Sandboxed = h.u.id, *h.mode.Load(), h.row.Trust == holdfast.Untrusted
 	k := h.hooked()
+	mark := judging.MarkOf(string(h.u.id), string(h.r.id), req.Tool, holdfast.InputHash(req.Input))
+	if h.e.judging.Refuses(mark) {
+		d := policy.Decision{Verdict: policy.Denied, By: byJudging, Reason: textJudging}
+		h.report(req, d)
+		return d, h.decided(ctx, req.CallID, nil, d)
+	}
+	j := h.e.judging.Begin(mark)
+	defer j.End()
+	ctx = context.WithValue(ctx, judgement{}, j)
 	req.Hooks = k.preToolUse(ctx, req)
 	if k != nil {
 		h.At("hooked")
@@ -23,9 +33,14 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 		// What is said of hooks that were cut off is no verdict.
 		return policy.Decision{}, context.Cause(ctx)
 	}
+	req.FS = h.links(ctx)
 	p, err := h.policy(ctx)
 	if err != nil {
 		return policy.Decision{}, err
+	}
+	if d, gone := h.wallGone(); gone {
+		h.report(req, d)
+		return d, nil
 	}
 	said := req.Hooks.Updates
 	req.Hooks.Updates = nil
@@ -44,6 +59,15 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	}
 	return d, h.decided(ctx, req.CallID, append(updatesOf(byHook, said), updatesOf(byPolicy, d.Updates)...), d)
 }
+
+// byJudging decides about a call that the server died of, as far as can be seen.
+const (
+	byJudging   = "crash guard"
+	textJudging = "the server ended two times in a row while it judged this call, so it is not judged again; try another way"
+)
+
+// judgement is the key of a context's *judging.Judgement.
+type judgement struct{}
 
 // policy is what decides in this turn, as things stand.
 func (h *host) policy(ctx context.Context) (*policy.Engine, error) {

@@ -63,13 +63,11 @@ func (h *host) denials(ctx context.Context) []holdfast.DeniedCall {
 	return out
 }
 
-var _ policy.Scoper = (*host)(nil)
-
-// Scope implements policy.Scoper.
+// Scope implements policy.Decider.
 func (h *host) Scope(ctx context.Context, req policy.Request) (policy.Scope, error) {
 	p, err := h.policy(ctx)
 	if err != nil {
 		return policy.Scope{}, err
 	}
-	return p.Scope(req), nil
+	return p.Scope(ctx, req)
 }

@@ -46,6 +46,9 @@ func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key str
 	if lowered := e.lowered(req); lowered != nil {
 		c.Events = append(c.Events, *lowered)
 	}
+	if c.Events, err = e.unwalled(ctx, row, c.Events); err != nil {
+		return e.createdBefore(ctx, k, err)
+	}
 	if c.Key = k; k != nil {
 		k.Ref = string(row.ID)
 	}

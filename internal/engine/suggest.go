@@ -16,47 +16,48 @@ const maxSuggestion = 300
 
 // suggest is the rule that would allow a call and as little else as rules can say;
 // empty when there is none that a person should agree to without thinking.
-func suggest(ctx context.Context, req policy.Request) string {
-	var in struct {
-		Command  string `json:"command"`
-		FilePath string `json:"file_path"`
-		Path     string `json:"path"`
-		URL      string `json:"url"`
-	}
+func suggest(ctx context.Context, p *policy.Engine, req policy.Request) string {
+	var in map[string]json.RawMessage
 	if json.Unmarshal(req.Input, &in) != nil {
 		return ""
 	}
 	text := req.Tool
-	switch req.Tool {
-	case "Bash":
-		text = scoped("Bash", in.Command)
-	case "Write", "Edit":
-		text = scoped("Edit", exactPath(in.FilePath))
-	case "Read", "Glob", "Grep", "LS":
-		p := in.FilePath
-		if p == "" {
-			p = in.Path
-		}
-		text = scoped("Read", exactPath(p))
-	case "WebFetch":
-		u, err := url.Parse(in.URL)
-		if err != nil {
+	if t, ok := p.Tool(req.Tool); ok && t.Subject != policy.SubjectNone {
+		var of string
+		if raw, ok := in[t.Field]; ok && json.Unmarshal(raw, &of) != nil {
 			return ""
 		}
-		text = scoped("WebFetch", prefixed("domain:", u.Hostname()))
+		text = useOf(t, of)
 	}
 	if text == "" || len(text) > maxSuggestion {
 		return ""
 	}
-	rule, err := policy.ParseRule(text)
+	rule, err := p.ParseRule(text)
 	if err != nil {
 		return ""
 	}
-	d, err := policy.Rules(policy.RuleSet{Allow: []policy.Rule{rule}}).Evaluate(ctx, req)
+	d, err := policy.Rules(policy.RuleSet{Allow: []policy.Rule{rule}}, p.Tools()...).Evaluate(ctx, req)
 	if err != nil || d.Verdict != policy.Allowed {
 		return ""
 	}
 	return rule.String()
+}
+
+// useOf is the rule for one use of a tool.
+func useOf(t policy.Tool, of string) string {
+	switch {
+	case t.Subject == policy.SubjectURL:
+		u, err := url.Parse(of)
+		if err != nil {
+			return ""
+		}
+		return scoped(t.Name, prefixed("domain:", u.Hostname()))
+	case t.Subject != policy.SubjectPath:
+		return scoped(t.Name, of)
+	case t.Class == policy.ClassEdits:
+		return scoped("Edit", exactPath(of))
+	}
+	return scoped("Read", exactPath(of))
 }
 
 // scoped is a rule for one use of a tool; empty where the use has signs that mean

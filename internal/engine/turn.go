@@ -197,7 +197,7 @@ func (e *Engine) account(r *turnRun, row journal.Row, res runtime.Result, end *h
 	spent := r.host.acc.spent()
 	if spent.Calls == 0 && spent.Usage == (holdfast.Usage{}) {
 		// A runtime that reserves nothing tells in the end.
-		spent.Usage, spent.Calls = res.Usage, int64(res.Steps)
+		spent.Usage, spent.Calls = res.Usage.Clamp(), int64(res.Steps)
 	}
 	spent.Turns = 1
 	end.Usage, end.Steps = spent.Usage, int(spent.Calls)

@@ -143,7 +143,7 @@ func TestSuggestions(t *testing.T) {
 		{"mcp__github__push", `{}`, "mcp__github__push"},
 		{"Nope", `{}`, ""},
 	} {
-		if got := engine.Suggest(t.Context(), policy.Request{Tool: c.tool, Input: []byte(c.input)}); got != c.want {
+		if got := engine.Suggest(t.Context(), new(policy.Engine), policy.Request{Tool: c.tool, Input: []byte(c.input)}); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.input, got, c.want)
 		}
 	}

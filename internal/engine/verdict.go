@@ -182,7 +182,7 @@ func (h *host) planRules(list []journal.Rule, u update) ([]journal.RuleChange, e
 		return holdfast.Errorf(holdfast.KindDenied, "permission update", "%s to %s by %s is not made: %s", u.Type, u.Destination, u.by, why)
 	}
 	// What makes no sense is invalid, and names the field.
-	if _, err := (policy.Permissions{}).Apply(u.Update); err != nil {
+	if _, err := (policy.Permissions{Tools: h.e.cfg.Policy.Tools()}).Apply(u.Update); err != nil {
 		return nil, err
 	}
 	var scope holdfast.ApprovalScope
@@ -219,7 +219,7 @@ func (h *host) planRules(list []journal.Rule, u update) ([]journal.RuleChange, e
 		}
 	}
 	for _, s := range u.Rules {
-		rule, err := policy.ParseRule(s)
+		rule, err := h.e.cfg.Policy.ParseRule(s)
 		if err != nil {
 			return nil, err
 		}

@@ -50,9 +50,12 @@ func (e *Engine) withBox(ctx context.Context, id holdfast.SessionID, work func(b
 }
 
 func (e *Engine) inBox(ctx context.Context, u *unit, work func(box *sandbox.Box) error) error {
-	hold, err := e.acquire(ctx, u, false, nil)
+	hold, err := e.acquire(ctx, u, false, nil, nil)
 	if err != nil {
 		e.missing(ctx, u, err)
+		return err
+	}
+	if err := intact(hold, u.id, false); err != nil {
 		return err
 	}
 	defer hold.Release()

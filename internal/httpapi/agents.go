@@ -61,6 +61,7 @@ func (a *API) agentRoutes() {
 	deploy := route(http.MethodPost, "/v1/agents", "deploy-agent", tag, "Deploy a folder as the agent's next version")
 	deploy.DefaultStatus = http.StatusCreated
 	deploy.MaxBodyBytes = a.cfg.MaxAgent
+	deploy.Metadata = map[string]any{streamed: true}
 	deploy.RequestBody = &huma.RequestBody{
 		Description: "A tar of the folder, which holds CLAUDE.md or AGENTS.md.",
 		Required:    true, Content: map[string]*huma.MediaType{"application/x-tar": binary()},

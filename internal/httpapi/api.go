@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -89,6 +90,7 @@ type API struct {
 	docs     []byte
 	// bodies are the described routes by their pattern, and whether each takes a body.
 	bodies   map[string]bool
+	room     room
 	live     streams
 	rates    *limits
 	failures *limits
@@ -100,6 +102,7 @@ func New(cfg Config) *API {
 	setDefaults(&cfg)
 	hookHuma()
 	a := &API{cfg: cfg, loopback: Loopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), bodies: map[string]bool{}}
+	a.room = room{limits: map[string]int64{}, sem: semaphore.NewWeighted(roomBytes)}
 	a.rates, a.failures = newLimits(cfg.RateLimit, time.Second), newLimits(cfg.AuthFailures, time.Minute)
 	a.live.revoked = cfg.Keys.Revoked
 	a.follow = func(ctx context.Context, id holdfast.SessionID, after int64) (source, error) {
@@ -198,6 +201,9 @@ func (a *API) render() {
 	for path, item := range a.huma.OpenAPI().Paths {
 		for _, op := range operations(item) {
 			a.bodies[op.Method+" "+path] = op.RequestBody != nil
+			if op.RequestBody != nil && op.MaxBodyBytes > maxSmall && op.Metadata[streamed] == nil {
+				a.room.limits[op.Method+" "+path] = op.MaxBodyBytes
+			}
 		}
 	}
 	tidySpec(a.huma.OpenAPI())

@@ -68,30 +68,54 @@ func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) 
 	return out, nil
 }
 
+// shown is what a caller may know of the server's health. Probes have no key and need
+// only the status; the version and the process are for those who hold one.
+func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
+	if callerOf(ctx).stranger() {
+		return holdfast.Health{Status: "ok"}
+	}
+	return h
+}
+
+// notReady is why a server takes no work, nil when it does.
+func notReady(ctx context.Context, h holdfast.Health) error {
+	stranger := callerOf(ctx).stranger()
+	switch {
+	case h.Status == "draining" && stranger:
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining").WithHint("try again in a moment")
+	case h.Status == "draining":
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining: %d running turns may finish", h.RunningTurns).
+			WithHint("try again in a moment")
+	case h.ReadOnly != "" && stranger:
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes").WithHint("ask with a key for the reason")
+	case h.ReadOnly != "":
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes: %s", h.ReadOnly).
+			WithHint("free the disk, then start the server again")
+	}
+	return nil
+}
+
 // healthRoutes need no token but for the metrics: probes have none.
 func (a *API) healthRoutes() {
 	const tag = "health"
 	alive := route(http.MethodGet, "/healthz", "healthz", tag, "Whether the server runs")
 	alive.Security = []map[string][]string{}
+	alive.Description = "Without a valid key only the status is told, and it is ok as long as the server answers."
 	huma.Register(a.huma, alive, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-		return &healthOutput{a.cfg.Health(ctx)}, nil
+		return &healthOutput{shown(ctx, a.cfg.Health(ctx))}, nil
 	})
 	ready := route(http.MethodGet, "/readyz", "readyz", tag, "Whether the server takes work")
 	ready.Security = []map[string][]string{}
+	ready.Description = "Without a valid key only the status is told."
 	huma.Register(a.huma, ready, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-		h := a.cfg.Health(ctx)
 		if err := a.live.open(); err != nil {
 			return nil, newProblem(err)
 		}
-		if h.Status == "draining" {
-			return nil, newProblem(holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining: %d running turns may finish", h.RunningTurns).
-				WithHint("try again in a moment"))
+		h := a.cfg.Health(ctx)
+		if err := notReady(ctx, h); err != nil {
+			return nil, newProblem(err)
 		}
-		if h.ReadOnly != "" {
-			return nil, newProblem(holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes: %s", h.ReadOnly).
-				WithHint("free the disk, then start the server again"))
-		}
-		return &healthOutput{h}, nil
+		return &healthOutput{shown(ctx, h)}, nil
 	})
 	metrics := route(http.MethodGet, "/metrics", "metrics", tag, "Numbers about the server, as Prometheus reads them")
 	metrics.Description = "The setting metrics_listen serves them without a token, on a listener of its own."

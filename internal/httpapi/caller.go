@@ -39,6 +39,9 @@ func (c caller) name() string {
 	return ""
 }
 
+// stranger reports whether a request carried no valid token.
+func (c caller) stranger() bool { return c.name() == "" }
+
 // maxTrust is the highest trust that the caller may have; empty for the owner.
 func (c caller) maxTrust() holdfast.Trust {
 	switch {
@@ -75,6 +78,19 @@ func (a *API) authenticate(r *http.Request) (caller, error) {
 	return caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here").WithHint(hint)
 }
 
+// recognize finds out who sent a request to a public route. A token that is not valid
+// makes a stranger there, as no token does: probes may carry an old one.
+func (a *API) recognize(r *http.Request) caller {
+	if r.Header.Get("Authorization") == "" {
+		return caller{}
+	}
+	who, err := a.authenticate(r)
+	if err != nil {
+		return caller{}
+	}
+	return who
+}
+
 // authorize refuses what a caller's scopes do not cover.
 func authorize(c caller, need holdfast.Scope, r *http.Request) error {
 	if c.covers(need) {
@@ -84,16 +100,32 @@ func authorize(c caller, need holdfast.Scope, r *http.Request) error {
 		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint("holdfast key create --scope %s makes one that has it", need)
 }
 
-// boxOf is the session in whose box a caller wants to work, if it may.
-func (a *API) boxOf(ctx context.Context, in SessionInput) (holdfast.SessionID, error) {
-	id, err := in.session()
-	if err != nil {
-		return "", err
-	}
-	return id, a.within(ctx, id)
+// engineLimits are the routes of a session where the engine compares trust: it allows
+// some changes of a session with more trust than the key, such as its title.
+//
+//nolint:gochecknoglobals // a table
+var engineLimits = map[string]bool{
+	"PATCH /v1/sessions/{id}":      true,
+	"POST /v1/sessions/{id}/turns": true,
 }
 
-// within refuses work in the box of a session whose trust is above the caller's.
+// limited refuses a request that changes a session, or works in its box, if the
+// session's trust is above the caller's. It looks at the pattern, so that a new route
+// is limited without asking for it.
+func (a *API) limited(ctx context.Context, r *http.Request, pattern string) error {
+	_, route, _ := strings.Cut(pattern, " ")
+	if !strings.HasPrefix(route, "/v1/sessions/{id}") || routeScopes[pattern] == holdfast.ScopeRead || engineLimits[pattern] {
+		return nil
+	}
+	segment, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/sessions/"), "/")
+	id, err := holdfast.ParseSessionID(segment)
+	if err != nil {
+		return err
+	}
+	return a.within(ctx, id)
+}
+
+// within refuses to act on a session whose trust is above the caller's.
 func (a *API) within(ctx context.Context, id holdfast.SessionID) error {
 	most := callerOf(ctx).maxTrust()
 	if most == "" || most == holdfast.Trusted {
@@ -104,7 +136,7 @@ func (a *API) within(ctx context.Context, id holdfast.SessionID) error {
 		return err
 	}
 	if s.Trust.Exceeds(most) {
-		return holdfast.Errorf(holdfast.KindDenied, "box", "session %s is %s, above this key's maximum, which is %s", id, s.Trust, most).
+		return holdfast.Errorf(holdfast.KindDenied, "request", "session %s is %s, above this key's maximum, which is %s", id, s.Trust, most).
 			WithHint("holdfast key create --max-trust %s makes a key for it", s.Trust)
 	}
 	return nil

@@ -42,10 +42,11 @@ func (a *API) execRoutes() {
 }
 
 func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
-	id, err := a.boxOf(ctx, in.SessionInput)
+	id, err := in.session()
 	if err != nil {
 		return nil, a.fail(err)
 	}
+	leaveRoom(ctx)
 	if accepts(in.Accept, "text/event-stream") {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.execStream(w, r, id, in.Body) }), nil
 	}

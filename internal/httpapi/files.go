@@ -75,7 +75,7 @@ func (a *API) fileRoutes() {
 }
 
 func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
-	id, err := a.boxOf(ctx, in.SessionInput)
+	id, err := in.session()
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -128,7 +128,7 @@ func notNil(l holdfast.FileList) holdfast.FileList {
 }
 
 func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, error) {
-	id, err := a.boxOf(ctx, in.SessionInput)
+	id, err := in.session()
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -157,7 +157,7 @@ func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, erro
 }
 
 func (a *API) removeFile(ctx context.Context, in *removeInput) (*struct{}, error) {
-	id, err := a.boxOf(ctx, in.SessionInput)
+	id, err := in.session()
 	if err != nil {
 		return nil, a.fail(err)
 	}

@@ -46,6 +46,10 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(journal.As(context.WithValue(r.Context(), callerKey{}, who), who.name()))
+	if err := a.limited(r.Context(), r, pattern); err != nil {
+		newProblem(err).write(w)
+		return
+	}
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
 		r.Body = &patientBody{ReadCloser: r.Body, rc: rc, now: a.cfg.Now, limit: a.cfg.ReadTimeout}
@@ -54,6 +58,12 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		newProblem(err).write(w)
 		return
 	}
+	r, leave, err := a.enter(w, r, pattern)
+	if err != nil {
+		newProblem(err).write(w)
+		return
+	}
+	defer leave()
 	// A deadline of the connection's last answer would cut this one.
 	_ = rc.SetWriteDeadline(time.Time{})
 	a.mux.ServeHTTP(&patientWriter{ResponseWriter: w, rc: rc, now: a.cfg.Now, limit: a.cfg.WriteTimeout}, r)
@@ -145,7 +155,10 @@ func noBody(r *http.Request) error {
 // does not name as public needs a token, also what no route takes.
 func (a *API) pass(r *http.Request, pattern string) (caller, error) {
 	need, known := routeScopes[pattern]
-	if need == public || pattern == "" && !strings.HasPrefix(r.URL.Path, "/v1/") && r.URL.Path != "/v1" {
+	if need == public {
+		return a.recognize(r), nil
+	}
+	if pattern == "" && !strings.HasPrefix(r.URL.Path, "/v1/") && r.URL.Path != "/v1" {
 		return caller{}, nil
 	}
 	who, err := a.authenticate(r)

@@ -55,7 +55,7 @@ func decodeStrict(data []byte) (any, error) {
 		return nil, fmt.Errorf("half a surrogate pair at offset %d", i)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	v, err := decodeValue(dec, 0)
+	v, err := decodeValue(dec, "", 0)
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, errors.New("JSON ends early")
@@ -68,7 +68,15 @@ func decodeStrict(data []byte) (any, error) {
 	return v, nil
 }
 
-func decodeValue(dec *json.Decoder, depth int) (any, error) {
+// long are the fields whose texts may be as long as a body. Any other text is a name,
+// a setting or a choice. It is refused before it is copied into a request and quoted
+// in what is wrong with it.
+var long = map[string]bool{"text": true, "stdin": true, "command": true, "argv": true, "input": true}
+
+// maxName is the longest text of any other field, in bytes.
+const maxName = maxSmall
+
+func decodeValue(dec *json.Decoder, field string, depth int) (any, error) {
 	tok, err := dec.Token()
 	if err != nil {
 		return nil, err
@@ -76,6 +84,9 @@ func decodeValue(dec *json.Decoder, depth int) (any, error) {
 	delim, ok := tok.(json.Delim)
 	if tok == nil {
 		return null{}, nil
+	}
+	if text, is := tok.(string); is && len(text) > maxName && !long[field] {
+		return nil, fmt.Errorf("%s is %d bytes long, and no more than %d are taken", holdfast.Quote(field), len(text), maxName)
 	}
 	if !ok {
 		return tok, nil
@@ -86,7 +97,7 @@ func decodeValue(dec *json.Decoder, depth int) (any, error) {
 	if delim == '[' {
 		list := []any{}
 		for dec.More() {
-			v, err := decodeValue(dec, depth+1)
+			v, err := decodeValue(dec, field, depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -102,10 +113,13 @@ func decodeValue(dec *json.Decoder, depth int) (any, error) {
 			return nil, err
 		}
 		name, _ := key.(string)
+		if len(name) > maxName {
+			return nil, fmt.Errorf("a key is %d bytes long", len(name))
+		}
 		if _, dup := object[name]; dup {
 			return nil, fmt.Errorf("key %s occurs twice", holdfast.Quote(name))
 		}
-		if object[name], err = decodeValue(dec, depth+1); err != nil {
+		if object[name], err = decodeValue(dec, name, depth+1); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// maxExplain bounds the call that is asked about: a command as long as one may be,
+// with every character escaped. A key that may only read can ask.
+const maxExplain = 512 << 10
+
 type explainInput struct {
 	SessionInput
 	Body holdfast.ExplainPolicy
@@ -20,6 +24,7 @@ type explainOutput struct {
 
 func (a *API) policyRoutes() {
 	r := route(http.MethodPost, "/v1/sessions/{id}/policy/explain", "explain-policy", "policy", "Say how a tool call would be decided, and why; nobody is asked")
+	r.MaxBodyBytes = maxExplain
 	huma.Register(a.huma, r, a.explainPolicy)
 }
 

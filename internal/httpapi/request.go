@@ -95,6 +95,8 @@ type seen struct {
 	pattern string
 	status  int
 	bytes   int64
+	// begun, if set, is called when the answer begins.
+	begun func()
 }
 
 // WriteHeader notes the status.
@@ -102,6 +104,7 @@ func (s *seen) WriteHeader(status int) {
 	if s.status == 0 || s.status < 200 {
 		s.status = status
 	}
+	s.begin(status)
 	s.ResponseWriter.WriteHeader(status)
 }
 
@@ -109,9 +112,16 @@ func (s *seen) Write(p []byte) (int, error) {
 	if s.status == 0 {
 		s.status = http.StatusOK
 	}
+	s.begin(s.status)
 	n, err := s.ResponseWriter.Write(p)
 	s.bytes += int64(n)
 	return n, err
+}
+
+func (s *seen) begin(status int) {
+	if s.begun != nil && status >= 200 {
+		s.begun()
+	}
 }
 
 // Unwrap gives http.ResponseController what is below.

@@ -23,6 +23,9 @@ func route(method, path, id, tag, summary string) huma.Operation {
 	}
 }
 
+// streamed marks, in its metadata, an operation whose body is never in memory whole.
+const streamed = "streamed"
+
 // SessionInput is the input of the routes below a session. It is exported because
 // huma does not look into unexported embedded types.
 type SessionInput struct {

@@ -33,7 +33,7 @@ type termMessage struct {
 }
 
 func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
-	id, err := a.boxOf(ctx, in.SessionInput)
+	id, err := in.session()
 	if err != nil {
 		return nil, a.fail(err)
 	}

@@ -3,7 +3,6 @@ package models
 import (
 	_ "embed"
 	"encoding/json"
-	"math"
 	"strconv"
 	"strings"
 
@@ -77,15 +76,16 @@ func ParsePrice(s string) (Price, error) {
 
 // Of sets the cost of one call's usage, or counts it as unpriced.
 func (p *Prices) Of(name string, u holdfast.Usage) holdfast.Usage {
-	price, ok := p.find(name, u.InputTokens+u.CacheReadTokens+u.CacheWriteTokens)
+	u = u.Clamp()
+	price, ok := p.find(name, u.Prompt())
 	if !ok {
 		u.CostMicroUSD, u.UnpricedCalls = 0, 1
 		return u
 	}
 	// A dollar per million tokens is a millionth of a dollar per token.
 	u.UnpricedCalls = 0
-	u.CostMicroUSD = int64(math.Ceil(float64(u.InputTokens)*price.Input + float64(u.OutputTokens)*price.Output +
-		float64(u.CacheReadTokens)*price.CacheRead + float64(u.CacheWriteTokens)*price.CacheWrite - 1e-6))
+	u.CostMicroUSD = holdfast.MicroUSD(float64(u.InputTokens)*price.Input + float64(u.OutputTokens)*price.Output +
+		float64(u.CacheReadTokens)*price.CacheRead + float64(u.CacheWriteTokens)*price.CacheWrite - 1e-6)
 	return u
 }
 

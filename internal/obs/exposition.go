@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/holdfast-run/holdfast"
 )
 
 // ContentType is that of the Prometheus text exposition format.
@@ -95,8 +97,11 @@ func newTable(rows, cols label) *table {
 	return &table{rows, cols, make([]atomic.Int64, len(rows.values)*len(cols.values))}
 }
 
+// add counts what a model may have reported: a counter never falls, whatever it said.
 func (t *table) add(row, col string, by int64) {
-	t.n[t.rows.index(row)*len(t.cols.values)+t.cols.index(col)].Add(by)
+	n := &t.n[t.rows.index(row)*len(t.cols.values)+t.cols.index(col)]
+	for was := n.Load(); !n.CompareAndSwap(was, holdfast.Sum(was, by)); was = n.Load() {
+	}
 }
 
 // list counts by one label.

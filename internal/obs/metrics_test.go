@@ -2,6 +2,7 @@ package obs
 
 import (
 	"context"
+	"math"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -186,4 +187,18 @@ func FuzzLabelEscaping(f *testing.F) {
 			t.Errorf("%q came back as %q", s, got.labels)
 		}
 	})
+}
+
+// TestHZ24_CountersNeverFall: a model may report any number of tokens.
+func TestHZ24_CountersNeverFall(t *testing.T) {
+	m := testMetrics()
+	last := 0.0
+	for _, n := range []int64{7, -1000, math.MaxInt64, math.MaxInt64, math.MinInt64} {
+		m.Event(holdfast.EventModelRequest, holdfast.ModelRequest{Provider: "openai", Status: holdfast.StatusOK, Usage: holdfast.Usage{OutputTokens: n}})
+		got, ok := mustParse(t, m, unknown()).values[`holdfast_model_tokens_total{provider="openai",kind="output"}`]
+		if !ok || got < last || got < 7 {
+			t.Errorf("after %d: %g, before it %g", n, got, last)
+		}
+		last = got
+	}
 }

@@ -162,7 +162,7 @@ func (l *log) change(ev holdfast.Event, draft *policy.Engine) error {
 	}
 	var cfg policy.Config
 	for _, c := range l.rules {
-		rule, err := policy.ParseRule(c.Rule)
+		rule, err := draft.ParseRule(c.Rule)
 		if err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (l *log) decided(ctx context.Context, ev holdfast.Event) (*Call, bool, erro
 		c.Mode, decider = o.mode, o.policy
 	}
 	req := policy.Request{
-		Session: ev.Session, Mode: c.Mode, Tool: o.Name, ReadOnly: policy.Reads(o.Name), Input: c.Input, CallID: d.ToolUseID,
+		Session: ev.Session, Mode: c.Mode, Tool: o.Name, ReadOnly: decider.Reads(o.Name), Input: c.Input, CallID: d.ToolUseID,
 		Sandboxed: l.trust == holdfast.Untrusted, Hooks: hooked(c.Old),
 	}
 	got, _, err := decider.Rehearse(ctx, req)

@@ -127,8 +127,8 @@ type Host interface {
 	Outcome(ctx context.Context, started holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error)
 	// Release tells the box to forget calls whose outcome is recorded.
 	Release(box *sandbox.Box, calls ...holdfast.CallID)
-	// Decide asks whether a tool may run.
-	Decide(ctx context.Context, req policy.Request) (policy.Decision, error)
+	// Decider says whether a tool may run, and what it may touch when it does.
+	policy.Decider
 	// NewCall mints a call id.
 	NewCall() (holdfast.CallID, error)
 	// At marks a named kill point for crash tests; a no-op otherwise.

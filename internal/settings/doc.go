@@ -86,7 +86,7 @@ func (s Settings) Empty() bool {
 
 // ReadDir is Parse of a folder on disk, which its owner alone writes; not_found when
 // there is none.
-func ReadDir(dir string) (Settings, error) {
+func ReadDir(dir string, tools []policy.Tool) (Settings, error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return Settings{}, holdfast.Errorf(holdfast.KindNotFound, op, "%s is not a folder", holdfast.Quote(dir))
 	}
@@ -101,19 +101,22 @@ func ReadDir(dir string) (Settings, error) {
 		}
 		files[name] = data
 	}
-	return Parse(files)
+	return Parse(files, tools)
 }
 
 // Parse reads the settings of an agent's folder from its files by path; files
 // that settings are not read from are passed over. Invalid: what makes no sense,
 // and in holdfast.yaml and in permissions every key that is not known.
-func Parse(files map[string][]byte) (Settings, error) { return parse(files, false) }
+// Rules may name the standard tools and those of tools.
+func Parse(files map[string][]byte, tools []policy.Tool) (Settings, error) {
+	return parse(files, tools, false)
+}
 
 // Tightening reads the settings of a workspace, which an agent can write. Of them
 // count deny rules, ask rules and what the sandbox refuses; the rest is only held
 // against the known keys. Errors are those of Parse.
-func Tightening(files map[string][]byte) (policy.Config, error) {
-	s, err := parse(files, true)
+func Tightening(files map[string][]byte, tools []policy.Tool) (policy.Config, error) {
+	s, err := parse(files, tools, true)
 	if err != nil {
 		return policy.Config{}, err
 	}
@@ -121,7 +124,8 @@ func Tightening(files map[string][]byte) (policy.Config, error) {
 	if s.Sandbox != nil {
 		cfg.Sandbox = &check.Settings{
 			AllowedReadPaths: s.Sandbox.AllowedReadPaths, AllowedWritePaths: s.Sandbox.AllowedWritePaths, DeniedPaths: s.Sandbox.DeniedPaths,
-			DeniedCommands: s.Sandbox.DeniedCommands, AllowedCommands: s.Sandbox.AllowedCommands,
+			DeniedWritePaths: s.Sandbox.DeniedWritePaths,
+			DeniedCommands:   s.Sandbox.DeniedCommands, AllowedCommands: s.Sandbox.AllowedCommands,
 		}
 		if n := s.Sandbox.Network; n != nil {
 			cfg.Sandbox.Network = &check.Network{AllowedDomains: n.AllowedDomains}
@@ -130,7 +134,7 @@ func Tightening(files map[string][]byte) (policy.Config, error) {
 	return cfg, nil
 }
 
-func parse(files map[string][]byte, tighten bool) (Settings, error) {
+func parse(files map[string][]byte, tools []policy.Tool, tighten bool) (Settings, error) {
 	var s Settings
 	for _, f := range []struct {
 		name string
@@ -142,7 +146,7 @@ func parse(files map[string][]byte, tighten bool) (Settings, error) {
 		if !ok {
 			continue
 		}
-		r := &reader{file: f.name, tighten: tighten, out: &s}
+		r := &reader{file: f.name, tools: tools, tighten: tighten, out: &s}
 		if len(data) > f.most {
 			return Settings{}, r.bad("", "is over %d bytes", f.most)
 		}

@@ -19,6 +19,7 @@ const op = "agent settings"
 // reader turns the tree of one file into settings; the first error stays.
 type reader struct {
 	file    string
+	tools   []policy.Tool
 	tighten bool
 	out     *Settings
 	err     error
@@ -189,7 +190,7 @@ func (r *reader) rules(out *[]policy.Rule, tightens bool) func(string, any) {
 				r.fail(r.bad(at, "%s is not a rule", holdfast.Quote(show(item))).WithHint("put it into quotes"))
 				return
 			}
-			rule, err := policy.ParseRule(s)
+			rule, err := policy.ParseRule(s, r.tools...)
 			if err != nil {
 				r.fail(holdfast.Errorf(holdfast.KindInvalid, op, "%s: %s: %w", r.file, at, err).WithHint("%s", holdfast.HintOf(err)))
 				return
@@ -203,7 +204,7 @@ func (r *reader) rules(out *[]policy.Rule, tightens bool) func(string, any) {
 // settings a path that begins with one slash lies below the folder, one with two
 // is absolute; where a rule tightens, the single slash is taken both ways.
 func (r *reader) spelled(rule policy.Rule, tightens bool) []policy.Rule {
-	if r.file != ClaudeFile || !rule.OfPaths() || !strings.HasPrefix(rule.Spec, "/") || strings.HasPrefix(rule.Spec, "//") {
+	if r.file != ClaudeFile || !rule.OfPaths(r.tools...) || !strings.HasPrefix(rule.Spec, "/") || strings.HasPrefix(rule.Spec, "//") {
 		return []policy.Rule{rule}
 	}
 	below := rule

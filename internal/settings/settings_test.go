@@ -13,7 +13,7 @@ import (
 )
 
 func parseOne(name, text string) (Settings, error) {
-	return Parse(map[string][]byte{name: []byte(text)})
+	return Parse(map[string][]byte{name: []byte(text)}, nil)
 }
 
 func rules(list []policy.Rule) string {
@@ -47,7 +47,7 @@ hooks:
 		ClaudeFile: []byte(`{"$schema": "x", "model": "opus", "permissions": {"allow": ["WebFetch(domain:example.com)"],
 			"deny": ["Read(/secrets/**)", "Read(//etc/shadow)", "Edit(./go.sum)"], "allow": [], "additionalDirectories": ["../x"]}}`),
 		"README.md": []byte("{"),
-	})
+	}, nil)
 	if err == nil {
 		t.Fatalf("the key allow stood there twice: %+v", s)
 	}
@@ -58,7 +58,7 @@ hooks:
 		ClaudeFile: []byte(`{"$schema": "x", "model": "opus", "hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "x", "timeout": 1}]}]}, "permissions": {"defaultMode": "acceptEdits", "allow": ["Edit(/docs/**)"],
 			"deny": ["Read(/secrets/**)", "Read(//etc/shadow)", "Edit(./go.sum)"], "additionalDirectories": ["../x"]}}`),
 	}
-	if s, err = Parse(files); err != nil {
+	if s, err = Parse(files, nil); err != nil {
 		t.Fatal(err)
 	}
 	if s.Description != "reviews changes" || s.Runtime != "native" || s.Model != "scripted" || s.Mode != holdfast.ModePlan {
@@ -168,19 +168,19 @@ func TestNothingSaysNothing(t *testing.T) {
 func TestTighteningNeverLoosens(t *testing.T) {
 	cfg, err := Tightening(map[string][]byte{
 		OwnFile: []byte("mode: bypassPermissions\nmodel: x\nhooks: {preToolUse: []}\npermissions:\n  allow: [Bash, NoTool]\n  ask: [Write]\n" +
-			"  sandbox: {autoAllowBashIfSandboxed: true, allowUnsandboxedCommands: true, enableWeakerNestedSandbox: true, allowNestedSandbox: true, deniedPaths: [/x], network: {httpProxyPort: 1, allowLocalBinding: true}, ripgrep: {command: evil}}\n"),
+			"  sandbox: {autoAllowBashIfSandboxed: true, allowUnsandboxedCommands: true, enableWeakerNestedSandbox: true, allowNestedSandbox: true, deniedPaths: [/x], deniedWritePaths: [/y], network: {httpProxyPort: 1, allowLocalBinding: true}, ripgrep: {command: evil}}\n"),
 		ClaudeFile: []byte(`{"permissions": {"allow": ["Bash(*)"], "deny": ["WebFetch"], "defaultMode": "bypassPermissions"}, "hooks": {"PreToolUse": []}}`),
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !cfg.Tighten || cfg.Rules.Allow != nil || cfg.Granted != nil || rules(cfg.Rules.Ask) != "Write" || rules(cfg.Rules.Deny) != "WebFetch" {
 		t.Errorf("layer %+v", cfg)
 	}
-	if got := cfg.Sandbox.String(); got != `deniedPaths: ["/x"], network: {}` {
+	if got := cfg.Sandbox.String(); got != `deniedPaths: ["/x"], deniedWritePaths: ["/y"], network: {}` {
 		t.Errorf("sandbox %s", got)
 	}
-	if _, err := Tightening(map[string][]byte{ClaudeFile: []byte(`{"permissions": {"deny": ["Nope"]}}`)}); err == nil {
+	if _, err := Tightening(map[string][]byte{ClaudeFile: []byte(`{"permissions": {"deny": ["Nope"]}}`)}, nil); err == nil {
 		t.Error("a deny rule that cannot be read was passed over")
 	}
 }
@@ -194,7 +194,7 @@ func FuzzAgentSettings(f *testing.F) {
 	f.Add("? - ? - a\n: |\n  x", `{"a": "\ud800"}`)
 	f.Fuzz(func(t *testing.T, own, claude string) {
 		files := map[string][]byte{OwnFile: []byte(own), ClaudeFile: []byte(claude)}
-		s, err := Parse(files)
+		s, err := Parse(files, nil)
 		if err != nil && !holdfast.IsKind(err, holdfast.KindInvalid) {
 			t.Fatalf("not invalid: %v", err)
 		}
@@ -206,7 +206,7 @@ func FuzzAgentSettings(f *testing.F) {
 				t.Fatalf("what was read makes no hooks: %v", err)
 			}
 		}
-		cfg, err := Tightening(files)
+		cfg, err := Tightening(files, nil)
 		if err != nil {
 			return
 		}

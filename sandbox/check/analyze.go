@@ -20,6 +20,11 @@ type Analysis struct {
 	Redirects []Redirect
 	// Opaque are the parts that could not be read.
 	Opaque []Opaque
+	// Unsure are the parts that a denial passes over and an allowance cannot vouch for:
+	// options that no table knows, variables that may name programs.
+	Unsure []Opaque
+
+	left *bounds
 }
 
 // Command is a simple command: a program, builtin or function, and its arguments
@@ -30,10 +35,20 @@ type Command struct {
 	Args     []string
 	Computed bool
 	Pos      int
+	// Bare are the arguments without the options before a subcommand: push of
+	// git -C . push. Nil where there are none such.
+	Bare []string
+	// Lent: a program runs it that is for nothing else, such as npx. Here: it runs in the
+	// directory that the program starts in.
+	Lent, Here bool
 
 	words []word
 	// cwds are the directories it may run in; none: not known.
 	cwds []string
+	// tabled: files are all that the program opens, as its table has it.
+	tabled bool
+	files  []file
+	links  []link
 }
 
 // Redirect is a file that a redirection opens.
@@ -60,19 +75,29 @@ type Opaque struct {
 
 // Analyze reads a bash program as if it started in cwd (absolute). An error says
 // that it is none.
-func Analyze(program, cwd, home string) (*Analysis, error) { return analyze(program, cwd, home) }
+func Analyze(program, cwd, home string) (*Analysis, error) { return analyze(nil, program, cwd, home) }
+
+// AnalyzeWithin is Analyze that ends when ended gives an error, which is then the
+// error. It is asked now and then, in every loop.
+func AnalyzeWithin(ended func() error, program, cwd, home string) (*Analysis, error) {
+	return analyze(ended, program, cwd, home)
+}
 
 // maxDepth bounds nested programs.
 const maxDepth = 8
 
-func analyze(program, cwd, home string) (an *Analysis, err error) {
+func analyze(ended func() error, program, cwd, home string) (an *Analysis, err error) {
 	// A tree of a shape that nobody thought of is a program that cannot be read.
 	defer func() {
-		if v := recover(); v != nil {
+		v := recover()
+		if over, ok := v.(exceeded); ok {
+			an, err = nil, over.err
+		} else if v != nil {
 			an, err = nil, holdfast.Errorf(holdfast.KindInvalid, "command", "it cannot be read: %v", v)
 		}
 	}()
-	a := &analyzer{out: &Analysis{}, homeDir: home, cwds: []string{path.Clean(cwd)}, outer: -1}
+	left := newBounds(ended)
+	a := &analyzer{out: &Analysis{left: left}, left: left, homeDir: home, cwds: []string{path.Clean(cwd)}, start: path.Clean(cwd), outer: -1}
 	if err := a.program(program, syntax.LangBash); err != nil {
 		return nil, err
 	}
@@ -82,12 +107,15 @@ func analyze(program, cwd, home string) (an *Analysis, err error) {
 // analyzer walks one program; nested ones get one of their own.
 type analyzer struct {
 	out     *Analysis
+	left    *bounds
 	homeDir string
 	depth   int
 	// outer is the position of a nested program in the outermost one; -1 in that.
 	outer int
-	// cwds are the directories that the command under the hand may run in.
-	cwds []string
+	// cwds are the directories that the command under the hand may run in, start the one
+	// of the outermost program.
+	cwds  []string
+	start string
 	// assigned are the variables that the program sets, text those of them that may
 	// hold more than a number.
 	assigned, text map[string]bool
@@ -95,6 +123,11 @@ type analyzer struct {
 	// change the directory.
 	functions map[string]bool
 	wandering bool
+	// roams: the program changes its directory somewhere; adrift: from here on it may
+	// happen at any time.
+	roams, adrift bool
+	// lent is Command.Lent of what is found.
+	lent bool
 	// evaluates: variables may be set by text that is read elsewhere.
 	evaluates bool
 }
@@ -115,9 +148,15 @@ func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 	if i := strings.IndexAny(text, "\x00\r"); i >= 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, "command", "it holds %q, which shells do not agree upon", text[i])
 	}
+	if err := a.left.admit(text); err != nil {
+		return err
+	}
 	f, err := syntax.NewParser(syntax.Variant(lang)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "command", "%s", err.Error())
+	}
+	if err := shallow(f); err != nil {
+		return err
 	}
 	a.collect(f)
 	a.stmts(f.Stmts)
@@ -132,14 +171,18 @@ func (a *analyzer) nested(text string, pos int, langs ...syntax.LangVariant) {
 	}
 	for _, lang := range langs {
 		inner := &analyzer{
-			out: a.out, homeDir: a.homeDir, depth: a.depth + 1, outer: pos, cwds: slices.Clone(a.cwds),
+			out: a.out, left: a.left, homeDir: a.homeDir, depth: a.depth + 1, outer: pos, cwds: slices.Clone(a.cwds), start: a.start,
 			// What is exported here is set there.
 			assigned: maps.Clone(a.assigned), text: maps.Clone(a.text), evaluates: a.evaluates,
+			functions: maps.Clone(a.functions), wandering: a.wandering, roams: a.roams, adrift: a.adrift, lent: a.lent,
 		}
 		if err := inner.program(text, lang); err != nil {
 			a.opaque(CodeUnparsable, pos, text, err.Error())
 			return
 		}
+		// What eval defines is defined here too.
+		maps.Copy(a.functions, inner.functions)
+		a.wandering, a.roams = a.wandering || inner.wandering, a.roams || inner.roams
 	}
 }
 
@@ -185,6 +228,7 @@ func either(x, y []string) []string {
 }
 
 func (a *analyzer) stmt(s *syntax.Stmt) {
+	a.left.spend(1)
 	run := func() {
 		for _, r := range s.Redirs {
 			a.redirect(r)
@@ -274,7 +318,7 @@ func (a *analyzer) binary(c *syntax.BinaryCmd) {
 
 func isCd(s *syntax.Stmt) bool {
 	c, ok := s.Cmd.(*syntax.CallExpr)
-	return ok && len(c.Args) > 0 && c.Args[0].Lit() == "cd" && !s.Negated && !s.Background
+	return ok && len(c.Args) > 0 && c.Args[0].Lit() == "cd" && !s.Negated && !s.Background && !s.Coprocess
 }
 
 // after is where a cd that succeeded leads to.
@@ -302,20 +346,25 @@ func (a *analyzer) ifClause(c *syntax.IfClause) {
 // knows where it is.
 func (a *analyzer) loop(c syntax.Node, f func()) {
 	before := a.cwds
-	if movesAbout(c) {
+	if a.movesAbout(c) {
 		a.cwds, before = nil, nil
 	}
 	f()
 	a.cwds = either(before, a.cwds)
 }
 
-func movesAbout(n syntax.Node) bool {
+// movesAbout reports whether something in a tree may change the directory.
+func (a *analyzer) movesAbout(n syntax.Node) bool {
 	found := false
 	syntax.Walk(n, func(n syntax.Node) bool {
+		a.left.step()
 		if c, ok := n.(*syntax.CallExpr); ok && len(c.Args) > 0 {
-			switch c.Args[0].Lit() {
-			case "cd", "pushd", "popd", "command", "builtin", "eval", "source", ".", "":
+			w := a.reduce(c.Args[0])
+			switch w.text {
+			case "cd", "pushd", "popd", "command", "builtin", "eval", "source", ".", "trap":
 				found = true
+			default:
+				found = found || w.kind != literal || a.wandering && a.functions[w.text]
 			}
 		}
 		return !found
@@ -326,7 +375,7 @@ func movesAbout(n syntax.Node) bool {
 func (a *analyzer) forLoop(l syntax.Loop) {
 	switch l := l.(type) {
 	case *syntax.WordIter:
-		a.sets(l.Name.Value, a.pos(l.Name.Pos()))
+		a.sets(l.Name.Value, "$", a.pos(l.Name.Pos()))
 		for _, w := range l.Items {
 			a.inside(w)
 		}
@@ -346,117 +395,13 @@ func (a *analyzer) function(c *syntax.FuncDecl) {
 		return
 	}
 	name := c.Name.Value
-	if roles[name] != 0 || launchers[name] != nil || mutators[name] != 0 || strings.Contains(name, "/") {
+	if roleOf(name) != 0 || tableOf(name) != nil || strings.Contains(name, "/") {
 		a.opaque(CodeRebinding, a.pos(c.Pos()), name, "a function in the place of a command that this checker knows")
 	}
 	before := a.cwds
-	if a.wandering || a.evaluates {
+	if a.wandering || a.roams || a.evaluates {
 		a.cwds = nil
 	}
 	a.stmt(c.Body)
 	a.cwds = before
-}
-
-// call reads a simple command.
-func (a *analyzer) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
-	for _, as := range c.Assigns {
-		a.assign(as)
-	}
-	for _, w := range c.Args {
-		a.inside(w)
-	}
-	if len(c.Args) == 0 {
-		return
-	}
-	words := a.words(c.Args)
-	if len(words) > 0 {
-		a.simple(words, a.input(redirs))
-	}
-}
-
-// emit records a command.
-func (a *analyzer) emit(name string, words []word, pos int) {
-	cmd := Command{Name: name, Pos: pos, words: words, cwds: a.cwds}
-	for _, w := range words {
-		cmd.Args = append(cmd.Args, w.text)
-		cmd.Computed = cmd.Computed || w.kind != literal
-	}
-	a.out.Commands = append(a.out.Commands, cmd)
-}
-
-// simple reads a command whose words are known, wherever they came from.
-func (a *analyzer) simple(words []word, in input) {
-	first := words[0]
-	if first.kind != literal || first.brace {
-		a.opaque(CodeComputed, first.pos, first.text, "the name of a command has to be written out")
-		return
-	}
-	a.emit(first.text, words[1:], first.pos)
-	name := baseName(first.text)
-	if a.functions[name] && a.wandering {
-		a.cwds = nil
-	}
-	if r := roles[name]; r != 0 {
-		a.play(r, first, words[1:], in)
-		return
-	}
-	if l := launchers[name]; l != nil {
-		a.launch(l, first, words[1:], in)
-	}
-}
-
-// redirect records the file of a redirection and looks into its words.
-func (a *analyzer) redirect(r *syntax.Redirect) {
-	a.inside(r.Word)
-	if r.Hdoc != nil {
-		a.inside(r.Hdoc)
-	}
-	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
-		a.sets(strings.Trim(r.N.Value, "{}"), a.pos(r.Pos()))
-	}
-	var ops []Op
-	switch r.Op {
-	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:
-		return
-	case syntax.RdrIn:
-		ops = []Op{Read}
-	case syntax.RdrInOut:
-		ops = []Op{Read, Write}
-	default:
-		ops = []Op{Write}
-	}
-	for _, w := range a.expanded(r.Word) {
-		if (r.Op == syntax.DplIn || r.Op == syntax.DplOut) && w.kind == literal && strings.Trim(w.text, "0123456789-") == "" || w.kind == stream {
-			continue
-		}
-		a.out.Redirects = append(a.out.Redirects, Redirect{Path: w.text, Writes: slices.Contains(ops, Write), Pos: w.pos, target: w, ops: ops, cwds: a.cwds})
-	}
-}
-
-// inside looks for the programs in a word: substitutions, and what arithmetic or
-// an expansion could be made to run.
-func (a *analyzer) inside(w *syntax.Word) {
-	if w == nil || w.Lit() != "" {
-		return
-	}
-	syntax.Walk(w, func(n syntax.Node) bool {
-		switch n := n.(type) {
-		case *syntax.CmdSubst:
-			a.apart(func() { a.stmts(n.Stmts) })
-			return false
-		case *syntax.ProcSubst:
-			a.apart(func() { a.stmts(n.Stmts) })
-			return false
-		case *syntax.ArithmExp:
-			a.arithmetic(n.X)
-			return false
-		case *syntax.ParamExp:
-			a.param(n)
-		case *syntax.ExtGlob:
-			if strings.ContainsAny(n.Pattern.Value, "$`") {
-				a.opaque(CodeUnparsable, a.pos(n.Pos()), n.Pattern.Value, "a substitution inside of a pattern")
-			}
-		}
-		return true
-	})
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"path"
 	"strings"
 	"syscall"
 	"testing"
@@ -181,6 +182,16 @@ func (f linkFS) Readlink(name string) (string, error) {
 	return "", syscall.EINVAL
 }
 
+func (f linkFS) ReadDir(name string) ([]Entry, error) {
+	var out []Entry
+	for at := range f {
+		if path.Dir(at) == path.Clean(name) {
+			out = append(out, Entry{Name: path.Base(at), Link: true})
+		}
+	}
+	return out, nil
+}
+
 // An allowed name in the form of a path has to be the file that the name means
 // (SDK-L14, rule 6), and a link does not hide a denied one.
 func TestPathFormCommands(t *testing.T) {
@@ -266,7 +277,7 @@ func TestDomains(t *testing.T) {
 // Every mistake is found when the settings are read, and named (SDK-B20).
 func TestSettingsThatMakeNoSense(t *testing.T) {
 	for in, names := range map[string]string{
-		`{"allowedReadPath": []}`: "allowedReadPath", `{"deniedPaths": [""]}`: "deniedPaths[0]", `{"deniedPaths": ["/a", "etc"]}`: "deniedPaths[1]",
+		`{"allowedReadPath": []}`: "allowedReadPath", `{"deniedPaths": [""]}`: "deniedPaths[0]", `{"deniedPaths": ["/a", "etc"]}`: "deniedPaths[1]", `{"deniedWritePaths": ["etc"]}`: "deniedWritePaths[0]",
 		`{"allowedWritePaths": ["./x"]}`: "allowedWritePaths[0]", `{"allowedReadPaths": ["/a\u0000"]}`: "allowedReadPaths[0]", `{"deniedCommands": ["rm -rf"]}`: "deniedCommands[0]",
 		`{"allowedCommands": ["git", ""]}`: "allowedCommands[1]", `{"deniedCommands": ["$(x)"]}`: "deniedCommands[0]", `{"allowedCommands": ["/bin/"]}`: "allowedCommands[0]",
 		`{"ignoreViolations": {"disk": []}}`: "disk", `{"ignoreViolations": {"file": ["["]}}`: "ignoreViolations.file[0]", `{"network": {"allowedDomains": ["http://x"]}}`: "network.allowedDomains[0]",
@@ -312,7 +323,7 @@ func TestNarrow(t *testing.T) {
 	domains := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"*.x.org", "a.x.org", "*.b.x.org", "x.org", "y.org"}), 0, 3, rapid.ID)
 	settings := rapid.Custom(func(t *rapid.T) Settings {
 		s := Settings{
-			AllowedReadPaths: paths.Draw(t, "read"), AllowedWritePaths: paths.Draw(t, "write"), DeniedPaths: paths.Draw(t, "deny"), DeniedCommands: names.Draw(t, "denied"),
+			AllowedReadPaths: paths.Draw(t, "read"), AllowedWritePaths: paths.Draw(t, "write"), DeniedPaths: paths.Draw(t, "deny"), DeniedWritePaths: paths.Draw(t, "read only"), DeniedCommands: names.Draw(t, "denied"),
 			AllowNestedSandbox: rapid.Bool().Draw(t, "nested"), AllowUnsandboxedCommands: rapid.Bool().Draw(t, "unsandboxed"), AutoAllowBashIfSandboxed: rapid.Bool().Draw(t, "auto"),
 		}
 		if rapid.Bool().Draw(t, "allowlist") {
@@ -386,7 +397,7 @@ func TestAnalyze(t *testing.T) {
 }
 
 func FuzzCommand(f *testing.F) {
-	for _, v := range vectors(f) {
+	for _, v := range append(vectors(f), vectorsOf(f, "sandbox-checker-cases-2.jsonl")...) {
 		f.Add(v.Input)
 	}
 	for _, s := range append(append([]string{}, fragments...), atoms...) {

@@ -1,10 +1,12 @@
 package check
 
 import (
+	"errors"
 	"path"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -25,6 +27,8 @@ const (
 	CodeOutside       Code = "outside"
 	CodePathInvalid   Code = "path-invalid"
 	CodeDomain        Code = "domain"
+	// CodeUnsure denies nothing by itself: it is why an allowance was not given.
+	CodeUnsure Code = "unsure"
 )
 
 // Verdict is the answer to one question. A denial has a code and a reason; Subject
@@ -67,7 +71,8 @@ type Options struct {
 type Checker struct {
 	settings              Settings
 	opt                   Options
-	reads, writes, denies []tree
+	reads, writes         []tree
+	denies, readOnly      []tree
 	hasPaths, hasCommands bool
 	// listed are the names of the allow list, pinned those that stand for one file.
 	listed  map[string]bool
@@ -99,16 +104,22 @@ func New(s Settings, o Options) (*Checker, error) {
 		field string
 		rules []string
 		trees *[]tree
-	}{{"allowedReadPaths", s.AllowedReadPaths, &c.reads}, {"allowedWritePaths", s.AllowedWritePaths, &c.writes}, {"deniedPaths", s.DeniedPaths, &c.denies}} {
+	}{
+		{"allowedReadPaths", s.AllowedReadPaths, &c.reads},
+		{"allowedWritePaths", s.AllowedWritePaths, &c.writes},
+		{"deniedPaths", s.DeniedPaths, &c.denies},
+		{"deniedWritePaths", s.DeniedWritePaths, &c.readOnly},
+	} {
 		for i, rule := range l.rules {
 			t, err := c.tree(rule)
 			if err != nil {
 				return nil, bad(l.field, i, err.Error(), rule)
 			}
+			t.field = l.field
 			*l.trees = append(*l.trees, t)
 		}
 	}
-	c.hasPaths = len(c.reads)+len(c.writes)+len(c.denies) > 0
+	c.hasPaths = len(c.reads)+len(c.writes)+len(c.denies)+len(c.readOnly) > 0
 	c.hasCommands = s.AllowedCommands != nil || len(s.DeniedCommands) > 0
 	c.names()
 	return c, nil
@@ -170,14 +181,31 @@ func asError(tool string, v Verdict) error {
 
 // Command decides about a bash program. It may say no to what would do no harm;
 // what it lets pass, bash as it reads it does not turn into a denied command.
-func (c *Checker) Command(cmd string) Verdict {
+func (c *Checker) Command(cmd string) Verdict { return c.command(nil, cmd) }
+
+// CommandWithin is Command that ends when ended gives an error: what is not decided
+// by then is denied.
+func (c *Checker) CommandWithin(ended func() error, cmd string) Verdict {
+	return c.command(ended, cmd)
+}
+
+func (c *Checker) command(ended func() error, cmd string) (v Verdict) {
 	if !c.hasCommands && !c.hasPaths {
 		return allowed
 	}
-	an, err := analyze(cmd, c.opt.Cwd, c.opt.Home)
+	an, err := analyze(ended, cmd, c.opt.Cwd, c.opt.Home)
 	if err != nil {
-		return Verdict{Code: CodeUnparsable, Subject: cmd, Reason: err.Error()}
+		return Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: err.Error()}
 	}
+	defer func() {
+		switch over := recover().(type) {
+		case nil:
+		case exceeded:
+			v = Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: over.err.Error()}
+		default:
+			panic(over)
+		}
+	}()
 	for _, check := range []func(*Analysis) Verdict{c.judgeNames, c.judgeOpaque, c.judgePaths} {
 		if v := check(an); !v.Allowed {
 			return v
@@ -192,6 +220,7 @@ func (c *Checker) judgeNames(an *Analysis) Verdict {
 	}
 	for i := range an.Commands {
 		cmd := &an.Commands[i]
+		an.left.tick()
 		if v := c.name(cmd); !v.Allowed {
 			v.Pos = cmd.Pos
 			return v
@@ -260,12 +289,13 @@ func (c *Checker) absolute(cmd *Command, name string) string {
 // first directory stands for all.
 func (c *Checker) search(name string) string {
 	for _, dir := range c.opt.SearchPath {
-		if exists(c.opt.FS, join(dir, name)) {
+		_, err := c.opt.FS.Readlink(join(dir, name))
+		switch {
+		case err == nil || errors.Is(err, syscall.EINVAL):
 			return join(dir, name)
+		case errors.Is(err, ErrUnknown) && slices.Contains(c.opt.SearchPath, "/usr/bin"):
+			return join("/usr/bin", name)
 		}
-	}
-	if _, unknown := c.opt.FS.(none); unknown && slices.Contains(c.opt.SearchPath, "/usr/bin") {
-		return join("/usr/bin", name)
 	}
 	return ""
 }

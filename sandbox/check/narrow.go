@@ -26,6 +26,7 @@ func (s Settings) Narrow(child Settings) (Settings, error) {
 		return Settings{}, err
 	}
 	out.DeniedPaths = union(s.DeniedPaths, child.DeniedPaths)
+	out.DeniedWritePaths = union(s.DeniedWritePaths, child.DeniedWritePaths)
 	out.AllowedCommands, out.DeniedCommands = narrowCommands(s, child)
 	out.AllowNestedSandbox = s.AllowNestedSandbox && child.AllowNestedSandbox
 	out.AutoAllowBashIfSandboxed = s.AutoAllowBashIfSandboxed && child.AutoAllowBashIfSandboxed

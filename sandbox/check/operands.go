@@ -1,25 +1,41 @@
 package check
 
 import (
+	"cmp"
+	"errors"
+	"net/url"
 	"path"
 	"strings"
 )
+
+// judging holds the files of one line against the path rules.
+type judging struct {
+	*Checker
+	// aliases are the names that the line itself makes for other things.
+	aliases []alias
+	left    *bounds
+	// looks is how many more directories and links may be looked at.
+	looks int
+}
 
 // judgePaths holds what commands name against the path rules.
 func (c *Checker) judgePaths(an *Analysis) Verdict {
 	if !c.hasPaths {
 		return allowed
 	}
+	j := &judging{Checker: c, left: an.left, looks: maxLooks}
+	j.collect(an)
 	for i := range an.Commands {
 		cmd := &an.Commands[i]
-		if v := c.operands(cmd); !v.Allowed {
+		if v := j.operands(cmd); !v.Allowed {
 			v.Pos = cmd.Pos
 			return v
 		}
 	}
 	for i := range an.Redirects {
 		r := &an.Redirects[i]
-		if v := c.redirect(r); !v.Allowed {
+		an.left.tick()
+		if v := j.redirect(r); !v.Allowed {
 			v.Pos = r.Pos
 			return v
 		}
@@ -27,16 +43,20 @@ func (c *Checker) judgePaths(an *Analysis) Verdict {
 	return allowed
 }
 
-func (c *Checker) redirect(r *Redirect) Verdict {
+func (j *judging) redirect(r *Redirect) Verdict {
 	if r.target.kind == computed {
 		return unknownOperand(r.target)
 	}
 	for _, o := range r.ops {
-		if v := c.operand(r.target, r.cwds, o, true); !v.Allowed {
+		if v := j.operand(r.target, r.cwds, o, true); !v.Allowed {
 			return v
 		}
 	}
 	return allowed
+}
+
+func unseen(name string) Verdict {
+	return Verdict{Code: CodePathInvalid, Subject: name, Reason: "the path cannot be followed: " + ErrUnseen.Error()}
 }
 
 func unknownOperand(w word) Verdict {
@@ -44,25 +64,71 @@ func unknownOperand(w word) Verdict {
 }
 
 // operands decides about the words of one command. The command word counts when
-// it is a path.
-func (c *Checker) operands(cmd *Command) Verdict {
+// it is a path. Of a program without a table every word may be a file.
+func (j *judging) operands(cmd *Command) Verdict {
 	if strings.Contains(cmd.Name, "/") {
-		if v := c.operand(word{text: cmd.Name}, cmd.cwds, Read, true); !v.Allowed {
+		if v := j.operand(word{text: cmd.Name}, cmd.cwds, Read, true); !v.Allowed {
 			return v
 		}
 	}
-	writes := mutates(cmd)
-	for i, w := range cmd.words {
+	for _, w := range cmd.words {
+		j.left.place(cmd.cwds)
 		if w.kind == computed {
 			return unknownOperand(w)
 		}
-		o := Read
-		if writes[i] {
-			o = Write
+		if cmd.tabled {
+			continue
 		}
-		for _, part := range candidates(w, o) {
-			if v := c.operand(part.word, cmd.cwds, o, part.path); !v.Allowed {
+		for _, part := range candidates(w, Read) {
+			if v := j.operand(part.word, cmd.cwds, Read, part.path); !v.Allowed {
 				return v
+			}
+		}
+	}
+	for _, f := range cmd.files {
+		j.left.place(cmd.cwds)
+		if v := j.file(f, cmd.cwds); !v.Allowed {
+			return v
+		}
+	}
+	return allowed
+}
+
+// file decides about a file that a table names.
+func (j *judging) file(f file, cwds []string) Verdict {
+	switch {
+	case f.kind == computed:
+		return unknownOperand(f.word)
+	case f.names:
+		return Verdict{Code: CodeComputed, Subject: f.text, Reason: "the names of files come from there, and are known only when it runs"}
+	}
+	for _, part := range candidates(f.word, f.op) {
+		sure := part.path || f.sure && part.text == f.text
+		if v := j.operand(part.word, cwds, f.op, sure); !v.Allowed {
+			return v
+		}
+		if f.deep {
+			if v := j.below(part.word, cwds, f.op); !v.Allowed {
+				return v
+			}
+		}
+	}
+	return allowed
+}
+
+// below refuses a tree that holds a denied one.
+func (j *judging) below(w word, cwds []string, o Op) Verdict {
+	if strings.HasPrefix(w.text, "/") {
+		cwds = []string{"/"}
+	}
+	for _, cwd := range cwds {
+		r, err := j.locate(w.text, cwd)
+		if err != nil {
+			return Verdict{Code: CodePathInvalid, Subject: w.text, Reason: "the path cannot be followed: " + err.Error()}
+		}
+		for _, t := range j.refusing(o) {
+			if within(t.physical, j.fold(r.Physical)) || within(t.written, j.fold(r.Clean)) {
+				return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it holds " + t.written + ", which is among " + t.field}
 			}
 		}
 	}
@@ -109,10 +175,10 @@ func candidates(w word, o Op) []candidate {
 	if value != "" {
 		add(value)
 	}
-	if rest, ok := strings.CutPrefix(t, "file://"); ok {
-		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			add(rest[i:])
-		}
+	if name := fileURL(t); name != "" {
+		out = append(out, candidate{word{text: name}, true})
+	} else if name := fileURL(value); name != "" {
+		out = append(out, candidate{word{text: name}, true})
 	}
 	if strings.ContainsAny(t, ":,@") {
 		for piece := range strings.FieldsFuncSeq(t, func(r rune) bool { return strings.ContainsRune(":,@=", r) }) {
@@ -123,6 +189,28 @@ func candidates(w word, o Op) []candidate {
 		}
 	}
 	return out
+}
+
+// fileURL is the path of a file address, in whatever form programs take one.
+func fileURL(s string) string {
+	if len(s) < 6 || !strings.EqualFold(s[:5], "file:") {
+		return ""
+	}
+	rest := s[5:]
+	if host, ok := strings.CutPrefix(rest, "//"); ok {
+		i := strings.IndexByte(host, '/')
+		if i < 0 {
+			return ""
+		}
+		rest = host[i:]
+	}
+	if i := strings.IndexAny(rest, "?#"); i >= 0 {
+		rest = rest[:i]
+	}
+	if plain, err := url.PathUnescape(rest); err == nil {
+		rest = plain
+	}
+	return rest
 }
 
 func looksLikePath(s string) bool {
@@ -141,12 +229,12 @@ func safeDevice(p string) bool {
 // operand decides about one name, from every directory it may be used in. What
 // does not look like a path is held against deniedPaths only, unless a link of that
 // name is there.
-func (c *Checker) operand(w word, cwds []string, o Op, isPath bool) Verdict {
+func (j *judging) operand(w word, cwds []string, o Op, isPath bool) Verdict {
 	if safeDevice(w.text) {
 		return allowed
 	}
 	if w.kind == pattern || w.kind == digits {
-		return c.pattern(w, cwds, o)
+		return j.pattern(w, cwds, o)
 	}
 	if strings.HasPrefix(w.text, "/") {
 		cwds = []string{"/"}
@@ -156,52 +244,25 @@ func (c *Checker) operand(w word, cwds []string, o Op, isPath bool) Verdict {
 	}
 	for _, cwd := range cwds {
 		if isPath {
-			if v := c.pathFrom(w.text, cwd, o); !v.Allowed {
+			if v := j.through(w.text, cwd, o); !v.Allowed {
 				return v
 			}
 			continue
 		}
-		r, err := c.locate(w.text, cwd)
+		r, err := j.locate(w.text, cwd)
+		if errors.Is(err, ErrUnseen) {
+			return unseen(w.text)
+		}
 		if err != nil {
 			continue // too long or too odd for a name: text
 		}
-		if t, ok := c.denied(r); ok {
-			return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it lies in " + t.written + ", which is among deniedPaths"}
+		if t, ok := j.denied(r, o); ok {
+			return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "it lies in " + t.written + ", which is among " + t.field}
 		}
-		if len(r.Hops) > 0 {
-			if v := c.pathFrom(w.text, cwd, o); !v.Allowed {
+		if len(r.Hops) > 0 || len(j.aliases) > 0 {
+			if v := j.through(w.text, cwd, o); !v.Allowed {
 				return v
 			}
-		}
-	}
-	return allowed
-}
-
-// pattern decides about a glob: it may not be able to reach a denied tree, and its
-// fixed beginning has to lie where all below is allowed.
-func (c *Checker) pattern(w word, cwds []string, o Op) Verdict {
-	if strings.HasPrefix(w.glob, "/") {
-		cwds = []string{"/"}
-	}
-	if len(cwds) == 0 {
-		return unknownOperand(w)
-	}
-	for _, cwd := range cwds {
-		glob := w.glob
-		if !strings.HasPrefix(glob, "/") {
-			glob = join(escapeGlob(cwd), glob)
-		}
-		fixed, rest := splitGlob(glob)
-		if strings.Contains("/"+rest+"/", "/../") {
-			return unknownOperand(w)
-		}
-		for _, t := range c.denies {
-			if reaches(glob, t.written) || reaches(glob, t.physical) {
-				return Verdict{Code: CodeDeniedPath, Subject: w.text, Reason: "the pattern can reach " + t.written + ", which is among deniedPaths"}
-			}
-		}
-		if v := c.pathFrom(fixed, "/", o); !v.Allowed {
-			return v
 		}
 	}
 	return allowed
@@ -215,16 +276,17 @@ func escapeGlob(p string) string {
 // splitGlob cuts a pattern before its first segment with a wildcard; the first
 // part is a plain path.
 func splitGlob(glob string) (fixed, rest string) {
-	fixed = "/"
+	b := strings.Builder{}
 	for rest = strings.TrimPrefix(glob, "/"); rest != ""; {
 		seg, more, _ := strings.Cut(rest, "/")
 		plain, wild := plainSegment(seg)
 		if wild {
-			return fixed, rest
+			break
 		}
-		fixed, rest = join(fixed, plain), more
+		b.WriteString("/" + plain)
+		rest = more
 	}
-	return fixed, ""
+	return cmp.Or(b.String(), "/"), rest
 }
 
 func plainSegment(seg string) (string, bool) {
@@ -270,74 +332,4 @@ func split(p string) []string {
 		}
 	}
 	return out
-}
-
-// mutates marks the words that a known program writes to.
-func mutates(cmd *Command) map[int]bool {
-	how, known := mutators[baseName(cmd.Name)]
-	if !known {
-		return nil
-	}
-	out := map[int]bool{}
-	var operands []int
-	options, named := true, false
-	for i, w := range cmd.words {
-		switch {
-		case options && w.text == "--":
-			options = false
-		case options && strings.HasPrefix(w.text, "-") && w.text != "-":
-			if how == last && (w.text == "-t" || strings.HasPrefix(w.text, "-t") || strings.HasPrefix(w.text, "--target-directory")) {
-				named = true
-				out[i], out[i+1] = true, w.text == "-t" || w.text == "--target-directory"
-			}
-		case how == dd:
-			out[i] = strings.HasPrefix(w.text, "of=")
-		default:
-			operands = append(operands, i)
-		}
-	}
-	switch {
-	case how == inPlace && !editsInPlace(cmd):
-		return nil
-	case how == last && len(operands) > 0 && !named:
-		out[operands[len(operands)-1]] = true
-	case how == afterFirst && len(operands) > 0:
-		operands = operands[1:]
-		fallthrough
-	default:
-		if how != last {
-			for _, i := range operands {
-				out[i] = true
-			}
-		}
-	}
-	return out
-}
-
-func editsInPlace(cmd *Command) bool {
-	for _, w := range cmd.words {
-		if strings.HasPrefix(w.text, "-i") || strings.HasPrefix(w.text, "--in-place") {
-			return true
-		}
-	}
-	return false
-}
-
-// mutation says which operands a program writes to.
-type mutation uint8
-
-const (
-	every      mutation = iota + 1
-	last                // the last one, or that of -t
-	afterFirst          // all but the first
-	dd                  // of=
-	inPlace             // all, with -i
-)
-
-var mutators = map[string]mutation{
-	"touch": every, "mkdir": every, "rmdir": every, "rm": every, "unlink": every, "shred": every, "mv": every,
-	"tee": every, "truncate": every, "mkfifo": every, "mknod": every, "sponge": every, "mktemp": every,
-	"cp": last, "ln": last, "install": last, "rsync": last, "link": last,
-	"chmod": afterFirst, "chown": afterFirst, "chgrp": afterFirst,
-	"dd": dd, "sed": inPlace, "perl": inPlace,
 }

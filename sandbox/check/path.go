@@ -5,27 +5,83 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 )
 
-// FS is the file system that rules and paths are about, as far as links go.
+// FS is the file system that rules and paths are about, as far as links go. Its errors
+// are those of the system, or one of the two below.
 type FS interface {
 	// Readlink gives the target of a symbolic link. For what is there and is no link
 	// the error is syscall.EINVAL; for what is not there fs.ErrNotExist.
 	Readlink(name string) (string, error)
+	// ReadDir gives what a directory holds, in any order. It fails where that is more
+	// than it wants to give.
+	ReadDir(name string) ([]Entry, error)
 }
 
-// Host is the machine's own file system.
+var (
+	// ErrUnknown is the error for a part of a file system of which nothing is known:
+	// paths there lead where their text says.
+	ErrUnknown = errors.New("nothing is known of the file system there")
+	// ErrUnseen is the error of an FS that could not look: no path can be followed then,
+	// and what depends on one is denied.
+	ErrUnseen = errors.New("the links there could not be looked at")
+)
+
+// Entry is what a directory holds under a name.
+type Entry struct {
+	Name string
+	// Link: a symbolic link; Dir: a directory.
+	Link, Dir bool
+}
+
+// Host is the machine's own file system, but for /proc: what the links there mean
+// depends on who follows them, so none of them is one.
 type Host struct{}
 
+// maxEntries bounds a directory that is read.
+const maxEntries = 10_000
+
 // Readlink implements FS.
-func (Host) Readlink(name string) (string, error) { return os.Readlink(name) }
+func (Host) Readlink(name string) (string, error) {
+	if within(path.Clean(name), "/proc") {
+		return "", syscall.EINVAL
+	}
+	return os.Readlink(name)
+}
+
+// ReadDir implements FS.
+func (Host) ReadDir(name string) ([]Entry, error) {
+	if within(path.Clean(name), "/proc") {
+		return nil, fs.ErrNotExist
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := f.ReadDir(maxEntries)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == maxEntries {
+		return nil, syscall.E2BIG
+	}
+	out := make([]Entry, len(list))
+	for i, e := range list {
+		out[i] = Entry{Name: e.Name(), Link: e.Type()&fs.ModeSymlink != 0, Dir: e.IsDir()}
+	}
+	return out, nil
+}
 
 // none is a file system of which nothing is known.
 type none struct{}
 
-func (none) Readlink(string) (string, error) { return "", fs.ErrNotExist }
+func (none) Readlink(string) (string, error) { return "", ErrUnknown }
+
+func (none) ReadDir(string) ([]Entry, error) { return nil, ErrUnknown }
 
 // maxLinks is how many links a path may lead through, as in the kernel.
 const maxLinks = 40
@@ -39,15 +95,32 @@ type Resolved struct {
 	Physical string
 	// Hops are the targets of the links on the way.
 	Hops []string
+	// proc: it leads through what /proc shows of a process.
+	proc bool
 }
 
-// Normalize resolves an absolute path. It fails on a loop of links.
+// maxResolved bounds a path with its directory in front and its links followed: the
+// kernel takes paths of PATH_MAX, from directories that may lie as deep again.
+const maxResolved = 4 * maxPath
+
+// Normalize resolves an absolute path. It fails on a loop of links and on a path
+// that is too long to be followed.
 func Normalize(fsys FS, p string) (Resolved, error) {
+	if len(p) > maxResolved {
+		return Resolved{}, syscall.ENAMETOOLONG
+	}
 	r := Resolved{Clean: path.Clean(p)}
+	if _, unknown := fsys.(none); unknown && strings.HasPrefix(p, "/") && !strings.Contains(p, "proc") && !strings.Contains(p, "fd") {
+		// Without links a path leads where its text says.
+		r.Physical = r.Clean
+		return r, nil
+	}
 	at, rest, links := "/", p, 0
 	for rest != "" {
 		var seg string
 		seg, rest, _ = strings.Cut(rest, "/")
+		// What a descriptor is open on may be a directory anywhere.
+		r.proc = r.proc || seg != "" && path.Dir(at) == "/dev/fd"
 		switch seg {
 		case "", ".":
 			continue
@@ -56,7 +129,11 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 			continue
 		}
 		next := join(at, seg)
+		r.proc = r.proc || throughProc(next)
 		target, err := fsys.Readlink(next)
+		if errors.Is(err, ErrUnseen) {
+			return r, err
+		}
 		if err != nil {
 			// Not a link, or not there: the name stands for itself.
 			at = next
@@ -70,6 +147,9 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 		}
 		r.Hops = append(r.Hops, path.Clean(join(at, target)))
 		rest = target + "/" + rest
+		if len(rest) > maxResolved {
+			return r, syscall.ENAMETOOLONG
+		}
 	}
 	r.Physical = at
 	return r, nil
@@ -99,14 +179,9 @@ func within(p, root string) bool {
 	return strings.HasPrefix(p, root) && p[len(root)] == '/'
 }
 
-// exists reports whether fsys knows of something at p.
-func exists(fsys FS, p string) bool {
-	_, err := fsys.Readlink(p)
-	return err == nil || errors.Is(err, syscall.EINVAL)
-}
-
-// tree is a rule's root as it is written and where it leads.
-type tree struct{ written, physical string }
+// tree is a rule's root as it is written and where it leads, and the field that
+// names it.
+type tree struct{ written, physical, field string }
 
 func (t tree) holds(p string) bool { return within(p, t.physical) || within(p, t.written) }
 
@@ -158,8 +233,11 @@ func (c *Checker) pathFrom(p, cwd string, o Op) Verdict {
 	if err != nil {
 		return Verdict{Code: CodePathInvalid, Subject: p, Reason: "the path cannot be followed: " + err.Error()}
 	}
-	if t, ok := c.denied(r); ok {
-		return Verdict{Code: CodeDeniedPath, Subject: p, Reason: "it lies in " + t.written + ", which is among deniedPaths"}
+	if r.proc {
+		return Verdict{Code: CodeOutside, Subject: p, Reason: "where a process has its files is known only when it runs"}
+	}
+	if t, ok := c.denied(r, o); ok {
+		return Verdict{Code: CodeDeniedPath, Subject: p, Reason: "it lies in " + t.written + ", which is among " + t.field}
 	}
 	roots, field := c.reads, "allowedReadPaths"
 	if o == Write {
@@ -177,16 +255,44 @@ func (c *Checker) pathFrom(p, cwd string, o Op) Verdict {
 	return Verdict{Code: CodeOutside, Subject: p, Reason: "it leads to " + r.Physical + ", which no root of " + field + " holds"}
 }
 
+// throughProc reports a path through what /proc shows of a process: its root, its
+// working directory, its open files.
+func throughProc(p string) bool {
+	segs := split(p)
+	if len(segs) < 3 || segs[0] != "proc" {
+		return false
+	}
+	at := segs[2]
+	if at == "task" && len(segs) > 4 {
+		at = segs[4]
+	}
+	return slices.Contains(processFiles, at)
+}
+
+// processFiles lead out of /proc/PID to other places.
+var processFiles = []string{"root", "cwd", "fd", "map_files"}
+
 func (c *Checker) locate(p, cwd string) (Resolved, error) {
+	if len(p) > maxPath {
+		return Resolved{}, syscall.ENAMETOOLONG
+	}
 	if !strings.HasPrefix(p, "/") {
 		p = join(cwd, p)
 	}
 	return Normalize(c.opt.FS, p)
 }
 
+// refusing are the roots that an operation may not touch.
+func (c *Checker) refusing(o Op) []tree {
+	if o == Write {
+		return slices.Concat(c.denies, c.readOnly)
+	}
+	return c.denies
+}
+
 // denied finds the denied root that holds any reading of the path.
-func (c *Checker) denied(r Resolved) (tree, bool) {
-	for _, t := range c.denies {
+func (c *Checker) denied(r Resolved, o Op) (tree, bool) {
+	for _, t := range c.refusing(o) {
 		if t.holds(c.fold(r.Clean)) || t.holds(c.fold(r.Physical)) {
 			return t, true
 		}
@@ -207,12 +313,22 @@ func (c *Checker) fold(p string) string {
 }
 
 // Scope is what path rules come to for one operation, for whoever opens files where
-// the links are: a path has to lead below a root of each list of Within, and below
-// none of Denied. The roots are absolute.
+// the links are: a path has to lead below a root of each list of Within and below none
+// of Denied, and may neither match one of Patterns nor lie below a match. The roots are
+// absolute, and so are patterns: their segments are matched as path.Match does, and a
+// segment `**` is any number of directories.
 type Scope struct {
-	Denied []string
-	Within [][]string
+	Denied   []string
+	Within   [][]string
+	Patterns []string
+	// Layers hold the processes that the operation starts.
+	Layers []Layer
 }
+
+// Layer is what processes of one agent may touch of its box, as the kernel can hold
+// it. Read and Write are roots, nil for no restriction; nothing of them may lead to
+// what is Denied, and nothing of Write to what is ReadOnly.
+type Layer struct{ Read, Write, Denied, ReadOnly []string }
 
 // Scope adds the rules of these settings to s. Home is what ~ stands for.
 func (s Settings) Scope(o Op, home string, to Scope) Scope {
@@ -229,6 +345,7 @@ func (s Settings) Scope(o Op, home string, to Scope) Scope {
 	to.Denied = append(to.Denied, at(s.DeniedPaths)...)
 	allowed := s.AllowedReadPaths
 	if o == Write {
+		to.Denied = append(to.Denied, at(s.DeniedWritePaths)...)
 		allowed = s.AllowedWritePaths
 	}
 	if len(allowed) > 0 {

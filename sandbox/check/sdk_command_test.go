@@ -141,14 +141,14 @@ func TestSDKB1ToB5_ListsOfPathsAndCommands(t *testing.T) {
 // TestSDKB18_EveryFieldCounts: settings that differ in one field, whichever, are not
 // equal, and the text names the field.
 func TestSDKB18_EveryFieldCounts(t *testing.T) {
-	all, err := ParseSettings([]byte(`{"allowedReadPaths":["/a"],"allowedWritePaths":["/a"],"deniedPaths":["/b"],"deniedCommands":["rm"],"allowedCommands":[],
+	all, err := ParseSettings([]byte(`{"allowedReadPaths":["/a"],"allowedWritePaths":["/a"],"deniedPaths":["/b"],"deniedWritePaths":["/c"],"deniedCommands":["rm"],"allowedCommands":[],
 		"allowNestedSandbox":true,"autoAllowBashIfSandboxed":true,"allowUnsandboxedCommands":true,"enableWeakerNestedSandbox":true,
 		"ignoreViolations":{"file":["x"]},"network":{"allowLocalBinding":true},"ripgrep":{"command":"rg"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := reflect.ValueOf(all)
-	if v.NumField() != 12 {
+	if v.NumField() != 13 {
 		t.Errorf("%d fields", v.NumField())
 	}
 	for i := range v.NumField() {

@@ -24,6 +24,9 @@ type Settings struct {
 	AllowedWritePaths []string `json:"allowedWritePaths,omitempty"`
 	// DeniedPaths are roots that neither may touch; they win over what is allowed.
 	DeniedPaths []string `json:"deniedPaths,omitempty"`
+	// DeniedWritePaths are roots that may be read and not written; they win over
+	// AllowedWritePaths.
+	DeniedWritePaths []string `json:"deniedWritePaths,omitempty"`
 	// DeniedCommands count only without AllowedCommands.
 	DeniedCommands []string `json:"deniedCommands,omitempty"`
 	// AllowedCommands, if not nil, are the only commands; empty allows none.
@@ -106,7 +109,12 @@ func (s Settings) Validate() error {
 	for _, l := range []struct {
 		field string
 		paths []string
-	}{{"allowedReadPaths", s.AllowedReadPaths}, {"allowedWritePaths", s.AllowedWritePaths}, {"deniedPaths", s.DeniedPaths}} {
+	}{
+		{"allowedReadPaths", s.AllowedReadPaths},
+		{"allowedWritePaths", s.AllowedWritePaths},
+		{"deniedPaths", s.DeniedPaths},
+		{"deniedWritePaths", s.DeniedWritePaths},
+	} {
 		for i, p := range l.paths {
 			if err := validPath(l.field, i, p); err != nil {
 				return err
@@ -218,6 +226,11 @@ func (s Settings) Lint() []string {
 	}
 	if len(s.AllowedReadPaths) > 0 && len(s.AllowedWritePaths) == 0 {
 		out = append(out, "allowedReadPaths is set and allowedWritePaths is not: every path may be written")
+	}
+	for i, p := range s.DeniedWritePaths {
+		if slices.ContainsFunc(s.DeniedPaths, func(root string) bool { return within(clean(p), clean(root)) }) {
+			idle(true, fmt.Sprintf("deniedWritePaths[%d]", i), p+" may not be read either: it lies in deniedPaths")
+		}
 	}
 	if s.AllowUnsandboxedCommands {
 		out = append(out, "allowUnsandboxedCommands lets such a command be decided upon; in a boxed session it still runs in the box")

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"path"
 	"regexp"
 	"strings"
 
@@ -24,6 +25,9 @@ func (a *analyzer) input(redirs []*syntax.Redirect) input {
 		switch r.Op {
 		case syntax.Hdoc, syntax.DashHdoc:
 			in = input{set: true}
+			if !plainDelimiter(r.Word) {
+				continue
+			}
 			if r.Hdoc == nil {
 				in.known = true
 				continue
@@ -75,35 +79,41 @@ func (a *analyzer) heredoc(r *syntax.Redirect) (string, bool) {
 	return text, true
 }
 
+// plainDelimiter reports whether every shell takes the word behind << for the same
+// delimiter: letters, escaped ones, or a quoted text without escapes.
+func plainDelimiter(w *syntax.Word) bool {
+	if w == nil {
+		return false
+	}
+	for _, p := range w.Parts {
+		switch p := p.(type) {
+		case *syntax.Lit:
+			if strings.ContainsAny(p.Value, "$`\n") {
+				return false
+			}
+		case *syntax.SglQuoted:
+			if p.Dollar || strings.ContainsAny(p.Value, "\\\n") {
+				return false
+			}
+		case *syntax.DblQuoted:
+			if p.Dollar || len(p.Parts) > 1 {
+				return false
+			}
+			for _, q := range p.Parts {
+				l, ok := q.(*syntax.Lit)
+				if !ok || strings.ContainsAny(l.Value, "\\$`\n") {
+					return false
+				}
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // hidden records a program that cannot be read.
 func (a *analyzer) hidden(w word, reason string) { a.opaque(CodeProgram, w.pos, w.text, reason) }
-
-// find reads the commands it would run on what it finds.
-func (a *analyzer) find(first word, words []word, in input) {
-	for i := 0; i < len(words); i++ {
-		switch words[i].text {
-		case "-exec", "-execdir", "-ok", "-okdir":
-		default:
-			continue
-		}
-		end := i + 1
-		for end < len(words) && words[end].text != ";" && words[end].text != "+" {
-			end++
-		}
-		cmd := append([]word(nil), words[i+1:min(end, len(words))]...)
-		for j := range cmd {
-			if strings.Contains(cmd[j].text, "{}") {
-				cmd[j].kind = computed
-			}
-		}
-		if len(cmd) == 0 {
-			a.hidden(first, "nothing follows "+words[i].text)
-			return
-		}
-		a.simple(cmd, in)
-		i = end
-	}
-}
 
 // dialects are the grammars a nested program is read in: it has to be harmless in
 // all of them.
@@ -111,16 +121,26 @@ var dialects = map[string][]syntax.LangVariant{
 	"bash": {syntax.LangBash}, "rbash": {syntax.LangBash},
 	"sh": {syntax.LangPOSIX, syntax.LangBash}, "dash": {syntax.LangPOSIX, syntax.LangBash}, "ash": {syntax.LangPOSIX, syntax.LangBash},
 	"ksh": {syntax.LangMirBSDKorn, syntax.LangBash}, "mksh": {syntax.LangMirBSDKorn, syntax.LangBash},
+	"pdksh": {syntax.LangMirBSDKorn, syntax.LangBash}, "oksh": {syntax.LangMirBSDKorn, syntax.LangBash}, "lksh": {syntax.LangMirBSDKorn, syntax.LangBash},
 	"zsh": {syntax.LangBash}, "fish": {syntax.LangBash},
 }
 
 // plainProgram is what shells of another family read as bash does.
 var plainProgram = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+\-\s'";&|]*$`)
 
+// shellName is a shell's name without a version.
+func shellName(first word) string {
+	name := baseName(first.text)
+	if dialects[name] == nil {
+		name = withoutVersion(name)
+	}
+	return name
+}
+
 // shell reads what a shell would run.
 func (a *analyzer) shell(first word, words []word, in input) {
 	run := func(text string, at word) {
-		name := baseName(first.text)
+		name := shellName(first)
 		if (name == "zsh" || name == "fish") && !plainProgram.MatchString(text) {
 			a.hidden(at, "the program is in the language of "+name)
 			return
@@ -190,9 +210,36 @@ func (a *analyzer) shellOptions(first word, words []word) (program, stdin bool, 
 // scriptFile holds a file that a shell runs: one on disk is the box's business, a
 // stream is text that nobody has read.
 func (a *analyzer) scriptFile(w word) {
-	if w.kind != literal && w.kind != pattern || strings.HasPrefix(w.text, "/dev/") || strings.HasPrefix(w.text, "/proc/") || w.text == "-" {
+	if w.kind != literal && w.kind != pattern || a.streams(w) {
 		a.hidden(w, "a program that is known only when it runs")
 	}
+}
+
+// streams reports a name that may stand for a stream: below /dev or /proc from any
+// directory it may be relative to, or where no directory is known.
+func (a *analyzer) streams(w word) bool {
+	if w.text == "-" {
+		return true
+	}
+	cwds := a.cwds
+	switch {
+	case strings.HasPrefix(w.text, "/"):
+		cwds = []string{"/"}
+	case len(cwds) == 0:
+		base := path.Base(w.text)
+		return base == "stdin" || base == "tty" || strings.Trim(base, "0123456789") == ""
+	}
+	for _, d := range cwds {
+		p := path.Clean(join(d, w.text))
+		if within(p, "/dev") || within(p, "/proc") {
+			return true
+		}
+		// A pattern may become any name of its directory.
+		if w.kind == pattern && strings.HasPrefix(w.text, "/") && (reaches(w.glob, "/dev") || reaches(w.glob, "/proc")) {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *analyzer) source(first word, words []word) {
@@ -222,13 +269,15 @@ func (a *analyzer) evaluate(first word, words []word) {
 	a.nestedHere(strings.Join(texts, " "), first.pos)
 }
 
-// nestedHere reads a program that runs in this very shell: it may change where
-// that is.
-func (a *analyzer) nestedHere(text string, pos int) {
+// nestedHere reads a program that runs in this very shell. It reports whether that
+// may change its directory.
+func (a *analyzer) nestedHere(text string, pos int) bool {
 	a.nested(text, pos, syntax.LangBash)
-	if strings.Contains(text, "cd") || strings.Contains(text, "push") || strings.Contains(text, "pop") || strings.ContainsAny(text, `\'"`) {
+	moves := a.wandering || strings.Contains(text, "cd") || strings.Contains(text, "push") || strings.Contains(text, "pop") || strings.ContainsAny(text, `\'"`)
+	if moves {
 		a.cwds = nil
 	}
+	return moves
 }
 
 func (a *analyzer) trap(first word, words []word) {
@@ -242,5 +291,7 @@ func (a *analyzer) trap(first word, words []word) {
 		a.hidden(words[0], "the program has to be written out")
 		return
 	}
-	a.nestedHere(words[0].text, first.pos)
+	if a.nestedHere(words[0].text, first.pos) {
+		a.adrift = true
+	}
 }

@@ -12,7 +12,16 @@ func (a *analyzer) collect(f *syntax.File) {
 	if a.assigned == nil {
 		a.assigned, a.text = map[string]bool{}, map[string]bool{}
 	}
-	a.functions = map[string]bool{}
+	if a.functions == nil {
+		a.functions = map[string]bool{}
+	}
+	syntax.Walk(f, func(n syntax.Node) bool {
+		if fn, ok := n.(*syntax.FuncDecl); ok && fn.Name != nil {
+			a.functions[fn.Name.Value] = true
+		}
+		return true
+	})
+	a.roams = a.roams || a.movesAbout(f)
 	syntax.Walk(f, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
@@ -28,10 +37,7 @@ func (a *analyzer) collect(f *syntax.File) {
 			}
 			a.assigned[n.Name.Value], a.text[n.Name.Value] = true, true
 		case *syntax.FuncDecl:
-			if n.Name != nil {
-				a.functions[n.Name.Value] = true
-			}
-			a.wandering = a.wandering || movesAbout(n)
+			a.wandering = a.wandering || a.movesAbout(n)
 		case *syntax.CallExpr:
 			a.collectCall(n)
 		}
@@ -76,7 +82,13 @@ func number(s string) bool {
 // assign reads an assignment.
 func (a *analyzer) assign(as *syntax.Assign) {
 	if as.Name != nil {
-		a.sets(as.Name.Value, a.pos(as.Pos()))
+		value := "$"
+		if as.Value == nil && as.Array == nil {
+			value = ""
+		} else if w := a.reduce(as.Value); as.Value != nil && w.kind != computed {
+			value = w.text
+		}
+		a.sets(as.Name.Value, value, a.pos(as.Pos()))
 	}
 	if as.Index != nil {
 		a.subscript(as.Index)
@@ -96,43 +108,35 @@ func (a *analyzer) assign(as *syntax.Assign) {
 	}
 }
 
-// sets refuses variables that make other programs do something.
-func (a *analyzer) sets(name string, pos int) {
-	if meansMore(name) {
+// sets refuses variables that make other programs do something. A value with a
+// dollar is one that is not known.
+func (a *analyzer) sets(name, value string, pos int) {
+	switch {
+	case meansMore(name, value):
 		a.opaque(CodeRebinding, pos, name, "the variable changes what commands mean or do")
+	case loads(name, value):
+		a.unsure(pos, name, "a variable with which programs find or load others")
 	}
 }
 
-// setsText is sets for a variable of which no more is known.
-func (a *analyzer) setsText(name string, pos int) {
+// setsText is sets for a variable that may hold any text afterwards.
+func (a *analyzer) setsText(name, value string, pos int) {
 	a.assigned[name], a.text[name] = true, true
-	a.sets(name, pos)
+	a.sets(name, value, pos)
 }
 
-// meansMore reports whether a variable pulls in code, or changes what a line means.
-func meansMore(name string) bool {
-	switch name {
-	case "PATH", "IFS", "ENV", "HOME", "CDPATH", "SHELLOPTS", "BASHOPTS", "GLOBIGNORE", "PROMPT_COMMAND", "PS0", "PS1", "PS2", "PS4",
-		"PAGER", "EDITOR", "VISUAL", "FCEDIT", "BROWSER", "LESSOPEN", "LESSCLOSE", "MANPAGER", "SHELL", "EXECIGNORE", "HISTFILE",
-		"PERL5OPT", "PERL5LIB", "PERL5DB", "RUBYOPT", "RUBYLIB", "NODE_OPTIONS", "NODE_PATH", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS",
-		"RSYNC_RSH", "TAR_OPTIONS", "MAKEFLAGS", "MAKESHELL", "GCONV_PATH", "SUDO_ASKPASS", "SSH_ASKPASS", "RUSTC_WRAPPER", "CC", "CXX", "LUA_INIT",
-		"AWKPATH", "AWKLIBPATH", "FPATH", "ZDOTDIR", "fpath", "path", "POSIXLY_CORRECT", "INPUTRC", "TERMINFO", "MANPATH", "MAILCAPS":
-		return true
-	}
-	for _, p := range []string{"LD_", "DYLD_", "BASH_", "GIT_", "PYTHON", "MALLOC_", "GLIBC_", "CARGO_", "NPM_CONFIG_", "npm_config_", "LUA_INIT", "LUA_PATH", "LUA_CPATH"} {
-		if strings.HasPrefix(name, p) && !harmless[name] {
-			return true
-		}
-	}
-	return false
+// forOneRead reports IFS before read: it splits one line and is back afterwards.
+func (a *analyzer) forOneRead(as *syntax.Assign, words []word) bool {
+	return as.Name != nil && as.Name.Value == "IFS" && as.Array == nil && as.Index == nil &&
+		len(words) > 0 && words[0].kind == literal && words[0].text == "read" && !a.functions["read"]
 }
 
-// harmless are variables of such a family that only say something.
-var harmless = map[string]bool{
-	"GIT_AUTHOR_NAME": true, "GIT_AUTHOR_EMAIL": true, "GIT_AUTHOR_DATE": true,
-	"GIT_COMMITTER_NAME": true, "GIT_COMMITTER_EMAIL": true, "GIT_COMMITTER_DATE": true,
-	"PYTHONUNBUFFERED": true, "PYTHONDONTWRITEBYTECODE": true, "PYTHONHASHSEED": true, "PYTHONIOENCODING": true, "PYTHONUTF8": true,
-	"CARGO_TERM_COLOR": true,
+// prefixed looks at a variable that one command is given. A program with options that
+// run others has variables that do so as well.
+func (a *analyzer) prefixed(name string, first word) {
+	if p := tableOf(baseName(first.text)); p != nil && p.Opens() && !said(name) && !meansMore(name, "$") && !loads(name, "$") {
+		a.unsure(first.pos, name, "a variable of which nobody knows what "+baseName(first.text)+" does with it")
+	}
 }
 
 // declare reads declare, local, export, readonly and typeset.
@@ -162,7 +166,7 @@ func (a *analyzer) declare(c *syntax.DeclClause) {
 // declared holds the arguments of a declaration.
 func (a *analyzer) declared(words []word, pos int) {
 	for _, w := range words {
-		name, _, _ := strings.Cut(w.text, "=")
+		name, value, _ := strings.Cut(w.text, "=")
 		switch {
 		case strings.HasPrefix(w.text, "-") || strings.HasPrefix(w.text, "+"):
 			// An integer is evaluated, a reference is another variable.
@@ -172,7 +176,7 @@ func (a *analyzer) declared(words []word, pos int) {
 		case w.kind == computed && !identifier(name), !identifier(strings.TrimSuffix(name, "+")):
 			a.opaque(CodeComputed, pos, w.text, "the name of a variable has to be written out")
 		default:
-			a.sets(strings.TrimSuffix(name, "+"), pos)
+			a.sets(strings.TrimSuffix(name, "+"), value, pos)
 		}
 	}
 }
@@ -187,7 +191,7 @@ func (a *analyzer) named(words []word, pos int) {
 		case strings.Contains(w.text, "["):
 			a.opaque(CodeComputed, pos, w.text, "a subscript is evaluated")
 		case identifier(w.text):
-			a.sets(w.text, pos)
+			a.sets(w.text, "$", pos)
 		}
 	}
 }
@@ -202,7 +206,7 @@ func (a *analyzer) param(p *syntax.ParamExp) {
 		a.opaque(CodeComputed, pos, "${…@P}", "the value is expanded once more")
 	}
 	if p.Exp != nil && (p.Exp.Op == syntax.AssignUnset || p.Exp.Op == syntax.AssignUnsetOrNull) && p.Param != nil {
-		a.sets(p.Param.Value, pos)
+		a.sets(p.Param.Value, "$", pos)
 	}
 	if p.Index != nil {
 		a.subscript(p.Index)

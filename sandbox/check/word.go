@@ -27,8 +27,9 @@ type word struct {
 	// glob is the pattern with its literal characters escaped.
 	glob string
 	pos  int
-	// brace says that it came out of a brace expansion.
-	brace bool
+	// brace says that it came out of a brace expansion; split that it may become several
+	// words.
+	brace, split bool
 }
 
 // maxBraces bounds what one word may expand to.
@@ -107,6 +108,8 @@ type reducer struct {
 	text, glob             strings.Builder
 	computed, wild, stream bool
 	bracket, digits        bool
+	// quoted: the part stands between double quotes.
+	quoted bool
 }
 
 // number adds digits that are not known.
@@ -127,6 +130,7 @@ func (r *reducer) plain(s string) {
 
 func (r *reducer) unknown(s string) {
 	r.computed = true
+	r.out.split = r.out.split || !r.quoted
 	r.text.WriteString(s)
 }
 
@@ -149,7 +153,9 @@ func (r *reducer) part(p syntax.WordPart, first bool) {
 				r.plain(unescapeQuoted(l.Value))
 				continue
 			}
+			r.quoted = !manyWords(q)
 			r.part(q, false)
+			r.quoted = false
 		}
 	case *syntax.ParamExp:
 		s, ok := r.a.known(p)
@@ -173,6 +179,16 @@ func (r *reducer) part(p syntax.WordPart, first bool) {
 	default:
 		r.unknown("$(…)")
 	}
+}
+
+// manyWords reports "$@" and "${a[@]}", which become several words between quotes too.
+func manyWords(p syntax.WordPart) bool {
+	e, ok := p.(*syntax.ParamExp)
+	if !ok || e.Param == nil {
+		return false
+	}
+	index, _ := e.Index.(*syntax.Word)
+	return e.Param.Value == "@" || index != nil && index.Lit() == "@" || e.Excl
 }
 
 // bare adds unquoted text: escapes, tilde, wildcards.

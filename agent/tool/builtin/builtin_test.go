@@ -30,6 +30,7 @@ type world struct {
 	*testing.T
 	drv   *mem.Driver
 	id    holdfast.BoxID
+	dir   string
 	box   *sandbox.Box
 	token uint64
 
@@ -40,7 +41,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, drv: mem.New(mem.Config{}), id: "w-test"}
-	spec := sandbox.Spec{Box: w.id, Dir: t.TempDir()}
+	w.dir = t.TempDir()
+	spec := sandbox.Spec{Box: w.id, Dir: w.dir}
 	if _, err := w.drv.Ensure(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}

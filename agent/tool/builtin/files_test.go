@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -163,6 +166,11 @@ func TestGlob(t *testing.T) {
 		t.Errorf("in an empty workspace: %q", got)
 	}
 	w.put("a.go", "")
+	// Two files may be made within one tick of the file system's clock.
+	earlier := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(w.dir, "workspace", "a.go"), earlier, earlier); err != nil {
+		t.Fatal(err)
+	}
 	w.put("d/b.go", "")
 	w.put("d/c.txt", "")
 	w.put("new\nline.md", "")

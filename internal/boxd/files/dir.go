@@ -3,13 +3,14 @@ package files
 import (
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -33,31 +34,29 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	real, err := f.located(op, req.Path, path)
-	if err != nil {
+	w := f.newWalk()
+	defer w.end()
+	if err := w.begin(op, req.Path, path); err != nil {
+		if errors.Is(err, syscall.ENOTDIR) && f.exists(path) {
+			err = holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(req.Path))
+		}
 		return ans, err
 	}
-	names, more, err := firstNames(real, limit)
+	names, more, err := firstNames(w.top, limit)
 	if err != nil {
-		if errors.Is(err, syscall.ENOTDIR) {
-			if _, serr := os.Stat(path); serr == nil {
-				return ans, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(req.Path))
-			}
-		}
 		return ans, fail(op, req.Path, err)
 	}
 	ans.Truncated = more
 	left := answerBytes
 	for _, name := range names {
-		child := joinRaw(real, name)
-		if !f.scope.holds(child) {
+		if !w.holds(name) {
 			continue
 		}
-		info, err := os.Lstat(child)
+		st, err := statAt(w.top, name)
 		if err != nil {
 			continue // it went away meanwhile
 		}
-		e := describe(child, name, info)
+		e := describe(name, &st, func() (string, error) { return linkAt(w.top, name) })
 		if left -= jsonLen(e.Path) + jsonLen(e.Target) + 200; left < 0 {
 			ans.Truncated = true
 			break
@@ -67,26 +66,34 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	return ans, nil
 }
 
-// firstNames are the first limit names of a directory in order, in memory
-// bounded by the limit however many there are.
-func firstNames(path string, limit int) (names []string, more bool, err error) {
-	d, err := openDir(path)
+// exists reports whether a path leads to something.
+func (f *FS) exists(path string) bool {
+	fd, err := f.open("stat", path, path, paths.Way)
 	if err != nil {
-		return nil, false, err
+		return false
 	}
-	defer d.Close()
+	_ = unix.Close(fd)
+	return true
+}
+
+// firstNames are the first limit names of an open directory in order, in memory
+// bounded by the limit however many there are.
+func firstNames(dir, limit int) (names []string, more bool, err error) {
+	l := &lister{fd: dir}
 	for {
-		batch, err := d.Readdirnames(dirBatch)
-		names = append(names, batch...)
+		batch, err := l.next()
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range batch {
+			names = append(names, e.name)
+		}
 		if len(names) > 2*limit+dirBatch {
 			slices.Sort(names)
 			names, more = slices.Clone(names[:limit]), true
 		}
-		if err == io.EOF {
+		if len(batch) == 0 {
 			break
-		}
-		if err != nil {
-			return nil, false, err
 		}
 	}
 	slices.Sort(names)
@@ -115,26 +122,107 @@ func (f *FS) Remove(req wire.RemoveRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := f.fixed(op, req.Path, path); err != nil {
+	dir, name, err := f.changing(op, req.Path, path)
+	if err != nil {
 		return err
 	}
-	info, err := os.Lstat(path)
+	defer unix.Close(dir)
+	st, err := statAt(dir, name)
 	if err != nil {
 		return fail(op, req.Path, err)
 	}
+	isDir := kindOfMode(uint32(st.Mode)) == kindDir
 	if req.Recursive {
-		err = os.RemoveAll(path)
+		err = removeTree(dir, name)
 	} else {
-		err = os.Remove(path)
+		err = removeOne(dir, name, isDir)
 	}
-	if errors.Is(err, syscall.ENOTEMPTY) && info.IsDir() && !req.Recursive {
+	if errors.Is(err, syscall.ENOTEMPTY) && isDir && !req.Recursive {
 		return holdfast.Errorf(holdfast.KindConflict, op, "the directory %s is not empty", holdfast.Quote(req.Path)).
 			WithHint("remove it recursively")
 	}
 	if err != nil {
 		return fail(op, req.Path, err)
 	}
-	return after(op, req.Path, syncDir(filepath.Dir(path)))
+	return after(op, req.Path, syncAt(dir))
+}
+
+// changing is parent for a name that is to be removed or replaced: what the box stands
+// on is refused.
+func (f *FS) changing(op, shown, path string) (dir int, name string, err error) {
+	if dir, name, err = f.parent(op, shown, path); err != nil {
+		return dir, name, err
+	}
+	if err = f.fixed(op, shown, dir, name); err != nil {
+		_ = unix.Close(dir)
+	}
+	return dir, name, err
+}
+
+func removeOne(dir int, name string, isDir bool) error {
+	flags := 0
+	if isDir {
+		flags = unix.AT_REMOVEDIR
+	}
+	return unix.Unlinkat(dir, name, flags)
+}
+
+// removeTree removes a name of an open directory and all below it. What goes away
+// meanwhile is fine; links are removed, never followed.
+func removeTree(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err == nil || errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	rmErr := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	switch {
+	case rmErr == nil || errors.Is(rmErr, syscall.ENOENT):
+		return nil
+	case errors.Is(rmErr, syscall.ENOTDIR):
+		return err
+	}
+	fd, err := paths.At(dir, name, toList, 0)
+	if err != nil {
+		return rmErr
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := removeSome(fd)
+		if n == 0 {
+			if rmErr = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); rmErr == nil || errors.Is(rmErr, syscall.ENOENT) {
+				return nil
+			}
+			return errors.Join(err, rmErr)
+		}
+		if _, err := unix.Seek(fd, 0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+}
+
+// removeSome removes what the first entries of an open directory name, and says how
+// many of them went.
+func removeSome(dir int) (n int, first error) {
+	l := &lister{fd: dir}
+	var names []string
+	for len(names) < 2*dirBatch {
+		batch, err := l.next()
+		if err != nil || len(batch) == 0 {
+			first = err
+			break
+		}
+		for _, e := range batch {
+			names = append(names, e.name)
+		}
+	}
+	for _, name := range names {
+		if err := removeTree(dir, name); err == nil {
+			n++
+		} else if first == nil {
+			first = err
+		}
+	}
+	return n, first
 }
 
 // Mkdir makes a directory and its parents; an existing one is fine.
@@ -144,8 +232,18 @@ func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := mkdirAll(path); err != nil {
-		if info, serr := os.Lstat(path); serr == nil && !info.IsDir() {
+	// An existing one is judged, too: mkdirAll judges what it makes.
+	if fd, err := f.open(op, req.Path, path, paths.Way); err == nil {
+		_ = unix.Close(fd)
+	} else if holdfast.IsKind(err, holdfast.KindDenied) {
+		return err
+	}
+	if err := f.mkdirAll(op, req.Path, path); err != nil {
+		if !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.EEXIST) {
+			return fail(op, req.Path, err)
+		}
+		if fd, oerr := f.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW); oerr == nil {
+			_ = unix.Close(fd)
 			return holdfast.Errorf(holdfast.KindConflict, op, "%s exists and is not a directory", holdfast.Quote(req.Path))
 		}
 		return fail(op, req.Path, err)
@@ -165,27 +263,27 @@ func (f *FS) Rename(req wire.RenameRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := f.fixed(op, req.From, from); err != nil {
+	fromDir, fromName, err := f.changing(op, req.From, from)
+	if err != nil {
 		return err
 	}
-	if err := f.fixed(op, req.To, to); err != nil {
+	defer unix.Close(fromDir)
+	toDir, toName, err := f.changing(op, req.To, to)
+	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(from); err != nil {
+	defer unix.Close(toDir)
+	if _, err := statAt(fromDir, fromName); err != nil {
 		return fail(op, req.From, err)
 	}
-	if err := os.Rename(from, to); err != nil {
-		var le *os.LinkError
-		if errors.As(err, &le) {
-			err = le.Err
-		}
+	if err := unix.Renameat(fromDir, fromName, toDir, toName); err != nil {
 		return fail(op, req.To, err)
 	}
-	if err := after(op, req.To, syncDir(filepath.Dir(to))); err != nil {
+	if err := after(op, req.To, syncAt(toDir)); err != nil {
 		return err
 	}
 	if filepath.Dir(from) != filepath.Dir(to) {
-		return after(op, req.From, syncDir(filepath.Dir(from)))
+		return after(op, req.From, syncAt(fromDir))
 	}
 	return nil
 }
@@ -199,30 +297,31 @@ func after(op, shown string, err error) error {
 	return fail(op, shown, err)
 }
 
-// mkdirAll makes a directory and its parents, each durable in its parent.
-func mkdirAll(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return nil
-	case err == nil:
-		return syscall.ENOTDIR
-	case !errors.Is(err, os.ErrNotExist):
+// mkdirAll makes a directory and its parents, each durable in its parent and where the
+// scope allows it.
+func (f *FS) mkdirAll(op, shown, path string) error {
+	err := paths.IsDir(path)
+	if err == nil || !errors.Is(err, syscall.ENOENT) {
 		return err
 	}
-	parent := filepath.Dir(path)
-	if parent == path || !strings.HasPrefix(path, parent) {
+	above, _ := paths.Split(path)
+	if above == path {
 		return err
 	}
-	if err := mkdirAll(parent); err != nil {
+	if err := f.mkdirAll(op, shown, above); err != nil {
 		return err
 	}
-	if err := os.Mkdir(path, 0o755); err != nil {
-		if errors.Is(err, os.ErrExist) {
+	dir, name, err := f.parent(op, shown, path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if err := unix.Mkdirat(dir, name, 0o755); err != nil {
+		if errors.Is(err, syscall.EEXIST) {
 			// Somebody made it meanwhile, or a symlink points nowhere.
-			return mustBeDir(path)
+			return paths.IsDir(path)
 		}
 		return err
 	}
-	return syncDir(parent)
+	return syncAt(dir)
 }

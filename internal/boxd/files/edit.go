@@ -34,9 +34,6 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	if err != nil {
 		return none, err
 	}
-	if _, err := f.located(op, req.Path, path); err != nil {
-		return none, err
-	}
 	t, err := f.openTarget(op, req.Path, path)
 	if err != nil {
 		return none, err
@@ -45,7 +42,7 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	if !t.exists {
 		return none, fail(op, req.Path, unix.ENOENT)
 	}
-	file, err := openRegularAt(op, req.Path, t.fd, t.name, unix.O_RDONLY)
+	file, err := regularAt(op, req.Path, t.dir, t.name, unix.O_RDONLY)
 	if err != nil {
 		return none, err
 	}
@@ -63,8 +60,8 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 		return none, err
 	}
 	unchanged := func() error {
-		var now unix.Stat_t
-		if err := unix.Fstatat(t.fd, t.name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		now, err := statAt(t.dir, t.name)
+		if err != nil {
 			return fail(op, req.Path, err)
 		}
 		if !sameState(&now, &file.st) {

@@ -50,7 +50,9 @@ func kindOf(err error) (holdfast.Kind, string) {
 		return holdfast.KindConflict, ""
 	case syscall.EXDEV:
 		return holdfast.KindInvalid, "the two are on different file systems: copy it and remove the old one"
-	case syscall.EINVAL, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.EAGAIN:
+	case syscall.ELOOP:
+		return holdfast.KindInvalid, "at most 40 links are followed, and none of /proc: use Bash for it, as in: readlink -f PATH"
+	case syscall.EINVAL, syscall.EISDIR, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.EAGAIN:
 		return holdfast.KindInvalid, ""
 	case syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG:
 		return holdfast.KindTooLarge, "free space in the box, or raise its disk limit"

@@ -10,19 +10,23 @@
 // one frame.
 //
 // The calls run with the identity and confinement of tools on one OS thread:
-// they start no goroutine and no process. Inside a box the mount namespace is
-// the boundary, so absolute paths are allowed as they are.
+// they start no goroutine and no process. Absolute paths are allowed as they are: every
+// path is resolved by package paths, below the box's "/" and through no magic link, and
+// all else is done below an open directory. No call here hands the kernel a path that
+// it would resolve any other way, and /proc is refused (TestNoPathsButThroughTheResolver).
 package files
 
 import (
 	"crypto/rand"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -49,6 +53,8 @@ type Config struct {
 	// do not isolate, not a boundary: symlinks are followed as the kernel does.
 	// Empty: paths are what they say.
 	Base string
+	// Proc lets files of /proc be opened: for a driver that does not isolate.
+	Proc bool
 	// MaxEntries bounds how many directory entries one glob or grep looks at;
 	// 0 is 200,000. What lies beyond is reported as truncated.
 	MaxEntries int
@@ -102,41 +108,42 @@ func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
-	info, err := os.Lstat(path)
+	// Open to look at only, so that a file counts that may not be read.
+	fd, err := f.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW)
 	if err != nil {
+		return wire.FileInfo{}, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
 		return wire.FileInfo{}, fail(op, req.Path, err)
 	}
-	return describe(path, f.shown(path), info), nil
+	return describe(f.shown(path), &st, func() (string, error) { return linkAt(fd, "") }), nil
 }
 
-// describe makes a FileInfo; name is the path to show.
-func describe(path, name string, info os.FileInfo) wire.FileInfo {
+// describe makes a FileInfo; name is the path to show, link reads where a link points.
+func describe(name string, st *unix.Stat_t, link func() (string, error)) wire.FileInfo {
+	sec, nsec := st.Mtim.Unix()
 	out := wire.FileInfo{
 		Path:    EncodeName(name),
-		Type:    fileType(info.Mode()),
-		Size:    info.Size(),
-		Mode:    uint32(info.Mode().Perm()),
-		ModTime: info.ModTime().UTC(),
+		Type:    wire.TypeOther,
+		Size:    st.Size,
+		Mode:    uint32(st.Mode) & 0o777,
+		ModTime: time.Unix(sec, nsec).UTC(),
 	}
-	if out.Type == wire.TypeSymlink {
+	switch kindOfMode(uint32(st.Mode)) {
+	case kindFile:
+		out.Type = wire.TypeFile
+	case kindDir:
+		out.Type = wire.TypeDir
+	case kindLink:
+		out.Type = wire.TypeSymlink
 		// A link that vanished meanwhile simply shows no target.
-		if target, err := os.Readlink(path); err == nil {
+		if target, err := link(); err == nil {
 			out.Target = EncodeName(target)
 		}
 	}
 	return out
-}
-
-func fileType(m os.FileMode) wire.FileType {
-	switch {
-	case m.IsRegular():
-		return wire.TypeFile
-	case m.IsDir():
-		return wire.TypeDir
-	case m&os.ModeSymlink != 0:
-		return wire.TypeSymlink
-	}
-	return wire.TypeOther
 }
 
 // resolve turns a path of a request into a path to open. ".." is taken
@@ -190,16 +197,16 @@ func within(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
-// fixed refuses paths that the box stands on: the root, the workspace, the
-// home and what is above them.
-func (f *FS) fixed(op, shown, path string) error {
-	path = realParents(path)
-	roots := []string{f.cfg.Workspace, f.cfg.Home, "/"}
-	for _, r := range roots {
-		if r == "" {
-			continue
-		}
-		if within(path, realParents(f.real(filepath.Clean(r)))) {
+// fixed refuses paths that the box stands on: the root, the workspace, the home and
+// what is above them. dir is the open directory of the name.
+func (f *FS) fixed(op, shown string, dir int, name string) error {
+	at, err := paths.Where(dir)
+	if err != nil {
+		return fail(op, shown, err)
+	}
+	at = paths.Join(at, name)
+	for _, r := range []string{f.cfg.Workspace, f.cfg.Home} {
+		if r != "" && within(at, f.unlinked(f.real(filepath.Clean(r)))) {
 			return holdfast.Errorf(holdfast.KindDenied, op, "%s is a directory that the box stands on", holdfast.Quote(shown)).
 				WithHint("name what is inside it")
 		}
@@ -207,11 +214,17 @@ func (f *FS) fixed(op, shown, path string) error {
 	return nil
 }
 
-// realParents is p with the symlinks of its parents resolved, or p when that fails.
-func realParents(p string) string {
-	dir, err := filepath.EvalSymlinks(filepath.Dir(p))
+// unlinked is p with the links of its parents resolved, or p when that fails.
+func (f *FS) unlinked(p string) string {
+	above, name := paths.Split(p)
+	fd, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
 	if err != nil {
 		return p
 	}
-	return filepath.Join(dir, filepath.Base(p))
+	defer unix.Close(fd)
+	at, err := paths.Where(fd)
+	if err != nil {
+		return p
+	}
+	return paths.Join(at, name)
 }

@@ -183,14 +183,17 @@ func TestSpecialFilesNeverBlock(t *testing.T) {
 func TestSpecialFileAtOpen(t *testing.T) {
 	b := newBox(t)
 	must(t, unix.Mkfifo(b.path("fifo"), 0o644))
-	fd, err := openRetry(b.path("fifo"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	fd, err := b.open("test", "fifo", b.path("fifo"), unix.O_RDONLY|unix.O_NONBLOCK)
 	must(t, err)
 	f := &file{fd: fd}
 	defer f.close()
+	if err := f.mustBeRegular("test", "fifo"); !holdfast.IsKind(err, holdfast.KindInvalid) {
+		t.Errorf("an open FIFO: %v", err)
+	}
 	if _, err := f.Read(make([]byte, 1)); err != io.EOF && !errors.Is(err, syscall.EAGAIN) {
 		t.Errorf("reading an empty FIFO: %v", err)
 	}
-	if _, err := openDir(b.path("fifo")); !errors.Is(err, syscall.ENOTDIR) {
+	if _, err := b.open("test", "fifo", b.path("fifo"), toList); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("a FIFO opened as a directory: %v", err)
 	}
 }

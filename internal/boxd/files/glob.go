@@ -1,13 +1,15 @@
 package files
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -33,7 +35,7 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	if err := mustBeDir(root); err != nil {
+	if err := paths.IsDir(root); err != nil {
 		return ans, fail(op, req.Path, err)
 	}
 	prefix, rest := splitPattern(DecodeName(req.Pattern))
@@ -51,17 +53,18 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	real, err := f.located(op, req.Path, root)
-	if err != nil {
-		return ans, err
+	g := &globber{walk: f.newWalk(), pattern: p, limit: limit, git: strings.Contains(rest, ".git")}
+	defer g.end()
+	err = g.begin(op, req.Path, root)
+	if err == nil {
+		err = g.dir("", p.start())
 	}
-	g := &globber{walk: f.newWalk(), pattern: p, limit: limit, git: strings.Contains(rest, ".git"), scope: f.scope}
-	if err := g.dir(real, p.start()); err != nil && !holdfast.IsKind(fail(op, "", err), holdfast.KindNotFound) {
+	if err != nil && !holdfast.IsKind(fail(op, "", err), holdfast.KindNotFound) {
 		return ans, fail(op, req.Pattern, err)
 	}
 	g.trim()
 	for _, h := range g.hits {
-		ans.Paths = append(ans.Paths, EncodeName(f.shown(renamed(h.path, real, root))))
+		ans.Paths = append(ans.Paths, EncodeName(f.shown(h.path)))
 	}
 	ans.Truncated = g.truncated
 	return ans, nil
@@ -94,47 +97,66 @@ type globber struct {
 	pattern *pattern
 	limit   int
 	git     bool
-	scope   *scope
 	hits    []hit
 	bytes   int
 }
 
-// dir searches one directory. Only the first directory's error is told; what
-// cannot be read below it is passed over, as find does without its messages.
-func (g *globber) dir(path string, at []place) error {
-	entries, err := g.entries(path)
+// dir searches one directory; rel is its path below the root, with a final slash. Only
+// the first directory's error is told; what cannot be read below it is passed over, as
+// find does without its messages.
+func (g *globber) dir(rel string, at []place) error {
+	fd, err := g.open(rel)
 	if err != nil {
 		return err
 	}
+	entries, err := g.entries(fd)
+	if err == nil {
+		g.match(fd, rel, at, entries)
+	}
+	// A deep tree must not take a descriptor for each level.
+	_ = unix.Close(fd)
 	defer g.done(entries)
 	for _, e := range entries {
 		if g.late() {
 			return nil
 		}
-		next, matched := g.pattern.step(at, e.name)
-		child := joinRaw(path, e.name)
-		switch {
-		case !g.scope.holds(child):
-		case e.typ.IsDir():
-			if len(next) == 0 || e.name == ".git" && !g.git {
-				continue
-			}
-			if err := g.dir(child, next); err != nil && len(child) >= maxPath {
-				g.truncated = true
-			}
-		case matched && (e.typ.IsRegular() || e.typ&os.ModeSymlink != 0):
-			g.hit(child)
+		child := rel + e.name
+		if e.kind != kindDir || e.name == ".git" && !g.git || !g.holds(child) {
+			continue
+		}
+		next, _ := g.pattern.step(at, e.name)
+		if len(next) == 0 {
+			continue
+		}
+		if err := g.dir(child+"/", next); err != nil && len(child) >= maxPath {
+			g.truncated = true
 		}
 	}
-	return nil
+	return err
 }
 
-func (g *globber) hit(path string) {
-	info, err := os.Lstat(path)
+// match keeps the files and links of one directory that the pattern ends with.
+func (g *globber) match(dir int, rel string, at []place, entries []entry) {
+	for _, e := range entries {
+		if g.late() {
+			return
+		}
+		if e.kind != kindFile && e.kind != kindLink {
+			continue
+		}
+		if _, matched := g.pattern.step(at, e.name); matched && g.holds(rel+e.name) {
+			g.hit(dir, e.name, paths.Join(g.root, rel+e.name))
+		}
+	}
+}
+
+func (g *globber) hit(dir int, name, path string) {
+	st, err := statAt(dir, name)
 	if err != nil {
 		return
 	}
-	g.hits = append(g.hits, hit{path, info.ModTime()})
+	sec, nsec := st.Mtim.Unix()
+	g.hits = append(g.hits, hit{path, time.Unix(sec, nsec)})
 	g.bytes += len(path)
 	if len(g.hits) > 2*g.limit+dirBatch || g.bytes > trimGlob {
 		g.trim()

@@ -2,13 +2,15 @@ package files
 
 import (
 	"bytes"
-	"os"
+	"errors"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -46,19 +48,15 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	real, err := f.located(op, req.Path, root)
-	if err != nil {
-		return ans, err
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return ans, fail(op, req.Path, err)
-	}
-	s.real, s.root = real, root
-	if info.IsDir() {
-		err = s.dir(real, "")
-	} else {
-		err = s.single(op, req.Path, real)
+	defer s.end()
+	err = s.begin(op, req.Path, root)
+	switch {
+	case err == nil:
+		err = s.dir("")
+	case errors.Is(err, syscall.ENOTDIR):
+		// It is a file, or nothing.
+		s.root = root
+		err = s.single(op, req.Path, root)
 	}
 	if err != nil {
 		return ans, fail(op, req.Path, err)
@@ -72,10 +70,6 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 type search struct {
 	*walk
 	matcher
-	fs *FS
-	// real is where the search begins, root how that is shown.
-	real   string
-	root   string
 	glob   *pattern
 	byName bool
 	mode   string
@@ -98,7 +92,7 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "before %d and after %d may not be negative", req.Before, req.After)
 	}
 	s := &search{
-		walk: f.newWalk(), fs: f, mode: req.Mode, limit: limit, room: answerBytes,
+		walk: f.newWalk(), mode: req.Mode, limit: limit, room: answerBytes,
 		before: min(req.Before, maxContext), after: min(req.After, maxContext),
 	}
 	switch s.mode {
@@ -123,8 +117,14 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 }
 
 // dir searches a directory; rel is its path below the root, with a final slash.
-func (s *search) dir(path, rel string) error {
-	entries, err := s.entries(path)
+func (s *search) dir(rel string) error {
+	fd, err := s.open(rel)
+	if err != nil {
+		return err
+	}
+	entries, err := s.entries(fd)
+	// A deep tree must not take a descriptor for each level.
+	_ = unix.Close(fd)
 	if err != nil {
 		return err
 	}
@@ -133,20 +133,21 @@ func (s *search) dir(path, rel string) error {
 		if s.stop || s.walk.late() {
 			return nil
 		}
-		child := joinRaw(path, e.name)
+		child := rel + e.name
 		switch {
-		case !s.fs.scope.holds(child):
-		case e.typ.IsDir():
+		case !s.holds(child):
+		case e.kind == kindDir:
 			if e.name == ".git" {
 				continue
 			}
-			if err := s.dir(child, rel+e.name+"/"); err != nil && len(child) >= maxPath {
+			if err := s.dir(child + "/"); err != nil && len(child) >= maxPath {
 				s.truncated = true
 			}
-		case e.typ.IsRegular() && s.wanted(rel, e.name):
+		case e.kind == kindFile && s.wanted(rel, e.name):
 			// A file that cannot be read is passed over, like one that went away.
-			if data, ok, err := s.load("file.grep", child, child); err == nil && ok {
-				s.file(child, data)
+			file, err := regularBelow("file.grep", child, s.top, child)
+			if data, ok, err := s.load(file, err); err == nil && ok {
+				s.file(paths.Join(s.root, child), data)
 			}
 		}
 	}
@@ -169,7 +170,7 @@ func (s *search) single(op, shown, path string) error {
 	if s.glob != nil && !s.wanted("", filepath.Base(path)) {
 		return nil
 	}
-	data, ok, err := s.load(op, shown, path)
+	data, ok, err := s.load(s.fs.openRegular(op, shown, path, unix.O_RDONLY))
 	if err != nil {
 		return err
 	}
@@ -181,9 +182,9 @@ func (s *search) single(op, shown, path string) error {
 	return nil
 }
 
-// load reads a file into the shared buffer; ok is false for one that is too large.
-func (s *search) load(op, shown, path string) (data []byte, ok bool, err error) {
-	file, err := s.fs.openLocated(op, shown, path, unix.O_RDONLY)
+// load reads a file that was opened into the shared buffer, and closes it; ok is false
+// for one that is too large.
+func (s *search) load(file *file, err error) (data []byte, ok bool, _ error) {
 	if err != nil {
 		return nil, false, err
 	}
@@ -201,7 +202,7 @@ func (s *search) file(path string, data []byte) {
 	if !s.possible(data) || bytes.IndexByte(data, 0) >= 0 {
 		return
 	}
-	shown := EncodeName(s.fs.shown(renamed(path, s.real, s.root)))
+	shown := EncodeName(s.fs.shown(path))
 	switch s.mode {
 	case grepFiles:
 		if s.any(data) {

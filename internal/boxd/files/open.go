@@ -3,13 +3,82 @@ package files
 import (
 	"errors"
 	"io"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
+
+// open opens what an absolute path leads to, below the box's "/" and through no magic
+// link. What lies in /proc or outside of the scope is refused: the open file is judged,
+// so no rename comes between the judgement and the use.
+func (f *FS) open(op, shown, path string, flags int) (int, error) {
+	fd, err := paths.Open(path, flags)
+	if err != nil {
+		return -1, fail(op, shown, err)
+	}
+	if err := f.admit(op, shown, path, fd); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// admit refuses an open file that no file operation may touch.
+func (f *FS) admit(op, shown, path string, fd int) error {
+	if err := f.notProc(op, shown, fd); err != nil {
+		return err
+	}
+	if f.scope == nil {
+		return nil
+	}
+	at, err := paths.Where(fd)
+	if err != nil {
+		return fail(op, shown, err)
+	}
+	return f.allowed(op, shown, path, at)
+}
+
+// notProc refuses a file of a procfs: the process that serves file operations would
+// show its own descriptors, memory and environment there.
+func (f *FS) notProc(op, shown string, fd int) error {
+	if f.cfg.Proc {
+		return nil
+	}
+	in, err := paths.InProc(fd)
+	if err != nil {
+		return fail(op, shown, err)
+	}
+	if in {
+		return holdfast.Errorf(holdfast.KindDenied, op, "%s leads into /proc, which file operations do not open", holdfast.Quote(shown)).
+			WithHint("use Bash for /proc, as in: cat /proc/meminfo")
+	}
+	return nil
+}
+
+// parent opens the directory in which the last name of path lies, and gives that name.
+// The name itself may be missing or be a link, which is not followed; where it lies is
+// admitted in the directory's stead.
+func (f *FS) parent(op, shown, path string) (dir int, name string, err error) {
+	above, name := paths.Split(path)
+	dir, err = paths.Open(above, paths.Way|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, "", fail(op, shown, err)
+	}
+	if err = f.notProc(op, shown, dir); err == nil && f.scope != nil {
+		var at string
+		if at, err = paths.Where(dir); err == nil {
+			err = f.allowed(op, shown, path, paths.Join(at, name))
+		}
+	}
+	if err != nil {
+		_ = unix.Close(dir)
+		return -1, "", fail(op, shown, err)
+	}
+	return dir, name, nil
+}
 
 // file is an open regular file. It reads by the descriptor itself: os.File
 // would park the thread in the poller where a read says EAGAIN (as some files
@@ -19,95 +88,69 @@ type file struct {
 	st unix.Stat_t
 }
 
-// openRegular opens a regular file, following symlinks, and never waits: a
-// FIFO, socket or device is refused without being used.
-func openRegular(op, shown, path string, flags int) (*file, error) {
+// openRegular opens a regular file, following links, and never waits: a FIFO, socket
+// or device is refused without being used.
+func (f *FS) openRegular(op, shown, path string, flags int) (*file, error) {
+	return regular(op, shown, flags, func(flags int) (int, error) { return f.open(op, shown, path, flags) })
+}
+
+// regularAt is openRegular of a name in an open directory; it follows no link.
+func regularAt(op, shown string, dir int, name string, flags int) (*file, error) {
+	return regular(op, shown, flags|unix.O_NOFOLLOW, func(flags int) (int, error) { return paths.At(dir, name, flags, 0) })
+}
+
+// regularBelow opens a file below an open directory that the directory calls regular.
+func regularBelow(op, shown string, dir int, rel string) (*file, error) {
+	return used(op, shown, func() (int, error) {
+		return paths.Below(dir, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	})
+}
+
+func regular(op, shown string, flags int, open func(flags int) (int, error)) (*file, error) {
 	// The look before keeps devices from being opened at all; the one after is
 	// the one that counts.
-	info, err := os.Stat(path)
+	way, err := open(paths.Way | flags&unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fail(op, shown, err)
 	}
-	if err := mustBeRegular(op, shown, info.Mode()); err != nil {
+	look := &file{fd: way}
+	err = look.mustBeRegular(op, shown)
+	look.close()
+	if err != nil {
 		return nil, err
 	}
-	fd, err := openRetry(path, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC)
+	return used(op, shown, func() (int, error) { return open(flags | unix.O_NONBLOCK | unix.O_NOCTTY) })
+}
+
+// used opens what is going to be read or written, and refuses all but a regular file.
+func used(op, shown string, open func() (int, error)) (*file, error) {
+	fd, err := open()
 	if err != nil {
 		return nil, fail(op, shown, err)
 	}
 	f := &file{fd: fd}
-	if err := unix.Fstat(fd, &f.st); err != nil {
+	if err := f.mustBeRegular(op, shown); err != nil {
 		f.close()
-		return nil, fail(op, shown, err)
-	}
-	if uint32(f.st.Mode)&unix.S_IFMT != unix.S_IFREG {
-		f.close()
-		return nil, notRegular(op, shown, "a special file")
-	}
-	return f, nil
-}
-
-// openRegularAt is openRegular of a name in an open directory; it follows no link.
-func openRegularAt(op, shown string, dir int, name string, flags int) (*file, error) {
-	f := &file{}
-	if err := unix.Fstatat(dir, name, &f.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, fail(op, shown, err)
-	}
-	if err := mustBeRegular(op, shown, modeOf(uint32(f.st.Mode))); err != nil {
 		return nil, err
 	}
-	var err error
-	if f.fd, err = openAtRetry(dir, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC); err != nil {
-		return nil, fail(op, shown, err)
-	}
-	if err := unix.Fstat(f.fd, &f.st); err != nil {
-		f.close()
-		return nil, fail(op, shown, err)
-	}
-	if uint32(f.st.Mode)&unix.S_IFMT != unix.S_IFREG {
-		f.close()
-		return nil, notRegular(op, shown, "a special file")
-	}
 	return f, nil
 }
 
-// modeOf is the type of a file as os has it.
-func modeOf(mode uint32) os.FileMode {
-	switch mode & unix.S_IFMT {
+// mustBeRegular looks at what is open.
+func (f *file) mustBeRegular(op, shown string) error {
+	if err := unix.Fstat(f.fd, &f.st); err != nil {
+		return fail(op, shown, err)
+	}
+	switch uint32(f.st.Mode) & unix.S_IFMT {
 	case unix.S_IFREG:
-		return 0
-	case unix.S_IFDIR:
-		return os.ModeDir
-	case unix.S_IFIFO:
-		return os.ModeNamedPipe
-	case unix.S_IFSOCK:
-		return os.ModeSocket
-	case unix.S_IFBLK, unix.S_IFCHR:
-		return os.ModeDevice
-	}
-	return os.ModeIrregular
-}
-
-func openRetry(path string, flags int) (int, error) {
-	for {
-		fd, err := unix.Open(path, flags, 0)
-		if !errors.Is(err, syscall.EINTR) {
-			return fd, err
-		}
-	}
-}
-
-func mustBeRegular(op, shown string, m os.FileMode) error {
-	switch {
-	case m.IsRegular():
 		return nil
-	case m.IsDir():
+	case unix.S_IFDIR:
 		return notRegular(op, shown, "a directory").WithHint("list it instead")
-	case m&os.ModeNamedPipe != 0:
+	case unix.S_IFIFO:
 		return notRegular(op, shown, "a named pipe")
-	case m&os.ModeSocket != 0:
+	case unix.S_IFSOCK:
 		return notRegular(op, shown, "a socket")
-	case m&os.ModeDevice != 0:
+	case unix.S_IFBLK, unix.S_IFCHR:
 		return notRegular(op, shown, "a device")
 	}
 	return notRegular(op, shown, "a special file")
@@ -134,6 +177,18 @@ func (f *file) Read(p []byte) (int, error) {
 			return n, nil
 		}
 	}
+}
+
+// Write implements io.Writer.
+func (f *file) Write(p []byte) (done int, err error) {
+	for done < len(p) {
+		n, err := unix.Write(f.fd, p[done:])
+		if err != nil && !errors.Is(err, syscall.EINTR) {
+			return done, err
+		}
+		done += max(n, 0)
+	}
+	return done, nil
 }
 
 func (f *file) close() { _ = unix.Close(f.fd) }
@@ -165,27 +220,18 @@ func (f *file) readAll(buf []byte, max int) (data []byte, over bool, err error) 
 	}
 }
 
-// openDir opens a directory and nothing else, without waiting.
-func openDir(path string) (*os.File, error) {
-	fd, err := openRetry(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	// The descriptor must look blocking, or os would hand it to the poller.
-	if err := unix.SetNonblock(fd, false); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
+// toList are the flags that open a directory and nothing else, without waiting.
+const toList = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 
-// syncDir makes the entries of a directory durable.
-func syncDir(path string) error {
-	d, err := openDir(path)
+// syncAt makes the entries of an open directory durable. The directory may be open for
+// going on from only.
+func syncAt(dir int) error {
+	fd, err := paths.At(dir, ".", toList, 0)
 	if err != nil {
 		return err
 	}
-	return errors.Join(syncOpenDir(d.Sync()), d.Close())
+	err = syncOpenDir(unix.Fsync(fd))
+	return errors.Join(err, unix.Close(fd))
 }
 
 // syncOpenDir is what an fsync of a directory came to: some file systems have none for

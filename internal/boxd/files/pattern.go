@@ -1,14 +1,20 @@
 package files
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxAlternatives is how many patterns braces may expand to.
-const maxAlternatives = 1000
+const (
+	// maxAlternatives is how many patterns braces may expand to.
+	maxAlternatives = 1000
+	// maxExpansion is how many bytes expanding them may write. The work of compiling
+	// and the memory of the result grow with it.
+	maxExpansion = 256 << 10
+)
 
 // pattern is a compiled glob: alternatives of segments. A nil segment is "**",
 // any number of directories. Matching is by bytes cut at slashes, characters
@@ -47,12 +53,12 @@ func compilePattern(op, src string) (*pattern, error) {
 	if len(src) > maxPath {
 		return nil, bad("longer than 4096 bytes")
 	}
-	var texts []string
-	if why := expandBraces(src, &texts); why != "" {
+	b := braces{left: maxExpansion}
+	if why := b.expand(src); why != "" {
 		return nil, bad(why)
 	}
 	p := &pattern{}
-	for _, text := range texts {
+	for _, text := range b.texts {
 		var segs []segment
 		for part := range strings.SplitSeq(text, "/") {
 			switch part {
@@ -85,8 +91,16 @@ func compilePattern(op, src string) (*pattern, error) {
 	return p, nil
 }
 
-// expandBraces appends what src stands for without braces; why says what is wrong.
-func expandBraces(src string, out *[]string) (why string) {
+// braces expands braces.
+type braces struct {
+	texts []string
+	// left is how many bytes may still be written.
+	left int
+}
+
+// expand appends the patterns without braces that src stands for; why says what is
+// wrong.
+func (b *braces) expand(src string) (why string) {
 	open, depth, start := -1, 0, 0
 	var options []string
 	for i := 0; i < len(src); i++ {
@@ -112,7 +126,10 @@ func expandBraces(src string, out *[]string) (why string) {
 				continue
 			}
 			for _, o := range append(options, src[start:i]) {
-				if why := expandBraces(src[:open]+o+src[i+1:], out); why != "" {
+				if b.left -= open + len(o) + len(src) - i; b.left < 0 {
+					return "the braces stand for more than 256 KiB of patterns"
+				}
+				if why := b.expand(src[:open] + o + src[i+1:]); why != "" {
 					return why
 				}
 			}
@@ -122,10 +139,10 @@ func expandBraces(src string, out *[]string) (why string) {
 	if depth > 0 {
 		return "a { is not closed"
 	}
-	if len(*out) == maxAlternatives {
+	if len(b.texts) == maxAlternatives {
 		return "the braces stand for more than 1000 patterns"
 	}
-	*out = append(*out, src)
+	b.texts = append(b.texts, src)
 	return ""
 }
 
@@ -281,13 +298,13 @@ func (p *pattern) start() []place {
 	return out
 }
 
-// add adds a place and, across a "**", the one behind it.
+// add adds a place and, across a "**", the one behind it. Places come by alternative
+// and rise within it: of place s come at most s, s+1 and s+2. So a place that is there
+// already is among the last three.
 func (p *pattern) add(to []place, at place) []place {
 	for {
-		for _, have := range to {
-			if have == at {
-				return to
-			}
+		if slices.Contains(to[max(0, len(to)-3):], at) {
+			return to
 		}
 		to = append(to, at)
 		if !p.alts[at.alt][at.seg].deep {

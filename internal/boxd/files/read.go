@@ -22,10 +22,7 @@ func (f *FS) Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
 	if err != nil {
 		return none, err
 	}
-	if path, err = f.located(op, req.Path, path); err != nil {
-		return none, err
-	}
-	file, err := f.openLocated(op, req.Path, path, unix.O_RDONLY)
+	file, err := f.openRegular(op, req.Path, path, unix.O_RDONLY)
 	if err != nil {
 		return none, err
 	}

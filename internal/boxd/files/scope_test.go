@@ -78,26 +78,31 @@ func TestSDKK14_FilesAreCheckedWhereTheyLie(t *testing.T) {
 func TestSDKK14_LinksThatMoveMeanwhile(t *testing.T) {
 	b, s := scoped(t)
 	b.put(t, "flip/k.txt", "harmless")
-	// The exact moment: after the look, before the use.
+	// The exact moment: a walk has begun in a directory that turns into a link, and what
+	// it opens below still lies where it began. A parent that turned into one is judged
+	// where it was opened.
 	f := b.Within(s)
-	found, err := f.located("test", "flip/k.txt", b.path("flip/k.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Rename(b.path("flip"), b.path("held")), os.Symlink("secret", b.path("flip"))); err != nil {
-		t.Fatal(err)
-	}
-	if file, err := f.openLocated("test", "flip/k.txt", found, unix.O_RDONLY); err == nil {
+	w := f.newWalk()
+	must(t, w.begin("test", "", b.ws))
+	defer w.end()
+	dir, name, err := f.parent("test", "flip/new.txt", b.path("flip/new.txt"))
+	must(t, err)
+	defer unix.Close(dir)
+	must(t, errors.Join(os.Rename(b.path("flip"), b.path("held")), os.Symlink("secret", b.path("flip"))))
+	if file, err := regularBelow("test", "flip/k.txt", w.top, "flip/k.txt"); err == nil {
 		file.close()
 		t.Error("a directory that turned into a link is followed")
 	}
-	if fd, err := openPlainDir(b.path("flip"), unix.O_RDONLY); err == nil {
+	must(t, unix.Mkdirat(dir, name, 0o755))
+	if _, err := os.Lstat(b.path("held/new.txt")); err != nil {
+		t.Errorf("what was judged is not what is used: %v", err)
+	}
+	must(t, os.Remove(b.path("held/new.txt")))
+	if fd, _, err := b.Within(s).parent("test", "flip/new.txt", b.path("flip/new.txt")); err == nil {
 		_ = unix.Close(fd)
 		t.Error("a directory to write in that turned into a link is followed")
 	}
-	if err := errors.Join(os.Remove(b.path("flip")), os.Rename(b.path("held"), b.path("flip"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(b.path("flip")), os.Rename(b.path("held"), b.path("flip"))))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

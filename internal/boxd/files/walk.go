@@ -1,27 +1,27 @@
 package files
 
 import (
-	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
 // maxPending is how many bytes of names a walk holds at a time.
 const maxPending = 8 << 20
 
-// entry is one name of a directory.
-type entry struct {
-	name string
-	typ  fs.FileMode
-}
-
-func (e entry) cost() int { return len(e.name) + 32 }
-
 // walk bounds a search through a tree: entries looked at, names held, time.
 // What the bounds cut off is reported as truncated, never as an error.
 type walk struct {
+	fs *FS
+	// top is the open directory where the walk begins, root its path as it is shown
+	// and real where that lies. What is below is opened from top, through no link.
+	top        int
+	root, real string
+
 	left      int
 	pending   int
 	now       func() time.Time
@@ -30,7 +30,33 @@ type walk struct {
 }
 
 func (f *FS) newWalk() *walk {
-	return &walk{left: f.cfg.MaxEntries, now: f.cfg.Now, deadline: f.cfg.Now().Add(f.cfg.MaxTime)}
+	return &walk{fs: f, top: -1, left: f.cfg.MaxEntries, now: f.cfg.Now, deadline: f.cfg.Now().Add(f.cfg.MaxTime)}
+}
+
+// begin opens the directory where the walk begins. The caller ends the walk.
+func (w *walk) begin(op, shown, path string) (err error) {
+	if w.top, err = w.fs.open(op, shown, path, toList); err != nil {
+		return err
+	}
+	w.root, w.real = path, path
+	if w.fs.scope != nil {
+		w.real, err = paths.Where(w.top)
+	}
+	return err
+}
+
+func (w *walk) end() {
+	if w.top >= 0 {
+		_ = unix.Close(w.top)
+	}
+}
+
+// holds reports whether the scope leaves a path below the root to the walk.
+func (w *walk) holds(rel string) bool {
+	if w.fs.scope == nil {
+		return true
+	}
+	return w.fs.scope.holds(paths.Join(w.real, rel)) && !w.fs.scope.refusesName(paths.Join(w.root, rel))
 }
 
 // late reports that the walk's time is up.
@@ -51,32 +77,43 @@ func (w *walk) over() bool {
 	return w.late()
 }
 
-// entries reads a directory, sorted by name. The caller gives them back with done.
-func (w *walk) entries(path string) ([]entry, error) {
-	d, err := openDir(path)
-	if err != nil {
-		return nil, err
+// open opens a directory below the root; rel is "" or ends with a slash.
+func (w *walk) open(rel string) (int, error) {
+	if rel == "" {
+		rel = "."
 	}
-	defer d.Close()
+	fd, err := paths.Below(w.top, rel, toList)
+	if err != nil {
+		return -1, err
+	}
+	if err := w.fs.notProc("walk", rel, fd); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// entries reads an open directory, sorted by name. The caller gives them back with done.
+func (w *walk) entries(dir int) ([]entry, error) {
+	l := &lister{fd: dir}
 	var out []entry
 	for !w.over() {
-		batch, err := d.ReadDir(dirBatch)
+		batch, err := l.next()
+		if err != nil {
+			w.done(out)
+			return nil, err
+		}
+		if len(batch) == 0 {
+			break
+		}
 		for _, e := range batch {
-			it := entry{name: e.Name(), typ: e.Type()}
-			out = append(out, it)
-			w.pending += it.cost()
+			out = append(out, e)
+			w.pending += e.cost()
 		}
 		w.left -= len(batch)
 		if w.pending > maxPending {
 			w.truncated = true
 			break
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			w.done(out)
-			return nil, err
 		}
 	}
 	slices.SortFunc(out, func(a, b entry) int { return strings.Compare(a.name, b.name) })

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
@@ -32,11 +32,9 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 	if err != nil {
 		return none, err
 	}
-	if _, err := f.located(op, req.Path, path); err != nil {
-		return none, err
-	}
 	if req.Parents {
-		if err := mkdirAll(filepath.Dir(path)); err != nil {
+		above, _ := paths.Split(path)
+		if err := f.mkdirAll(op, req.Path, above); err != nil {
 			return none, fail(op, req.Path, err)
 		}
 	}
@@ -49,7 +47,7 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 	}
 	defer t.close()
 	if !t.exists {
-		if t.perm = os.FileMode(req.Mode).Perm(); t.perm == 0 {
+		if t.perm = req.Mode & 0o777; t.perm == 0 {
 			t.perm = 0o644
 		}
 	}
@@ -62,32 +60,63 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 
 // target is the file that a write is to replace or create.
 type target struct {
-	// dir is the resolved directory, fd that directory itself, name the final name, no
-	// symlink (unless it turns into one meanwhile: then the rename replaces the link).
-	dir, name string
-	fd        int
-	exists    bool
-	st        unix.Stat_t
-	perm      os.FileMode
+	// dir is the open directory, name the final name in it, no symlink (unless it turns
+	// into one meanwhile: then the rename replaces the link).
+	dir    int
+	name   string
+	exists bool
+	st     unix.Stat_t
+	perm   uint32
 }
 
-func (t target) path() string { return joinRaw(t.dir, t.name) }
-
-func (t target) close() { _ = unix.Close(t.fd) }
+func (t target) close() { _ = unix.Close(t.dir) }
 
 // openTarget follows symlinks to the file itself, which has to lie in the scope, and
 // checks that an existing one is regular and writable. The file need not exist; its
 // directory must, and is held open. The caller closes the target.
 func (f *FS) openTarget(op, shown, path string) (target, error) {
-	t, err := f.findTarget(op, shown, path)
+	for range maxLinks {
+		t, link, err := f.step(op, shown, path)
+		if err != nil {
+			return target{}, err
+		}
+		if link == "" {
+			return t, nil
+		}
+		path = link
+	}
+	return target{}, fail(op, shown, syscall.ELOOP)
+}
+
+// step opens the directory of a path. When the last name is a symlink, it gives where
+// the link points instead of a target.
+func (f *FS) step(op, shown, path string) (t target, link string, err error) {
+	_, name := paths.Split(path)
+	if name == "" || name == "." || name == ".." {
+		return t, "", notRegular(op, shown, "a directory")
+	}
+	dir, name, err := f.parent(op, shown, path)
 	if err != nil {
-		return t, err
+		return t, "", err
 	}
-	if !f.scope.holds(t.path()) {
-		return t, outOfScope(op, shown, f.shown(t.path()))
+	defer unix.Close(dir)
+	st, err := statAt(dir, name)
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+	case err != nil:
+		return t, "", fail(op, shown, err)
+	case kindOfMode(uint32(st.Mode)) == kindLink:
+		link, err = followed(dir, name)
+		if err != nil {
+			return t, "", fail(op, shown, err)
+		}
+		return t, link, nil
+	default:
+		t.exists = true
 	}
-	if t.fd, err = openPlainDir(t.dir, unix.O_RDONLY); err != nil {
-		return t, fail(op, shown, err)
+	t.name = name
+	if t.dir, err = paths.At(dir, ".", toList, 0); err != nil {
+		return t, "", fail(op, shown, err)
 	}
 	if t.exists {
 		err = t.inspect(op, shown)
@@ -95,90 +124,59 @@ func (f *FS) openTarget(op, shown, path string) (target, error) {
 	if err != nil {
 		t.close()
 	}
-	return t, err
+	return t, "", err
 }
 
-// findTarget follows symlinks to the file itself.
-func (f *FS) findTarget(op, shown, path string) (target, error) {
-	var t target
-	for range maxLinks {
-		dir, name := splitRaw(path)
-		real, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			return t, fail(op, shown, err)
-		}
-		t = target{dir: real, name: name}
-		if name == "" || name == "." || name == ".." {
-			return t, notRegular(op, shown, "a directory")
-		}
-		info, err := os.Lstat(t.path())
-		if errors.Is(err, os.ErrNotExist) {
-			if err := mustBeDir(real); err != nil {
-				return t, fail(op, shown, err)
-			}
-			return t, nil
-		}
-		if err != nil {
-			return t, fail(op, shown, err)
-		}
-		if info.Mode()&os.ModeSymlink == 0 {
-			t.exists = true
-			return t, nil
-		}
-		link, err := os.Readlink(t.path())
-		if err != nil {
-			return t, fail(op, shown, err)
-		}
-		if filepath.IsAbs(link) {
-			path = link
-		} else {
-			path = joinRaw(real, link)
-		}
+// followed is the path that a symlink of an open directory stands for.
+func followed(dir int, name string) (string, error) {
+	link, err := linkAt(dir, name)
+	if err != nil || strings.HasPrefix(link, "/") {
+		return link, err
 	}
-	return t, fail(op, shown, syscall.ELOOP)
+	at, err := paths.Where(dir)
+	return paths.Join(at, link), err
 }
 
 // inspect fills in what is known of an existing target. Opening it for writing
 // asks the kernel, so that a read-only file or mount refuses although a rename
 // would not.
 func (t *target) inspect(op, shown string) error {
-	file, err := openRegularAt(op, shown, t.fd, t.name, unix.O_WRONLY)
+	file, err := regularAt(op, shown, t.dir, t.name, unix.O_WRONLY)
 	if errors.Is(err, syscall.ETXTBSY) {
 		// A running program cannot be written to, but replaced.
-		file, err = openRegularAt(op, shown, t.fd, t.name, unix.O_RDONLY)
+		file, err = regularAt(op, shown, t.dir, t.name, unix.O_RDONLY)
 	}
 	if err != nil {
 		return err
 	}
 	defer file.close()
 	t.st = file.st
-	t.perm = os.FileMode(uint32(file.st.Mode)).Perm()
+	t.perm = uint32(file.st.Mode) & 0o777
 	return nil
 }
 
 // replace puts data in the place of the target: temporary file, fsync, rename,
 // fsync of the directory. before runs just before the rename and may refuse it.
 func (f *FS) replace(op, shown string, t target, data io.Reader, before func() error) (int64, error) {
-	tmp, err := f.temp(t)
+	tmp, name, err := f.temp(t)
 	if err != nil {
 		return 0, fail(op, shown, err)
 	}
-	name := tmp.Name()
 	size, err := f.fill(op, shown, tmp, t, data)
-	if err = errors.Join(err, tmp.Close()); err == nil && before != nil {
+	if err = errors.Join(err, unix.Close(tmp.fd)); err == nil && before != nil {
 		err = before()
 	}
 	if err == nil {
-		err = unix.Renameat(t.fd, name, t.fd, t.name)
+		err = unix.Renameat(t.dir, name, t.dir, t.name)
 	}
 	if err != nil {
-		_ = unix.Unlinkat(t.fd, name, 0)
+		_ = unix.Unlinkat(t.dir, name, 0)
 		return 0, fail(op, shown, err)
 	}
-	return size, after(op, shown, syncOpenDir(unix.Fsync(t.fd)))
+	return size, after(op, shown, syncOpenDir(unix.Fsync(t.dir)))
 }
 
-func (f *FS) fill(op, shown string, tmp *os.File, t target, data io.Reader) (int64, error) {
+func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64, error) {
 	// Hide the writer's other methods: only plain blocking writes are wanted.
 	src := &source{r: data}
 	size, err := io.CopyBuffer(struct{ io.Writer }{tmp}, src, make([]byte, 64<<10))
@@ -192,12 +190,12 @@ func (f *FS) fill(op, shown string, tmp *os.File, t target, data io.Reader) (int
 	}
 	if t.exists && (t.st.Uid != uint32(os.Geteuid()) || t.st.Gid != uint32(os.Getegid())) {
 		// Best effort: an ordinary user may not give a file away.
-		_ = tmp.Chown(int(t.st.Uid), int(t.st.Gid))
+		_ = unix.Fchown(tmp.fd, int(t.st.Uid), int(t.st.Gid))
 	}
-	if err := tmp.Chmod(t.perm); err != nil {
+	if err := unix.Fchmod(tmp.fd, t.perm); err != nil {
 		return 0, err
 	}
-	return size, tmp.Sync()
+	return size, unix.Fsync(tmp.fd)
 }
 
 // source remembers the error of a reader, to tell it from one of the file.
@@ -217,49 +215,21 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// temp makes a new file that nobody else can have, beside the target. Its name is
-// that in the directory.
-func (f *FS) temp(t target) (*os.File, error) {
+// temp creates a temporary file with a random name in the target's directory, and
+// returns it with its name.
+func (f *FS) temp(t target) (*file, string, error) {
 	for try := 0; ; try++ {
 		var b [8]byte
 		if _, err := io.ReadFull(f.cfg.Rand, b[:]); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		name := ".holdfast-" + hex.EncodeToString(b[:]) + ".tmp"
-		fd, err := unix.Openat(t.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), name), nil
-		case !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.EINTR) || try == 100:
-			return nil, err
+		fd, err := paths.At(t.dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+		if err == nil {
+			return &file{fd: fd}, name, nil
+		}
+		if !errors.Is(err, syscall.EEXIST) || try == 100 {
+			return nil, "", err
 		}
 	}
-}
-
-func mustBeDir(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		err = syscall.ENOTDIR
-	}
-	return err
-}
-
-// splitRaw and joinRaw take a path apart and together without cleaning it: a
-// ".." after a symlink means what the kernel takes it for.
-func splitRaw(path string) (dir, name string) {
-	i := strings.LastIndexByte(path, '/')
-	switch {
-	case i < 0:
-		return ".", path
-	case i == 0:
-		return "/", path[1:]
-	}
-	return path[:i], path[i+1:]
-}
-
-func joinRaw(dir, name string) string {
-	if dir == "/" {
-		return dir + name
-	}
-	return dir + "/" + name
 }

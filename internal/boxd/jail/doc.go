@@ -4,8 +4,8 @@
 //
 // Only cmd/boxd imports it. It imports boxd's contract, the wire protocol and
 // golang.org/x/sys. Invariant (I-16): no tool process exists before Enter returned, and
-// every one is forked by a single thread that holds no capability a tool could
-// use, no_new_privs, the Landlock domain and the seccomp program. boxd's own
-// threads stay outside of that domain, so tools cannot signal or trace them
-// (HZ-1, HZ-9).
+// every one is forked by a thread that holds no capability a tool could use,
+// no_new_privs, a Landlock domain and the seccomp program. boxd's own threads stay
+// outside of those domains, so tools cannot signal or trace them (HZ-1, HZ-9). What
+// has path rules of its own is forked by a thread kept for them.
 package jail

@@ -58,7 +58,7 @@ func (p *pool) run(begin func() error, begun chan<- error) {
 }
 
 // filter and close confine the calling, locked thread.
-func (p *pool) filter() error { return filterThread(seccompProgram) }
+func (p *pool) filter() error { return filterThread(seccompProgramFiles) }
 
 func (p *pool) close() error {
 	if p.uid >= 0 {

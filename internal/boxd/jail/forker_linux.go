@@ -2,8 +2,6 @@ package jail
 
 import (
 	"errors"
-	"os"
-	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -12,34 +10,36 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
 // oomRaise is how much sooner the kernel kills a tool than boxd (HZ-2).
 const oomRaise = 700
 
-// forker owns the one confined thread that forks and the few that serve file
-// operations. One domain for all children lets a later command kill the server
-// that an earlier one started; none of them reaches boxd.
+// forker owns the confined threads that fork, and the few that serve file operations.
+// All that has the same layers is forked by one thread, in one domain: so a later
+// command kills the server that an earlier one started, and none reaches boxd.
 type forker struct {
 	jail *wire.Jail
 	oom  int // /proc/self/oom_score_adj of boxd; -1 without
 	home int // boxd's own score
 
-	work chan func() // to the forking thread
-	file *pool
+	plain *forkThread // forks what has no layers
+	sets  layerSets   // guarded by mu
+	file  *pool
 
 	mu     sync.Mutex // held while forking: closing the gate waits for it
 	open   *sync.Cond
 	closed bool
-	inside bool // the forking thread is in the work leaf
 
 	cmu      sync.Mutex
 	counters map[string]int
 }
 
 func newForker(j *wire.Jail, oom int, t *Threads) *forker {
-	f := &forker{jail: j, oom: oom, home: readScore(oom), work: t.fork, file: t.files, counters: map[string]int{}}
+	f := &forker{jail: j, oom: oom, home: readScore(oom), plain: t.fork, file: t.files, counters: map[string]int{}}
+	f.sets.base = -1
 	f.open = sync.NewCond(&f.mu)
 	for name, fd := range j.Counters {
 		f.counters[name] = fd
@@ -50,7 +50,7 @@ func newForker(j *wire.Jail, oom int, t *Threads) *forker {
 // Threads are the confined threads of a box before it is known which: what they give
 // up in any case they give up while boxd has yet to be told.
 type Threads struct {
-	fork  chan func() // to the thread that forks
+	fork  *forkThread
 	files *pool
 	begun chan error // twice
 }
@@ -58,16 +58,8 @@ type Threads struct {
 // Begin makes the forking thread and the first of those for files, with what takes
 // longest, their filters. What the threads have yet to do, those let pass.
 func Begin() *Threads {
-	t := &Threads{fork: make(chan func()), files: newPool(), begun: make(chan error, 2)}
-	go func() {
-		// Never unlocked: the thread is confined for good and its end is the process' end.
-		runtime.LockOSThread()
-		boxd.UsualTimers()
-		t.begun <- beginFork()
-		for fn := range t.fork {
-			fn()
-		}
-	}()
+	t := &Threads{fork: newForkThread(), files: newPool(), begun: make(chan error, 2)}
+	go t.fork.run(beginFork, t.begun)
 	go t.files.run(t.files.filter, t.begun)
 	return t
 }
@@ -77,42 +69,59 @@ func Begin() *Threads {
 // to be rooted, so that it may clone into the work leaf. Elsewhere that is where it is
 // rooted already.
 func beginFork() error {
-	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+	if err := apart(unix.CLONE_NEWCGROUP); err != nil {
 		return err
 	}
 	return filterThread(seccompProgramClone3)
 }
 
+// apart gives the calling thread a working directory of its own, for the processes that
+// it forks, and what else flags name.
+func apart(flags int) error {
+	if err := unix.Unshare(flags | unix.CLONE_FS); err != nil {
+		return err
+	}
+	_ = unix.Umask(0o022) // it had the server's, and shares that of boxd no more
+	return nil
+}
+
 // wait returns when both threads have their filters.
 func (t *Threads) wait() error { return errors.Join(<-t.begun, <-t.begun) }
 
-// on runs fn on the forking thread.
-func (f *forker) on(fn func() error) error {
-	done := make(chan error, 1)
-	f.work <- func() { done <- fn() }
-	return <-done
-}
-
-// confine does the rest to the two threads. The process has its ids by now.
+// confine does the rest to the two threads, and keeps the tools' rule set for the
+// threads that fork inside of layers. The process has its ids by now.
 func (f *forker) confine(rules *rulesets) error {
-	keep, uid := []int{unix.CAP_SETUID, unix.CAP_SETGID}, f.jail.ToolUID
+	uid := f.jail.ToolUID
 	if f.jail.SameUID {
-		keep, uid = nil, -1
+		uid = -1
 	}
 	files := make(chan error, 1)
 	go func() { files <- f.file.confine(uid, rules.files) }()
-	err := f.on(func() error {
-		if f.jail.WorkCgroup <= 0 {
-			if err := loadFilter(noClone3); err != nil {
-				return err
-			}
-		}
-		if err := renounce(keep...); err != nil {
+	err := f.plain.on(func() error { return f.confineFork(rules.tools) })
+	f.sets.abi, f.sets.base, rules.tools = rules.abi, rules.tools, -1
+	return errors.Join(err, <-files)
+}
+
+// confineFork completes the calling thread, which has its filter, as one that forks.
+func (f *forker) confineFork(domains ...int) error {
+	keep := []int{unix.CAP_SETUID, unix.CAP_SETGID}
+	if f.jail.SameUID {
+		keep = nil
+	}
+	if f.jail.WorkCgroup <= 0 {
+		if err := loadFilter(noClone3); err != nil {
 			return err
 		}
-		return restrict(rules.tools)
-	})
-	return errors.Join(err, <-files)
+	}
+	if err := renounce(keep...); err != nil {
+		return err
+	}
+	for _, rs := range domains {
+		if err := restrict(rs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Fork implements boxd.Forker.
@@ -122,9 +131,21 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 	for f.closed {
 		f.open.Wait()
 	}
+	dir, err := f.directory(spec.Dir)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(dir)
+	if err := f.program(spec.Path); err != nil {
+		return 0, err
+	}
+	t, err := f.thread(spec.Layers)
+	if err != nil {
+		return 0, err
+	}
 	var pid int
-	err := f.on(func() (err error) {
-		pid, err = f.fork(spec)
+	err = t.on(func() (err error) {
+		pid, err = f.fork(t, spec, dir)
 		return err
 	})
 	if err != nil {
@@ -133,14 +154,21 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 	return pid, nil
 }
 
-// fork runs on the confined thread. On cgroup v1 the thread itself is in the work
+// fork runs on the confined thread t. On cgroup v1 the thread itself is in the work
 // leaf, so that the child is charged from its first instruction on; on v2 the
 // kernel puts the child there. The thread stays until the gate closes: to move it
 // in and out costs as much as half a fork, and in there it only sleeps. Its memory
 // is charged to boxd, and the kernel kills no thread but a leader for memory.
-func (f *forker) fork(spec boxd.StartSpec) (int, error) {
+//
+// The thread has a working directory of its own, which the child inherits. A child that
+// went to a path instead would still hold boxd's descriptors, and a link to one of them
+// in /proc/self/fd would lead it there.
+func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) {
+	if err := f.goTo(dir); err != nil {
+		return 0, &dirError{spec.Dir, err}
+	}
 	attr := &syscall.ProcAttr{
-		Dir: spec.Dir, Env: spec.Env,
+		Env:   spec.Env,
 		Files: []uintptr{spec.Stdin.Fd(), spec.Stdout.Fd(), spec.Stderr.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY},
 	}
@@ -151,7 +179,7 @@ func (f *forker) fork(spec boxd.StartSpec) (int, error) {
 	if f.jail.WorkCgroup > 0 {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, f.jail.WorkCgroup
 	}
-	if err := f.enter(); err != nil {
+	if err := f.enter(t); err != nil {
 		return 0, err
 	}
 	f.score(min(f.home+oomRaise, 1000))
@@ -159,24 +187,60 @@ func (f *forker) fork(spec boxd.StartSpec) (int, error) {
 	return syscall.ForkExec(spec.Path, spec.Argv, attr)
 }
 
+// directory opens the working directory of a process to be. The caller closes it.
+func (f *forker) directory(path string) (int, error) {
+	if path == "" {
+		path = "/"
+	}
+	fd, err := paths.Open(path, paths.Way|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, f.explain(boxd.StartSpec{}, &dirError{path, err})
+	}
+	return fd, nil
+}
+
+// program refuses a program that only a link of /proc leads to: the child still holds
+// boxd's descriptors when it is executed. All else the kernel says itself.
+func (f *forker) program(path string) error {
+	fd, err := paths.Open(path, paths.Way)
+	if errors.Is(err, syscall.ELOOP) {
+		return f.explain(boxd.StartSpec{Path: path}, err)
+	}
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return nil
+}
+
+// goTo makes an open directory the thread's own, with a tool's right to enter it.
+func (f *forker) goTo(dir int) error {
+	if f.jail.SameUID {
+		return unix.Fchdir(dir)
+	}
+	if err := fileIdentity(f.jail.ToolUID); err != nil {
+		return err
+	}
+	return errors.Join(unix.Fchdir(dir), fileIdentity(0))
+}
+
 // enter takes the thread into the work leaf, whole or not at all.
-func (f *forker) enter() error {
-	if f.inside {
+func (f *forker) enter(t *forkThread) error {
+	if t.inside {
 		return nil
 	}
 	for _, fd := range f.jail.WorkTasks {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
-			f.leave()
+			f.leave(t)
 			return &leafError{err}
 		}
 	}
-	f.inside = true
+	t.inside = true
 	return nil
 }
 
 // leave takes the thread out of the work leaf again.
-func (f *forker) leave() {
-	f.inside = false
+func (f *forker) leave(t *forkThread) {
+	t.inside = false
 	for _, fd := range f.jail.BoxdTasks {
 		// It can fail only when the leaf was removed, that is when this box is
 		// being ended from outside.
@@ -198,11 +262,36 @@ type leafError struct{ err error }
 func (e *leafError) Error() string { return "enter the work leaf: " + e.err.Error() }
 func (e *leafError) Unwrap() error { return e.err }
 
+// dirError is a failure to enter a working directory.
+type dirError struct {
+	path string
+	err  error
+}
+
+func (e *dirError) Error() string {
+	return "no working directory " + holdfast.Quote(e.path) + ": " + e.err.Error()
+}
+func (e *dirError) Unwrap() error { return e.err }
+
+// kind is not_found or denied, or invalid for a path that no process may take.
+func (e *dirError) kind() holdfast.Kind {
+	switch {
+	case errors.Is(e.err, syscall.ENOENT), errors.Is(e.err, syscall.ENOTDIR):
+		return holdfast.KindNotFound
+	case errors.Is(e.err, syscall.EACCES), errors.Is(e.err, syscall.EPERM):
+		return holdfast.KindDenied
+	}
+	return holdfast.KindInvalid
+}
+
 // explain gives a failed fork its kind.
 func (f *forker) explain(spec boxd.StartSpec, err error) error {
 	const op = "start"
 	if e, ok := err.(*leafError); ok {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", e)
+	}
+	if e, ok := err.(*dirError); ok {
+		return holdfast.Errorf(e.kind(), op, "%w", e)
 	}
 	errno, _ := err.(syscall.Errno)
 	switch errno {
@@ -210,24 +299,11 @@ func (f *forker) explain(spec boxd.StartSpec, err error) error {
 		return holdfast.Errorf(holdfast.KindBusy, op, "the box has no room for another process (pids): %w", err).
 			WithHint("end background processes of the box, or raise its pids limit")
 	case syscall.ENOENT, syscall.ENOTDIR:
-		if !f.isDir(spec.Dir) {
-			return holdfast.Errorf(holdfast.KindNotFound, op, "no directory %s: %w", holdfast.Quote(spec.Dir), err)
-		}
 		return holdfast.Errorf(holdfast.KindNotFound, op, "no program %s: %w", holdfast.Quote(spec.Path), err)
 	case syscall.EACCES, syscall.EPERM:
 		return holdfast.Errorf(holdfast.KindDenied, op, "%s may not run in %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot run: %w", holdfast.Quote(spec.Path), err)
-}
-
-func (f *forker) isDir(dir string) bool {
-	ok := dir == ""
-	_ = f.Do(func() error {
-		st, err := os.Stat(dir)
-		ok = ok || err == nil && st.IsDir()
-		return nil
-	})
-	return ok
 }
 
 // Do implements boxd.Forker. fn must not hand its work to another goroutine: only
@@ -239,8 +315,10 @@ func (f *forker) Do(fn func() error) error { return f.file.do(fn) }
 func (f *forker) Gate(closed bool) {
 	f.mu.Lock()
 	f.closed = closed
-	if closed && f.inside {
-		_ = f.on(func() error { f.leave(); return nil })
+	for t := range f.threads() {
+		if closed && t.inside {
+			_ = t.on(func() error { f.leave(t); return nil })
+		}
 	}
 	f.mu.Unlock()
 	f.open.Broadcast()

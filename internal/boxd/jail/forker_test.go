@@ -34,8 +34,14 @@ func confined(t *testing.T, j wire.Jail, rules *rulesets) *forker {
 	if err := errors.Join(threads.wait(), f.confine(rules)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { close(f.work); close(f.file.work) })
+	t.Cleanup(func() { closeAll(f); close(f.file.work) })
 	return f
+}
+
+func closeAll(f *forker) {
+	for t := range f.threads() {
+		close(t.work)
+	}
 }
 
 func none() *rulesets { return &rulesets{tools: -1, files: -1} }

@@ -39,6 +39,7 @@ type entry struct {
 	oom    int
 	root   *root
 	forker *forker
+	walls  *walls // nil without path rules
 }
 
 func (e *entry) force(name string) { e.inForce = append(e.inForce, name) }
@@ -95,10 +96,13 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 		{"PR_SET_DUMPABLE", undumpable},
 		// While this thread mounts; the confined threads are at theirs.
 		{"beside", func() error { go func() { lo <- loopback() }(); return nil }},
+		{"detached directories", e.detach},
 		{"mounts", e.root.build},
 		{"loopback", func() error { return <-lo }},
+		{"path rules", e.buildWalls},
 		// The forking thread has to have rooted its cgroup namespace before the move.
 		{"seccomp", t.wait},
+		{"spare threads", e.forker.spares},
 		{"move to the leaf", e.moveSelf},
 		{"ambient capabilities", e.dropAmbient},
 		{"groups", e.dropGroups},
@@ -110,6 +114,7 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 		{"capabilities of boxd", e.dropOwn},
 		{"landlock", func() (err error) { rules, err = e.landlock(); return err }},
 		{"confinement", func() error { return e.forker.confine(rules) }},
+		{"proof of path rules", e.proveWalls},
 	})
 	if err != nil {
 		return nil, err

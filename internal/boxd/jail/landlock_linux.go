@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
 )
 
 // Access rights by what they are for.
@@ -20,7 +22,11 @@ const (
 
 // rulesets are the two Landlock rule sets of a box: for tools, and for the
 // threads that serve file operations, which must not reach boxd through /proc.
-type rulesets struct{ tools, files int }
+type rulesets struct {
+	tools, files int
+	// abi is the kernel's Landlock; 0 without.
+	abi int
+}
 
 func (r *rulesets) close() {
 	for _, fd := range []int{r.tools, r.files} {
@@ -59,12 +65,14 @@ func (e *entry) landlock() (*rulesets, error) {
 	if err != nil {
 		reason := "the kernel refuses it (" + err.Error() + "): boot with lsm=landlock,… or a kernel built with it"
 		if e.jail.RequireLandlock {
-			return nil, errors.New(reason)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "an ordinary user's box needs Landlock, and %s", reason).
+				WithHint("run the server as root, or accept a box without it: holdfast serve --set landlock=best-effort")
 		}
 		e.lack("landlock", reason)
 		e.lack("signal-scope", "needs landlock")
 		return r, nil
 	}
+	r.abi = abi
 	handled := handledFS(abi)
 	if r.tools, err = newRuleset(abi, handled); err == nil {
 		r.files, err = newRuleset(abi, handled)
@@ -93,7 +101,11 @@ func newRuleset(abi int, handled uint64) (int, error) {
 		attr.Scoped = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
 		size = 24
 	}
-	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	return createRuleset(&attr, size)
+}
+
+func createRuleset(attr *unix.LandlockRulesetAttr, size uintptr) (int, error) {
+	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(attr)), size, 0)
 	if errno != 0 {
 		return -1, fmt.Errorf("create_ruleset: %w", errno)
 	}
@@ -153,6 +165,12 @@ func addRule(path string, access uint64, sets ...int) error {
 		return err
 	}
 	defer unix.Close(fd)
+	return grant(fd, access, sets...)
+}
+
+// grant grants access below an open file; what only directories have is left out for
+// any other.
+func grant(fd int, access uint64, sets ...int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err

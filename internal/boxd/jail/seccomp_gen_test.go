@@ -2,6 +2,7 @@ package jail
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"go/format"
@@ -15,37 +16,16 @@ import (
 
 var update = flag.Bool("update", false, "write the generated seccomp programs")
 
-// The policy. What a syscall may not do is answered with EPERM unless said
-// otherwise. Arguments of type int are compared by their low half only: the
-// kernel ignores the high one, and a filter that looked at it could be fooled.
-
-// refused calls answer EPERM whatever their arguments are.
-var refused = []string{
-	// mounts and roots
-	"mount", "umount", "umount2", "move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick",
-	"mount_setattr", "pivot_root", "chroot",
-	// other processes, the kernel
-	"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "move_pages", "migrate_pages",
-	"bpf", "perf_event_open", "keyctl", "add_key", "request_key", "userfaultfd", "fanotify_init",
-	"kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module", "query_module", "get_kernel_syms",
-	"io_uring_setup", "io_uring_enter", "io_uring_register",
-	// namespaces
-	"setns", "unshare",
-	// files by handle, quotas, accounting
-	"open_by_handle_at", "name_to_handle_at", "quotactl", "quotactl_fd", "acct", "lookup_dcookie", "nfsservctl",
-	// the machine
-	"swapon", "swapoff", "reboot", "settimeofday", "clock_settime", "clock_settime64", "clock_adjtime", "clock_adjtime64", "adjtimex", "stime",
-	"iopl", "ioperm", "syslog", "sethostname", "setdomainname", "vhangup", "uselib", "sysfs", "_sysctl", "vm86", "vm86old",
-}
-
-// absent calls answer ENOSYS: callers fall back to an older call that the
-// program can see into.
-var absent = []string{"openat2"}
+// Which calls pass is in seccomp_policy_test.go; here are those of which the arguments
+// are looked at. What a call may not do is answered with EPERM unless said otherwise.
+// Arguments of type int are compared by their low half only: the kernel ignores the
+// high one, and a filter that looked at it could be fooled.
 
 const (
 	errnoEPERM           = 1
 	errnoENOSYS          = 38
 	errnoEPROTONOSUPPORT = 93
+	errnoESOCKTNOSUPPORT = 94
 
 	specialBits = 0o6000
 	newNS       = 0x7E020000
@@ -54,32 +34,12 @@ const (
 	charOrBlock = 0x2000 // set in S_IFCHR and S_IFBLK, in no other type mknod takes
 )
 
-// newCalls are calls younger than the library's table; since 424 all
-// architectures number them alike.
-var newCalls = map[string]int{
-	"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
-	"clone3": 435, "openat2": 437, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "quotactl_fd": 443,
-	"fchmodat2": 452, "open_tree_attr": 467,
-}
-
 type generator struct {
 	seccomp.Program
 	names map[string]int
 }
 
 func deny(errno uint32) seccomp.Action { return seccomp.ActionErrno | seccomp.Action(errno) }
-
-// on emits body for a call that this architecture has. body ends in a return.
-func (g *generator) on(name string, body func()) {
-	nr, ok := g.names[name]
-	if !ok {
-		return
-	}
-	next := g.NewLabel()
-	g.JmpIfTrue(bpf.JumpNotEqual, uint32(nr), next)
-	body()
-	g.SetLabel(next)
-}
 
 // anyBit denies when the low half of an argument has one of the bits, else allows.
 func (g *generator) anyBit(arg, bits uint32) func() {
@@ -135,10 +95,11 @@ func (g *generator) creating(flags, mode uint32) func() {
 	}
 }
 
-// socket allows UNIX, INET and INET6 without Multipath TCP, and NETLINK for routes.
+// socket allows UNIX, of INET and INET6 what needs no protocol but TCP, UDP and ICMP, and
+// NETLINK for routes. Multipath TCP and UDP-Lite are answered as by a kernel without.
 func (g *generator) socket() {
-	const unix, inet, inet6, netlink, mptcp = 1, 2, 10, 16, 262
-	ok, ip, nl, no, noProto := g.NewLabel(), g.NewLabel(), g.NewLabel(), g.NewLabel(), g.NewLabel()
+	const unix, inet, inet6, netlink = 1, 2, 10, 16
+	ok, ip, nl, no := g.NewLabel(), g.NewLabel(), g.NewLabel(), g.NewLabel()
 	g.LdLo(0)
 	g.JmpIfTrue(bpf.JumpEqual, unix, ok)
 	g.JmpIfTrue(bpf.JumpEqual, inet, ip)
@@ -150,19 +111,128 @@ func (g *generator) socket() {
 	g.JmpIfTrue(bpf.JumpNotEqual, 0, no)
 	g.Ret(seccomp.ActionAllow)
 	g.SetLabel(ip)
+	// Stream, datagram and raw are 1, 2 and 3: no other type has none of these bits.
+	stream := g.NewLabel()
+	g.LdLo(1)
+	g.JmpIfTrue(bpf.JumpBitsNotSet, 0xc, stream)
+	g.Ret(deny(errnoESOCKTNOSUPPORT))
+	g.SetLabel(stream)
 	g.LdLo(2)
-	g.JmpIfTrue(bpf.JumpEqual, mptcp, noProto)
+	for _, protocol := range []uint32{0, 1, 6, 17, 58} { // whichever fits, ICMP, TCP, UDP, ICMPv6
+		g.JmpIfTrue(bpf.JumpEqual, protocol, ok)
+	}
+	g.Ret(deny(errnoEPROTONOSUPPORT))
 	g.SetLabel(ok)
 	g.Ret(seccomp.ActionAllow)
 	g.SetLabel(no)
 	g.Ret(deny(errnoEPERM))
-	g.SetLabel(noProto)
-	g.Ret(deny(errnoEPROTONOSUPPORT))
+}
+
+// looked are the calls of which the arguments are looked at. Each body ends in a return.
+func (g *generator) looked() map[string]func() {
+	calls := map[string]func(){
+		"openat":      g.creating(2, 3),
+		"open":        g.creating(1, 2),
+		"ioctl":       g.noneOf(1, 0x5412, 0x541C), // TIOCSTI, TIOCLINUX
+		"clone":       g.anyBit(0, newNS),
+		"socket":      g.socket,
+		"socketpair":  g.oneOf(0, 1),
+		"prlimit64":   g.oneOf(0, 0),
+		"personality": g.oneOf(0, 0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff),
+		"mknod":       g.anyBit(1, specialBits|charOrBlock),
+		"mknodat":     g.anyBit(2, specialBits|charOrBlock),
+	}
+	for name, mode := range map[string]uint32{
+		"mkdir": 1, "mkdirat": 2, "creat": 1, "chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2,
+	} {
+		calls[name] = g.anyBit(mode, specialBits)
+	}
+	return calls
+}
+
+// often are calls of which the arguments are looked at so often that they come before
+// all others. Calls that always pass need no such place: the kernel remembers them.
+var often = []string{"openat", "ioctl"}
+
+// segment is the verdict on all calls from a number on, up to the next segment.
+type segment struct {
+	from uint32
+	// verdict tells segments apart.
+	verdict string
+	emit    func() // ends in a return
+}
+
+// youngest is over every number that a list names.
+const youngest = 1024
+
+// segments are the verdicts on all numbers, in order.
+func (g *generator) segments(clone3, openat2 bool) ([]segment, error) {
+	pass := segment{verdict: "allow", emit: func() { g.Ret(seccomp.ActionAllow) }}
+	refuse := segment{verdict: "EPERM", emit: func() { g.Ret(deny(errnoEPERM)) }}
+	none := segment{verdict: "ENOSYS", emit: func() { g.Ret(deny(errnoENOSYS)) }}
+	calls := map[uint32]segment{}
+	var errs []error
+	put := func(s segment, names ...string) {
+		for _, name := range names {
+			nr, ok := g.names[name]
+			if !ok {
+				continue
+			}
+			if have, twice := calls[uint32(nr)]; twice {
+				errs = append(errs, fmt.Errorf("%s is %s and %s", name, have.verdict, s.verdict))
+			}
+			if nr >= youngest {
+				errs = append(errs, fmt.Errorf("%s is %d", name, nr))
+			}
+			calls[uint32(nr)] = s
+		}
+	}
+	put(pass, allowed...)
+	put(refuse, refused...)
+	for name, emit := range g.looked() {
+		put(segment{verdict: name, emit: emit}, name)
+	}
+	put(none, absent...)
+	for name, passes := range map[string]bool{"clone3": clone3, "openat2": openat2} {
+		if passes {
+			put(pass, name)
+		} else {
+			put(none, name)
+		}
+	}
+	var out []segment
+	for nr := range uint32(youngest + 1) {
+		s, ok := calls[nr]
+		if !ok {
+			s = none
+		}
+		if s.from = nr; len(out) == 0 || out[len(out)-1].verdict != s.verdict {
+			out = append(out, s)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// search emits the verdicts as a tree, so that no call is compared with all numbers.
+func (g *generator) search(list []segment) {
+	if len(list) == 1 {
+		list[0].emit()
+		return
+	}
+	half := len(list) / 2
+	upper := g.NewLabel()
+	g.JmpIfTrue(bpf.JumpGreaterOrEqual, list[half].from, upper)
+	g.search(list[:half])
+	g.SetLabel(upper)
+	g.search(list[half:])
 }
 
 // program assembles the policy for an architecture. The library's own Policy is
 // not used: it lets calls of a foreign architecture pass and compares all 64 bits.
-func program(info *arch.Info, clone3 bool) ([]bpf.RawInstruction, error) {
+//
+// clone3 and openat2 say which of these two calls are allowed. Their flags lie in memory,
+// where no program can see them: only threads that run boxd's own code may use openat2.
+func program(info *arch.Info, clone3, openat2 bool) ([]bpf.RawInstruction, error) {
 	g := &generator{Program: seccomp.NewProgram(), names: map[string]int{}}
 	for name, nr := range newCalls {
 		g.names[name] = nr
@@ -173,43 +243,17 @@ func program(info *arch.Info, clone3 bool) ([]bpf.RawInstruction, error) {
 		}
 		g.names[name] = nr
 	}
-	// Often called ones first.
-	g.on("openat", g.creating(2, 3))
-	g.on("open", g.creating(1, 2))
-	g.on("ioctl", g.noneOf(1, 0x5412, 0x541C)) // TIOCSTI, TIOCLINUX
-	g.on("clone", g.anyBit(0, newNS))
-	g.on("socket", g.socket)
-	g.on("socketpair", g.oneOf(0, 1))
-	g.on("prlimit64", g.oneOf(0, 0))
-	g.on("personality", g.oneOf(0, 0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff))
-	for _, m := range []struct {
-		name string
-		arg  uint32
-		bits uint32
-	}{
-		{"mkdir", 1, specialBits},
-		{"mkdirat", 2, specialBits},
-		{"creat", 1, specialBits},
-		{"chmod", 1, specialBits},
-		{"fchmod", 1, specialBits},
-		{"fchmodat", 2, specialBits},
-		{"fchmodat2", 2, specialBits},
-		{"mknod", 1, specialBits | charOrBlock},
-		{"mknodat", 2, specialBits | charOrBlock},
-	} {
-		g.on(m.name, g.anyBit(m.arg, m.bits))
+	list, err := g.segments(clone3, openat2)
+	if err != nil {
+		return nil, err
 	}
-	none := absent
-	if !clone3 {
-		none = append([]string{"clone3"}, absent...)
+	for _, name := range often {
+		next := g.NewLabel()
+		g.JmpIfTrue(bpf.JumpNotEqual, uint32(g.names[name]), next)
+		g.looked()[name]()
+		g.SetLabel(next)
 	}
-	for _, name := range none {
-		g.on(name, func() { g.Ret(deny(errnoENOSYS)) })
-	}
-	for _, name := range refused {
-		g.on(name, func() { g.Ret(deny(errnoEPERM)) })
-	}
-	g.Ret(seccomp.ActionAllow)
+	g.search(list)
 	body, err := g.Assemble()
 	if err != nil {
 		return nil, err
@@ -234,13 +278,13 @@ func generate(info *arch.Info) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString("// Code generated by go test -run TestSeccompProgramIsGenerated -update; DO NOT EDIT.\n\npackage jail\n\nimport \"golang.org/x/sys/unix\"\n")
 	for _, v := range []struct {
-		name, doc string
-		clone3    bool
+		name, doc       string
+		clone3, openat2 bool
 	}{
-		{"seccompProgram", "is what tools run under; the policy is in seccomp_gen_test.go.", false},
-		{"seccompProgramClone3", "is the same with clone3 allowed, for forks into a leaf of cgroup v2.", true},
+		{"seccompProgramClone3", "is what tools run under; the policy is in seccomp_gen_test.go. clone3 is for forks into a leaf of cgroup v2.", true, false},
+		{"seccompProgramFiles", "is for the threads that serve file operations: without clone3, with openat2.", false, true},
 	} {
-		prog, err := program(info, v.clone3)
+		prog, err := program(info, v.clone3, v.openat2)
 		if err != nil {
 			return nil, err
 		}

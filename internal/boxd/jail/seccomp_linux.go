@@ -10,7 +10,7 @@ import (
 //go:generate go test -run TestSeccompProgramIsGenerated -update
 
 // seccompKnown reports whether a program was generated for this architecture.
-func seccompKnown() bool { return len(seccompProgram) > 0 && len(seccompProgramClone3) > 0 }
+func seccompKnown() bool { return len(seccompProgramClone3) > 0 && len(seccompProgramFiles) > 0 }
 
 // filterThread installs the guard and a seccomp program on the calling, locked
 // thread, for it and all it forks, and leaves it no way to get anything by an exec.
@@ -27,7 +27,7 @@ func filterThread(program []unix.SockFilter) error {
 	return loadFilter(program)
 }
 
-// noClone3 makes of seccompProgramClone3 what seccompProgram is. Only cgroup v2 needs
+// noClone3 takes clone3 out of seccompProgramClone3. Only cgroup v2 needs
 // clone3, whose flags no filter can see, and the box as a whole may then make no user
 // namespace. The number is the same on every architecture.
 var noClone3 = []unix.SockFilter{

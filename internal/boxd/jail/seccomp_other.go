@@ -5,4 +5,4 @@ package jail
 import "golang.org/x/sys/unix"
 
 // No program exists for this architecture; Enter refuses.
-var seccompProgram, seccompProgramClone3 []unix.SockFilter
+var seccompProgramClone3, seccompProgramFiles []unix.SockFilter

@@ -105,7 +105,6 @@ var policyCases = []policyCase{
 	{"clone", [6]uint64{unix.CLONE_NEWCGROUP}, "EPERM"},
 	{"clone", [6]uint64{unix.CLONE_NEWUTS}, "EPERM"},
 	{"clone", [6]uint64{unix.CLONE_NEWIPC}, "EPERM"},
-	{"openat2", [6]uint64{}, "ENOSYS"},
 	{"openat", [6]uint64{0, 0, unix.O_RDONLY, 0o4755}, "allow"}, // no file is made
 	{"openat", [6]uint64{0, 0, unix.O_CREAT | unix.O_WRONLY, 0o644}, "allow"},
 	{"openat", [6]uint64{0, 0, unix.O_CREAT | unix.O_WRONLY, 0o4755}, "EPERM"},
@@ -139,6 +138,19 @@ var policyCases = []policyCase{
 	{"socket", [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM}, "allow"},
 	{"socket", [6]uint64{unix.AF_INET, unix.SOCK_STREAM, 262}, "EPROTONOSUPPORT"},
 	{"socket", [6]uint64{unix.AF_INET6, unix.SOCK_STREAM, 262 | high}, "EPROTONOSUPPORT"},
+	{"socket", [6]uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, 6}, "allow"},
+	{"socket", [6]uint64{unix.AF_INET, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, 17}, "allow"},
+	{"socket", [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM, 58}, "allow"},           // ping
+	{"socket", [6]uint64{unix.AF_INET, unix.SOCK_RAW, 1}, "allow"},               // the kernel asks for a capability
+	{"socket", [6]uint64{unix.AF_INET, unix.SOCK_DGRAM, 136}, "EPROTONOSUPPORT"}, // UDP-Lite
+	{"socket", [6]uint64{unix.AF_INET6, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC, 136 | high}, "EPROTONOSUPPORT"},
+	{"socket", [6]uint64{unix.AF_INET, unix.SOCK_STREAM, 132}, "EPROTONOSUPPORT"}, // SCTP
+	{"socket", [6]uint64{unix.AF_INET, unix.SOCK_SEQPACKET}, "ESOCKTNOSUPPORT"},
+	{"socket", [6]uint64{unix.AF_INET6, unix.SOCK_SEQPACKET | unix.SOCK_CLOEXEC, 132}, "ESOCKTNOSUPPORT"},
+	{"socket", [6]uint64{unix.AF_INET, 6, 33}, "ESOCKTNOSUPPORT"}, // DCCP
+	{"socket", [6]uint64{unix.AF_INET, 10}, "ESOCKTNOSUPPORT"},
+	{"socket", [6]uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET}, "allow"},
+	{"socketpair", [6]uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET}, "allow"},
 	{"socket", [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, "allow"},
 	{"socket", [6]uint64{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, "EPERM"},
 	{"socket", [6]uint64{unix.AF_PACKET, unix.SOCK_RAW}, "EPERM"},
@@ -158,15 +170,15 @@ var policyCases = []policyCase{
 // setuid or setgid file is among it (HZ-8).
 func TestSeccompPolicy(t *testing.T) {
 	for _, info := range []*arch.Info{arch.X86_64, arch.AARCH64} {
-		for _, clone3 := range []bool{false, true} {
-			raw, err := program(info, clone3)
+		for _, v := range []struct{ clone3, openat2 bool }{{false, false}, {true, false}, {false, true}} {
+			raw, err := program(info, v.clone3, v.openat2)
 			if err != nil {
 				t.Fatal(err)
 			}
-			holdsPolicy(t, info, filters(raw), clone3)
+			holdsPolicy(t, info, filters(raw), v.clone3, v.openat2)
 		}
 	}
-	raw, err := program(arch.X86_64, false)
+	raw, err := program(arch.X86_64, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,14 +188,15 @@ func TestSeccompPolicy(t *testing.T) {
 }
 
 // holdsPolicy runs every case; a call that the architecture lacks is skipped.
-func holdsPolicy(t *testing.T, info *arch.Info, prog []unix.SockFilter, clone3 bool) {
+func holdsPolicy(t *testing.T, info *arch.Info, prog []unix.SockFilter, clone3, openat2 bool) {
 	t.Helper()
 	cases := policyCases
 	for _, name := range refused {
 		cases = append(cases, policyCase{name: name, want: "EPERM"})
 	}
 	third := map[bool]string{true: "allow", false: "ENOSYS"}[clone3]
-	cases = append(cases, policyCase{name: "clone3", want: third})
+	second := map[bool]string{true: "allow", false: "ENOSYS"}[openat2]
+	cases = append(cases, policyCase{name: "clone3", want: third}, policyCase{name: "openat2", want: second})
 	tested := 0
 	for _, c := range cases {
 		nr, ok := info.SyscallNames[c.name]
@@ -246,11 +259,11 @@ func TestHZ9_GuardThread(t *testing.T) {
 // that the other threads have in one. Of two filters the kernel obeys the stricter.
 func TestNoClone3(t *testing.T) {
 	for _, info := range []*arch.Info{arch.X86_64, arch.AARCH64} {
-		whole, err := program(info, false)
+		whole, err := program(info, false, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		part, err := program(info, true)
+		part, err := program(info, true, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,6 +68,10 @@ type Jail struct {
 	// InForce and Missing are what the driver itself verified, for the Welcome.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
+	// Walls are path rules; nil is none, and costs nothing.
+	Walls *Walls `json:"walls,omitempty"`
+	// Built are the walls as boxd built them, once it has.
+	Built []Wall `json:"-"`
 }
 
 // Mount is one mount of the box's root.
@@ -115,4 +119,6 @@ type JailStatus struct {
 	Err     *Error   `json:"error,omitempty"`
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
+	// Walls are those that boxd built for Jail.Walls.
+	Walls []Wall `json:"walls,omitempty"`
 }

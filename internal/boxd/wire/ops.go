@@ -61,10 +61,13 @@ type Request struct {
 
 // Scope is what a file operation may touch, by where paths really lead in the box.
 // They have to lie below a root of each list of Within, and below none of Denied.
-// Roots are absolute.
+// Roots are absolute. No path may match one of Patterns or lie below a match, neither
+// as it is written nor where it leads. A pattern is an absolute path whose segments
+// are matched as path.Match does; the segment ** stands for any number of directories.
 type Scope struct {
-	Denied []string   `json:"denied,omitempty"`
-	Within [][]string `json:"within,omitempty"`
+	Denied   []string   `json:"denied,omitempty"`
+	Within   [][]string `json:"within,omitempty"`
+	Patterns []string   `json:"patterns,omitempty"`
 }
 
 // ArgumentHash is the hash that binds a call id to its arguments: hex SHA-256
@@ -125,6 +128,8 @@ type ExecBody struct {
 	// what Exec and the box's own environment name wins over it. It may be another
 	// one when the call is issued again.
 	Env []string `json:"env,omitempty"`
+	// Layers hold the process; like Env they may be others when the call is issued again.
+	Layers []Layer `json:"layers,omitempty"`
 	// Only attaches: an unknown call is not_found instead of started.
 	AttachOnly bool `json:"attach_only,omitempty"`
 }

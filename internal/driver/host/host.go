@@ -65,6 +65,9 @@ func checkSpec(spec sandbox.Spec) error {
 			return holdfast.Errorf(holdfast.KindInvalid, op, "%s %s is not a clean absolute path", what, holdfast.Quote(p))
 		}
 	}
+	if !spec.Walls.Empty() {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "driver host has no walls for path rules")
+	}
 	return nil
 }
 

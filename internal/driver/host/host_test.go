@@ -369,3 +369,19 @@ func TestToolsHaveUsualTimers(t *testing.T) {
 		t.Errorf("a tool's timer slack is %q ns", got)
 	}
 }
+
+// TestLayersAreTextOnly: a trusted box has no walls, so path rules of one agent are left
+// to the policy, which judges the text of commands.
+func TestLayersAreTextOnly(t *testing.T) {
+	home := dataDir(t)
+	b := box(t, open(t, home), spec(home, "layers"))
+	ctx := sandbox.Layered(t.Context(), func() ([]sandbox.Layer, error) { return []sandbox.Layer{{Write: []string{"/nowhere"}}}, nil })
+	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := b.Exec(ctx, sandbox.Call{ID: holdfast.CallID(id)}, wire.ExecRequest{Shell: "echo x > written"}, sandbox.ExecOptions{})
+	if err != nil || res.Class != holdfast.ExitOK {
+		t.Errorf("%+v %v", res, err)
+	}
+}

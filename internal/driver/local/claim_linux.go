@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +21,9 @@ import (
 func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 	if spec.Workspace != "" && spec.Workspace != filepath.Join(spec.Dir, "workspace") {
 		return spec, false
+	}
+	if !spec.Walls.Empty() {
+		return spec, false // a ready boot has its mounts already
 	}
 	d.ready.mu.Lock()
 	defer d.ready.mu.Unlock()
@@ -95,6 +99,13 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	if b == nil {
 		return r, false
 	}
+	if !spec.Walls.Empty() {
+		// It was reserved before there were path rules.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
+		defer cancel()
+		_ = b.end(clean)
+		return r, false
+	}
 	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: b.cg}
 	err := l.fits(b)
 	if err == nil {
@@ -123,6 +134,10 @@ func (l *launch) fits(b *readyBoot) error {
 		return holdfast.Errorf(holdfast.KindConflict, op, "box %s is not what its ready boot was reserved for", holdfast.Quote(string(s.Box)))
 	case l.limits != b.limits:
 		return holdfast.Errorf(holdfast.KindConflict, op, "box %s has other limits than its ready boot", holdfast.Quote(string(s.Box)))
+	}
+	lacks := func(s string) bool { return strings.HasPrefix(s, "landlock: ") }
+	if l.needsLandlock() && slices.ContainsFunc(b.missing, lacks) {
+		return holdfast.Errorf(holdfast.KindConflict, op, "box %s needs Landlock, its ready boot has none", holdfast.Quote(string(s.Box)))
 	}
 	return l.accept(b.lacks)
 }

@@ -25,6 +25,8 @@ type Config struct {
 	ReadOnly []string
 	// LimitsMode is used for specs that name none; empty is required.
 	LimitsMode sandbox.LimitsMode
+	// Landlock is used for specs that say nothing of it; empty is required.
+	Landlock sandbox.LandlockMode
 	// CgroupRoot is a cgroup v2 directory to make boxes in; empty finds the place
 	// by itself: below the server's own cgroup, or at the top where it may.
 	CgroupRoot string
@@ -101,6 +103,13 @@ func (c *Config) check() error {
 	default:
 		return bad("%s is not a limits mode", holdfast.Quote(string(c.LimitsMode)))
 	}
+	switch c.Landlock {
+	case "":
+		c.Landlock = sandbox.LandlockRequired
+	case sandbox.LandlockRequired, sandbox.LandlockBestEffort:
+	default:
+		return bad("%s is not a Landlock mode", holdfast.Quote(string(c.Landlock)))
+	}
 	if c.ProbeUID == 0 {
 		c.ProbeUID = defaultProbeUID
 	}
@@ -130,6 +139,11 @@ func checkSpec(spec sandbox.Spec, root bool) error {
 	case "", sandbox.LimitsRequired, sandbox.LimitsBestEffort:
 	default:
 		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a limits mode", holdfast.Quote(string(spec.LimitsMode)))
+	}
+	switch spec.Landlock {
+	case "", sandbox.LandlockRequired, sandbox.LandlockBestEffort:
+	default:
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a Landlock mode", holdfast.Quote(string(spec.Landlock)))
 	}
 	if !root {
 		return nil

@@ -32,11 +32,13 @@ type Driver struct {
 	procs   map[holdfast.BoxID]*boxproc.Proc
 
 	ready readyBoots
+	watch watcher
 }
 
 var (
 	_ sandbox.Driver  = (*Driver)(nil)
 	_ sandbox.Freezer = (*Driver)(nil)
+	_ sandbox.Guard   = (*Driver)(nil)
 )
 
 // New opens the driver's directory and removes what a killed server left in it
@@ -69,7 +71,7 @@ func New(cfg Config) (*Driver, error) {
 // Close lets go of the processes of running boxes and of the driver's files; no
 // box ends. Ready boots are no boxes: they do.
 func (d *Driver) Close() error {
-	err := d.closeReady()
+	err := errors.Join(d.closeReady(), d.watch.close())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.procs {
@@ -121,7 +123,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		}
 	}
 	// It has just said so.
-	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing}, nil
+	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash()}, nil
 }
 
 // Connect implements sandbox.Driver.
@@ -209,6 +211,9 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	}
 	out := make([]sandbox.Info, 0, len(records))
 	for _, r := range records {
+		if r.Alive() {
+			d.guard(r)
+		}
 		out = append(out, d.info(r))
 	}
 	return out, nil
@@ -284,6 +289,15 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 		return err
 	}
 	d.forget(box)
+	d.watch.forget(box)
+	if w, ok := wallsOf(r); ok {
+		if err := w.removePlaceholders(); err != nil {
+			return err
+		}
+		// What is at their paths later is somebody else's.
+		delete(r.Extra, extraWalls)
+		return d.dir.Write(r)
+	}
 	return nil
 }
 
@@ -322,6 +336,9 @@ func (d *Driver) info(r boxproc.Record) sandbox.Info {
 		i.PID = r.PID
 		cg := cgroupOf(r)
 		i.Frozen, _ = cg.frozen()
+		if w, ok := wallsOf(r); ok {
+			i.Walls = w.Hash
+		}
 	}
 	return i
 }

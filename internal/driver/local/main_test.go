@@ -31,6 +31,9 @@ import (
 const roleEnv = "LOCAL_TEST_ROLE"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(landlockEnv) == landlockOff {
+		os.Exit(noLandlock())
+	}
 	if os.Getenv(roleEnv) == "server" {
 		os.Exit(playServer())
 	}

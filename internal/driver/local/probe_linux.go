@@ -30,7 +30,7 @@ var capabilities = []struct {
 	{"no-new-privs", always, ""},
 	{"seccomp", always, ""},
 	{"no-nested-namespaces", optional, "a kernel with CONFIG_USER_NS and CONFIG_SYSCTL"},
-	{"landlock", optional, "boot a kernel with lsm=landlock,… in its command line"},
+	{"landlock", asLandlock, "boot a kernel with lsm=landlock,… in its command line"},
 	{"signal-scope", optional, "kernel 6.12 or later"},
 	{"cgroup-leaves", optional, fixCgroup},
 	{"memory-limit", asLimit, fixCgroup},
@@ -46,14 +46,17 @@ type need int
 const (
 	optional need = iota
 	always
-	asLimit  // where limits are required
-	byDesign // never: no machine has it
+	asLimit    // where limits are required
+	asLandlock // where an ordinary user's server requires it
+	byDesign   // never: no machine has it
 )
 
 // fixCgroup and fixLimits are what to do where no cgroup may be made.
 const (
 	fixCgroup = "run the server as root, or on cgroup v2: systemd-run --user --scope -p Delegate=yes holdfast serve"
 	fixLimits = fixCgroup + "; or without limits: holdfast serve --set limits.mode=best-effort"
+	// fixLandlock is what to do where the kernel has no Landlock.
+	fixLandlock = "boot a kernel with lsm=landlock,… in its command line, or run the server as root; or without it: holdfast serve --set landlock=best-effort"
 )
 
 // Probe implements sandbox.Driver: it starts a box, freezes and thaws it, and
@@ -74,7 +77,8 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 	p.Usable = true
 	for _, c := range capabilities {
 		found := sandbox.Capability{Name: c.name, Note: c.need == byDesign, Detail: "not measured"}
-		found.Required = c.need == always || c.need == asLimit && d.cfg.LimitsMode == sandbox.LimitsRequired
+		found.Required = c.need == always || c.need == asLimit && d.cfg.LimitsMode == sandbox.LimitsRequired ||
+			c.need == asLandlock && !d.root && d.cfg.Landlock == sandbox.LandlockRequired
 		for _, s := range inForce {
 			if s == c.name || strings.HasPrefix(s, c.name+" ") {
 				found.OK, found.Detail = true, "in force"+strings.TrimPrefix(s, c.name)
@@ -96,6 +100,9 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 			p.Usable, p.Reason, p.Hint = false, c.name+": "+why, c.fix
 			if c.need == asLimit {
 				p.Reason, p.Hint = p.Reason+"; limits.mode requires it", fixLimits
+			}
+			if c.need == asLandlock {
+				p.Reason, p.Hint = p.Reason+"; the setting landlock requires it", fixLandlock
 			}
 		}
 		p.Capabilities = append(p.Capabilities, found)
@@ -119,6 +126,7 @@ func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze,
 	spec := sandbox.Spec{
 		Box: holdfast.BoxID("w-probe-" + hex.EncodeToString(id[:])), Dir: dir,
 		BoxdUID: d.cfg.ProbeUID, ToolUID: d.cfg.ProbeUID + 1, LimitsMode: sandbox.LimitsBestEffort,
+		Landlock: sandbox.LandlockBestEffort,
 	}
 	unlock, err := d.locks.Lock(ctx, spec.Box)
 	if err != nil {

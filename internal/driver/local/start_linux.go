@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/jail"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -56,6 +57,11 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (r boxproc.Record
 	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: h.plan(spec.Box)}
 	if r, err = withCgroup(boxproc.Record{Box: spec.Box, StartedAt: d.cfg.Now()}, l.cg); err != nil {
 		return r, nil, err
+	}
+	if !spec.Walls.Empty() {
+		if r, err = withWalls(r, planWalls(spec, d.root)); err != nil {
+			return r, nil, err
+		}
 	}
 	// The record is first: it names what a killed server would leave.
 	if err := d.dir.Write(r); err != nil {
@@ -116,6 +122,19 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		}
 	}
 	l.inForce = unique(append(st.InForce, l.inForce...))
+	if w, ok := wallsOf(r); ok {
+		w.Built = st.Walls
+		if r, err = withWalls(r, w); err != nil {
+			return r, err
+		}
+		// Before anything runs: a rename on the host from here on is noticed.
+		r.Missing = unique(append(st.Missing, l.missing...))
+		if lack := l.d.guard(r); lack != "" {
+			r.Missing = append(r.Missing, lack)
+		}
+		err = l.d.dir.Write(r)
+		return r, err
+	}
 	if missing := unique(append(st.Missing, l.missing...)); !slices.Equal(missing, r.Missing) {
 		r.Missing = missing
 		return r, l.d.dir.Write(r)
@@ -178,6 +197,18 @@ func (l *launch) accept(missing []string) error {
 		WithHint("%s", fixLimits)
 }
 
+// needsLandlock reports whether the box may not start without Landlock. The tools of an
+// ordinary user's box have that user's id on the host, so without Landlock a single way
+// around the mounts is a way to all of the user's files. A root server's boxes have ids
+// that own nothing else.
+func (l *launch) needsLandlock() bool {
+	mode := l.spec.Landlock
+	if mode == "" {
+		mode = l.d.cfg.Landlock
+	}
+	return !l.d.root && mode == sandbox.LandlockRequired
+}
+
 // process makes boxd's leaf, where it is to be born, and says how it is started.
 func (l *launch) process(h hierarchy) (boxproc.Launch, error) {
 	how := boxproc.Launch{Argv: []string{"holdfast-boxd", string(l.spec.Box)}, Env: []string{}, Dir: "/", Attr: l.attributes()}
@@ -223,11 +254,28 @@ func (l *launch) prepare() error {
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
+	if state, err = l.detached(state); err != nil {
+		return err
+	}
 	l.hand.Config = l.config()
 	// By descriptor: the directory is in no mount that tools can see.
 	l.hand.Config.StateFD = l.hand.Give(state)
 	l.hand.Config.Jail.Mounts = mounts
 	return nil
+}
+
+// detached makes an open directory that boxd will hold a mount of its own, from which
+// ".." leads nowhere. An ordinary user's boxd does that itself.
+func (l *launch) detached(dir *os.File) (*os.File, error) {
+	if !l.d.root {
+		return dir, nil
+	}
+	fd, err := jail.Detached(int(dir.Fd()), "")
+	_ = dir.Close()
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(dir.Name()), err)
+	}
+	return os.NewFile(uintptr(fd), dir.Name()), nil
 }
 
 // config is the configuration but for open files, mounts and limits.
@@ -239,9 +287,18 @@ func (l *launch) config() wire.Config {
 		Jail: &wire.Jail{
 			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
 			TmpBytes: l.limits.TmpBytes, NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
-			RequireSeccomp: true, InForce: slices.Clone(namespaceNames),
+			RequireSeccomp: true, RequireLandlock: l.needsLandlock(), InForce: slices.Clone(namespaceNames), Walls: l.walls(),
 		},
 	}
+}
+
+// walls are the box's path rules; nil without any.
+func (l *launch) walls() *wire.Walls {
+	if l.spec.Walls.Empty() {
+		return nil
+	}
+	w := l.spec.Walls.Canonical()
+	return &w
 }
 
 // leafFiles opens the leaves for boxd.
@@ -259,6 +316,9 @@ func (l *launch) leafFiles(hand *boxproc.Handover) error {
 		work, own, err := l.cg.openLeaves()
 		if err != nil {
 			return err
+		}
+		if work, err = l.detached(work); err != nil {
+			return errors.Join(err, own.Close())
 		}
 		j.WorkCgroup, j.BoxdProcs = hand.Give(work), hand.Give(own)
 		return nil
@@ -297,6 +357,10 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	a.UidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getuid()))}
 	a.GidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getgid()))}
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
+	if !l.spec.Walls.Empty() {
+		// A directory that its owner may not enter must not hide from a wall.
+		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_DAC_OVERRIDE)
+	}
 	return a
 }
 

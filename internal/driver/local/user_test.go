@@ -30,7 +30,7 @@ func TestHZ16_OrdinaryUser(t *testing.T) {
 	if _, ok := testkit.IsUser(); ok {
 		t.Skip("already")
 	}
-	testkit.AsUser(t, "^Test(Conformance|User|HZ1_|HZ8_|HZ9_|HZ10_|Any)", withProbe(t))
+	testkit.AsUser(t, "^Test(Conformance|User|HZ1_|HZ8_|HZ9_|HZ10_|HZ18_|Any)", withProbe(t))
 }
 
 // unified makes a directory in the unified hierarchy for a test.

@@ -65,6 +65,7 @@ type life struct {
 	l         *listener
 	startedAt time.Time
 	state     string
+	walls     string
 	// ended is closed when the server returned.
 	ended chan struct{}
 	// dying is set by a kill, under the listener's lock, and closed at its end.
@@ -132,7 +133,7 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "mem.ensure", "%w", err)
 	}
 	m := newMachine(root)
-	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, ended: make(chan struct{})}
+	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, walls: spec.Walls.Hash(), ended: make(chan struct{})}
 	m.slow = d.w.faults.slow
 	m.onStart = func() { d.w.started(b, lf) }
 	fs := files.New(files.Config{Workspace: "/workspace", Home: "/home/agent", Base: root})
@@ -355,7 +356,7 @@ func (w *world) info(b *box) sandbox.Info {
 	info := sandbox.Info{Box: b.id, Missing: []string{"memory-limit: not imitated"}}
 	if lf := w.alive(b); lf != nil {
 		info.Running, info.Frozen = true, lf.m.ice.frozen()
-		info.Boot, info.StartedAt = lf.srv.Boot(), lf.startedAt
+		info.Boot, info.StartedAt, info.Walls = lf.srv.Boot(), lf.startedAt, lf.walls
 	}
 	return info
 }

@@ -70,6 +70,10 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	for _, kv := range spec.Env {
 		s.setenv(kv)
 	}
+	if len(spec.Layers) > 0 {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot hold path rules of one agent").
+			WithHint("run it without allowedReadPaths and allowedWritePaths of its own, or with --driver local")
+	}
 	if info, err := os.Stat(m.real(spec.Dir)); err != nil || !info.IsDir() {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "no directory %s", holdfast.Quote(spec.Dir))
 	}

@@ -201,7 +201,7 @@ func (x *run) answer(m *message) (again bool, res runtime.Result, err error) {
 	usage := holdfast.Usage{
 		InputTokens: said.Usage.Input, OutputTokens: said.Usage.Output,
 		CacheReadTokens: said.Usage.CacheRead, CacheWriteTokens: said.Usage.CacheWrite,
-	}
+	}.Clamp()
 	stop := cut(said.StopReason, 64)
 	if stop == "" {
 		stop = "end_turn"

@@ -147,7 +147,7 @@ func (o *answer) text() string {
 func (o *answer) spent() holdfast.Usage {
 	return holdfast.Usage{
 		InputTokens: o.usage.Input, OutputTokens: o.usage.Output, CacheReadTokens: o.usage.CacheRead, CacheWriteTokens: o.usage.CacheWrite,
-	}
+	}.Clamp()
 }
 
 // drafts are the events of the answer: thinking, message.assistant, tool.requested.

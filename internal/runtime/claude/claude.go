@@ -1,12 +1,16 @@
 package claude
 
 import (
+	"encoding/json"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // Name is the runtime's name in sessions and agents.
@@ -32,8 +36,6 @@ type Config struct {
 	// Version is the release that has to answer; empty is the one this runtime is
 	// made for.
 	Version string
-	// Offered are the CLI's own tools that an agent has; nil is the usual ones.
-	Offered []string
 	// Host are tools that run in the server.
 	Host []tool.Tool
 	// Retries is how often the CLI tries a failed model call again.
@@ -49,16 +51,47 @@ type Config struct {
 	Rand        io.Reader
 }
 
-// offered are the CLI's tools that agents have. Those that wake an agent by
-// themselves, reach other sessions or ask over a screen are not among them.
-var offered = []string{"Bash", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "Skill", "Task", "TodoWrite", "WebFetch", "Write"}
-
-// Tools are the CLI's own tools that an agent has.
-func (c *Config) Tools() []string {
-	if c.Offered == nil {
-		return offered
+// standard are the CLI's tools that agents have and that policy knows as they are; own
+// are the others, with their registration. Those that wake an agent by themselves, reach
+// other sessions or ask over a screen are not among them.
+var (
+	standard = []string{"Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite", "WebFetch", "Write"}
+	own      = []policy.Tool{
+		{Name: "NotebookEdit", Class: policy.ClassEdits, Subject: policy.SubjectPath, Field: "notebook_path"},
+		// A skill of the CLI may run git and sub-agents at once, without asking for Bash.
+		{Name: "Skill", Class: policy.ClassRuns, Subject: policy.SubjectName, Field: "skill"},
 	}
-	return c.Offered
+)
+
+// Offered are the tools of the CLI that agents have. The CLI is started with these
+// alone, so that none is offered that policy does not know.
+func Offered() []policy.Tool {
+	out := slices.Clone(own)
+	for _, t := range policy.StandardTools() {
+		if slices.Contains(standard, t.Name) {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b policy.Tool) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// changesNothing reports whether an offered tool leaves files and the world alone.
+func changesNothing(name string) bool {
+	return slices.ContainsFunc(Offered(), func(t policy.Tool) bool {
+		return t.Name == name && (t.Class == policy.ClassReads || t.Class == policy.ClassPlans)
+	})
+}
+
+// edited is the file that a call of an offered tool edits; empty for none.
+func edited(name string, input json.RawMessage) string {
+	i := slices.IndexFunc(Offered(), func(t policy.Tool) bool { return t.Name == name && t.Class == policy.ClassEdits })
+	var in map[string]json.RawMessage
+	var file string
+	if i < 0 || !decode(input, &in) || !decode(in[Offered()[i].Field], &file) {
+		return ""
+	}
+	return file
 }
 
 // Runtime implements runtime.Runtime. Make one with New.

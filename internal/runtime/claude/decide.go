@@ -73,9 +73,6 @@ type verdict struct {
 	said []string
 }
 
-// readers are the CLI's tools that change nothing.
-var readers = []string{"Read", "Glob", "Grep", "LS", "TodoWrite", "Skill"}
-
 // asked takes a request of the CLI.
 func (x *run) asked(ctx context.Context, l *line) error {
 	q := &l.Request
@@ -210,7 +207,7 @@ func (x *run) pursue(ctx context.Context, p pending) {
 	}
 	x.deciding[p.Use] = true
 	req := policy.Request{
-		Tool: u.name, ReadOnly: slices.Contains(readers, u.name), Input: u.input, CallID: x.askedAs(u), Agent: u.agent,
+		Tool: u.name, ReadOnly: changesNothing(u.name), Input: u.input, CallID: x.askedAs(u), Agent: u.agent,
 		Ready: func() error { return x.ready(ctx) },
 	}
 	x.beside(u.agent, func() verdict {
@@ -405,12 +402,9 @@ func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string
 	x.saved = nil
 	x.beside(u.agent+"\x00post", func() verdict {
 		res := x.t.Hooks.Fire(ctx, about)
-		var file struct {
-			Path string `json:"file_path"`
-		}
 		name := about.ToolName
-		if about.Event == hook.PostToolUse && (name == "Write" || name == "Edit") && decode(about.ToolInput, &file) && file.Path != "" {
-			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: file.Path})
+		if file := edited(name, about.ToolInput); about.Event == hook.PostToolUse && file != "" {
+			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: file})
 		}
 		out := object{"hookEventName": event}
 		if said := append(before, x.t.Hooks.Said()...); len(said) > 0 {

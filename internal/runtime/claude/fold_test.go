@@ -69,6 +69,10 @@ func (h *tape) Decide(_ context.Context, r policy.Request) (policy.Decision, err
 	return policy.Decision{Verdict: policy.Allowed, By: "test"}, nil
 }
 
+func (h *tape) Scope(context.Context, policy.Request) (policy.Scope, error) {
+	return policy.Scope{}, nil
+}
+
 // newTape is a session whose turn has begun, and was said to the agent as uuid.
 func newTape(uuid string) *tape {
 	h := new(tape)

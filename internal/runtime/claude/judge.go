@@ -146,7 +146,11 @@ func (x *run) interrupted(ctx context.Context) error {
 	return cause
 }
 
+// kill ends the process in the box. The box is nil where this attempt was refused one.
 func (x *run) kill(ctx context.Context) error {
+	if x.box == nil {
+		return errGone
+	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), haltTime)
 	defer cancel()
 	return x.box.Kill(late, wire.KillRequest{Call: x.state.Call, GraceMS: 200})

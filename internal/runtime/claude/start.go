@@ -135,10 +135,14 @@ func (p *plan) receipt(f facts, version string) holdfast.AgentStarted {
 // command is the CLI's command line. It holds nothing that is secret, and no text
 // of a user or an agent: those go over stdin.
 func (r *Runtime) command(p *plan, prog Program, model string) wire.ExecRequest {
+	var tools []string
+	for _, t := range Offered() {
+		tools = append(tools, t.Name)
+	}
 	argv := append(slices.Clone(prog.Argv),
 		"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
 		"--include-partial-messages", "--permission-prompt-tool", "stdio", "--session-mirror", "--setting-sources=",
-		"--tools="+strings.Join(r.cfg.Tools(), ","), "--model="+model,
+		"--tools="+strings.Join(tools, ","), "--model="+model,
 	)
 	if p.resume != "" {
 		argv = append(argv, "--resume", p.resume)

@@ -65,6 +65,10 @@ func (h *cheap) Decide(ctx context.Context, r policy.Request) (policy.Decision, 
 	return new(policy.Engine).Decide(ctx, r)
 }
 
+func (h *cheap) Scope(ctx context.Context, r policy.Request) (policy.Scope, error) {
+	return new(policy.Engine).Scope(ctx, r)
+}
+
 // todo is a tool without a box.
 type todo struct{}
 

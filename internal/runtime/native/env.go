@@ -53,12 +53,8 @@ func (e *env) Decide(ctx context.Context, req policy.Request) (policy.Decision, 
 	return e.host.Decide(ctx, req)
 }
 
-// Scope is what the host holds the file tools to, if it does.
 func (e *env) Scope(ctx context.Context, req policy.Request) (policy.Scope, error) {
-	if s, ok := e.host.(policy.Scoper); ok {
-		return s.Scope(ctx, req)
-	}
-	return policy.Scope{}, nil
+	return e.host.Scope(ctx, req)
 }
 
 func (e *env) steered(ctx context.Context, after int64) ([]agent.Joined, error) {

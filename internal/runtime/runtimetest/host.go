@@ -241,6 +241,12 @@ func (h *Host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	return new(policy.Engine).Decide(ctx, req)
 }
 
+// Scope implements runtime.Host.
+func (h *Host) Scope(ctx context.Context, req policy.Request) (policy.Scope, error) {
+	h.died()
+	return new(policy.Engine).Scope(ctx, req)
+}
+
 // NewCall implements runtime.Host.
 func (h *Host) NewCall() (holdfast.CallID, error) { return holdfast.CallID(h.w.uuid()), nil }
 

@@ -76,7 +76,7 @@ func kernelAttempts() []attempt {
 		{id: "kernel-int80", does: "call by the numbers of 32-bit programs (int 0x80)", args: []string{"int80"}, want: "ENOSYS"},
 		{id: "kernel-x32", does: "call by the numbers of the x32 ABI", args: []string{"x32"}, want: "ENOSYS", lacks: "ENOSYS", why: "this kernel is built without the x32 ABI"},
 		{id: "kernel-filter-off", does: "take the system call filter off, put one over it that allows everything, then make a call that it refuses", args: []string{"filter-off"}, want: "EPERM"},
-		{id: "kernel-new-privs", does: "take no_new_privs off, then become root by a setuid program", args: []string{"new-privs-off", "/usr/bin/su"}, want: "failed: no gain, NoNewPrivs 1", control: asUser, sees: "ok uid 0, NoNewPrivs 0"},
+		{id: "kernel-new-privs", does: "take no_new_privs off, then become root by a setuid program", args: []string{"new-privs-off", "/usr/bin/su"}, want: "failed: no gain, NoNewPrivs 1", control: asUser, sees: "ok uid 0, NoNewPrivs 0", lacks: "failed: no gain, NoNewPrivs 1", why: "the suite was started by a program that has given it up"},
 		{id: "kernel-hostname", does: "set the host name", args: []string{"hostname"}, want: "EPERM", control: inNamespaces},
 		{id: "kernel-tiocsti", does: "type into a terminal (TIOCSTI)", args: []string{"tiocsti"}, want: "EPERM", control: asRoot},
 	}
@@ -120,7 +120,7 @@ func boxdAttempts() []attempt {
 		{id: "boxd-kill", does: "kill -9 boxd", args: []string{"kill", "1", "9"}, free: []string{"kill", victim, "9"}, want: "EPERM"},
 		{id: "boxd-term", does: "SIGTERM to boxd", args: []string{"kill", "1", "15"}, free: []string{"kill", victim, "15"}, want: "EPERM"},
 		{id: "boxd-segv", does: "SIGSEGV to boxd", args: []string{"kill", "1", "11"}, free: []string{"kill", victim, "11"}, want: "EPERM"},
-		{id: "boxd-threads", does: "SIGTERM to every thread of boxd in three ways", args: []string{"killall", "1", "15"}, free: []string{"killall", victim, "15"}, want: "EPERM"},
+		{id: "boxd-threads", does: "SIGTERM to every thread of boxd in three ways", args: []string{"killall", "1", "15"}, free: []string{"killall", victim, "15"}, want: "EPERM", limit: "landlock"},
 		{id: "boxd-everybody", does: "SIGKILL to everybody (kill -9 -1); boxd stands", sh: "exec kill -9 -1", want: "exit .*", free: []string{"kill -9 $BASHPID"}, sees: "exit -1"},
 		{id: "boxd-prlimit", does: "take boxd's descriptors away (prlimit)", args: []string{"prlimit", "1"}, free: []string{"prlimit", victim}, want: "EPERM"},
 		{id: "boxd-state", does: "find boxd's state, its token and spools", args: []string{"find", "token", "/"}, free: []string{"find", "token", "{data}"}, want: "failed: none"},

@@ -5,3 +5,5 @@ package main
 import "syscall"
 
 func int80() error { return syscall.ENOSYS }
+
+func modifyLDT() error { return syscall.ENOSYS }

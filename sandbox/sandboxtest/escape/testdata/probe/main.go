@@ -20,7 +20,7 @@ type verb func(args []string) (string, error)
 
 func verbs() map[string]verb {
 	all := map[string]verb{}
-	for _, group := range []map[string]verb{fileVerbs(), procVerbs(), netVerbs(), kernelVerbs(), modeVerbs(), resourceVerbs()} {
+	for _, group := range []map[string]verb{fileVerbs(), procVerbs(), netVerbs(), kernelVerbs(), callVerbs(), modeVerbs(), resourceVerbs()} {
 		for name, v := range group {
 			all[name] = v
 		}

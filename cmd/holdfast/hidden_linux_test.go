@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// shows reports whether a terminal shows what is typed.
+func shows(t *testing.T, tty *os.File) bool {
+	t.Helper()
+	state, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.Lflag&unix.ECHO != 0
+}
+
+// TestSecretsAreNotShownAsTheyAreTyped: a terminal shows nothing of a value, and shows
+// again what is typed however the command ended.
+func TestSecretsAreNotShownAsTheyAreTyped(t *testing.T) {
+	const canary = "sk-canary-typed-by-hand"
+	env := os.Environ()
+	for k, v := range serveWith(t, "mem") {
+		env = append(env, k+"="+v)
+	}
+	for name, c := range map[string]struct {
+		typed string
+		sig   syscall.Signal
+	}{
+		"typed":       {typed: canary + "\n"},
+		"interrupted": {typed: canary + "\x03"}, // Ctrl-C
+		"quit":        {typed: canary + "\x1c"}, // Ctrl and a backslash
+		"stopped":     {typed: canary + "\x1a"}, // Ctrl-Z
+		"ended":       {sig: syscall.SIGTERM},
+		"hung up":     {sig: syscall.SIGHUP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept := strings.HasSuffix(c.typed, "\n")
+			person, program := openPTY(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "holdfast", "secret", "set", "anthropic")
+			cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, program, program, program
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			var screen bytes.Buffer
+			seen := func() string {
+				mu.Lock()
+				defer mu.Unlock()
+				return screen.String()
+			}
+			go func() {
+				buf := make([]byte, 4096)
+				for {
+					n, err := person.Read(buf)
+					mu.Lock()
+					screen.Write(buf[:n])
+					mu.Unlock()
+					if err != nil {
+						return
+					}
+				}
+			}()
+			testkit.Eventually(t, "the terminal hides what is typed", func() bool { return !shows(t, program) })
+			typeKeys(t, person, c.typed)
+			if c.sig != 0 {
+				if err := cmd.Process.Signal(c.sig); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := cmd.Wait()
+			if (err == nil) != kept {
+				t.Errorf("it ended with %v: %s", err, seen())
+			}
+			if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Exited() {
+				t.Errorf("it was ended by %s", status.Signal())
+			}
+			if !shows(t, program) {
+				t.Error("the terminal shows nothing any more")
+			}
+			want := "nothing is kept"
+			if kept {
+				want = "anthropic is kept"
+			}
+			testkit.Eventually(t, want, func() bool { return strings.Contains(seen(), want) })
+			if strings.Contains(seen(), "canary") {
+				t.Errorf("the terminal showed %q", seen())
+			}
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package holdfast
+
+import "math"
+
+// Sum adds counts of tokens, calls, milliseconds or millionths of a dollar. Models
+// and agents report such counts and may lie: a negative count adds nothing, and a sum
+// that does not fit stops at the largest number instead of wrapping around. Every
+// place that counts what was used up adds with it.
+func Sum(counts ...int64) int64 {
+	total := int64(0)
+	for _, n := range counts {
+		switch {
+		case n <= 0:
+		case n > math.MaxInt64-total:
+			return math.MaxInt64
+		default:
+			total += n
+		}
+	}
+	return total
+}
+
+// MicroUSD rounds an amount of millionths of a dollar up to a whole number. An amount
+// that does not fit, or is not a number, becomes the largest one: no budget admits it.
+func MicroUSD(amount float64) int64 {
+	switch up := math.Ceil(amount); {
+	case up <= 0:
+		return 0
+	case up < math.MaxInt64:
+		return int64(up)
+	}
+	return math.MaxInt64
+}

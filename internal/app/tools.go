@@ -1,0 +1,11 @@
+package app
+
+import (
+	"github.com/holdfast-run/holdfast/internal/runtime/claude"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// Tools are the tools that the runtimes of this server offer to agents besides the
+// standard ones. Whatever a runtime offers has to be among them: a tool that is not is
+// denied in every mode, and no rule can name it.
+func Tools() []policy.Tool { return claude.Offered() }

@@ -1,0 +1,95 @@
+package files
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// kinds of directory entries, as far as they matter here.
+type kind uint8
+
+const (
+	kindOther kind = iota
+	kindFile
+	kindDir
+	kindLink
+)
+
+// kindOfMode is the kind that a mode of stat says.
+func kindOfMode(mode uint32) kind {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return kindFile
+	case unix.S_IFDIR:
+		return kindDir
+	case unix.S_IFLNK:
+		return kindLink
+	}
+	return kindOther
+}
+
+// entry is one name of a directory.
+type entry struct {
+	name string
+	kind kind
+}
+
+func (e entry) cost() int { return len(e.name) + 32 }
+
+// lister reads an open directory piece by piece. It works on the descriptor alone:
+// os.File would look up by path what the file system does not say of an entry.
+type lister struct {
+	fd  int
+	buf [8 << 10]byte
+}
+
+// next are more entries, in no order; none at the end.
+func (l *lister) next() ([]entry, error) {
+	for {
+		n, err := unix.ReadDirent(l.fd, l.buf[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return nil, err
+		}
+		out := l.parse(l.buf[:n])
+		for i := range out {
+			if out[i].kind == kindUnsaid {
+				out[i].kind = l.ask(out[i].name)
+			}
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+	}
+}
+
+// kindUnsaid is of an entry whose file system does not say.
+const kindUnsaid kind = 255
+
+func (l *lister) ask(name string) kind {
+	var st unix.Stat_t
+	if err := unix.Fstatat(l.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return kindOther
+	}
+	return kindOfMode(uint32(st.Mode))
+}
+
+// statAt is a name of an open directory, a link itself.
+func statAt(dir int, name string) (st unix.Stat_t, err error) {
+	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return st, err
+}
+
+// linkAt is where a symlink of an open directory points. An empty name is the link
+// that dir itself is.
+func linkAt(dir int, name string) (string, error) {
+	buf := make([]byte, maxPath+1)
+	n, err := unix.Readlinkat(dir, name, buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}

@@ -1,0 +1,40 @@
+package files
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// parse takes the records of getdents64 apart: inode and offset of 8 bytes each, the
+// length of the record, a type, a name that ends with a NUL.
+func (l *lister) parse(b []byte) (out []entry) {
+	const head = 19
+	for len(b) > head {
+		size := int(binary.NativeEndian.Uint16(b[16:]))
+		if size <= head || size > len(b) {
+			return out
+		}
+		name, _, _ := bytes.Cut(b[head:size], []byte{0})
+		if s := string(name); s != "." && s != ".." && s != "" {
+			out = append(out, entry{s, kindOfType(b[18])})
+		}
+		b = b[size:]
+	}
+	return out
+}
+
+func kindOfType(t byte) kind {
+	switch t {
+	case unix.DT_REG:
+		return kindFile
+	case unix.DT_DIR:
+		return kindDir
+	case unix.DT_LNK:
+		return kindLink
+	case unix.DT_UNKNOWN:
+		return kindUnsaid
+	}
+	return kindOther
+}

@@ -1,0 +1,106 @@
+package files
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// maxScopePatterns and maxScopePattern bound what one request may bring.
+const (
+	maxScopePatterns = 1000
+	maxScopePattern  = maxPath
+)
+
+// masks are the patterns of a scope, cut into segments. A path is refused when it
+// matches a pattern or lies below a match.
+type masks [][]string
+
+// anyDirs is the segment that stands for any number of directories.
+const anyDirs = "**"
+
+// compileMasks reads patterns. One that cannot be read refuses the whole request: what
+// it was meant to hold back is not known.
+func compileMasks(patterns []string) (masks, error) {
+	bad := func(p, why string) error {
+		return holdfast.Errorf(holdfast.KindInvalid, "scope", "pattern %s: %s", holdfast.Quote(p), why).
+			WithHint("write an absolute path with * ? [a-z] and ** in it, as in /workspace/**/.env")
+	}
+	if len(patterns) > maxScopePatterns {
+		return nil, holdfast.Errorf(holdfast.KindTooLarge, "scope", "%d patterns are more than %d", len(patterns), maxScopePatterns).
+			WithHint("write fewer and wider patterns")
+	}
+	out := make(masks, 0, len(patterns))
+	for _, p := range patterns {
+		p = DecodeName(p)
+		switch {
+		case len(p) > maxScopePattern:
+			return nil, bad(p, "longer than 4096 bytes")
+		case !strings.HasPrefix(p, "/"):
+			return nil, bad(p, "not absolute")
+		}
+		segs := split(p)
+		for _, s := range segs {
+			if s == "." || s == ".." {
+				return nil, bad(p, "it has a segment "+s)
+			}
+			if s == anyDirs {
+				continue
+			}
+			if _, err := path.Match(s, ""); err != nil {
+				return nil, bad(p, "a [ or a \\ is not closed in "+holdfast.Quote(s))
+			}
+		}
+		out = append(out, segs)
+	}
+	return out, nil
+}
+
+// split is the names of an absolute path.
+func split(p string) []string {
+	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
+}
+
+// cover reports whether an absolute path matches a pattern or lies below a match. It
+// takes at most one step for each pair of a segment and a name.
+func (m masks) cover(p string) bool {
+	if len(m) == 0 {
+		return false
+	}
+	names := split(p)
+	return slices.ContainsFunc(m, func(segs []string) bool { return covers(segs, names) })
+}
+
+// covers follows all ways through a pattern at once: at[i] says that the names so far
+// may be what the first i segments stand for.
+func covers(segs, names []string) bool {
+	at := make([]bool, len(segs)+1)
+	at[0] = true
+	skip := func() {
+		for i, s := range segs {
+			if at[i] && s == anyDirs {
+				at[i+1] = true
+			}
+		}
+	}
+	skip()
+	for _, name := range names {
+		if at[len(segs)] {
+			return true
+		}
+		// Backwards, so that each place still holds what was true before this name.
+		for i := len(segs) - 1; i >= 0; i-- {
+			s := segs[i]
+			ok := false
+			if at[i] && s != anyDirs {
+				ok, _ = path.Match(s, name) // compileMasks has tried the pattern
+			}
+			at[i+1] = ok || i+1 < len(segs) && segs[i+1] == anyDirs && at[i+1]
+		}
+		at[0] = len(segs) > 0 && segs[0] == anyDirs
+		skip()
+	}
+	return at[len(segs)]
+}

@@ -1,0 +1,102 @@
+package jail
+
+import (
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// detach cuts the directories of the host that boxd holds open off from the host: the
+// state directory, and the work leaf of cgroup v2. They cannot be closed, because boxd
+// makes files in the one and children in the other as long as it lives. Each becomes a
+// mount that hangs nowhere, so that ".." in it leads to itself and nothing in it can be
+// executed.
+func (e *entry) detach() error {
+	for what, fd := range map[string]int{"state directory": e.cfg.StateFD, "work leaf": e.jail.WorkCgroup} {
+		if fd <= 0 {
+			continue
+		}
+		if err := detachDir(fd); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		top, err := isTop(fd)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if !top {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the %s is still a way to the host's files", what)
+		}
+	}
+	return nil
+}
+
+// detachDir does so to one directory. A root server's has been cut off by the server:
+// its boxd has ids that do not reach it by a path.
+func detachDir(fd int) error {
+	if top, err := isTop(fd); top || err != nil {
+		return err
+	}
+	path := make([]byte, 4097)
+	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), path)
+	if err != nil {
+		return err
+	}
+	tree, err := Detached(unix.AT_FDCWD, string(path[:n]))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if err := same(tree, fd); err != nil {
+		return err
+	}
+	return unix.Dup3(tree, fd, unix.O_CLOEXEC)
+}
+
+// Detached is a mount of its own of a directory, that hangs nowhere and executes
+// nothing. An empty path is the open directory itself.
+func Detached(dir int, path string) (int, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW)
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	tree, err := unix.OpenTree(dir, path, flags)
+	if err != nil {
+		return -1, fmt.Errorf("open_tree: %w", err)
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		_ = unix.Close(tree)
+		return -1, fmt.Errorf("mount_setattr: %w", err)
+	}
+	return tree, nil
+}
+
+// isTop reports whether ".." in an open directory is the directory itself.
+func isTop(fd int) (bool, error) {
+	var here, above unix.Stat_t
+	if err := unix.Fstat(fd, &here); err != nil {
+		return false, err
+	}
+	if err := unix.Fstatat(fd, "..", &above, 0); err != nil {
+		return false, err
+	}
+	return here.Dev == above.Dev && here.Ino == above.Ino, nil
+}
+
+// same refuses two descriptors of different files.
+func same(a, b int) error {
+	var x, y unix.Stat_t
+	if err := unix.Fstat(a, &x); err != nil {
+		return err
+	}
+	if err := unix.Fstat(b, &y); err != nil {
+		return err
+	}
+	if x.Dev != y.Dev || x.Ino != y.Ino {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "it was replaced meanwhile")
+	}
+	return nil
+}

@@ -1,0 +1,347 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// maxSets is how many different sets of layers a box keeps a thread for.
+const maxSets = 8
+
+// layerSets are the threads that fork inside of layers, one for each set. A thread
+// stays for the life of the box: its children are in its domain, and only the next
+// ones of that domain may signal them.
+type layerSets struct {
+	abi     int // of Landlock; 0 without
+	base    int // the tools' rule set; -1 without
+	threads map[string]*forkThread
+	// spare have what only a thread made before the capabilities went can have: on
+	// cgroup v2 a namespace whose root is above the work leaf.
+	spare []*forkThread
+}
+
+// forkThread is a thread that forks.
+type forkThread struct {
+	work   chan func()
+	inside bool // it is in the work leaf
+}
+
+func newForkThread() *forkThread { return &forkThread{work: make(chan func())} }
+
+// run makes the calling goroutine's thread the one that forks, once begin has run on it.
+func (t *forkThread) run(begin func() error, begun chan<- error) {
+	// Never unlocked: what was confined, whole or in part, ends with its goroutine.
+	runtime.LockOSThread()
+	boxd.UsualTimers()
+	err := begin()
+	begun <- err
+	if err != nil {
+		return
+	}
+	for fn := range t.work {
+		fn()
+	}
+}
+
+// on runs fn on the thread.
+func (t *forkThread) on(fn func() error) error {
+	done := make(chan error, 1)
+	t.work <- func() { done <- fn() }
+	return <-done
+}
+
+// threads are all threads that fork. The caller holds mu.
+func (f *forker) threads() iter.Seq[*forkThread] {
+	return func(yield func(*forkThread) bool) {
+		if !yield(f.plain) {
+			return
+		}
+		for _, t := range f.sets.threads {
+			if !yield(t) {
+				return
+			}
+		}
+	}
+}
+
+// spares makes the threads that layers may need later, where they cannot be made then.
+func (f *forker) spares() error {
+	if f.jail.WorkCgroup <= 0 {
+		return nil
+	}
+	begun := make(chan error, maxSets)
+	for range maxSets {
+		t := newForkThread()
+		f.sets.spare = append(f.sets.spare, t)
+		go t.run(func() error { return apart(unix.CLONE_NEWCGROUP) }, begun)
+	}
+	var all error
+	for range maxSets {
+		all = errors.Join(all, <-begun)
+	}
+	return all
+}
+
+// thread is the one that forks inside of these layers. The caller holds mu.
+func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
+	if len(layers) == 0 {
+		return f.plain, nil
+	}
+	key := wire.LayersKey(layers)
+	if key == "" {
+		return f.plain, nil
+	}
+	if t := f.sets.threads[key]; t != nil {
+		return t, nil
+	}
+	if err := f.sets.held(f.jail.SameUID, layers); err != nil {
+		return nil, err
+	}
+	if len(f.sets.threads) >= maxSets {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "start", "the box keeps the path rules of %d agents, and these are another one's", maxSets).
+			WithHint("give child agents the same allowedReadPaths and allowedWritePaths, or end the box, which forgets them: holdfast containers stop ID")
+	}
+	t, err := f.layered(layers)
+	if err != nil {
+		return nil, err
+	}
+	if f.sets.threads == nil {
+		f.sets.threads = map[string]*forkThread{}
+	}
+	f.sets.threads[key] = t
+	return t, nil
+}
+
+// held refuses layers that this kernel would not hold as a whole. An ordinary user's
+// tools have boxd's uid: without scopes they could signal its threads, and those of
+// other sets.
+func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
+	refuse := func(format string, args ...any) error {
+		return holdfast.Errorf(holdfast.KindUnavailable, "start", "path rules of one agent cannot be held here: "+format, args...).
+			WithHint("run it without allowedReadPaths and allowedWritePaths of its own, or the server on Linux 6.12 or newer with Landlock")
+	}
+	switch {
+	case s.base < 0 || s.abi < 1:
+		return refuse("the kernel has no Landlock")
+	case s.abi < 2:
+		return refuse("Landlock of ABI %d refuses every rename across directories", s.abi)
+	case s.abi < 6 && sameUID:
+		return refuse("Landlock of ABI %d has no scopes, and the server does not run as root", s.abi)
+	}
+	for _, l := range layers {
+		if l.Write != nil && s.abi < 3 {
+			return refuse("Landlock of ABI %d lets files be truncated", s.abi)
+		}
+	}
+	return nil
+}
+
+// layered makes a thread that forks inside of layers. The thread first restricts itself
+// with the tools' rules. Its domain is then a sibling of every other thread's, and none
+// of them reaches what another one forked.
+func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
+	domains := []int{f.sets.base}
+	defer func() {
+		for _, fd := range domains[1:] {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, l := range layers {
+		if l.Read == nil && l.Write == nil {
+			continue
+		}
+		fd, err := newLayer(l, f.sets.abi)
+		if err != nil {
+			return nil, err
+		}
+		domains = append(domains, fd)
+	}
+	confine := func() error {
+		if err := filterThread(seccompProgramClone3); err != nil {
+			return err
+		}
+		return f.confineFork(domains...)
+	}
+	if n := len(f.sets.spare); n > 0 {
+		t := f.sets.spare[n-1]
+		f.sets.spare = f.sets.spare[:n-1]
+		if err := t.on(confine); err != nil {
+			close(t.work) // half confined: it must not fork
+			return nil, unavailable("thread for path rules", err)
+		}
+		return t, nil
+	}
+	t := newForkThread()
+	begun := make(chan error, 1)
+	go t.run(func() error {
+		if err := apart(0); err != nil {
+			return err
+		}
+		return confine()
+	}, begun)
+	if err := <-begun; err != nil {
+		return nil, unavailable("thread for path rules", err)
+	}
+	return t, nil
+}
+
+// What a layer restricts. Devices are left to the box's own rules, and so is what
+// they take by ioctl.
+const (
+	layerRead  = llRead
+	layerWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
+		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+	refer = unix.LANDLOCK_ACCESS_FS_REFER
+)
+
+// What every layer grants: what programs of the system are made of, and where they
+// leave what is nobody's.
+var (
+	alwaysRead = []string{
+		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/dev", "/sys",
+		"/run/holdfast", "/tmp",
+	}
+	alwaysWritten = []string{
+		"/tmp", "/dev/shm", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts",
+	}
+)
+
+// newLayer is the rule set of a layer. It always handles REFER and grants it
+// everywhere: a layer that does not handle it denies every rename across directories.
+func newLayer(l wire.Layer, abi int) (int, error) {
+	handled := uint64(refer)
+	if l.Read != nil {
+		handled |= layerRead
+	}
+	if l.Write != nil {
+		handled |= layerWrite
+	}
+	handled &= handledFS(abi)
+	set, err := createRuleset(&unix.LandlockRulesetAttr{Handled_access_fs: handled}, 8)
+	if err != nil {
+		return -1, unavailable("path rules", err)
+	}
+	if err := fillLayer(set, l, handled); err != nil {
+		_ = unix.Close(set)
+		if holdfast.KindOf(err) == holdfast.KindInternal {
+			err = unavailable("path rules", err)
+		}
+		return -1, err
+	}
+	return set, nil
+}
+
+func fillLayer(set int, l wire.Layer, handled uint64) error {
+	if err := grantBelow("/", refer, nil, set); err != nil {
+		return err
+	}
+	denied, err := leads(l.Denied)
+	if err != nil {
+		return err
+	}
+	fixed, err := leads(l.ReadOnly)
+	if err != nil {
+		return err
+	}
+	for _, x := range []struct {
+		always, roots, denied []string
+		access                uint64
+	}{{alwaysRead, l.Read, denied, layerRead}, {alwaysWritten, l.Write, slices.Concat(denied, fixed), layerWrite}} {
+		if x.access &= handled; x.access == 0 || x.roots == nil {
+			continue
+		}
+		for _, p := range x.always {
+			if err := grantBelow(p, x.access, nil, set); err != nil {
+				return err
+			}
+		}
+		for _, p := range x.roots {
+			if err := grantBelow(p, x.access, x.denied, set); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// grantBelow grants access to what a path leads to in the box, unless it leads to
+// something denied. What does not exist is granted to nobody.
+func grantBelow(name string, access uint64, denied []string, set int) error {
+	fd, err := openRoot(name)
+	if fd < 0 {
+		return err
+	}
+	defer unix.Close(fd)
+	if len(denied) > 0 {
+		real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		if err != nil {
+			return err
+		}
+		for _, d := range denied {
+			if inside(real, d) || inside(d, real) {
+				return holdfast.Errorf(holdfast.KindDenied, "start", "%s leads to %s, and %s is denied: no list of what is allowed can say that",
+					holdfast.Quote(name), holdfast.Quote(real), holdfast.Quote(d)).
+					WithHint("deny it in the settings of the agent itself, whose box then has it as a wall")
+			}
+		}
+	}
+	return grant(fd, access, set)
+}
+
+// openRoot opens what a root of a layer leads to; -1 without an error for nothing that
+// could be granted.
+func openRoot(name string) (int, error) {
+	fd, err := paths.Open(path.Clean(name), paths.Way)
+	switch {
+	case err == nil:
+		return fd, nil
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP),
+		errors.Is(err, unix.EACCES), errors.Is(err, unix.ENAMETOOLONG):
+		return -1, nil
+	}
+	return -1, fmt.Errorf("%s: %w", holdfast.Quote(name), err)
+}
+
+// leads are the roots as they are written, and where they lead.
+func leads(roots []string) ([]string, error) {
+	var out []string
+	for _, r := range roots {
+		out = append(out, path.Clean(r))
+		fd, err := openRoot(r)
+		if err != nil {
+			return nil, err
+		}
+		if fd < 0 {
+			continue
+		}
+		real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		_ = unix.Close(fd)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, real)
+	}
+	return out, nil
+}
+
+// inside reports whether a clean path is root or lies below it.
+func inside(p, root string) bool {
+	return p == root || root == "/" || strings.HasPrefix(p, root+"/")
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package jail
+
+import (
+	"fmt"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/boxd"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// lastCall is over the youngest call of any kernel of today.
+const lastCall = 520
+
+// TestEveryCallMeetsItsVerdict makes every system call under the filters of a tool and
+// holds the kernel's answer against the generated program: what it refuses is refused
+// with that error, and what it lets pass is answered as it is without filters.
+func TestEveryCallMeetsItsVerdict(t *testing.T) {
+	f := confined(t, wire.Jail{ToolUID: 61_234}, none())
+	probe := testkit.Program(t, "./sandbox/sandboxtest/escape/testdata/probe")
+	out, code, err := start(t, f, boxd.StartSpec{Path: probe, Argv: []string{"probe", "every-call", "0", strconv.Itoa(lastCall)}, Dir: "/", Env: []string{"PATH=/bin"}})
+	if err != nil || code != 0 || !strings.HasPrefix(out, "ok ") {
+		t.Fatal(err, code, out)
+	}
+	got := map[int]string{}
+	for _, field := range strings.Fields(out)[1:] {
+		nr, name, _ := strings.Cut(field, "=")
+		n, err := strconv.Atoi(nr)
+		if err != nil {
+			t.Fatalf("%q in %q", field, out)
+		}
+		got[n] = name
+	}
+	id := map[string]*arch.Info{"amd64": arch.X86_64, "arm64": arch.AARCH64}[runtime.GOARCH]
+	bad := ^uint64(0)
+	refusals := 0
+	for nr := range lastCall {
+		c := call{uint32(nr), uint32(id.ID), [6]uint64{bad, bad, bad, bad, bad, bad}}
+		want := verdict(run(t, noClone3, c))
+		if want == "allow" {
+			want = verdict(run(t, seccompProgramClone3, c))
+		}
+		switch {
+		case want != "allow":
+			refusals++
+			if kernelPasses(nr) {
+				continue
+			}
+			if got[nr] != want {
+				t.Errorf("call %d: %q, the program says %s", nr, got[nr], want)
+			}
+		case got[nr] != "":
+			if free := withoutFilter(t, probe, nr); free != got[nr] {
+				t.Errorf("call %d: %q, the program lets it pass, and without filters it is %q", nr, got[nr], free)
+			}
+		}
+	}
+	if refusals < 200 || len(got) < refusals-2 {
+		t.Errorf("%d numbers are refused by the program, %d were", refusals, len(got))
+	}
+}
+
+// kernelPasses reports calls that kernels of today make without asking a filter: those
+// that probes of the kernel itself put into programs. They do nothing elsewhere.
+func kernelPasses(nr int) bool { return runtime.GOARCH == "amd64" && (nr == 335 || nr == 336) }
+
+// withoutFilter is what a call says to nobody, with no filter.
+func withoutFilter(t *testing.T, probe string, nr int) string {
+	t.Helper()
+	cmd := exec.Command(probe, "every-call", strconv.Itoa(nr), strconv.Itoa(nr+1))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65_534, Gid: 65_534}}
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("call %d without filters: %v", nr, err)
+	}
+	_, name, _ := strings.Cut(strings.TrimSpace(string(out)), fmt.Sprint(nr, "="))
+	return name
+}
+
+// BenchmarkFilters is what a call costs under the filters of a tool: one that always
+// passes, and one of which the arguments are looked at.
+func BenchmarkFilters(b *testing.B) {
+	for _, filtered := range []bool{false, true} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // never unlocked: the thread ends with its filters
+			name := "without"
+			if filtered {
+				name = "filters"
+				if err := filterThread(seccompProgramClone3); err != nil {
+					b.Error(err)
+					return
+				}
+				if err := loadFilter(noClone3); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+			for call, do := range map[string]func(){
+				"getppid": func() { _, _, _ = syscall.RawSyscall(unix.SYS_GETPPID, 0, 0, 0) },
+				"openat":  func() { _, _, _ = syscall.RawSyscall6(unix.SYS_OPENAT, ^uintptr(0), 0, 0, 0, 0, 0) },
+				"fchmod":  func() { _, _, _ = syscall.RawSyscall(unix.SYS_FCHMOD, ^uintptr(0), 0, 0) },
+				"socket":  func() { _, _, _ = syscall.RawSyscall(unix.SYS_SOCKET, unix.AF_INET, 99, 0) },
+			} {
+				began := time.Now()
+				for range b.N {
+					do()
+				}
+				b.ReportMetric(float64(time.Since(began).Nanoseconds())/float64(b.N), "ns/"+call+"-"+name)
+			}
+		}()
+		<-done
+	}
+}

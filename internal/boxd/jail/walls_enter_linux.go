@@ -1,0 +1,166 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// maxListed bounds how many walls box.started names.
+const maxListed = 40
+
+// maxReported bounds the list of walls that boxd reports: it travels in one frame.
+const maxReported = wire.MaxFrame / 2
+
+// buildWalls turns the path rules of the config into mounts, if it has any.
+func (e *entry) buildWalls() error {
+	if e.jail.Walls == nil || e.jail.Walls.Empty() {
+		return nil
+	}
+	e.walls = &walls{spec: e.jail.Walls.Canonical(), workspace: e.cfg.Workspace, home: e.cfg.Home, tool: e.jail.ToolUID}
+	if e.jail.SameUID {
+		e.walls.tool = -1
+	}
+	if err := e.walls.build(); err != nil {
+		return err
+	}
+	e.missing = append(e.missing, e.walls.missing...)
+	return nil
+}
+
+// proveWalls has a confined thread try what each wall is there to refuse: what holds
+// it back holds back every tool.
+func (e *entry) proveWalls() error {
+	if e.walls == nil {
+		return nil
+	}
+	list := e.walls.list()
+	err := e.forker.Do(func() error {
+		for _, n := range list {
+			if err := n.prove(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	e.jail.Built = e.walls.built(list)
+	size := 0
+	for _, b := range e.jail.Built {
+		size += len(b.Path) + len(`{"path":"","kind":"read-only","dir":true,"made":true,"ino":18446744073709551615},`)
+	}
+	if size > maxReported {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the walls of %d path rules take %d bytes to name, over %d", len(list), size, maxReported).
+			WithHint("name directories instead of what lies in them")
+	}
+	named := 0
+	for _, n := range list {
+		switch {
+		case n.kind == wire.WallPin || n.kind == "" && !n.writable:
+			continue
+		case named < maxListed:
+			e.force("wall: " + n.String())
+		}
+		named++
+	}
+	if named > maxListed {
+		e.force(fmt.Sprintf("wall: %d more", named-maxListed))
+	}
+	if len(e.walls.spec.Readable) > 0 {
+		e.force("wall: nothing but the allowed read paths")
+	}
+	return nil
+}
+
+func (n *node) String() string {
+	kind := n.kind
+	if n.writable {
+		kind = "writable"
+	}
+	return kind + " " + holdfast.Quote(n.path)
+}
+
+// prove tries what the wall refuses. The calling thread is confined as a tool is.
+func (n *node) prove() error {
+	var err error
+	var want []error
+	switch {
+	case n.kind == wire.WallMasked:
+		err, want = open(n.path), []error{unix.EACCES}
+	case n.kind == wire.WallAbsent:
+		err, want = open(n.path), []error{unix.ENOENT}
+	case n.kind == wire.WallReadOnly && n.dir:
+		// The kernel looks at the mount before it looks at rights.
+		err, want = makeIn(n.path), []error{unix.EROFS}
+	case n.kind == wire.WallReadOnly:
+		err, want = sameMode(n.path), []error{unix.EROFS}
+	default:
+		return nil
+	}
+	// What the tools' user cannot reach at all needs no wall.
+	if hidden := errors.Is(err, unix.EACCES) && errors.Is(reach(n.path), unix.EACCES); !hidden && !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }) {
+		if err == nil {
+			err = errors.New("it was let through")
+		}
+		return notHeld(n, err)
+	}
+	return nil
+}
+
+func open(p string) error {
+	fd, err := unix.Open(p, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// makeIn makes a directory in p, and takes it away again should it succeed.
+func makeIn(p string) error {
+	err := unix.Mkdir(p+"/.holdfast-wall", 0o700)
+	if err == nil {
+		_ = unix.Rmdir(p + "/.holdfast-wall")
+	}
+	return err
+}
+
+func reach(p string) error {
+	var st unix.Stat_t
+	return unix.Lstat(p, &st)
+}
+
+// sameMode sets a file's mode to what it is.
+func sameMode(p string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(p, &st); err != nil {
+		return err
+	}
+	return unix.Chmod(p, st.Mode&0o777)
+}
+
+// built is what the driver keeps of the walls: those that a rename on the host could
+// take away, and the placeholders.
+func (w *walls) built(list []*node) []wire.Wall {
+	var out []wire.Wall
+	for _, n := range list {
+		if n.writable || w.tree(n.path) != w.workspace && w.tree(n.path) != w.home {
+			continue
+		}
+		out = append(out, wire.Wall{Path: n.path, Kind: n.kind, Dir: n.dir, Made: w.made[n.path], Ino: n.ino})
+		delete(w.made, n.path)
+	}
+	for _, p := range slices.Sorted(maps.Keys(w.made)) {
+		if w.tree(p) == w.workspace || w.tree(p) == w.home {
+			out = append(out, wire.Wall{Path: p, Kind: wire.WallPin, Dir: true, Made: true})
+		}
+	}
+	return out
+}

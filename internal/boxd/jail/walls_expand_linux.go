@@ -1,0 +1,245 @@
+package jail
+
+import (
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// Bounds of the expansion of patterns. A pattern that needs more keeps the box from
+// starting: a wall with holes would be worse than none.
+const (
+	maxMatches = 1_000
+	maxVisited = 200_000
+)
+
+// expander finds what patterns match when the box starts.
+type expander struct {
+	w        *walls
+	patterns []globbed
+	found    []match
+	visited  int
+}
+
+type globbed struct {
+	text     string
+	kind     string
+	segments []string
+}
+
+type match struct {
+	path    string
+	pattern globbed
+}
+
+// state is a position in a pattern: the segment that the next name has to match.
+type state struct{ pattern, segment int }
+
+// expand wants a wall for everything in the session's files that a pattern matches
+// now. What appears later is held back by the file operations.
+func (w *walls) expand() error {
+	x := &expander{w: w}
+	for _, l := range []struct {
+		kind  string
+		globs []string
+	}{{wire.WallMasked, w.spec.Patterns}, {wire.WallReadOnly, w.spec.WritePatterns}} {
+		for _, g := range l.globs {
+			x.patterns = append(x.patterns, globbed{g, l.kind, split(g)})
+		}
+	}
+	if len(x.patterns) == 0 {
+		return nil
+	}
+	for _, top := range x.tops() {
+		if err := x.from(top); err != nil {
+			return err
+		}
+	}
+	for _, m := range x.found {
+		if err := w.matched(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// matched wants the wall of a match, wherever it leads.
+func (w *walls) matched(m match) error {
+	if err := w.rule(m.path, m.pattern.kind, false); err != nil {
+		return err
+	}
+	for _, n := range w.nodes {
+		if n.rule == m.path {
+			n.rule = m.pattern.text
+		}
+	}
+	return nil
+}
+
+// tops are the directories that are searched: what the session keeps, and where a
+// pattern begins with fixed names those.
+func (x *expander) tops() []string {
+	out := []string{x.w.workspace, x.w.home}
+	for _, g := range x.patterns {
+		top := "/"
+		for _, s := range g.segments {
+			if strings.ContainsAny(s, `*?[\`) {
+				break
+			}
+			top = path.Join(top, s)
+		}
+		if top != "/" && !slices.ContainsFunc(out, func(t string) bool { return within(top, t) }) && !x.w.own(top) {
+			out = append(out, top)
+		}
+	}
+	return out
+}
+
+// from searches below one directory.
+func (x *expander) from(top string) error {
+	states := []state{}
+	for i := range x.patterns {
+		states = append(states, state{i, 0})
+	}
+	states = x.close(states)
+	for _, name := range split(top) {
+		states, _ = x.next(states, name)
+	}
+	if len(states) == 0 {
+		return nil
+	}
+	todo := []searched{{top, states}}
+	for len(todo) > 0 {
+		d := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		inner, err := x.search(d)
+		if err != nil {
+			return err
+		}
+		todo = append(todo, inner...)
+	}
+	return nil
+}
+
+// close adds the states after a `**`, which may also be no directory at all.
+func (x *expander) close(states []state) []state {
+	for i := 0; i < len(states); i++ {
+		s := states[i]
+		segments := x.patterns[s.pattern].segments
+		if after := (state{s.pattern, s.segment + 1}); s.segment < len(segments) && segments[s.segment] == "**" && !slices.Contains(states, after) {
+			states = append(states, after)
+		}
+	}
+	return states
+}
+
+// next is the states after a name, and a pattern that ends with it.
+func (x *expander) next(states []state, name string) (out []state, ended *globbed) {
+	for _, s := range states {
+		g := &x.patterns[s.pattern]
+		if s.segment >= len(g.segments) {
+			continue
+		}
+		seg := g.segments[s.segment]
+		to := state{s.pattern, s.segment + 1}
+		if seg == "**" {
+			to.segment = s.segment
+		} else if ok, err := path.Match(seg, name); err != nil || !ok {
+			continue
+		}
+		if !slices.Contains(out, to) {
+			out = append(out, to)
+		}
+	}
+	out = x.close(out)
+	for _, s := range out {
+		g := &x.patterns[s.pattern]
+		if s.segment == len(g.segments) && (ended == nil || g.kind == wire.WallMasked) {
+			ended = g
+		}
+	}
+	return out, ended
+}
+
+// searched is a directory to be searched, and how far the patterns are there.
+type searched struct {
+	dir    string
+	states []state
+}
+
+// search looks at the entries of a directory and returns the directories among them
+// that may hold matches. No link is followed: what it leads to is found where it is.
+func (x *expander) search(d searched) ([]searched, error) {
+	entries, err := x.entries(d.dir)
+	if err != nil {
+		return nil, x.failed(d.dir, err)
+	}
+	var inner []searched
+	for _, e := range entries {
+		if x.visited++; x.visited > maxVisited {
+			return nil, x.tooMany("over 200,000 files and directories to look at")
+		}
+		next, ended := x.next(d.states, e.Name())
+		p := path.Join(d.dir, e.Name())
+		if ended != nil {
+			if len(x.found) == maxMatches {
+				return nil, x.tooMany("over 1,000 matches")
+			}
+			x.found = append(x.found, match{p, *ended})
+			if ended.kind == wire.WallMasked {
+				continue
+			}
+		}
+		if len(next) > 0 && e.IsDir() {
+			inner = append(inner, searched{p, next})
+		}
+	}
+	return inner, nil
+}
+
+// entries are those of a directory; none where no directory is.
+func (x *expander) entries(dir string) ([]os.DirEntry, error) {
+	at, err := x.w.at(dir)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(at)
+	fd, err := unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == unix.ENOTDIR {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	return f.ReadDir(-1)
+}
+
+// failed refuses a directory that cannot be searched where the session keeps its
+// files. Elsewhere what boxd cannot read the tools cannot either.
+func (x *expander) failed(dir string, err error) error {
+	if x.w.tree(dir) == "" {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be searched for what %s matches: %w",
+		holdfast.Quote(dir), holdfast.Quote(x.patterns[0].text), err).WithHint("%s", fixRule)
+}
+
+func (x *expander) tooMany(why string) error {
+	var texts []string
+	for _, g := range x.patterns {
+		texts = append(texts, g.text)
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the patterns %s: %s", holdfast.Quote(strings.Join(texts, ", ")), why).
+		WithHint("name directories, as Read(/workspace/app/**/.env), or fixed paths, as Read(/workspace/secrets/**)")
+}

@@ -1,0 +1,396 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// wallsDir holds what masks are made of. It lies on the box's root, which is
+// read-only once the box runs.
+const wallsDir = ".walls"
+
+// The files of wallsDir: what a masked directory or file looks like, and a link
+// that leads to nothing, which stands where nothing may appear.
+const (
+	maskDir    = wallsDir + "/dir"
+	maskFile   = wallsDir + "/file"
+	absentLink = wallsDir + "/none"
+	absentGoal = "/" + wallsDir + "/absent"
+)
+
+// walls builds path rules into the mounts of the box: after its root is complete and
+// before anything of the box runs. Every path is resolved below the new root.
+type walls struct {
+	spec      wire.Walls
+	workspace string
+	home      string
+	tool      int // the owner of placeholders
+	root      int // the new root, opened
+	nodes     map[string]*node
+	made      map[string]bool
+	// masks are the inodes of maskDir, maskFile and absentLink, by kind.
+	masks   map[string]unix.Stat_t
+	missing []string
+}
+
+// node is one mount to be made.
+type node struct {
+	path string
+	kind string
+	dir  bool
+	// rule is the path or pattern that asked for it.
+	rule string
+	// writable: the kind is empty, and the mount becomes writable below a read-only one.
+	writable bool
+	// listed: read-only because a list allows writing elsewhere only.
+	listed bool
+	// ino is what lies below the mount.
+	ino uint64
+}
+
+// strength orders what may be wanted of the same path: the stricter one stays.
+func (n *node) strength() int {
+	switch {
+	case n.kind == wire.WallMasked:
+		return 6
+	case n.kind == wire.WallAbsent:
+		return 5
+	case n.kind == wire.WallReadOnly && !n.listed:
+		return 4
+	case n.writable:
+		return 3
+	case n.kind == wire.WallReadOnly:
+		return 2
+	}
+	return 1
+}
+
+// build makes all walls. The working directory is the new root.
+func (w *walls) build() (err error) {
+	if w.root, err = unix.Open(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	defer unix.Close(w.root)
+	w.nodes, w.made = map[string]*node{}, map[string]bool{}
+	return steps([]step{
+		{"masks", w.templates},
+		{"allowed write paths", w.writable},
+		{"allowed read paths", w.readable},
+		{"fixed paths", w.fixed},
+		{"patterns", w.expand},
+		{"mounts of path rules", w.apply},
+	})
+}
+
+// templates makes what masks are clones of.
+func (w *walls) templates() error {
+	if err := unix.Mkdir(wallsDir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mkdir(maskDir, 0); err != nil {
+		return err
+	}
+	fd, err := unix.Open(maskFile, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	unix.Close(fd)
+	if err := unix.Symlink(absentGoal, absentLink); err != nil {
+		return err
+	}
+	w.masks = map[string]unix.Stat_t{}
+	for _, name := range []string{maskDir, maskFile, absentLink} {
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil {
+			return err
+		}
+		w.masks[name] = st
+	}
+	return nil
+}
+
+// trees are where processes of the box can make, rename and remove things.
+func (w *walls) trees() []string { return []string{w.workspace, w.home, "/tmp", "/dev/shm"} }
+
+// tree is the writable tree that holds p; empty when none does.
+func (w *walls) tree(p string) string {
+	for _, t := range w.trees() {
+		if within(p, t) {
+			return t
+		}
+	}
+	return ""
+}
+
+// within reports whether p is root or lies below it. Both are clean.
+func within(p, root string) bool {
+	return root == "/" || p == root || strings.HasPrefix(p, root+"/")
+}
+
+// note says what is not a wall, and why.
+func (w *walls) note(rule, why string) {
+	w.missing = append(w.missing, "wall of "+holdfast.Quote(rule)+": "+why)
+}
+
+// want asks for a mount. Of two for the same path the stricter one is made.
+func (w *walls) want(n node) {
+	if old := w.nodes[n.path]; old == nil || old.strength() < n.strength() {
+		w.nodes[n.path] = &n
+	}
+}
+
+// pin keeps every directory on the way to p where it is: a wall follows a renamed
+// directory, and after the next start something else could stand at its path.
+func (w *walls) pin(p, rule string) {
+	top := w.tree(p)
+	if top == "" {
+		return
+	}
+	for d := path.Dir(p); d != top && within(d, top); d = path.Dir(d) {
+		w.want(node{path: d, kind: wire.WallPin, dir: true, rule: rule})
+	}
+}
+
+// own are the mounts that the box itself lives on. A rule about one of them is held
+// by the text of calls only.
+func (w *walls) own(p string) bool {
+	return p == "/" || within(p, "/proc") || within(p, "/run") || within(p, "/"+wallsDir)
+}
+
+// fixed resolves the rules that name one place.
+func (w *walls) fixed() error {
+	for _, l := range []struct {
+		kind  string
+		paths []string
+	}{{wire.WallMasked, w.spec.Masked}, {wire.WallReadOnly, w.spec.ReadOnly}} {
+		for _, rule := range l.paths {
+			if err := w.rule(rule, l.kind, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rule wants a wall where a path leads. pinned is for rules of fixed paths: what
+// leads there stays as it is.
+func (w *walls) rule(rule, kind string, pinned bool) error {
+	clean := path.Clean(rule)
+	if kind == wire.WallReadOnly && (clean == "/" || slices.ContainsFunc(w.trees(), func(t string) bool { return t != clean && within(t, clean) })) {
+		// All but these is read-only already.
+		for _, t := range w.trees() {
+			if within(t, clean) {
+				w.want(node{path: t, kind: kind, dir: true, rule: rule})
+			}
+		}
+		return nil
+	}
+	if clean == "/" {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the rule %s leaves nothing of a box", holdfast.Quote(rule)).
+			WithHint("deny the tools by their names instead: Read, Edit, Bash")
+	}
+	if w.own(clean) {
+		w.note(rule, "the box itself lives there; only file tools and the text of commands are held to it")
+		return nil
+	}
+	p, err := w.follow(clean)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the path rule %s cannot be resolved: %w", holdfast.Quote(rule), err).
+			WithHint("%s", fixRule)
+	}
+	for _, l := range p.links {
+		if pinned {
+			w.want(node{path: l, kind: wire.WallPin, rule: rule})
+			w.pin(l, rule)
+		}
+	}
+	if len(p.links) > 0 && (p.loop || w.tree(p.where()) == "") {
+		w.note(rule, "a link on its way leads out of the session's files, to "+holdfast.Quote(p.where()))
+		return nil
+	}
+	if len(p.rest) > 0 {
+		return w.absent(rule, kind, p)
+	}
+	if p.st.Mode&unix.S_IFMT == unix.S_IFREG && p.st.Nlink > 1 {
+		w.note(rule, fmt.Sprintf("the file has %d names (hard links), and the others are no part of the wall", p.st.Nlink))
+	}
+	w.want(node{path: p.path, kind: kind, dir: p.isDir(), rule: rule})
+	if pinned {
+		w.pin(p.path, rule)
+	}
+	return nil
+}
+
+// fixRule is what can be done about a rule that keeps a box from starting.
+const fixRule = "look at the path in the session's workspace, or change the rule; holdfast policy explain shows where rules come from"
+
+// absent deals with a rule whose path does not exist. Where it could appear a
+// placeholder keeps its place.
+func (w *walls) absent(rule, kind string, p lead) error {
+	if w.tree(p.path) == "" {
+		return nil // everything else is read-only: nothing can appear
+	}
+	if !p.isDir() {
+		// Below a file nothing can be, as long as the file stays.
+		w.want(node{path: p.path, kind: wire.WallPin, rule: rule})
+		w.pin(p.path, rule)
+		return nil
+	}
+	at, names, dir := p.path, p.rest, strings.HasSuffix(rule, "/")
+	if i := slices.Index(names, ".."); i >= 0 {
+		// A link that goes through what does not exist: as long as it does not, the
+		// link leads nowhere.
+		names, dir = names[:i], false
+	}
+	for i, name := range names {
+		at = path.Join(at, name)
+		last := i == len(names)-1
+		err := w.placeholder(at, dir || !last)
+		if errors.Is(err, unix.EROFS) {
+			return nil
+		}
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the placeholder for the path rule %s cannot be made at %s: %w",
+				holdfast.Quote(rule), holdfast.Quote(at), err).WithHint("%s", fixRule)
+		}
+		w.made[at] = true
+	}
+	if !dir {
+		kind = wire.WallAbsent
+	}
+	w.want(node{path: at, kind: kind, dir: dir, rule: rule})
+	w.pin(at, rule)
+	return nil
+}
+
+// apply makes the mounts, parents first, so that each is made upon the one above.
+func (w *walls) apply() error {
+	list := w.list()
+	for _, n := range list {
+		if err := w.mount(n); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the wall of the path rule %s cannot be built at %s: %w",
+				holdfast.Quote(n.rule), holdfast.Quote(n.path), err).WithHint("%s", fixRule)
+		}
+	}
+	for _, n := range list {
+		if err := w.verify(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list are the mounts to be made in their order, without those that a denial above
+// them makes pointless.
+func (w *walls) list() []*node {
+	var out []*node
+	for _, n := range w.nodes {
+		hidden := false
+		for d := path.Dir(n.path); d != "/" && !hidden; d = path.Dir(d) {
+			above := w.nodes[d]
+			hidden = above != nil && (above.kind == wire.WallMasked || n.writable && above.kind == wire.WallReadOnly && !above.listed)
+		}
+		if !hidden {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b *node) int { return strings.Compare(a.path, b.path) })
+	return out
+}
+
+// at opens what stands at a resolved path; a link is opened itself.
+func (w *walls) at(p string) (int, error) {
+	return unix.Openat2(w.root, strings.TrimPrefix(p, "/"), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// mount makes one mount. A mask is a mount of its own, read-only, so that nothing can
+// change its mode.
+func (w *walls) mount(n *node) error {
+	target, err := w.at(n.path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(target)
+	var st unix.Stat_t
+	if err := unix.Fstat(target, &st); err != nil {
+		return err
+	}
+	n.ino = st.Ino
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
+	var tree int
+	if name := n.template(); name != "" {
+		tree, err = unix.OpenTree(w.root, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	} else {
+		tree, err = unix.OpenTree(target, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+		attr = unix.MountAttr{}
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	flags := uint(unix.AT_EMPTY_PATH)
+	switch {
+	case n.kind == wire.WallReadOnly:
+		attr.Attr_set = unix.MOUNT_ATTR_RDONLY
+		flags |= unix.AT_RECURSIVE
+	case n.writable:
+		attr.Attr_clr = unix.MOUNT_ATTR_RDONLY
+	}
+	if attr != (unix.MountAttr{}) {
+		if err := unix.MountSetattr(tree, "", flags, &attr); err != nil {
+			return err
+		}
+	}
+	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// template is what a mask is a clone of; empty for what is bound on itself.
+func (n *node) template() string {
+	switch {
+	case n.kind == wire.WallAbsent:
+		return absentLink
+	case n.kind == wire.WallMasked && n.dir:
+		return maskDir
+	case n.kind == wire.WallMasked:
+		return maskFile
+	}
+	return ""
+}
+
+// verify looks whether a mask is what stands at its path.
+func (w *walls) verify(n *node) error {
+	name := n.template()
+	if name == "" {
+		return nil
+	}
+	fd, err := w.at(n.path)
+	if err == nil {
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+		if want := w.masks[name]; err == nil && (st.Dev != want.Dev || st.Ino != want.Ino) {
+			err = errors.New("something else stands there")
+		}
+	}
+	if err != nil {
+		return notHeld(n, err)
+	}
+	return nil
+}
+
+// notHeld refuses a box with a wall that does not hold.
+func notHeld(n *node, why error) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the wall of the path rule %s does not hold at %s: %w",
+		holdfast.Quote(n.rule), holdfast.Quote(n.path), why).WithHint("%s", fixRule)
+}

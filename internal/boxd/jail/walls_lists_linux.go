@@ -1,0 +1,190 @@
+package jail
+
+import (
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// listed are the trees that allow lists are about: what the session keeps.
+func (w *walls) listed() []string {
+	if w.spec.KeepHome {
+		return []string{w.workspace}
+	}
+	return []string{w.workspace, w.home}
+}
+
+// writable makes workspace and home read-only but for what every list of
+// write roots holds. The other writable trees end with the box and stay.
+func (w *walls) writable() error {
+	if len(w.spec.Writable) == 0 {
+		return nil
+	}
+	lists := make([][]string, 0, len(w.spec.Writable))
+	for _, list := range w.spec.Writable {
+		roots, err := w.roots(list, true)
+		if err != nil {
+			return err
+		}
+		lists = append(lists, roots)
+	}
+	roots := meet(lists)
+	for _, t := range w.listed() {
+		if slices.ContainsFunc(roots, func(r string) bool { return within(t, r) }) {
+			continue
+		}
+		w.want(node{path: t, kind: wire.WallReadOnly, dir: true, rule: t, listed: true})
+		for _, r := range roots {
+			if within(r, t) {
+				w.want(node{path: r, writable: true, rule: r})
+			}
+		}
+	}
+	return nil
+}
+
+// readable hides all of the box's own trees but what every list of read roots holds,
+// and what programs need to run: /usr and its like, /etc, /proc, /dev, /tmp, /run.
+func (w *walls) readable() error {
+	if len(w.spec.Readable) == 0 {
+		return nil
+	}
+	lists := make([][]string, 0, len(w.spec.Readable))
+	for _, list := range w.spec.Readable {
+		roots, err := w.roots(list, false)
+		if err != nil {
+			return err
+		}
+		lists = append(lists, roots)
+	}
+	roots := meet(lists)
+	hidden := w.listed()
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		p := "/" + e.Name()
+		usual := slices.Contains([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/dev", "/tmp", "/run"}, p)
+		if e.IsDir() && !usual && p != "/"+wallsDir && !slices.ContainsFunc(w.trees(), func(t string) bool { return within(t, p) }) {
+			hidden = append(hidden, p)
+		}
+	}
+	for _, t := range hidden {
+		if slices.ContainsFunc(roots, func(r string) bool { return within(t, r) }) {
+			continue
+		}
+		inner := slices.DeleteFunc(slices.Clone(roots), func(r string) bool { return !within(r, t) })
+		if err := w.cover(t, inner); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "allowed read paths in %s: %w", holdfast.Quote(t), err).WithHint("%s", fixRule)
+		}
+	}
+	return nil
+}
+
+// roots resolves a list. A root that is missing grants nothing; one that may be
+// written is made where the session keeps its files.
+func (w *walls) roots(list []string, create bool) ([]string, error) {
+	var out []string
+	for _, rule := range list {
+		p, err := w.follow(path.Clean(rule))
+		if err != nil {
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the root %s cannot be resolved: %w", holdfast.Quote(rule), err).WithHint("%s", fixRule)
+		}
+		at := p.path
+		if len(p.rest) > 0 && create && p.isDir() && slices.ContainsFunc(w.listed(), func(t string) bool { return within(p.path, t) }) {
+			for _, name := range p.rest {
+				at = path.Join(at, name)
+				if err := w.placeholder(at, true); err != nil {
+					return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the root %s cannot be made: %w", holdfast.Quote(rule), err).WithHint("%s", fixRule)
+				}
+				w.made[at] = true
+			}
+			p.rest = nil
+		}
+		if len(p.rest) > 0 || p.loop {
+			if w.tree(p.where()) != "" {
+				w.note(rule, "it does not exist, so it allows nothing until the box starts again")
+			}
+			continue
+		}
+		out = append(out, at)
+	}
+	return out, nil
+}
+
+// meet is what all lists hold: of two roots the one within the other.
+func meet(lists [][]string) []string {
+	out := lists[0]
+	for _, list := range lists[1:] {
+		var both []string
+		for _, a := range out {
+			for _, b := range list {
+				switch {
+				case within(a, b):
+					both = append(both, a)
+				case within(b, a):
+					both = append(both, b)
+				}
+			}
+		}
+		out = both
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return slices.DeleteFunc(slices.Clone(out), func(r string) bool {
+		return slices.ContainsFunc(out, func(o string) bool { return o != r && within(r, o) })
+	})
+}
+
+// cover puts an empty read-only directory in place of a tree, in which only the given
+// paths of the tree are.
+func (w *walls) cover(top string, inner []string) error {
+	trees := make([]int, 0, len(inner))
+	dirs := make([]bool, 0, len(inner))
+	defer func() {
+		for _, fd := range trees {
+			unix.Close(fd)
+		}
+	}()
+	for _, p := range inner {
+		fd, err := w.at(p)
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		tree := -1
+		if err == nil {
+			tree, err = unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+		}
+		unix.Close(fd)
+		if err != nil {
+			return err
+		}
+		trees, dirs = append(trees, tree), append(dirs, st.Mode&unix.S_IFMT == unix.S_IFDIR)
+	}
+	at := strings.TrimPrefix(top, "/")
+	if err := unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m,nr_inodes=16384"); err != nil {
+		return err
+	}
+	for i, p := range inner {
+		rel := strings.TrimPrefix(p, "/")
+		if err := os.MkdirAll(path.Dir(rel), 0o755); err != nil {
+			return err
+		}
+		if err := mountPoint(rel, !dirs[i]); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(trees[i], "", unix.AT_FDCWD, rel, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	return unix.MountSetattr(unix.AT_FDCWD, at, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}

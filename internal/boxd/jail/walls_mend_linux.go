@@ -1,0 +1,97 @@
+package jail
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// Mend puts walls of a running box back that something outside of it took away: a
+// rename over a name takes the mount there along. The calling thread is in the box'
+// mount namespace, with its root, and may mount there; it is of no other use afterwards.
+// It touches files as the tools' user: processes of the box run meanwhile and could
+// exchange what it is about to change. Walls are in the order in which they were built,
+// parents first.
+func Mend(built []wire.Wall, tool int) (err error) {
+	if err := fileIdentity(tool); err != nil {
+		return err
+	}
+	w := &walls{tool: -1, masks: map[string]unix.Stat_t{}}
+	if w.root, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	defer unix.Close(w.root)
+	for _, name := range []string{maskDir, maskFile, absentLink} {
+		var st unix.Stat_t
+		if err := unix.Fstatat(w.root, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		w.masks[name] = st
+	}
+	for _, b := range built {
+		if err := w.mend(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walls) mend(b wire.Wall) error {
+	n := &node{path: b.Path, kind: b.Kind, dir: b.Dir, rule: b.Path}
+	fd, err := w.at(b.Path)
+	if errors.Is(err, unix.ENOENT) {
+		if err := w.placeholder(b.Path, b.Dir); err != nil {
+			return err
+		}
+		if !b.Dir {
+			n.kind = wire.WallAbsent
+		}
+		if err := w.mount(n); err != nil {
+			return err
+		}
+		return w.verify(n)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	stands, dir, err := w.stands(fd, n)
+	if err != nil || stands {
+		return err
+	}
+	n.dir = dir
+	if n.kind == wire.WallAbsent {
+		n.kind = wire.WallMasked // something is there now
+	}
+	if err := w.mount(n); err != nil {
+		return err
+	}
+	return w.verify(n)
+}
+
+// stands reports whether a wall is where it belongs.
+func (w *walls) stands(fd int, n *node) (stands, dir bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, false, err
+	}
+	dir = st.Mode&unix.S_IFMT == unix.S_IFDIR
+	for _, m := range w.masks {
+		if st.Dev == m.Dev && st.Ino == m.Ino {
+			return true, dir, nil
+		}
+	}
+	switch n.kind {
+	case wire.WallPin:
+		var x unix.Statx_t
+		err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &x)
+		return x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, dir, err
+	case wire.WallReadOnly:
+		var f unix.Statfs_t
+		err = unix.Fstatfs(fd, &f)
+		return f.Flags&unix.ST_RDONLY != 0, dir, err
+	}
+	return false, dir, nil
+}

@@ -1,0 +1,93 @@
+//go:build linux
+
+package jail
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// TestHZ25_ProofNoticesWhatIsNotThere: a wall that lets through what it is there to
+// refuse is found, whatever its kind, and the error names the rule.
+func TestHZ25_ProofNoticesWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []node{
+		{path: file, kind: wire.WallMasked},
+		{path: dir, kind: wire.WallMasked, dir: true},
+		{path: file, kind: wire.WallAbsent},
+		{path: dir, kind: wire.WallReadOnly, dir: true},
+		{path: file, kind: wire.WallReadOnly},
+		{path: filepath.Join(dir, "gone"), kind: wire.WallMasked},
+	} {
+		n.rule = "the rule"
+		err := n.prove()
+		if !holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.HintOf(err) == "" {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+	for _, n := range []node{{path: file, kind: wire.WallPin}, {path: file, writable: true}, {path: filepath.Join(dir, "gone"), kind: wire.WallAbsent}} {
+		if err := n.prove(); err != nil {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+}
+
+// matches lists what of paths the expansion of a pattern would wall.
+func matches(pattern string, paths ...string) []string {
+	x := &expander{patterns: []globbed{{pattern, wire.WallMasked, split(pattern)}}}
+	var out []string
+	for _, p := range paths {
+		states := x.close([]state{{0, 0}})
+		var ended *globbed
+		for _, name := range split(p) {
+			if states, ended = x.next(states, name); ended != nil {
+				out = append(out, p)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// TestHZ25_PatternsMatch: a pattern matches segment by segment, `**` any number of
+// directories, and what lies below a match belongs to it.
+func TestHZ25_PatternsMatch(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string][]string{
+		"/**/.env":          {"/.env", "/a/.env", "/a/b/.env", "/a/.env/x"},
+		"/a/*.pem":          {"/a/x.pem"},
+		"/a/**/b/**/c":      {"/a/b/c", "/a/x/b/y/z/c"},
+		"/**/b/*":           {"/a/b/c", "/a/b/x.pem", "/a/x/b/y/z/c"},
+		"/a/[bx]/**/.en[v]": {"/a/b/.env"},
+	} {
+		got := matches(pattern, "/.env", "/a/.env", "/a/b/.env", "/a/.env/x", "/a/x.pem", "/a/x.pemx", "/b/x.pem", "/a/b/c", "/a/x/b/y/z/c", "/a/b/x.pem")
+		if pattern == "/**/b/*" {
+			want = []string{"/a/b/.env", "/b/x.pem", "/a/b/c", "/a/x/b/y/z/c", "/a/b/x.pem"}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", pattern, got, want)
+		}
+	}
+}
+
+// TestHZ25_ListsMeet: of several lists of roots counts what every one holds.
+func TestHZ25_ListsMeet(t *testing.T) {
+	t.Parallel()
+	got := meet([][]string{{"/w/a", "/w/b", "/usr"}, {"/w", "/x"}, {"/w/a/deep", "/w/a/deep/er", "/w/b", "/usr"}})
+	if want := []string{"/w/a/deep", "/w/b"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := meet([][]string{{"/w/a"}, {"/w/b"}}); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,106 @@
+// Package paths opens what a path leads to, without ever leaving the box.
+//
+// It owns the one way in which boxd resolves a path that an agent may have shaped. boxd
+// and its parts import it; it imports the standard library and golang.org/x/sys only.
+// Invariant (I-19): the kernel resolves every path below the box's "/" and follows no
+// magic link of /proc, so no link leads to a descriptor of boxd or out of the box, at
+// no moment. A kernel that cannot do that refuses every path.
+package paths
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxTries bounds how often a path is resolved again because something was renamed
+// meanwhile. A process that renames without a pause must not hold a call for ever.
+const maxTries = 1000
+
+// slash is the box's "/". It is opened once: a process has one root, and boxd has
+// entered its own before it resolves any path.
+var slash = sync.OnceValues(func() (int, error) {
+	return unix.Open("/", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+})
+
+// Open opens what path leads to; the path is absolute. The caller closes the
+// descriptor. ELOOP means too many links, or one that only the kernel can follow, as
+// /proc/1/fd/3; EBUSY that names on the way change without a pause.
+func Open(path string, flags int) (int, error) {
+	root, err := slash()
+	if err != nil {
+		return -1, err
+	}
+	return OpenIn(root, path, flags)
+}
+
+// OpenIn is Open with the open directory root in the place of "/".
+func OpenIn(root int, path string, flags int) (int, error) {
+	return again(func() (int, error) { return openIn(root, path, flags|unix.O_CLOEXEC) })
+}
+
+// Below opens a path below an open directory that has no link in it, and no "..".
+func Below(dir int, rel string, flags int) (int, error) {
+	return again(func() (int, error) { return openBelow(dir, rel, flags|unix.O_CLOEXEC) })
+}
+
+// At opens one name of an open directory and follows no link.
+func At(dir int, name string, flags int, perm uint32) (int, error) {
+	return again(func() (int, error) {
+		return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
+	})
+}
+
+func again(open func() (int, error)) (int, error) {
+	for range maxTries {
+		fd, err := open()
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+	}
+	return -1, unix.EBUSY
+}
+
+// IsDir says why path does not lead to a directory; nil when it does.
+func IsDir(path string) error {
+	fd, err := Open(path, Way|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// IsProgram reports whether path leads to a regular file that somebody may execute.
+func IsProgram(path string) bool {
+	fd, err := Open(path, Way)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return err == nil && uint32(st.Mode)&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
+}
+
+// Split and Join take a path apart and together without cleaning it: a ".." after a
+// link means what the kernel takes it for.
+func Split(path string) (dir, name string) {
+	i := strings.LastIndexByte(path, '/')
+	switch {
+	case i < 0:
+		return ".", path
+	case i == 0:
+		return "/", path[1:]
+	}
+	return path[:i], path[i+1:]
+}
+
+// Join puts a name below a directory; see Split.
+func Join(dir, name string) string {
+	if dir == "/" {
+		return dir + name
+	}
+	return dir + "/" + name
+}

@@ -1,0 +1,67 @@
+package paths
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Way opens something to go on from or to look at, which takes no right to read it.
+const Way = unix.O_PATH
+
+func openIn(root int, path string, flags int) (int, error) {
+	return unix.Openat2(root, path, &unix.OpenHow{
+		Flags: uint64(flags), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+func openBelow(dir int, rel string, flags int) (int, error) {
+	return unix.Openat2(dir, rel, &unix.OpenHow{
+		Flags: uint64(flags), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// InProc reports whether an open file lies in a procfs.
+func InProc(fd int) (bool, error) {
+	var st unix.Statfs_t
+	err := unix.Fstatfs(fd, &st)
+	return st.Type == unix.PROC_SUPER_MAGIC, err
+}
+
+// descriptors is the directory of the names of boxd's open files.
+var descriptors = sync.OnceValues(func() (int, error) {
+	return unix.Open("/proc/self/fd", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+})
+
+// Chmod changes the mode of an open file, which may be open for going on from only.
+func Chmod(fd int, mode uint32) error {
+	dir, err := descriptors()
+	if err != nil {
+		return err
+	}
+	return unix.Fchmodat(dir, strconv.Itoa(fd), mode, 0)
+}
+
+// Where is the path of an open file as the box sees it, without links. What was
+// removed since has " (deleted)" behind it. A file outside of the box is EXDEV.
+func Where(fd int) (string, error) {
+	dir, err := descriptors()
+	if err != nil {
+		return "", err
+	}
+	for size := 512; ; size *= 2 {
+		buf := make([]byte, size)
+		n, err := unix.Readlinkat(dir, strconv.Itoa(fd), buf)
+		switch {
+		case err != nil:
+			return "", err
+		case n == size && size < 1<<16:
+			continue
+		case !strings.HasPrefix(string(buf[:n]), "/"):
+			return "", unix.EXDEV
+		}
+		return string(buf[:n]), nil
+	}
+}

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+)
+
+// Walls are path rules that boxd builds into the box's mounts. Paths are absolute
+// paths in the box and clean; one that ends in a slash names a directory, whether it
+// exists or not. The zero value restricts nothing.
+type Walls struct {
+	// Masked can be neither read nor written, ReadOnly can be read only.
+	Masked   []string `json:"masked,omitempty"`
+	ReadOnly []string `json:"read_only,omitempty"`
+	// Readable and Writable hold lists of roots: only what lies below a root of every
+	// list may be read, or written.
+	Readable [][]string `json:"readable,omitempty"`
+	Writable [][]string `json:"writable,omitempty"`
+	// Patterns and WritePatterns are absolute globs of what is masked or read-only,
+	// segment by segment as path.Match has it; `**` is any number of directories.
+	Patterns      []string `json:"patterns,omitempty"`
+	WritePatterns []string `json:"write_patterns,omitempty"`
+	// KeepHome leaves the home directory out of Readable and Writable: an agent's
+	// program that runs in the box keeps its own state there.
+	KeepHome bool `json:"keep_home,omitempty"`
+}
+
+// Empty reports whether nothing is restricted.
+func (w Walls) Empty() bool {
+	return len(w.Masked)+len(w.ReadOnly)+len(w.Readable)+len(w.Writable)+len(w.Patterns)+len(w.WritePatterns) == 0
+}
+
+// Canonical is w with every list sorted and without repetitions: walls that restrict
+// the same by the same paths are equal.
+func (w Walls) Canonical() Walls {
+	set := func(list []string) []string {
+		out := slices.Clone(list)
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	sets := func(lists [][]string) [][]string {
+		var out [][]string
+		for _, l := range lists {
+			out = append(out, set(l))
+		}
+		slices.SortFunc(out, slices.Compare)
+		return slices.CompactFunc(out, slices.Equal)
+	}
+	out := Walls{
+		Masked: set(w.Masked), ReadOnly: set(w.ReadOnly), Readable: sets(w.Readable), Writable: sets(w.Writable),
+		Patterns: set(w.Patterns), WritePatterns: set(w.WritePatterns),
+	}
+	// It means something for the lists only.
+	out.KeepHome = w.KeepHome && len(w.Readable)+len(w.Writable) > 0
+	return out
+}
+
+// Hash names the walls: empty for none, the same for equal canonical forms.
+func (w Walls) Hash() string {
+	if w.Empty() {
+		return ""
+	}
+	b, err := json.Marshal(w.Canonical())
+	if err != nil {
+		// Strings always encode.
+		panic(err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Kinds of a built wall.
+const (
+	WallMasked   = "masked"
+	WallReadOnly = "read-only"
+	// WallAbsent stands where nothing is and nothing may appear: reads say that
+	// nothing exists.
+	WallAbsent = "absent"
+	// WallPin keeps a directory on the way to another wall where it is.
+	WallPin = "pin"
+)
+
+// Wall is one mount that boxd built for a path rule, and proved.
+type Wall struct {
+	// Path is where it stands in the box: a path without links.
+	Path string `json:"path"`
+	Kind string `json:"kind"`
+	Dir  bool   `json:"dir,omitempty"`
+	// Made: nothing was there, and boxd made the placeholder below the mount.
+	Made bool `json:"made,omitempty"`
+	// Ino is the inode that lies below the mount.
+	Ino uint64 `json:"ino,omitempty"`
+}

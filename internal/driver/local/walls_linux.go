@@ -1,0 +1,150 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/jail"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// extraWalls is the key of a record's walls.
+const extraWalls = "walls"
+
+// wallRecord is what a record keeps of a box' walls: enough to compare them, to watch
+// over them, and to remove their placeholders after a crash of boxd or the server.
+type wallRecord struct {
+	Hash string `json:"hash"`
+	// Workspace and Home are the host's directories.
+	Workspace string `json:"workspace"`
+	Home      string `json:"home"`
+	// Tool is the host uid that placeholders belong to; 0 for an ordinary user's box.
+	Tool uint32 `json:"tool,omitempty"`
+	// Planned are paths at which boxd may make placeholders: written before it starts.
+	Planned []string `json:"planned,omitempty"`
+	// Built are the walls that boxd reported.
+	Built []wire.Wall `json:"built,omitempty"`
+}
+
+func wallsOf(r boxproc.Record) (w wallRecord, ok bool) {
+	text := r.Extra[extraWalls]
+	return w, text != "" && json.Unmarshal([]byte(text), &w) == nil
+}
+
+func withWalls(r boxproc.Record, w wallRecord) (boxproc.Record, error) {
+	b, err := json.Marshal(w)
+	if err != nil {
+		return r, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	}
+	if r.Extra == nil {
+		r.Extra = map[string]string{}
+	}
+	r.Extra[extraWalls] = string(b)
+	return r, nil
+}
+
+// planWalls is the record of walls that are about to be built.
+func planWalls(s sandbox.Spec, root bool) wallRecord {
+	w := wallRecord{Hash: s.Walls.Hash(), Workspace: s.Workspace, Home: filepath.Join(s.Dir, "home")}
+	if w.Workspace == "" {
+		w.Workspace = filepath.Join(s.Dir, "workspace")
+	}
+	if root {
+		w.Tool = s.ToolUID
+	}
+	lists := slices.Concat([][]string{s.Walls.Masked, s.Walls.ReadOnly}, s.Walls.Writable)
+	for _, p := range slices.Concat(lists...) {
+		for p = path.Clean(p); w.inside(p); p = path.Dir(p) {
+			w.Planned = append(w.Planned, p)
+		}
+	}
+	slices.Sort(w.Planned)
+	w.Planned = slices.Compact(w.Planned)
+	return w
+}
+
+// inside reports whether a path of the box lies in what the session keeps.
+func (w *wallRecord) inside(p string) bool {
+	return strings.HasPrefix(p, boxWorkspace+"/") || strings.HasPrefix(p, boxHome+"/")
+}
+
+// parent opens the host's directory that holds a path of the box. No link is followed.
+func (w *wallRecord) parent(p string) (int, error) {
+	top, rel := w.Workspace, ""
+	if r, ok := strings.CutPrefix(p, boxWorkspace+"/"); ok {
+		rel = r
+	} else if r, ok := strings.CutPrefix(p, boxHome+"/"); ok {
+		top, rel = w.Home, r
+	} else {
+		return -1, unix.ENOENT
+	}
+	return rooted.OpenDir(top, path.Dir(rel))
+}
+
+// removePlaceholders takes away what boxd made so that a wall had something to stand
+// on. The box has ended. What somebody used meanwhile stays: only empty things go, and
+// of those that boxd did not live to report only the ones with its mark.
+func (w *wallRecord) removePlaceholders() error {
+	made := map[string]bool{}
+	for _, p := range w.Planned {
+		made[p] = false
+	}
+	for _, b := range w.Built {
+		if b.Made {
+			made[b.Path] = true
+		}
+	}
+	paths := make([]string, 0, len(made))
+	for p := range made {
+		paths = append(paths, p)
+	}
+	// Children first.
+	slices.Sort(paths)
+	slices.Reverse(paths)
+	var errs []error
+	for _, p := range paths {
+		if err := w.removePlaceholder(p, made[p]); err != nil {
+			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "placeholder %s: %w", holdfast.Quote(p), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *wallRecord) removePlaceholder(p string, reported bool) error {
+	dir, err := w.parent(p)
+	if err != nil {
+		return nil // it is not there
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, path.Base(p), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return nil
+	}
+	marked := jail.IsMark(st.Mtim.Unix())
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		if !marked && !reported {
+			return nil
+		}
+		err = unix.Unlinkat(dir, path.Base(p), unix.AT_REMOVEDIR)
+		if err == unix.ENOTEMPTY || err == unix.EEXIST {
+			return nil
+		}
+		return err
+	case unix.S_IFREG:
+		if marked && st.Size == 0 && st.Nlink == 1 {
+			return unix.Unlinkat(dir, path.Base(p), 0)
+		}
+	}
+	return nil
+}

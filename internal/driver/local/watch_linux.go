@@ -1,0 +1,297 @@
+package local
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/jail"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+)
+
+// maxWatches bounds how many directories are watched over for all boxes together:
+// the kernel counts them for the server's user.
+const maxWatches = 4096
+
+// watchFor are the events of a directory that may take a wall from its place.
+const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
+
+// watcher notices what happens on the host to the names that walls stand at: a rename
+// over such a name takes the mount away from every box. The zero value is ready; its
+// goroutine starts with the first wall.
+type watcher struct {
+	mu sync.Mutex
+	// file is the inotify instance; nil before the first box with walls.
+	file   *os.File
+	done   chan struct{}
+	closed bool
+	boxes  map[holdfast.BoxID]*guarded
+	// dirs is what is watched: by watch descriptor, box and name.
+	dirs map[int32]map[holdfast.BoxID]map[string]bool
+}
+
+// guarded is a running box with walls.
+type guarded struct {
+	record wallRecord
+	pid    int
+	start  uint64
+	// broken: a wall may be gone, and is not known to be back.
+	broken bool
+}
+
+// WallsHold implements sandbox.Guard.
+func (d *Driver) WallsHold(box holdfast.BoxID) bool {
+	d.watch.mu.Lock()
+	defer d.watch.mu.Unlock()
+	g := d.watch.boxes[box]
+	return g == nil || !g.broken
+}
+
+// guard watches over the walls of a running box. What happened to them before, while
+// nobody watched, is found by their inodes. lack says why a directory is not watched:
+// the machine has no more watches; the walls hold all the same.
+func (d *Driver) guard(r boxproc.Record) (lack string) {
+	w, ok := wallsOf(r)
+	if !ok {
+		return ""
+	}
+	d.watch.mu.Lock()
+	if old := d.watch.boxes[r.Box]; old != nil && old.pid == r.PID && old.start == r.Start {
+		d.watch.mu.Unlock()
+		return ""
+	}
+	g := &guarded{record: w, pid: r.PID, start: r.Start}
+	err := d.watch.add(r.Box, g, d.noticed)
+	d.watch.mu.Unlock()
+	if noWatch(err) {
+		lack, err = "wall-watch: a rename on the host over a walled name goes unnoticed: "+err.Error(), nil
+	}
+	if err != nil || !w.standing() {
+		d.mend(r.Box, g)
+	}
+	return lack
+}
+
+// errWatches is the bound of this server.
+var errWatches = errors.New("too many directories are watched")
+
+// noWatch reports whether an error is about the number of watches, not about a
+// directory.
+func noWatch(err error) bool {
+	return errors.Is(err, errWatches) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+// add watches the directories of a box' walls; w.mu is held. With an error that is not
+// about the number of watches a wall may be gone.
+func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxID)) error {
+	if w.closed {
+		return nil
+	}
+	if w.boxes == nil {
+		w.boxes, w.dirs = map[holdfast.BoxID]*guarded{}, map[int32]map[holdfast.BoxID]map[string]bool{}
+	}
+	w.drop(box)
+	w.boxes[box] = g
+	if w.file == nil {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		if err != nil {
+			return err
+		}
+		w.file, w.done = os.NewFile(uintptr(fd), "inotify"), make(chan struct{})
+		go w.read(w.file, w.done, noticed)
+	}
+	for _, wall := range g.record.Built {
+		if err := w.name(box, &g.record, wall.Path); err != nil {
+			g.broken = !noWatch(err)
+			return err
+		}
+	}
+	return nil
+}
+
+// name watches one name.
+func (w *watcher) name(box holdfast.BoxID, r *wallRecord, p string) error {
+	if !r.inside(p) {
+		return nil // the top of a tree: a directory of the server's
+	}
+	dir, err := r.parent(p)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if len(w.dirs) >= maxWatches {
+		return errWatches
+	}
+	wd, err := inotifyAdd(w.file, dir)
+	if err != nil {
+		return err
+	}
+	if w.dirs[wd] == nil {
+		w.dirs[wd] = map[holdfast.BoxID]map[string]bool{}
+	}
+	if w.dirs[wd][box] == nil {
+		w.dirs[wd][box] = map[string]bool{}
+	}
+	w.dirs[wd][box][path.Base(p)] = true
+	return nil
+}
+
+// inotifyAdd watches an opened directory.
+func inotifyAdd(f *os.File, dir int) (int32, error) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var wd int
+	var aerr error
+	err = c.Control(func(fd uintptr) {
+		wd, aerr = unix.InotifyAddWatch(int(fd), procFD(dir), watchFor&^unix.IN_DONT_FOLLOW)
+	})
+	return int32(wd), errors.Join(err, aerr)
+}
+
+// forget stops watching over a box that has ended.
+func (w *watcher) forget(box holdfast.BoxID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(box)
+	delete(w.boxes, box)
+}
+
+func (w *watcher) drop(box holdfast.BoxID) {
+	for wd, boxes := range w.dirs {
+		if boxes[box] == nil {
+			continue
+		}
+		delete(boxes, box)
+		if len(boxes) == 0 {
+			delete(w.dirs, wd)
+			if c, err := w.file.SyscallConn(); err == nil {
+				// It may be gone with its directory.
+				_ = c.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) })
+			}
+		}
+	}
+}
+
+func (w *watcher) close() error {
+	w.mu.Lock()
+	f, done := w.file, w.done
+	w.closed, w.file = true, nil
+	w.boxes, w.dirs = nil, nil
+	w.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	err := f.Close()
+	<-done
+	return err
+}
+
+// read tells of every box one of whose names something happened to.
+func (w *watcher) read(f *os.File, done chan struct{}, noticed func(holdfast.BoxID)) {
+	defer close(done)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := f.Read(buf)
+		if err != nil {
+			return
+		}
+		for _, box := range w.concerned(buf[:n]) {
+			noticed(box)
+		}
+	}
+}
+
+// concerned are the boxes whose walls the events are about; after an overflow all.
+func (w *watcher) concerned(events []byte) []holdfast.BoxID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	hit := map[holdfast.BoxID]bool{}
+	for len(events) >= unix.SizeofInotifyEvent {
+		wd, mask := int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:])
+		size := int(binary.NativeEndian.Uint32(events[12:]))
+		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size]), "\x00")
+		events = events[unix.SizeofInotifyEvent+size:]
+		if mask&unix.IN_Q_OVERFLOW != 0 {
+			for box := range w.boxes {
+				hit[box] = true
+			}
+			continue
+		}
+		for box, names := range w.dirs[wd] {
+			if names[name] || mask&unix.IN_IGNORED != 0 {
+				hit[box] = true
+			}
+		}
+	}
+	var out []holdfast.BoxID
+	for box := range hit {
+		if g := w.boxes[box]; g != nil {
+			g.broken = true
+			out = append(out, box)
+		}
+	}
+	return out
+}
+
+// noticed puts the walls of a box back.
+func (d *Driver) noticed(box holdfast.BoxID) {
+	d.watch.mu.Lock()
+	g := d.watch.boxes[box]
+	d.watch.mu.Unlock()
+	if g != nil {
+		d.mend(box, g)
+	}
+}
+
+// mend puts the walls of a running box back where they belong. Only a root server
+// can; the box of an ordinary user's stays broken until it is started again.
+func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
+	broken := true
+	if d.root {
+		tool := int(g.record.Tool)
+		broken = inMountNamespace(g.pid, g.start, func() error { return jail.Mend(g.record.Built, tool) }) != nil
+	}
+	d.watch.mu.Lock()
+	defer d.watch.mu.Unlock()
+	if d.watch.boxes[box] != g || d.watch.closed {
+		return
+	}
+	g.broken = broken
+	if broken {
+		return
+	}
+	// Directories may be others now; their watches went with the old ones.
+	for _, wall := range g.record.Built {
+		if err := d.watch.name(box, &g.record, wall.Path); err != nil && !noWatch(err) {
+			g.broken = true
+		}
+	}
+}
+
+// standing reports whether at every name is still what the wall was built upon.
+func (w *wallRecord) standing() bool {
+	for _, b := range w.Built {
+		if !w.inside(b.Path) || b.Ino == 0 {
+			continue
+		}
+		dir, err := w.parent(b.Path)
+		if err != nil {
+			return false
+		}
+		var st unix.Stat_t
+		err = unix.Fstatat(dir, path.Base(b.Path), &st, unix.AT_SYMLINK_NOFOLLOW)
+		unix.Close(dir)
+		if err != nil || st.Ino != b.Ino {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,91 @@
+package egress
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// ownFor is how long the networks of this machine are remembered. An interface that
+// comes up later is seen after that.
+const ownFor = 5 * time.Second
+
+// The widest networks of an interface that count as local. An interface with a wider
+// prefix, such as a tunnel for everything, is only its own address.
+const (
+	widest4 = 8
+	widest6 = 32
+)
+
+// Interfaces are the networks in which this machine has an address.
+func Interfaces() ([]netip.Prefix, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Prefix
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			ip, valid := netip.AddrFromSlice(n.IP)
+			ones, _ := n.Mask.Size()
+			if valid {
+				out = append(out, netip.PrefixFrom(ip.Unmap(), ones))
+			}
+		}
+	}
+	return out, nil
+}
+
+// own knows the networks of this machine. Their addresses are nobody's public ones,
+// even if the Internet routes them: services that listen there trust the machine and
+// its neighbours. Safe for concurrent use.
+type own struct {
+	read func() ([]netip.Prefix, error)
+	now  func() time.Time
+
+	mu    sync.Mutex
+	until time.Time
+	nets  []netip.Prefix
+}
+
+// has reports whether an address is this machine's or of one of its networks.
+func (o *own) has(a netip.Addr) (bool, error) {
+	nets, err := o.networks()
+	if err != nil {
+		return false, err
+	}
+	for _, n := range nets {
+		if n.Contains(a.Unmap()) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (o *own) networks() ([]netip.Prefix, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := o.now(); now.Before(o.until) && now.After(o.until.Add(-2*ownFor)) {
+		return o.nets, nil
+	}
+	found, err := o.read()
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "the addresses of this machine cannot be read: %w", err).
+			WithHint("ip addr shows whether the server's user may read them")
+	}
+	o.nets = o.nets[:0:0]
+	for _, n := range found {
+		switch a := n.Addr(); {
+		case !n.IsValid():
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, "proxy", "%s is not a network of this machine", holdfast.Quote(n.String()))
+		case a.Is4() && n.Bits() < widest4, a.Is6() && n.Bits() < widest6:
+			n = netip.PrefixFrom(a, a.BitLen())
+		}
+		o.nets = append(o.nets, n.Masked())
+	}
+	o.until = o.now().Add(ownFor)
+	return o.nets, nil
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+const (
+	// maxLooks and lookTime bound what one decision asks of a box.
+	maxLooks = 2000
+	lookTime = 2 * time.Second
+	// maxListed bounds a directory that a pattern is held against.
+	maxListed = 5000
+	// boxWorkspace and boxHome are where boxes have the workspace and the home.
+	boxWorkspace, boxHome = "/workspace", "/home/agent"
+)
+
+// links are the links of a session's files, for one decision. A running box is asked;
+// no box is started to be asked. Without one the workspace is read on the host, and of
+// the rest nothing is known.
+type links struct {
+	//nolint:containedctx // an FS has no context, and this one lives as long as one call
+	ctx context.Context
+	box *sandbox.Box
+	dir string
+
+	clock func() time.Time
+
+	mu sync.Mutex
+	// looks and spent are what was asked and how long it took, since a time without
+	// looks: a decision may wait for a person in between, and files change meanwhile.
+	looks int
+	spent time.Duration
+	last  time.Time
+	seen  map[string]look
+}
+
+// look is what was found at a path.
+type look struct {
+	target string
+	err    error
+}
+
+var _ check.FS = (*links)(nil)
+
+// links are those of a session whose box, if it runs, is this one.
+func (e *Engine) links(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) *links {
+	return &links{ctx: ctx, box: box, dir: filepath.Join(e.dir(id), "workspace"), clock: e.cfg.Clock}
+}
+
+// running is a session's box if it runs.
+func (e *Engine) running(row journal.Row) *sandbox.Box {
+	if pool := e.cfg.Pools[row.Trust]; pool != nil {
+		return pool.Live(holdfast.SessionBox(row.ID))
+	}
+	return nil
+}
+
+// links are those of the session, by the box of this turn or one that runs anyway.
+func (h *host) links(ctx context.Context) *links {
+	box := h.held()
+	if box == nil {
+		box = h.e.running(h.row)
+	}
+	return h.e.links(ctx, h.u.id, box)
+}
+
+// Readlink implements check.FS. What is found holds for the whole decision.
+func (l *links) Readlink(name string) (string, error) {
+	name = path.Clean(name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.begin()()
+	found, known := l.seen[name]
+	if !known {
+		found.target, found.err = l.readlink(name)
+		l.seen[name] = found
+	}
+	return found.target, found.err
+}
+
+// begin counts the time of one look; the function that it gives ends it.
+func (l *links) begin() func() {
+	began := l.clock()
+	if l.seen == nil || began.Sub(l.last) > lookTime {
+		l.looks, l.spent, l.seen = 0, 0, map[string]look{}
+	}
+	return func() {
+		l.last = l.clock()
+		l.spent += l.last.Sub(began)
+	}
+}
+
+// askable refuses what no box is asked about. What /proc shows depends on who looks,
+// and a name that JSON cannot carry would be another one in the box.
+func (l *links) askable(name string, list bool) error {
+	switch {
+	case name == "/proc" || strings.HasPrefix(name, "/proc/"):
+		return syscall.EINVAL
+	case name == boxWorkspace || name == boxHome:
+		if l.box != nil && !list {
+			return syscall.EINVAL // made by the driver, whatever it made them of
+		}
+	case !utf8.ValidString(name) || strings.IndexFunc(name, func(r rune) bool { return r >= 0xEF80 && r <= 0xEFFF }) >= 0:
+		return fmt.Errorf("%w: %q is no text", check.ErrUnseen, name)
+	}
+	if l.looks++; l.looks > maxLooks || l.spent > lookTime {
+		return fmt.Errorf("%w: there is too much to look at", check.ErrUnseen)
+	}
+	return nil
+}
+
+func (l *links) readlink(name string) (string, error) {
+	if err := l.askable(name, false); err != nil {
+		return "", err
+	}
+	if l.box == nil {
+		below, err := inWorkspace(name)
+		if err != nil {
+			return "", err
+		}
+		target, err := rooted.Readlink(l.dir, below)
+		return target, system(err)
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, lookTime-l.spent)
+	defer cancel()
+	info, err := l.box.Stat(ctx, wire.PathRequest{Path: name})
+	switch {
+	case err != nil && l.lost():
+		return l.readlink(name)
+	case err != nil:
+		return "", system(err)
+	case info.Type != wire.TypeSymlink:
+		return "", syscall.EINVAL
+	case info.Target == "":
+		return "", fmt.Errorf("%w: %s", check.ErrUnseen, name)
+	}
+	return info.Target, nil
+}
+
+// ReadDir implements check.FS.
+func (l *links) ReadDir(name string) ([]check.Entry, error) {
+	name = path.Clean(name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.begin()()
+	return l.readDir(name)
+}
+
+// lost reports that the box ended while it was asked: then it is one that does not run.
+func (l *links) lost() bool {
+	select {
+	case <-l.box.Done():
+		l.box = nil
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *links) readDir(name string) ([]check.Entry, error) {
+	if err := l.askable(name, true); err != nil {
+		return nil, err
+	}
+	var out []check.Entry
+	if l.box == nil {
+		below, err := inWorkspace(name)
+		if err != nil {
+			return nil, err
+		}
+		list, err := rooted.ReadDir(l.dir, below, maxListed)
+		for _, e := range list {
+			out = append(out, check.Entry{Name: e.Name(), Link: e.Type()&fs.ModeSymlink != 0, Dir: e.IsDir()})
+		}
+		return out, system(err)
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, lookTime-l.spent)
+	defer cancel()
+	list, err := l.box.List(ctx, wire.ListRequest{Path: name, Limit: maxListed})
+	switch {
+	case err != nil && l.lost():
+		return l.readDir(name)
+	case err == nil && list.Truncated:
+		return nil, syscall.E2BIG
+	}
+	for _, e := range list.Entries {
+		out = append(out, check.Entry{Name: path.Base(e.Path), Link: e.Type == wire.TypeSymlink, Dir: e.Type == wire.TypeDir})
+	}
+	return out, system(err)
+}
+
+// inWorkspace is a path of a box below the workspace on the host.
+func inWorkspace(name string) (string, error) {
+	if name == boxWorkspace {
+		return ".", nil
+	}
+	if below, ok := strings.CutPrefix(name, boxWorkspace+"/"); ok {
+		return below, nil
+	}
+	return "", check.ErrUnknown
+}
+
+// system is an error of looking in the words of check.FS. What is not about the path
+// itself means that nobody looked.
+func system(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOTDIR), holdfast.IsKind(err, holdfast.KindNotFound):
+		return fs.ErrNotExist
+	case holdfast.IsKind(err, holdfast.KindConflict), holdfast.IsKind(err, holdfast.KindInvalid):
+		return syscall.EINVAL
+	case holdfast.IsKind(err, holdfast.KindDenied):
+		return fs.ErrPermission
+	case holdfast.IsKind(err, holdfast.KindTooLarge):
+		return syscall.E2BIG
+	}
+	return fmt.Errorf("%w: %w", check.ErrUnseen, err)
+}

@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// nativeRuntime is the runtime whose agents run in the server. Every other one has a
+// program in the box, which keeps its state at home.
+const nativeRuntime = "native"
+
+// wallsOf are the path rules of a policy as the session's box enforces them. A trusted
+// session has no box: there they are held by the text of calls only.
+func wallsOf(row journal.Row, p *policy.Engine) sandbox.Walls {
+	if row.Trust != holdfast.Untrusted {
+		return sandbox.Walls{}
+	}
+	w := p.Walls(policy.Home, policy.Cwd)
+	return sandbox.Walls{
+		Masked: w.Masked, ReadOnly: w.ReadOnly, Readable: w.Readable, Writable: w.Writable,
+		Patterns: w.Patterns, WritePatterns: w.WritePatterns, KeepHome: row.Runtime != nativeRuntime,
+	}
+}
+
+// rulesOf gives the policy that a session's walls are made from.
+type rulesOf func(context.Context) (*policy.Engine, error)
+
+// rulesNow reads the policy of a session outside of a turn.
+func (e *Engine) rulesNow(u *unit, row journal.Row) rulesOf {
+	return func(ctx context.Context) (*policy.Engine, error) {
+		// A turn reports settings that cannot be read; until then nothing is allowed.
+		p, _, err := newLayers(e, u, row).policy(ctx)
+		return p, err
+	}
+}
+
+// current is the policy that the last decision was made by; nil before the first.
+func (l *layers) current() *policy.Engine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made
+}
+
+// walling is what a turn knows of its box' walls. It is guarded by host.mu.
+type walling struct {
+	// by is the policy that the walls are those of, hash their name.
+	by   *policy.Engine
+	hash string
+	told bool
+	// claimed: the turn had the box before, so that an agent in it may be at work.
+	claimed bool
+}
+
+// rules is the turn's policy; it remembers that the box' walls come from it.
+func (h *host) rules(ctx context.Context) (*policy.Engine, error) {
+	var err error
+	// A decision that was made just now has looked already.
+	p := h.layers.current()
+	if p == nil {
+		p, err = h.policy(ctx)
+	}
+	if err == nil {
+		hash := wallsOf(h.row, p).Hash()
+		h.mu.Lock()
+		h.walling.by, h.walling.hash = p, hash
+		h.mu.Unlock()
+	}
+	return p, err
+}
+
+// walled is the box that this turn has, if its walls are those that the session's
+// rules ask for now, and in force. Else nothing of the turn holds the box any more: the
+// next claim starts it again, unless something runs in it.
+func (h *host) walled() *sandbox.Box {
+	box := h.held()
+	if box == nil || h.row.Trust != holdfast.Untrusted {
+		return box
+	}
+	now := h.layers.current()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold == nil {
+		return nil
+	}
+	if now != nil && now != h.walling.by {
+		if wallsOf(h.row, now).Hash() == h.walling.hash {
+			h.walling.by = now
+		}
+	}
+	if (now == nil || now == h.walling.by) && !h.hold.Stale() && h.hold.WallsHold() {
+		return box
+	}
+	h.hold.Release()
+	h.hold = nil
+	return nil
+}
+
+// restarted stops the box of a stale claim if only idle agents run in it, and claims it
+// again, with the present walls. Only the first claim of a turn does this, because the
+// agent works after it. Any other claim is returned unchanged.
+func (h *host) restarted(ctx context.Context, hold *sandbox.Hold, claim func() (*sandbox.Hold, error)) (*sandbox.Hold, error) {
+	h.mu.Lock()
+	first := !h.walling.claimed
+	h.walling.claimed = true
+	h.mu.Unlock()
+	if !first || !hold.Stale() || !h.e.onlyAgents(ctx, h.u.id, hold.Box) {
+		return hold, nil
+	}
+	hold.Release()
+	if err := h.e.stopBox(ctx, h.row, sandbox.WallsChanged); err != nil {
+		return nil, err
+	}
+	return claim()
+}
+
+// onlyAgents reports whether every call that runs in a box is an agent of the session.
+func (e *Engine) onlyAgents(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) bool {
+	calls, err := box.Calls(ctx)
+	if err != nil {
+		return false
+	}
+	states, err := e.cfg.Store.AgentStates(ctx, id)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(calls, func(c wire.CallState) bool {
+		return c.Status == wire.CallRunning && !slices.ContainsFunc(states, func(s holdfast.AgentState) bool { return s.Call == c.Call })
+	})
+}
+
+// Notices about walls.
+const (
+	noticeWalls   = "walls.pending"
+	noticeNoWalls = "walls.none"
+	wallsLater    = "the path rules changed while something runs in the box: the text of calls and the file tools are held to them at once, its processes from its next start, when the turn has ended or nothing runs"
+	noWalls       = "the session is trusted: its path rules are judged by the text of each call, and no box enforces them"
+)
+
+// stale records, once a turn, a notice that the box has older walls than the rules
+// ask for.
+func (h *host) stale(ctx context.Context) {
+	h.mu.Lock()
+	told := h.walling.told
+	h.walling.told = true
+	h.mu.Unlock()
+	if told {
+		return
+	}
+	if _, err := h.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeWalls, Text: wallsLater}}); err != nil {
+		h.e.cfg.Log.WarnContext(ctx, "older walls not recorded", "session_id", h.u.id, "error", err)
+	}
+}
+
+// wallGone denies a call while a wall of the box is missing and something runs in it.
+// The box starts again with all of them before the next call once nothing does.
+func (h *host) wallGone() (policy.Decision, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// An agent that runs in the server claims its box again before each call.
+	if h.hold == nil || h.row.Runtime == nativeRuntime || h.hold.WallsHold() {
+		return policy.Decision{}, false
+	}
+	return policy.Decision{Verdict: policy.Denied, By: "walls", Reason: errWallGone(h.u.id).Error()}, true
+}
+
+func errWallGone(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "box", "a file or directory was renamed on the host, and a path rule's wall in the box of session %s went with it", id).
+		WithHint("let the turn end, or: holdfast session interrupt %s; the box starts again with all walls", id)
+}
+
+// intact refuses a claim whose box lacks a wall. Outside of a turn it also refuses one
+// whose walls are older than the rules. It releases a claim that it refuses.
+func intact(hold *sandbox.Hold, id holdfast.SessionID, turn bool) error {
+	var err error
+	switch {
+	case !hold.WallsHold():
+		err = errWallGone(id)
+	case hold.Stale() && !turn:
+		err = holdfast.Errorf(holdfast.KindBusy, "box", "the path rules of session %s changed, and its box still runs with the older ones", id).
+			WithHint("let the turn end, or: holdfast session interrupt %s", id)
+	default:
+		return nil
+	}
+	hold.Release()
+	return err
+}
+
+// unwalled adds a notice to the events of a new trusted session that has path rules:
+// it runs without a box, so nothing enforces them.
+func (e *Engine) unwalled(ctx context.Context, row journal.Row, events []journal.Draft) ([]journal.Draft, error) {
+	if row.Trust != holdfast.Trusted {
+		return events, nil
+	}
+	v, err := e.versioned(ctx, row.AgentVersion)
+	if err != nil || v.policy.Walls(policy.Home, policy.Cwd).Empty() {
+		return events, err
+	}
+	return append(events, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeNoWalls, Text: noWalls}}), nil
+}

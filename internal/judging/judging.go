@@ -1,0 +1,239 @@
+// Package judging remembers, across crashes, which tool calls were being judged.
+//
+// A call that ends the server whenever it is judged would end it at every start: the
+// turn goes on, and judges the call again. So each judgement is marked in a file
+// while it runs. A start counts, for each mark that it finds, one unclean end; what
+// has been marked at two unclean ends in a row is not judged again.
+//
+// It owns one file in the sessions' directory. The engine imports it; it imports
+// nothing of the server. Invariant: a mark costs two small writes to the page cache
+// and no fsync. A process that dies leaves its marks; a power cut may lose them, and
+// then one end goes uncounted. Waiting for a person is not judging: marks of it are
+// taken away meanwhile.
+package judging
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// limit is at how many unclean ends in a row a call is refused.
+const limit = 2
+
+const (
+	// A record is a mark and a number: 0 for an empty one, underWay for a call that
+	// is being judged, otherwise at how many unclean ends in a row the call was.
+	recordSize = 40
+	underWay   = 1<<64 - 1
+	// maxFile bounds what a start reads.
+	maxFile = 4 << 20
+)
+
+// Mark names a call.
+type Mark [sha256.Size]byte
+
+// MarkOf is the mark of a call: the parts that stay the same when its turn is begun
+// again.
+func MarkOf(parts ...string) Mark {
+	h := sha256.New()
+	for _, p := range parts {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(p)))
+		_, _ = h.Write(n[:])
+		_, _ = io.WriteString(h, p)
+	}
+	return Mark(h.Sum(nil))
+}
+
+// File is the file. Safe for concurrent use; a nil one remembers nothing.
+type File struct {
+	path    string
+	refused map[Mark]bool
+
+	mu   sync.Mutex
+	file *os.File // nil once closed
+	free []int64
+	end  int64
+}
+
+// Open counts what the server before was judging when it ended, and empties the file. The
+// counts are durable when it returns.
+func Open(path string) (*File, error) {
+	const op = "judging"
+	broken := func(err error) error {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(path), err).
+			WithHint("the server's user must be able to write %s", filepath.Dir(path))
+	}
+	counts, err := read(path)
+	if err != nil {
+		return nil, broken(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, broken(err)
+	}
+	// One server has the directory, so the name is its own. What a start that was cut
+	// left there is overwritten.
+	tmp, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, broken(err)
+	}
+	f := &File{path: path, refused: map[Mark]bool{}, file: tmp}
+	for m, n := range counts {
+		if n >= limit {
+			f.refused[m] = true
+		}
+		if err == nil {
+			_, err = tmp.WriteAt(record(m, n), f.end)
+		}
+		f.end += recordSize
+	}
+	if err == nil && len(counts) > 0 {
+		err = tmp.Sync()
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err == nil && len(counts) > 0 {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, broken(errors.Join(err, tmp.Close(), os.Remove(tmp.Name())))
+	}
+	return f, nil
+}
+
+// read is at how many unclean ends in a row each call was, this one included. What
+// was not being judged at this end starts over.
+func read(path string) (map[Mark]uint64, error) {
+	in, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxFile))
+	if err = errors.Join(err, in.Close()); err != nil {
+		return nil, err
+	}
+	before, at := map[Mark]uint64{}, map[Mark]bool{}
+	for ; len(data) >= recordSize; data = data[recordSize:] {
+		m := Mark(data[:sha256.Size])
+		switch n := binary.LittleEndian.Uint64(data[sha256.Size:recordSize]); n {
+		case 0:
+		case underWay:
+			at[m] = true
+		default:
+			before[m] = n
+		}
+	}
+	out := map[Mark]uint64{}
+	for m := range at {
+		out[m] = min(before[m]+1, limit)
+	}
+	return out, nil
+}
+
+func record(m Mark, n uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(make([]byte, 0, recordSize), m[:]...), n)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Refuses reports that a call was being judged at too many unclean ends in a row.
+func (f *File) Refuses(m Mark) bool { return f != nil && f.refused[m] }
+
+// Begin marks a call until End.
+func (f *File) Begin(m Mark) *Judgement {
+	j := &Judgement{f: f, m: m}
+	j.mark()
+	return j
+}
+
+// Judgement is a call that is being judged. It is of one goroutine; a nil one is of
+// nothing.
+type Judgement struct {
+	f  *File
+	m  Mark
+	at int64
+	on bool
+}
+
+// mark writes the mark down. A disk that is full only loses the mark.
+func (j *Judgement) mark() {
+	f := j.f
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		return
+	}
+	if n := len(f.free); n > 0 {
+		j.at, f.free = f.free[n-1], f.free[:n-1]
+	} else {
+		j.at = f.end
+		f.end += recordSize
+	}
+	j.on = true
+	_, _ = f.file.WriteAt(record(j.m, underWay), j.at)
+}
+
+// End takes the mark away.
+func (j *Judgement) End() {
+	if j == nil || !j.on {
+		return
+	}
+	f := j.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	j.on = false
+	if f.file == nil {
+		return
+	}
+	f.free = append(f.free, j.at)
+	_, _ = f.file.WriteAt(record(Mark{}, 0), j.at)
+}
+
+// Pause takes the mark away until what it returns is called: meanwhile a person is
+// waited for.
+func (j *Judgement) Pause() (resume func()) {
+	if j == nil || !j.on {
+		return func() {}
+	}
+	j.End()
+	return j.mark
+}
+
+// Close ends it. A clean end starts all counts over.
+func (f *File) Close(clean bool) error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file == nil {
+		return nil
+	}
+	err := f.file.Close()
+	f.file = nil
+	if clean {
+		err = errors.Join(err, os.Remove(f.path))
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package lifecycle
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// othersMode are the permission bits of everybody but the owner.
+const othersMode fs.FileMode = 0o077
+
+// PrivateDir makes a directory that only this user can look into, or takes one that is
+// there. One that is open to others is closed to them; was is then its former mode, and
+// 0 otherwise. One of another user is denied: its owner could put files of their own in
+// the place of ours.
+func PrivateDir(path string) (was fs.FileMode, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
+			WithHint("choose another with --data DIR")
+	}
+	// What was opened is what is looked at and changed, whatever gets its name meanwhile.
+	d, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
+			WithHint("choose another with --data DIR")
+	}
+	defer d.Close()
+	info, err := d.Stat()
+	if err != nil {
+		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return 0, holdfast.Errorf(holdfast.KindDenied, "serve", "the data directory %s belongs to another user", holdfast.Quote(path)).
+			WithHint("let the server make one of its own: holdfast serve --data %s/holdfast; or: chown %d %s", path, os.Geteuid(), path)
+	}
+	was = info.Mode().Perm()
+	if was&othersMode == 0 {
+		return 0, nil
+	}
+	err = d.Chmod(was &^ othersMode)
+	if err == nil {
+		// Some file systems take a mode and keep another.
+		info, err = d.Stat()
+	}
+	if err != nil || info.Mode().Perm()&othersMode != 0 {
+		return 0, holdfast.Errorf(holdfast.KindDenied, "serve", "the data directory %s has mode %#o and cannot be closed to others", holdfast.Quote(path), was).
+			WithHint("chmod 700 %s, or choose a directory on another file system with --data DIR", path)
+	}
+	return was, nil
+}

@@ -1,0 +1,114 @@
+package claude_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// bombKinds are the lines of the CLI, with BOMB for a text of openers, RAW for openers
+// in the place of JSON and DEEP for JSON as deep as Go reads it.
+var bombKinds = []struct{ name, text string }{
+	{"text_delta", `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"BOMB"}}}`},
+	{"thinking_delta", `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"BOMB"}}}`},
+	{"message_start", `{"type":"stream_event","event":{"type":"message_start","message":{"id":"BOMB","model":"m"}}}`},
+	{"assistant text", `{"type":"assistant","uuid":"b1","message":{"id":"b","role":"assistant","model":"m","content":[{"type":"text","text":"BOMB"}]}}`},
+	{"assistant thinking", `{"type":"assistant","uuid":"b1","message":{"id":"b","role":"assistant","model":"m","content":[{"type":"thinking","thinking":"BOMB","signature":"x"}]}}`},
+	{"assistant tool_use", `{"type":"assistant","uuid":"b1","message":{"id":"b","role":"assistant","model":"m","content":[{"type":"tool_use","id":"b","name":"Bash","input":{"command":"BOMB"}}]}}`},
+	{"assistant content", `{"type":"assistant","uuid":"b1","message":{"id":"b","role":"assistant","model":"m","content":"DEEP"}}`},
+	{"user tool_result", `{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"b","content":"BOMB"}]}}`},
+	{"user content", `{"type":"user","message":{"role":"user","content":"DEEP"}}`},
+	{"hook_callback", `{"type":"control_request","request_id":"bomb","request":{"subtype":"hook_callback","callback_id":"hf-pre","input":{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"BOMB"},"tool_use_id":"b"},"tool_use_id":"b"}}`},
+	{"hook_callback input", `{"type":"control_request","request_id":"bomb","request":{"subtype":"hook_callback","callback_id":"hf-pre","input":{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":"DEEP","tool_use_id":"b"},"tool_use_id":"b"}}`},
+	{"hook_callback output", `{"type":"control_request","request_id":"bomb","request":{"subtype":"hook_callback","callback_id":"hf-post","input":{"hook_event_name":"PostToolUse","tool_name":"Bash","tool_response":"BOMB","tool_use_id":"b"},"tool_use_id":"b"}}`},
+	{"can_use_tool", `{"type":"control_request","request_id":"bomb","request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"BOMB"}}}`},
+	{"mcp_message", `{"type":"control_request","request_id":"bomb","request":{"subtype":"mcp_message","server_name":"holdfast","message":{"id":1,"method":"tools/call","params":{"name":"BOMB","arguments":"DEEP"}}}}`},
+	{"control_request", `{"type":"control_request","request_id":"BOMB","request":{"subtype":"x"}}`},
+	{"control_response", `{"type":"control_response","response":{"subtype":"error","request_id":"hf-model","error":"BOMB"}}`},
+	{"control_cancel_request", `{"type":"control_cancel_request","request_id":"BOMB"}`},
+	{"result", `{"type":"result","subtype":"success","is_error":true,"result":"BOMB","errors":"DEEP"}`},
+	{"api_retry", `{"type":"system","subtype":"api_retry","attempt":1,"error":"BOMB"}`},
+	{"transcript_mirror", `{"type":"transcript_mirror","filePath":"/home/agent/.claude/projects/-workspace/x.jsonl","entries":[{"uuid":"x","message":"BOMB"}]}`},
+	{"transcript_mirror entries", `{"type":"transcript_mirror","filePath":"BOMB","entries":["DEEP"]}`},
+	{"command_lifecycle", `{"type":"command_lifecycle","command_uuid":"BOMB","state":"started"}`},
+	{"unknown", `{"type":"BOMB","x":"DEEP"}`},
+	{"no JSON", `"RAW"`},
+}
+
+// bombLine is a line of a kind whose bombs have about so many bytes.
+func bombLine(text, opener string, size int) string {
+	bomb := strings.Repeat(opener, size/len(opener))
+	quoted, _ := json.Marshal(bomb)
+	if len(quoted) > size+2 {
+		quoted, _ = json.Marshal(bomb[:size*len(bomb)/len(quoted)/len(opener)*len(opener)])
+	}
+	deep := strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000)
+	return strings.NewReplacer(`"BOMB"`, string(quoted), `"RAW"`, bomb, `"DEEP"`, deep).Replace(text)
+}
+
+// peakOf is the most memory that this process had since the last call, in MB.
+func peakOf(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mb := 0
+	for line := range strings.Lines(string(status)) {
+		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			n, _ := strconv.Atoi(strings.Fields(kb)[0])
+			mb = n >> 10
+		}
+	}
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+	return mb
+}
+
+// TestBombsInEveryLineOfTheCLI: an agent in the place of the CLI writes lines of 10 MB
+// and less. The process that reads them lives, its memory stays bounded, and the next
+// turn is answered.
+func TestBombsInEveryLineOfTheCLI(t *testing.T) {
+	// As the server does it.
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(144 << 20))
+	cfg := fakeCLI(t, `once() { [ -e /workspace/bomb ]; }
+		scenario() { cat /workspace/bomb; }`)
+	openers := []string{"[", `{"a":`, `"`, "(", "$(", "<", `\`, "- "}
+	most, n := 0, 0
+	for i, k := range bombKinds {
+		peakOf(t)
+		w := cfg.NewWorld(t)
+		if ran := runOne(t, cfg, w, "before it", t.Context()); ran.Err != nil {
+			t.Fatal(ran.Err)
+		}
+		bomb := filepath.Join(w.Workspace(), "bomb")
+		for j, size := range []int{10_000_000, 1_000_000, 60_000} {
+			opener := openers[(i+3*j)%len(openers)]
+			if err := os.WriteFile(bomb, []byte(bombLine(k.text, opener, size)+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			ran := runOne(t, cfg, w, fmt.Sprintf("%s %d", k.name, size), t.Context())
+			if testing.Verbose() {
+				t.Logf("%s %q %d: %q %v", k.name, opener, size, ran.Result.Text[:min(len(ran.Result.Text), 40)], ran.Err)
+			}
+			if err := os.Remove(bomb); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if ran := runOne(t, cfg, w, "after it", t.Context()); ran.Err != nil || !strings.HasPrefix(ran.Result.Text, "said ") {
+			t.Errorf("%s: the next turn: %v %.100q", k.name, ran.Err, ran.Result.Text)
+		}
+		mb := peakOf(t)
+		if most = max(most, mb); mb > 300 {
+			t.Errorf("%s: %d MB", k.name, mb)
+		}
+	}
+	t.Logf("%d lines, peak %d MB", n, most)
+}

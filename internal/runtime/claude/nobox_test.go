@@ -1,0 +1,30 @@
+package claude
+
+import (
+	"context"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// boxless is a host that has no box to give any more.
+type boxless struct{ *tape }
+
+func (boxless) Box(context.Context) (*sandbox.Box, error) {
+	return nil, holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "no box starts")
+}
+
+// TestATurnWhoseBoxDoesNotComeBackFails: the CLI was at work when its box was stopped, and
+// the next attempt gets no box: the turn fails, and nothing panics.
+func TestATurnWhoseBoxDoesNotComeBackFails(t *testing.T) {
+	r := &Runtime{cfg: Config{Version: Version}}
+	x := r.newRun(runtime.Turn{ID: "t"}, boxless{newTape("u")})
+	x.link = new(link)
+	err := x.attempt(t.Context(), t.Context())
+	again, err := x.judge(t.Context(), err)
+	if again || !holdfast.IsKind(err, holdfast.KindUnavailable) {
+		t.Errorf("again %t: %v", again, err)
+	}
+}

@@ -1,0 +1,103 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+// Bounds of judging, because calls come from a model: a path or an input that is too
+// long is denied before it is read, and so is a call that takes too long to judge. The
+// checker bounds commands in the same way.
+const (
+	// maxPath is PATH_MAX: the kernel opens no longer path.
+	maxPath = 4096
+	// maxResolved bounds such a path with its directory in front.
+	maxResolved = 4 * maxPath
+	// maxInput is the largest input of a tool that is judged, in bytes.
+	maxInput = 16 << 20
+	// judgingTime is how long rules, settings and modes may take for one call, together.
+	// What callbacks and persons take does not count.
+	judgingTime = 2 * time.Second
+)
+
+// errTooLong ends the judging of a call; the call is denied.
+var errTooLong = errors.New("it took too long to judge")
+
+// clock is how long a call may still be judged.
+type clock struct {
+	ctx   context.Context
+	left  time.Duration
+	until time.Time
+	ticks int
+}
+
+// ended says why judging has to end; nil while it may go on.
+func (c *clock) ended() error {
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	if time.Now().After(c.until) {
+		return errTooLong
+	}
+	return nil
+}
+
+// outOfTime is the panic that ends judging; judged recovers it.
+type outOfTime struct{ err error }
+
+// tick is called in every loop over rules and over parts of a call. It looks at the
+// time now and then, and panics when it is over.
+func (c *clock) tick() {
+	if c.ticks++; c.ticks&0x3f != 0 {
+		return
+	}
+	if err := c.ended(); err != nil {
+		panic(outOfTime{err})
+	}
+}
+
+// judged asks for an opinion within the time that is left to the call. Without an
+// answer by then it is a denial. An error says that ctx ended.
+func (c *call) judged(t *Trace, opinion func() Decision) (d Decision, err error) {
+	began := time.Now()
+	c.clock.until = began.Add(c.clock.left)
+	defer func() {
+		c.clock.left -= time.Since(began)
+		v := recover()
+		over, ok := v.(outOfTime)
+		switch {
+		case v == nil:
+		case !ok:
+			panic(v)
+		case errors.Is(over.err, errTooLong):
+			d = t.add("bounds", deny("bounds", "%s", over.err))
+		default:
+			d, err = Decision{}, over.err
+		}
+	}()
+	return opinion(), nil
+}
+
+// analyze reads the call's command. An analysis that ran out of time ends the
+// judging: to an allow rule it would be a command without an opinion.
+func (c *call) analyze() (*check.Analysis, error) {
+	an, err := check.AnalyzeWithin(c.clock.ended, c.Command, c.cwd(), c.home())
+	if err != nil && c.clock.ended() != nil {
+		panic(outOfTime{c.clock.ended()})
+	}
+	return an, err
+}
+
+// outsized denies what is too long to be looked into.
+func (c *call) outsized() Decision {
+	if len(c.Input) > maxInput {
+		return deny("bounds", "its input is %d bytes long, and no more than %d are judged", len(c.Input), maxInput)
+	}
+	if len(c.Path) > maxPath {
+		return deny("bounds", "its path is %d bytes long, and no system opens one of more than %d", len(c.Path), maxPath)
+	}
+	return Decision{}
+}

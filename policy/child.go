@@ -1,0 +1,162 @@
+package policy
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+)
+
+// Child is the engine of a child agent with sandbox settings of its own. They only
+// tighten: a call of the child has to pass what holds its parent as well, except for
+// settings with EnableWeakerNestedSandbox. Settings that have nothing in common with
+// the parent's are invalid.
+//
+// Parent and child share a box, whose walls are the parent's. What the child alone may
+// not touch is judged by the text of its commands, and held by the kernel where Scope
+// gives it layers; what no layer can say denies Bash.
+func (e *Engine) Child(s check.Settings) (*Engine, error) {
+	own := s
+	parents := []check.Settings{{}}
+	if len(e.sandboxes) > 0 {
+		parents = nil
+		for _, p := range e.sandboxes {
+			parents = append(parents, p.settings)
+		}
+	}
+	var err error
+	for _, p := range parents {
+		if own, err = p.Narrow(own); err != nil {
+			return nil, err
+		}
+	}
+	out, err := e.With(Config{Sandbox: &own})
+	if err != nil {
+		return nil, err
+	}
+	last := len(out.sandboxes) - 1
+	out.sandboxes[last].child = &s
+	out.sandboxes = slices.DeleteFunc(slices.Clone(out.sandboxes), func(p sandboxed) bool {
+		return p.child == nil && p.settings.EnableWeakerNestedSandbox
+	})
+	if out.walls == nil { // the first generation: all of e is the box's
+		out.walls = new(walls)
+		for _, p := range e.sandboxes {
+			out.walls.denied = append(out.walls.denied, p.settings.DeniedPaths...)
+			out.walls.readOnly = append(out.walls.readOnly, p.settings.DeniedWritePaths...)
+		}
+	}
+	return out, nil
+}
+
+// walls are the denied paths that the box of a child agent holds by itself.
+type walls struct{ denied, readOnly []string }
+
+// layers are what the kernel is to hold the processes of a child agent to: one for
+// each generation with lists of its own.
+func (e *Engine) layers(req Request) []check.Layer {
+	var out []check.Layer
+	for _, s := range e.sandboxes {
+		if s.child == nil || len(s.child.AllowedReadPaths)+len(s.child.AllowedWritePaths) == 0 {
+			continue
+		}
+		l := check.Layer{Read: roots(s.child.AllowedReadPaths, req.home()), Write: roots(s.child.AllowedWritePaths, req.home())}
+		denied, readOnly := e.unwalled(req.home())
+		for _, d := range denied {
+			if apart(l.Read, d, req) && apart(l.Write, d, req) {
+				l.Denied = append(l.Denied, d)
+			}
+		}
+		for _, d := range readOnly {
+			if apart(l.Write, d, req) {
+				l.ReadOnly = append(l.ReadOnly, d)
+			}
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// unwalled are the paths that child agents are denied, and that they may not write, and
+// their box lets them.
+func (e *Engine) unwalled(home string) (denied, readOnly []string) {
+	for _, s := range e.sandboxes {
+		if s.child == nil {
+			continue
+		}
+		hidden := roots(e.walls.denied, home)
+		for _, d := range roots(s.child.DeniedPaths, home) {
+			if !underAny(d, hidden) {
+				denied = append(denied, d)
+			}
+		}
+		fixed := append(hidden, roots(e.walls.readOnly, home)...)
+		for _, d := range roots(s.child.DeniedWritePaths, home) {
+			if !underAny(d, fixed) {
+				readOnly = append(readOnly, d)
+			}
+		}
+	}
+	return denied, readOnly
+}
+
+// unheld denies a command of a child agent whose denied paths nothing could enforce:
+// Landlock takes lists of allowed paths only.
+func (e *Engine) unheld(req *call) Decision {
+	if req.tool.Subject != SubjectCommand || !req.Sandboxed {
+		return Decision{}
+	}
+	layers := e.layers(req.Request)
+	denied, readOnly := e.unwalled(req.home())
+	for _, x := range []struct {
+		field, lists string
+		paths        []string
+		of           func(check.Layer) []string
+	}{
+		{"deniedPaths", "allowedReadPaths and allowedWritePaths", denied, func(l check.Layer) []string { return l.Denied }},
+		{"deniedWritePaths", "allowedWritePaths", readOnly, func(l check.Layer) []string { return l.ReadOnly }},
+	} {
+		for _, d := range x.paths {
+			if !slices.ContainsFunc(layers, func(l check.Layer) bool { return slices.Contains(x.of(l), d) }) {
+				return deny("sandbox", "%s of this agent name %s, which no wall holds: its box belongs to another agent as well. "+
+					"Name it in the settings of that agent, or give this one %s that leave it out", x.field, holdfast.Quote(d), x.lists)
+			}
+		}
+	}
+	return Decision{}
+}
+
+// apart reports whether a list of a layer keeps a path out. Outside of workspace and
+// home each list grants what programs need.
+func apart(list []string, d string, req Request) bool {
+	if list == nil || !below(d, workspaceOf(req.cwd())) && !below(d, req.home()) {
+		return false
+	}
+	return !slices.ContainsFunc(list, func(r string) bool { return below(d, r) || below(r, d) })
+}
+
+func underAny(p string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(r string) bool { return below(p, r) })
+}
+
+// workspaceOf is the workspace that a working directory lies in.
+func workspaceOf(cwd string) string {
+	if below(cwd, usualCwd) {
+		return usualCwd
+	}
+	return cwd
+}
+
+// roots are paths of settings as a box knows them.
+func roots(rules []string, home string) []string {
+	var out []string
+	for _, r := range rules {
+		if r == "~" || strings.HasPrefix(r, "~/") {
+			r = home + r[1:]
+		}
+		out = append(out, path.Clean(r))
+	}
+	return out
+}

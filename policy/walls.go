@@ -1,0 +1,93 @@
+package policy
+
+import (
+	"path"
+	"strings"
+)
+
+// Walls are the path rules of all layers as a box can enforce them with mounts,
+// without a look at a call's text. Paths are absolute paths in the box and clean; one
+// that ends in a slash names a directory, whether it exists or not. The zero value
+// restricts nothing.
+type Walls struct {
+	// Masked can be neither read nor written, ReadOnly can be read only.
+	Masked, ReadOnly []string
+	// Readable and Writable have one list of roots for each layer that has such a
+	// list: only what lies below a root of every list may be read, or written.
+	Readable, Writable [][]string
+	// Patterns and WritePatterns are absolute globs of what is masked or read-only,
+	// segment by segment as path.Match has it; `**` is any number of directories.
+	Patterns, WritePatterns []string
+}
+
+// Empty reports whether nothing is restricted.
+func (w Walls) Empty() bool {
+	return len(w.Masked)+len(w.ReadOnly)+len(w.Readable)+len(w.Writable)+len(w.Patterns)+len(w.WritePatterns) == 0
+}
+
+// Walls collects what the sandbox settings and the Read and Edit deny rules of all
+// layers say about paths. A relative rule begins at cwd, one with ~ at home.
+func (e *Engine) Walls(home, cwd string) Walls {
+	var w Walls
+	at := func(roots []string) []string {
+		out := make([]string, 0, len(roots))
+		for _, r := range roots {
+			out = append(out, rooted(r, home))
+		}
+		return out
+	}
+	for _, s := range e.sandboxes {
+		if s.child != nil {
+			continue // its box is its parent's, and layers hold it
+		}
+		w.Masked = append(w.Masked, at(s.settings.DeniedPaths)...)
+		w.ReadOnly = append(w.ReadOnly, at(s.settings.DeniedWritePaths)...)
+		if list := s.settings.AllowedReadPaths; len(list) > 0 {
+			w.Readable = append(w.Readable, at(list))
+		}
+		if list := s.settings.AllowedWritePaths; len(list) > 0 {
+			w.Writable = append(w.Writable, at(list))
+		}
+	}
+	for _, r := range e.rules.Deny {
+		switch {
+		case r.Scoped && strings.EqualFold(r.Tool, "Read"):
+			w.Masked, w.Patterns = r.wall(home, cwd, w.Masked, w.Patterns)
+		case r.Scoped && strings.EqualFold(r.Tool, "Edit"):
+			w.ReadOnly, w.WritePatterns = r.wall(home, cwd, w.ReadOnly, w.WritePatterns)
+		}
+	}
+	return w
+}
+
+// rooted is a root of the settings as an absolute path. A slash at its end stays: it
+// says that the root is a directory.
+func rooted(root, home string) string {
+	if root == "~" || strings.HasPrefix(root, "~/") {
+		root = home + root[1:]
+	}
+	out := path.Clean(root)
+	if strings.HasSuffix(root, "/") && out != "/" {
+		out += "/"
+	}
+	return out
+}
+
+// wall adds a rule of paths to those that name one place, or to the patterns.
+func (r Rule) wall(home, cwd string, fixed, patterns []string) (newFixed, newPatterns []string) {
+	p := absolutePattern(r.Spec, home, cwd)
+	root, wild := treeOf(p)
+	if wild {
+		return fixed, append(patterns, root)
+	}
+	if strings.HasSuffix(p, "/**") && root != "/" {
+		root += "/"
+	}
+	return append(fixed, root), patterns
+}
+
+// Home and Cwd are the usual directories of tools: those of a box.
+const (
+	Home = usualHome
+	Cwd  = usualCwd
+)

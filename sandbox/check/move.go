@@ -1,0 +1,53 @@
+package check
+
+import (
+	"path"
+	"strings"
+)
+
+// destination is where cd would lead to from each of the directories; none: not
+// known.
+func (a *analyzer) destination(args []word) []string {
+	to := word{text: a.homeDir}
+	for i, w := range args {
+		if w.kind == literal && (w.text == "-L" || w.text == "-P" || w.text == "-e" || w.text == "--") && i < len(args)-1 {
+			continue
+		}
+		to = w
+		break
+	}
+	if len(args) == 0 {
+		home, ok := a.home()
+		if !ok {
+			return nil
+		}
+		to.text = home
+	}
+	if a.adrift || to.kind != literal || to.text == "" || strings.HasPrefix(to.text, "-") || strings.HasPrefix(to.text, "+") || a.assigned["CDPATH"] || a.functions["cd"] {
+		return nil
+	}
+	if strings.HasPrefix(to.text, "/") {
+		return a.left.place([]string{to.text})
+	}
+	var out []string
+	for _, d := range a.cwds {
+		// The physical directory is for the file system to say: `..` stays.
+		out = append(out, join(d, to.text))
+	}
+	return a.left.place(out)
+}
+
+// move follows cd; it may fail, so both places remain possible.
+func (a *analyzer) move(first word, words []word) {
+	to := a.destination(words)
+	if baseName(first.text) != "cd" || to == nil {
+		a.cwds = nil
+		return
+	}
+	a.cwds = either(a.cwds, to)
+	for i, d := range a.cwds {
+		if !strings.Contains(d, "..") {
+			a.cwds[i] = path.Clean(d)
+		}
+	}
+}

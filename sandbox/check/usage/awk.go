@@ -1,0 +1,287 @@
+package usage
+
+import "strings"
+
+// ReadAwk reads an awk program as far as is needed to see what it runs and which
+// files it opens. A slash begins an expression or divides: where that cannot be told
+// from what stands before it, both are tried.
+func ReadAwk(text string) Script {
+	a := &awkReader{text: text, operand: false}
+	for a.out.Unread == "" && a.out.Runs == "" && a.next() {
+	}
+	return a.out
+}
+
+type awkReader struct {
+	text string
+	at   int
+	out  Script
+	// operand: the last token ended an operand, so a slash divides. postfix: it was ++
+	// or --, after which nobody knows.
+	operand, postfix bool
+	// controls are the open parentheses: whether each belongs to an if, while or for.
+	controls []bool
+	// control: the last word was one of those.
+	control bool
+	// printing is the number of open parentheses at the last print, -1 outside of one.
+	printing int
+	begun    bool
+	// forks counts the slashes that were read in both ways.
+	forks int
+}
+
+func (a *awkReader) fail(why string) { a.out.Unread = why }
+
+func (a *awkReader) rest(s string) bool { return strings.HasPrefix(a.text[a.at:], s) }
+
+// next reads one token; it is false at the end.
+func (a *awkReader) next() bool {
+	if !a.begun {
+		a.begun, a.printing = true, -1
+	}
+	if a.at >= len(a.text) {
+		return false
+	}
+	c := a.text[a.at]
+	switch {
+	case c == ' ' || c == '\t' || a.rest("\\\n"):
+		a.at++
+		if c == '\\' {
+			a.at++
+		}
+		return true
+	case c == '#':
+		for a.at < len(a.text) && a.text[a.at] != '\n' {
+			a.at++
+		}
+		return true
+	case c == '"':
+		_, ok := a.quoted()
+		a.set(true)
+		return ok
+	case c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+		a.word()
+	case c >= '0' && c <= '9':
+		for a.at < len(a.text) && (a.text[a.at] == '.' || a.text[a.at] >= '0' && a.text[a.at] <= '9') {
+			a.at++
+		}
+		a.set(true)
+	case c == '/':
+		a.slash()
+	default:
+		a.mark(c)
+	}
+	return true
+}
+
+func (a *awkReader) set(operand bool) { a.operand, a.postfix, a.control = operand, false, false }
+
+// quoted reads a string; its text is as it is written.
+func (a *awkReader) quoted() (string, bool) {
+	begin := a.at + 1
+	for a.at++; a.at < len(a.text); a.at++ {
+		switch a.text[a.at] {
+		case '\\':
+			a.at++
+		case '\n':
+			a.fail("a string goes over the end of a line")
+			return "", false
+		case '"':
+			s := a.text[begin:a.at]
+			a.at++
+			return s, true
+		}
+	}
+	a.fail("a string has no end")
+	return "", false
+}
+
+func (a *awkReader) word() {
+	begin := a.at
+	for a.at < len(a.text) && (a.text[a.at] == '_' || a.text[a.at] >= '0' && a.text[a.at] <= '9' || a.text[a.at]|0x20 >= 'a' && a.text[a.at]|0x20 <= 'z') {
+		a.at++
+	}
+	switch w := a.text[begin:a.at]; w {
+	case "system":
+		a.out.Runs = a.text[begin:]
+	case "getline":
+		a.getline(begin)
+	case "print", "printf":
+		a.set(false)
+		a.printing = len(a.controls)
+	case "if", "while", "for", "switch":
+		a.set(false)
+		a.control = true
+	case "return", "case", "else", "do", "in", "exit", "delete", "function", "func":
+		a.set(false)
+	default:
+		a.set(true)
+	}
+}
+
+// getline reads the next line, of a file behind `<`. That it reads from a program is
+// seen by the pipe before it.
+func (a *awkReader) getline(begin int) {
+	rest := strings.TrimLeft(a.text[a.at:], " \t")
+	lvalue := strings.TrimLeft(rest, "$_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+	switch after := strings.TrimLeft(lvalue, " \t"); {
+	case strings.HasPrefix(after, "<"):
+		after = strings.TrimLeft(after[1:], " \t")
+		if !strings.HasPrefix(after, `"`) {
+			a.out.Opens = a.text[begin:]
+			a.set(true)
+			return
+		}
+		a.at = len(a.text) - len(after)
+		a.file(&a.out.Reads)
+	case strings.HasPrefix(after, "[") || strings.HasPrefix(after, "(") || strings.HasPrefix(after, "/"):
+		a.out.Opens = a.text[begin:]
+		a.set(true)
+	default:
+		a.set(true)
+	}
+}
+
+// file reads the name of a file, which has to be one string to be known.
+func (a *awkReader) file(to *[]string) {
+	begin := a.at
+	name, ok := a.quoted()
+	a.set(true)
+	if !ok {
+		return
+	}
+	rest := strings.TrimLeft(a.text[a.at:], " \t")
+	if (rest == "" || strings.IndexByte(";})\n>", rest[0]) >= 0) && !strings.Contains(name, `\`) {
+		*to = append(*to, name)
+		return
+	}
+	a.out.Opens = a.text[begin:]
+}
+
+func (a *awkReader) slash() {
+	switch {
+	case a.operand || a.postfix:
+		if a.postfix {
+			a.otherwise()
+		}
+		a.at++
+		a.set(false)
+	default:
+		a.expression()
+	}
+}
+
+// otherwise reads the rest a second time, as if the slash after ++ began a regular
+// expression. It adds the commands and files of that reading to the result.
+func (a *awkReader) otherwise() {
+	if a.forks++; a.forks > 3 {
+		a.fail("too many slashes that divide or begin an expression")
+		return
+	}
+	other := *a
+	other.controls = append([]bool(nil), a.controls...)
+	other.operand, other.postfix = false, false
+	other.expression()
+	for other.out.Unread == "" && other.out.Runs == "" && other.next() {
+	}
+	if other.out.Unread == "" {
+		a.out = other.out
+	}
+}
+
+// expression goes over /…/.
+func (a *awkReader) expression() {
+	inside := false
+	for a.at++; a.at < len(a.text); a.at++ {
+		switch c := a.text[a.at]; {
+		case c == '\\':
+			a.at++
+		case c == '\n':
+			a.fail("an expression goes over the end of a line")
+			return
+		case c == '[':
+			inside = true
+		case c == ']':
+			inside = false
+		case c == '/' && inside:
+			a.fail("a slash in brackets, on which awks do not agree")
+			return
+		case c == '/':
+			a.at++
+			a.set(true)
+			return
+		}
+	}
+	a.fail("an expression has no end")
+}
+
+// mark reads punctuation.
+func (a *awkReader) mark(c byte) {
+	begin := a.at
+	switch {
+	case a.rest("||"), a.rest("&&"), a.rest(">="), a.rest("<="), a.rest("=="), a.rest("!="), a.rest("!~"):
+		a.at += 2
+		a.set(false)
+	case a.rest("++"), a.rest("--"):
+		a.at += 2
+		operand := a.operand
+		a.set(false)
+		a.postfix = operand
+	case c == '|':
+		a.out.Runs = a.text[begin:]
+	case c == '@':
+		a.out.Runs = a.text[begin:]
+	case c == '>':
+		a.written()
+	case c == '(':
+		a.at++
+		a.controls = append(a.controls, a.control)
+		a.set(false)
+	case c == ')':
+		a.closed()
+	case c == ']':
+		a.at++
+		a.set(true)
+	case c == ';' || c == '\n' || c == '}' || c == '{':
+		a.at++
+		a.set(false)
+		a.printing = -1
+	case strings.IndexByte("[,$!~<=+-*%^?:&\r", c) >= 0:
+		a.at++
+		a.set(false)
+	default:
+		a.fail("a character that is not known")
+	}
+}
+
+func (a *awkReader) closed() {
+	a.at++
+	if len(a.controls) == 0 {
+		a.fail("a parenthesis too many")
+		return
+	}
+	control := a.controls[len(a.controls)-1]
+	a.controls = a.controls[:len(a.controls)-1]
+	a.set(!control)
+}
+
+// written reads `>`: a comparison, or behind a print the file it goes to.
+func (a *awkReader) written() {
+	begin := a.at
+	a.at++
+	if a.rest(">") {
+		a.at++
+	}
+	a.set(false)
+	if a.printing != len(a.controls) {
+		return
+	}
+	for a.rest(" ") || a.rest("\t") {
+		a.at++
+	}
+	if a.rest(`"`) {
+		a.file(&a.out.Writes)
+		return
+	}
+	a.out.Opens = a.text[begin:]
+}

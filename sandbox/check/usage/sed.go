@@ -1,0 +1,265 @@
+package usage
+
+import "strings"
+
+// Script is what a program of sed or awk does besides working on text.
+type Script struct {
+	// Reads and Writes are the files that it names.
+	Reads, Writes []string
+	// Runs is the part that runs a program; empty for none.
+	Runs string
+	// Opens is the part that opens a file whose name is known only when it runs.
+	Opens string
+	// Unread says why it could not be read; empty if it was.
+	Unread string
+}
+
+// ReadSed reads a sed script. Seds do not agree on whether a delimiter inside of
+// brackets ends an expression: where both readings are possible, what either does
+// counts.
+func ReadSed(text string) Script {
+	plain, brackets := readSed(text, false), readSed(text, true)
+	switch {
+	case plain.Unread != "":
+		return brackets
+	case brackets.Unread != "":
+		return plain
+	}
+	plain.Reads = append(plain.Reads, brackets.Reads...)
+	plain.Writes = append(plain.Writes, brackets.Writes...)
+	if plain.Runs == "" {
+		plain.Runs = brackets.Runs
+	}
+	return plain
+}
+
+func readSed(text string, brackets bool) Script {
+	s := &sedReader{text: text, brackets: brackets}
+	for s.out.Unread == "" && s.out.Runs == "" {
+		s.skip(" \t\n;")
+		if s.at == len(s.text) {
+			break
+		}
+		s.command()
+	}
+	if s.depth != 0 && s.out.Unread == "" && s.out.Runs == "" {
+		s.fail("a brace is not closed")
+	}
+	return s.out
+}
+
+type sedReader struct {
+	text     string
+	at       int
+	depth    int
+	brackets bool
+	out      Script
+}
+
+func (s *sedReader) fail(why string) { s.out.Unread = why }
+
+func (s *sedReader) peek() byte {
+	if s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+func (s *sedReader) skip(set string) {
+	for s.at < len(s.text) && strings.IndexByte(set, s.text[s.at]) >= 0 {
+		s.at++
+	}
+}
+
+// address reads one address, if there is one.
+func (s *sedReader) address() bool {
+	switch c := s.peek(); {
+	case c >= '0' && c <= '9', c == '+', c == '~':
+		s.skip("0123456789+~")
+	case c == '$':
+		s.at++
+	case c == '/', c == '\\':
+		if c == '\\' {
+			s.at++
+		}
+		if s.at == len(s.text) || s.text[s.at] == '\n' || s.text[s.at] == '\\' {
+			s.fail("an address without an end")
+			return false
+		}
+		delim := s.text[s.at]
+		s.at++
+		if _, ok := s.until(delim); !ok {
+			return false
+		}
+		s.skip("IM")
+	default:
+		return false
+	}
+	return true
+}
+
+// until gives the text up to a delimiter and goes behind it.
+func (s *sedReader) until(delim byte) (string, bool) {
+	begin, inside := s.at, false
+	for ; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; {
+		case c == '\\' && !inside:
+			s.at++
+		case c == '\n':
+			s.fail("an expression goes over the end of a line")
+			return "", false
+		case s.brackets && !inside && c == '[':
+			inside = true
+			// A bracket that comes first is one of the set.
+			if s.at+1 < len(s.text) && s.text[s.at+1] == '^' {
+				s.at++
+			}
+			if s.at+1 < len(s.text) && s.text[s.at+1] == ']' {
+				s.at++
+			}
+		case inside && c == ']':
+			inside = false
+		case c == delim && !inside:
+			text := s.text[begin:s.at]
+			s.at++
+			return text, true
+		}
+	}
+	s.fail("an expression has no end")
+	return "", false
+}
+
+// line gives the rest of the line.
+func (s *sedReader) line() string {
+	end := strings.IndexByte(s.text[s.at:], '\n')
+	if end < 0 {
+		end = len(s.text) - s.at
+	}
+	text := s.text[s.at : s.at+end]
+	s.at += end
+	return strings.TrimLeft(text, " \t")
+}
+
+func (s *sedReader) command() {
+	if s.address() {
+		s.skip(" \t")
+		if s.peek() == ',' {
+			s.at++
+			s.skip(" \t")
+			if !s.address() {
+				s.fail("an address is missing")
+			}
+		}
+	}
+	s.skip(" \t!")
+	if s.out.Unread != "" {
+		return
+	}
+	if s.at == len(s.text) {
+		s.fail("a command is missing")
+		return
+	}
+	begin := s.at
+	c := s.text[s.at]
+	s.at++
+	switch c {
+	case '#':
+		s.line()
+	case '{':
+		s.depth++
+	case '}':
+		if s.depth--; s.depth < 0 {
+			s.fail("a brace too many")
+			return
+		}
+		s.end()
+	case '=', 'd', 'D', 'g', 'G', 'h', 'H', 'n', 'N', 'p', 'P', 'x', 'z', 'F':
+		s.end()
+	case 'l', 'L', 'q', 'Q':
+		s.skip(" \t")
+		s.skip("0123456789")
+		s.end()
+	case 'a', 'i', 'c':
+		s.appended()
+	case ':', 'b', 't', 'T', 'v':
+		s.skip(" \t")
+		for s.at < len(s.text) && strings.IndexByte(" \t\n;", s.text[s.at]) < 0 {
+			s.at++
+		}
+	case 'r', 'R':
+		s.out.Reads = append(s.out.Reads, s.line())
+	case 'w', 'W':
+		s.out.Writes = append(s.out.Writes, s.line())
+	case 'e':
+		s.out.Runs = s.text[begin:]
+	case 's':
+		s.substitute(begin)
+	case 'y':
+		s.pair()
+		s.end()
+	default:
+		s.fail("a command that is not known")
+	}
+}
+
+// end wants the end of a command.
+func (s *sedReader) end() {
+	s.skip(" \t")
+	if c := s.peek(); s.at < len(s.text) && c != ';' && c != '\n' && c != '}' && c != '#' && s.out.Unread == "" {
+		s.fail("something follows a command")
+	}
+}
+
+// appended goes over the text of a, i or c: to the end of a line without a backslash.
+func (s *sedReader) appended() {
+	for ; s.at < len(s.text); s.at++ {
+		switch s.text[s.at] {
+		case '\\':
+			s.at++
+		case '\n':
+			return
+		}
+	}
+	s.at = min(s.at, len(s.text))
+}
+
+// pair goes over the two halves of s or y.
+func (s *sedReader) pair() bool {
+	delim := s.peek()
+	if s.at == len(s.text) || delim == '\n' || delim == '\\' {
+		s.fail("an expression is missing")
+		return false
+	}
+	s.at++
+	if _, ok := s.until(delim); !ok {
+		return false
+	}
+	// Brackets mean nothing in a replacement.
+	was := s.brackets
+	s.brackets = false
+	_, ok := s.until(delim)
+	s.brackets = was
+	return ok
+}
+
+func (s *sedReader) substitute(begin int) {
+	if !s.pair() {
+		return
+	}
+	for s.at < len(s.text) {
+		switch c := s.text[s.at]; {
+		case strings.IndexByte("gpiImM0123456789", c) >= 0:
+			s.at++
+		case c == 'e':
+			s.out.Runs = s.text[begin:]
+			return
+		case c == 'w':
+			s.at++
+			s.out.Writes = append(s.out.Writes, s.line())
+			return
+		default:
+			s.end()
+			return
+		}
+	}
+}

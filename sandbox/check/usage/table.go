@@ -1,0 +1,370 @@
+package usage
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:embed programs.txt
+var programsText string
+
+//go:embed git.txt
+var gitText string
+
+// Kind says what a value or an operand is to its program.
+type Kind uint8
+
+// The kinds of values, operands and flags.
+const (
+	// Text is nothing that is opened or run.
+	Text Kind = iota
+	// Any may be a file or not: nothing is known of it.
+	Any
+	// Read and Write are files and directories that are opened.
+	Read
+	Write
+	// Dir is a directory that relative names count from afterwards.
+	Dir
+	// List is a file that names the files to work on.
+	List
+	// At is a file behind an @, or text.
+	At
+	// Load is a file with code that the program runs, Module the name of such code.
+	Load
+	Module
+	// Code is a program in the language of the program itself.
+	Code
+	// Sed and Awk are programs in those languages.
+	Sed
+	Awk
+	// Shell is a line for a shell.
+	Shell
+	// Expand is text that a shell expands.
+	Expand
+	// Run is a program to run, or something that leads to one.
+	Run
+	// Ask is known, and nothing that an allowance can vouch for.
+	Ask
+	// Var names a variable of the shell, Assign sets one of the environment.
+	Var
+	Assign
+	// Replace is the text for which xargs puts in what it reads.
+	Replace
+	// Exec begins a command that ends with ; or +.
+	Exec
+	// Setting is a variable of make, with its value.
+	Setting
+	// Command is the first word of a command that the program runs.
+	Command
+	// The rest are flags that change what operands are: all of them are written; the
+	// value is read and all operands are written; the value is the target and operands
+	// are only sources; everything below them is reached; relative names are written to.
+	Writes
+	Refer
+	Target
+	Deep
+	Unpack
+	// Quiet flags make the program say something and do nothing else.
+	Quiet
+	// Lookup flags make a launcher run nothing.
+	Lookup
+)
+
+var kinds = map[string]Kind{
+	"text": Text, "any": Any, "read": Read, "write": Write, "dir": Dir, "list": List, "at": At, "load": Load, "module": Module,
+	"code": Code, "sed": Sed, "awk": Awk, "shell": Shell, "expand": Expand, "run": Run, "ask": Ask, "var": Var, "assign": Assign,
+	"replace": Replace, "exec": Exec, "setting": Setting, "command": Command, "writes": Writes, "refer": Refer, "target": Target,
+	"deep": Deep, "unpack": Unpack, "quiet": Quiet, "lookup": Lookup,
+}
+
+// opens reports a kind that makes the program run or load something.
+func (k Kind) opens() bool {
+	switch k {
+	case Load, Module, Code, Sed, Awk, Shell, Expand, Run, Ask, Exec, Setting, Command, Var, Assign:
+		return true
+	}
+	return false
+}
+
+// Option is one option of a program.
+type Option struct {
+	// Name is the option with its dashes.
+	Name string
+	Kind Kind
+	// Values is how many words it takes; Optional says that only an attached value is one.
+	Values   int
+	Optional bool
+	// Digits: digits behind it are its value, and what follows them are further letters.
+	Digits bool
+	// Prefix: whatever begins so is the option, with the rest for its value.
+	Prefix bool
+}
+
+// Program is the table of a program, or of one of its subcommands.
+type Program struct {
+	Name    string
+	Options []Option
+	// First: what follows the first operand are no options any more. Single: long
+	// options have one dash. Old: the first word is a cluster without a dash. Plus: +
+	// begins an option. Strict: a line with an unknown option cannot be read. Stdin:
+	// without an operand the program is read from standard input. Anywhere: options of
+	// the program may stand behind its subcommand.
+	// Always: its input is commands, whatever its arguments are. Unread: it runs others
+	// in ways that no table follows.
+	First, Single, Old, Plus, Strict, Stdin, Anywhere, Always, Unread bool
+	// Open: options that the table does not have are taken for flags that do no harm.
+	// Runner: running other programs is all that it is for, so an allowance of it is one
+	// of them.
+	// Free: its words are those of a program that it runs, so none of them is an option.
+	Open, Runner, Free bool
+	// Numbers: an option may be a number.
+	Numbers bool
+	// Subs are the subcommands; nil where there are none.
+	Subs map[string]*Program
+
+	// operands are the kinds of the operands by position. The one at index repeat stands
+	// for any number of them.
+	operands []Kind
+	repeat   int
+	// words are first operands that mean something special; instead are options whose
+	// value stands for the first operand.
+	words   map[string]Kind
+	instead []string
+}
+
+var load = sync.OnceValue(func() map[string]*Program {
+	all, err := parse(programsText + "\n" + gitText)
+	if err != nil {
+		// The text is part of the program and a test reads it: without tables no line
+		// may pass for one that was understood.
+		panic(err)
+	}
+	return all
+})
+
+// Of is the table of a program, or nil.
+func Of(name string) *Program { return load()[name] }
+
+// Names are all programs that have a table, in order.
+func Names() []string {
+	var out []string
+	for n := range load() {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// parser reads the text of tables.
+type parser struct {
+	programs map[string]*Program
+	groups   map[string]*Program
+	at       *Program
+	// top is the program whose subcommands are read.
+	top []*Program
+}
+
+func parse(text string) (map[string]*Program, error) {
+	p := &parser{programs: map[string]*Program{}, groups: map[string]*Program{}}
+	var bad []error
+	for i, line := range strings.Split(text, "\n") {
+		if strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		words := strings.Fields(line)
+		var err error
+		if line[0] != ' ' {
+			err = p.head(words)
+		} else {
+			err = p.line(words)
+		}
+		if err != nil {
+			bad = append(bad, fmt.Errorf("line %d: %q: %w", i+1, line, err))
+		}
+	}
+	return p.programs, errors.Join(bad...)
+}
+
+// head begins a program, a group of options, or a subcommand.
+func (p *parser) head(words []string) error {
+	prog := &Program{Name: words[0], repeat: -1}
+	names := words
+	for i, w := range words {
+		if w == ":" {
+			names = words[:i]
+			if err := prog.attributes(words[i+1:]); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	p.at = prog
+	switch names[0] {
+	case "group":
+		p.groups[names[1]] = prog
+		return nil
+	case "sub":
+		if len(p.top) == 0 {
+			return fmt.Errorf("a subcommand of nothing")
+		}
+		for _, n := range names[1:] {
+			if n == "*" {
+				n = ""
+			}
+			for _, top := range p.top {
+				if top.Subs == nil {
+					top.Subs = map[string]*Program{}
+				}
+				top.Subs[n] = prog
+			}
+		}
+		return nil
+	}
+	p.top = []*Program{prog}
+	for _, n := range names {
+		if p.programs[n] != nil {
+			return fmt.Errorf("%s has two tables", n)
+		}
+		p.programs[n] = prog
+	}
+	return nil
+}
+
+func (prog *Program) attributes(words []string) error {
+	for _, w := range words {
+		flag := map[string]*bool{
+			"first": &prog.First, "single": &prog.Single, "old": &prog.Old, "plus": &prog.Plus, "strict": &prog.Strict,
+			"stdin": &prog.Stdin, "anywhere": &prog.Anywhere, "always": &prog.Always, "open": &prog.Open, "free": &prog.Free, "runner": &prog.Runner,
+			"unread": &prog.Unread,
+		}[w]
+		if flag == nil {
+			return fmt.Errorf("%s is no attribute", w)
+		}
+		*flag = true
+	}
+	return nil
+}
+
+// line adds options, operands or a group to what is read.
+func (p *parser) line(words []string) error {
+	if p.at == nil {
+		return fmt.Errorf("options of nothing")
+	}
+	switch words[0] {
+	case "use":
+		for _, g := range words[1:] {
+			from := p.groups[g]
+			if from == nil {
+				return fmt.Errorf("%s is no group", g)
+			}
+			p.at.Options = append(p.at.Options, from.Options...)
+			p.at.Numbers = p.at.Numbers || from.Numbers
+		}
+		return nil
+	case "operands":
+		return p.at.kinds(words[1:])
+	case "instead":
+		p.at.instead = words[1:]
+		return nil
+	}
+	var err error
+	kind, named := kinds[words[0]]
+	if named {
+		words = words[1:]
+	}
+	for _, w := range words {
+		if w == "-#" {
+			p.at.Numbers = true
+			continue
+		}
+		if !strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "+") {
+			if p.at.words == nil {
+				p.at.words = map[string]Kind{}
+			}
+			p.at.words[w] = kind
+			continue
+		}
+		err = errors.Join(err, p.at.add(w, kind))
+	}
+	return err
+}
+
+// add reads one option of the table.
+func (prog *Program) add(w string, kind Kind) error {
+	o := Option{Kind: kind}
+	for strings.HasSuffix(w, "=") {
+		w, o.Values = strings.TrimSuffix(w, "="), o.Values+1
+	}
+	if name, ok := strings.CutSuffix(w, "?"); ok {
+		w, o.Optional = name, true
+	}
+	if name, ok := strings.CutSuffix(w, "#"); ok && len(w) == 3 {
+		w, o.Digits = name, true
+	}
+	if name, ok := strings.CutSuffix(w, "*"); ok {
+		w, o.Prefix = name, true
+	}
+	names := []string{w}
+	if !prog.Single && !o.Prefix && !strings.HasPrefix(w, "--") && w[0] == '-' {
+		names = nil
+		for _, c := range []byte(w[1:]) {
+			names = append(names, "-"+string(c))
+		}
+	}
+	last := o
+	var err error
+	for i, n := range names {
+		// Of letters that stand together the last has what follows them.
+		if o = (Option{Kind: kind}); i == len(names)-1 {
+			o = last
+		}
+		o.Name = n
+		for _, have := range prog.Options {
+			if have.Name == n && have != o {
+				err = errors.Join(err, fmt.Errorf("%s is there already, as %+v", n, have))
+			}
+		}
+		prog.Options = append(prog.Options, o)
+	}
+	return err
+}
+
+func (prog *Program) kinds(words []string) error {
+	for i, w := range words {
+		name, many := strings.CutSuffix(w, "*")
+		k, ok := kinds[name]
+		if !ok {
+			return fmt.Errorf("%s is no kind", name)
+		}
+		if many {
+			prog.repeat = i
+		}
+		prog.operands = append(prog.operands, k)
+	}
+	return nil
+}
+
+// operand is the kind of the i-th of n operands.
+func (prog *Program) operand(i, n int) Kind {
+	if len(prog.operands) == 0 {
+		return Any
+	}
+	if prog.repeat < 0 {
+		if i < len(prog.operands) {
+			return prog.operands[i]
+		}
+		return Any
+	}
+	after := len(prog.operands) - 1 - prog.repeat
+	switch {
+	case i < prog.repeat:
+		return prog.operands[i]
+	case n-i <= after:
+		return prog.operands[len(prog.operands)-(n-i)]
+	}
+	return prog.operands[prog.repeat]
+}

@@ -1,0 +1,373 @@
+package check
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/holdfast-run/holdfast/sandbox/check/usage"
+)
+
+// file is a name that a command opens, as far as its program's table tells.
+type file struct {
+	word
+	op Op
+	// sure: it is a file, and not perhaps one.
+	sure bool
+	// deep: all that lies below is meant. names: it holds the names of further files.
+	deep, names bool
+}
+
+// tableOf is the table of a program by its name, or by its name without a version.
+func tableOf(name string) *usage.Program {
+	if p := usage.Of(name); p != nil {
+		return p
+	}
+	if strings.HasPrefix(name, "ld-") && strings.Contains(name, ".so") {
+		return usage.Of("ld.so")
+	}
+	return usage.Of(withoutVersion(name))
+}
+
+// withoutVersion is python of python3.11, gcc of gcc-12.
+func withoutVersion(name string) string {
+	return strings.TrimRight(strings.TrimRight(name, "0123456789."), "-")
+}
+
+// reading is one command that is read by its table.
+type reading struct {
+	*analyzer
+	name  string
+	first word
+	words []word
+	line  *usage.Line
+	// cmd is the command's place among those found.
+	cmd int
+	in  input
+	// places are the directories that its files may be relative to.
+	places []string
+	// sed and awk are the parts of its program.
+	sed, awk []word
+}
+
+// used reads what the words of a program mean to it.
+func (a *analyzer) used(p *usage.Program, first word, words []word, in input) {
+	r := &reading{analyzer: a, name: baseName(first.text), first: first, words: words, cmd: len(a.out.Commands) - 1, in: in, places: a.cwds}
+	r.line = p.Read(tableWords(words))
+	if p.Unread || r.line.Unread {
+		a.opaque(CodeLauncher, first.pos, first.text, r.name+" runs other programs in ways that this checker does not follow")
+		return
+	}
+	if r.line.Quiet && len(words) == 1 || r.line.Lookup {
+		return
+	}
+	cmd := &a.out.Commands[r.cmd]
+	cmd.tabled = true
+	if r.line.Sub > 0 {
+		cmd.Bare = cmd.Args[r.line.Sub:]
+	}
+	if i := r.line.Unknown; i >= 0 {
+		if r.line.Strict {
+			a.opaque(CodeLauncher, words[i].pos, words[i].text, "an option of "+r.name+" that this checker does not know")
+			return
+		}
+		a.unsure(words[i].pos, words[i].text, "an option of "+r.name+" that this checker does not know")
+	}
+	if p.Always || r.line.Stdin {
+		r.code(first)
+	}
+	before := a.lent
+	a.lent = a.lent || p.Runner
+	for _, u := range r.line.Uses {
+		r.use(u)
+	}
+	r.scripts()
+	r.special()
+	r.links()
+	a.out.Commands[r.cmd].cwds = r.places
+	r.runs()
+	a.lent = before
+}
+
+// unsure records what a denial passes over and an allowance cannot vouch for.
+func (a *analyzer) unsure(pos int, subject, reason string) {
+	a.out.Unsure = append(a.out.Unsure, Opaque{Code: CodeUnsure, Pos: pos, Subject: subject, Reason: reason})
+}
+
+func tableWords(words []word) []usage.Word {
+	out := make([]usage.Word, len(words))
+	for i, w := range words {
+		out[i] = usage.Word{Text: w.text, Computed: w.kind == computed}
+		out[i].Vague = w.kind == computed && (w.split || strings.HasPrefix(w.text, "$")) ||
+			w.kind == pattern && strings.ContainsAny(w.glob[:1], "?*[")
+	}
+	return out
+}
+
+// value is the word that a use is about, without what stands before it.
+func (r *reading) value(u usage.Use) word {
+	if u.Word < 0 {
+		return r.words[u.At]
+	}
+	w := r.words[u.Word]
+	if u.From > 0 && u.From <= len(w.text) && u.From <= len(w.glob) {
+		w.text, w.glob = w.text[u.From:], w.glob[u.From:]
+	}
+	return w
+}
+
+// use does what one option or operand asks for.
+func (r *reading) use(u usage.Use) {
+	w := r.value(u)
+	switch u.Kind {
+	case usage.Text:
+		if u.Maybe {
+			r.file(u, w, Read, false)
+		}
+	case usage.Read, usage.Refer:
+		r.file(u, w, Read, !u.Maybe)
+	case usage.Write, usage.Target:
+		r.file(u, w, Write, !u.Maybe)
+	case usage.Dir:
+		r.file(u, w, Read, !u.Maybe)
+		r.enter(w)
+	case usage.List:
+		r.add(file{word: w, op: Read, names: true})
+	case usage.At:
+		r.at(w)
+	case usage.Any:
+		r.file(u, w, Read, false)
+	default:
+		r.program(u, w)
+	}
+}
+
+// program does what an option asks for that runs, loads or sets something.
+func (r *reading) program(u usage.Use, w word) {
+	switch u.Kind {
+	case usage.Load:
+		r.load(u, w)
+	case usage.Module:
+		if w.kind != literal || riskyModule(w.text) {
+			r.code(w)
+		}
+	case usage.Code:
+		if !u.Maybe || u.Option != "" {
+			r.code(w)
+		}
+	case usage.Sed, usage.Awk:
+		if u.Maybe && w.kind != literal {
+			return
+		}
+		if u.Kind == usage.Sed {
+			r.sed = append(r.sed, w)
+		} else {
+			r.awk = append(r.awk, w)
+		}
+	case usage.Shell:
+		if w.kind != literal || u.Word < 0 {
+			r.hidden(w, "the program of a shell has to be written out")
+			return
+		}
+		r.nested(w.text, w.pos, dialects["sh"]...)
+	case usage.Expand:
+		if w.kind == computed || strings.ContainsAny(w.text, "$`") {
+			r.hidden(w, "a text that is expanded once more")
+		}
+	case usage.Run:
+		if u.Word >= 0 || u.Option != "--exec-path" {
+			r.opaque(CodeLauncher, w.pos, r.words[u.At].text, "an option with which "+r.name+" runs something else")
+		}
+	case usage.Ask:
+		r.unsure(w.pos, r.words[u.At].text, "an option of "+r.name+" that may lead to other settings")
+	case usage.Var:
+		r.named([]word{w}, r.first.pos)
+	case usage.Assign:
+		name, value, _ := strings.Cut(w.text, "=")
+		r.setsText(name, value, w.pos)
+	case usage.Setting:
+		r.setting(w)
+	}
+}
+
+// code records a program in another language than the shell's.
+func (r *reading) code(w word) {
+	r.out.Opaque = append(r.out.Opaque, Opaque{
+		Code: CodeProgram, Pos: w.pos, Subject: w.text, interpreter: r.name,
+		Reason: "code for " + r.name + " that this checker does not read",
+	})
+}
+
+// load holds a file with code: one on disk is the box's business.
+func (r *reading) load(u usage.Use, w word) {
+	if u.Word < 0 {
+		return
+	}
+	if w.kind == computed || w.kind == stream || r.streams(w) || strings.HasPrefix(w.text, "data:") {
+		if !u.Maybe || u.Option != "" {
+			r.code(w)
+		}
+		return
+	}
+	if u.Option != "" && (r.name == "sed" || r.name == "gsed" || strings.HasSuffix(r.name, "awk")) {
+		r.unsure(w.pos, w.text, "a program that this checker has not read")
+	}
+	r.file(u, w, Read, false)
+}
+
+// riskyModule reports modules that run what their arguments hold, and names that
+// are more than a name.
+func riskyModule(name string) bool {
+	switch name {
+	case "timeit", "code", "pdb", "bdb", "asyncio", "idlelib", "runpy", "IPython", "pyrepl":
+		return true
+	}
+	return !plainModule.MatchString(name)
+}
+
+var plainModule = regexp.MustCompile(`^-?[A-Za-z0-9_.:/-]+(=[A-Za-z0-9_,.:/-]*)?$`)
+
+// setting holds a variable that is set on a line of make. Make expands its value.
+func (r *reading) setting(w word) {
+	name, value, ok := strings.Cut(w.text, "=")
+	switch {
+	case !ok || w.kind == computed && !strings.Contains(w.text, "="):
+	case strings.HasSuffix(name, "!") || w.kind == literal && strings.Contains(value, "$") || name == "SHELL" || name == ".SHELLFLAGS" || name == "MAKEFLAGS":
+		r.opaque(CodeLauncher, w.pos, w.text, "a setting that "+r.name+" runs")
+	case loads(strings.TrimRight(name, ":+?"), value):
+		r.unsure(w.pos, w.text, "a setting that may name a program")
+	}
+}
+
+// file records a name that may be, or is sure to be, a file.
+func (r *reading) file(u usage.Use, w word, o Op, sure bool) {
+	if u.Word < 0 {
+		return
+	}
+	r.add(file{word: w, op: o, sure: sure, deep: u.Option == "" && (r.line.Deep || r.name == "mv")})
+}
+
+func (r *reading) add(f file) {
+	cmd := &r.out.Commands[r.cmd]
+	cmd.files = append(cmd.files, f)
+}
+
+// at records the files behind an @, as in -d @file and -F name=@file.
+func (r *reading) at(w word) {
+	for i, c := range w.text {
+		if (c != '@' && c != '<') || i > 0 && !strings.ContainsAny(w.text[:i], "=") && i != strings.LastIndexByte(w.text, '@') {
+			continue
+		}
+		name, _, _ := strings.Cut(w.text[i+1:], ";")
+		f := w
+		f.text, f.kind = name, w.kind
+		r.add(file{word: f, op: Read, sure: i == 0 || w.text[i-1] == '='})
+	}
+	r.add(file{word: w, op: Read})
+}
+
+// enter follows an option that changes the directory: what is named may be relative
+// to where it was and to where it is.
+func (r *reading) enter(w word) {
+	// Each of them counts from where the one before led.
+	before := r.cwds
+	r.cwds = r.places
+	to := r.destination([]word{{text: "--"}, w})
+	r.cwds = before
+	if to == nil {
+		r.places = nil
+		return
+	}
+	r.places = either(r.places, to)
+}
+
+// runs reads the commands that the program runs on its words.
+func (r *reading) runs() {
+	before := r.cwds
+	r.cwds = r.places
+	defer func() {
+		// Only these run a builtin of this very shell, which may be cd.
+		if r.name != "command" && r.name != "builtin" {
+			r.cwds = before
+		}
+	}()
+	if r.line.Command >= 0 {
+		r.simple(r.replaced(), r.in)
+	}
+	for _, e := range r.line.Execs {
+		cmd := append([]word(nil), r.words[e[0]:e[1]]...)
+		for j := range cmd {
+			if strings.Contains(cmd[j].text, "{}") {
+				cmd[j].kind, cmd[j].split = computed, true
+			}
+		}
+		if len(cmd) == 0 {
+			r.hidden(r.first, "a command is missing")
+			return
+		}
+		r.simple(cmd, r.in)
+	}
+}
+
+// replaced is the command that a launcher runs. What xargs puts in or adds is known
+// only when it runs; the command's name stays as it is.
+func (r *reading) replaced() []word {
+	cmd := append([]word(nil), r.words[r.line.Command:]...)
+	if r.name != "xargs" {
+		return cmd
+	}
+	mark := ""
+	for _, u := range r.line.Uses {
+		if u.Kind == usage.Replace {
+			if mark = "{}"; u.Word >= 0 {
+				mark = r.value(u).text
+			}
+		}
+	}
+	if mark == "" {
+		return append(cmd, word{text: "what " + r.first.text + " reads", kind: computed, split: true, pos: r.first.pos})
+	}
+	for i := range cmd[1:] {
+		if strings.Contains(cmd[i+1].text, mark) {
+			cmd[i+1].kind, cmd[i+1].split = computed, true
+		}
+	}
+	return cmd
+}
+
+// scripts reads the programs of sed and awk.
+func (r *reading) scripts() {
+	if len(r.sed) > 0 {
+		var text []string
+		for _, w := range r.sed {
+			if w.kind == computed {
+				r.code(w)
+				return
+			}
+			text = append(text, w.text)
+		}
+		r.script(r.sed[0], usage.ReadSed(strings.Join(text, "\n")))
+	}
+	for _, w := range r.awk {
+		if w.kind == computed {
+			r.code(w)
+			return
+		}
+		r.script(w, usage.ReadAwk(w.text))
+	}
+}
+
+func (r *reading) script(w word, s usage.Script) {
+	if s.Runs != "" || s.Unread != "" {
+		r.code(w)
+		return
+	}
+	for _, name := range s.Reads {
+		r.add(file{word: word{text: name, pos: w.pos}, op: Read, sure: true})
+	}
+	for _, name := range s.Writes {
+		r.add(file{word: word{text: name, pos: w.pos}, op: Write, sure: true})
+	}
+	if s.Opens != "" {
+		r.add(file{word: word{text: s.Opens, kind: computed, pos: w.pos}, op: Read})
+	}
+}

@@ -1,0 +1,28 @@
+package sandbox
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// Layer is what a process may touch of its box; see wire.Layer.
+type Layer = wire.Layer
+
+type layersKey struct{}
+
+// Layered is a context under which every Exec of any box starts its process inside of
+// layers, which hold it to less than the box allows. The caller that runs a tool sets it,
+// so that no tool can leave it out. layers is called before each Exec; when it fails,
+// nothing is started, and Exec returns its error unless the call has been started before.
+func Layered(ctx context.Context, layers func() ([]Layer, error)) context.Context {
+	return context.WithValue(ctx, layersKey{}, layers)
+}
+
+func layersOf(ctx context.Context) ([]Layer, error) {
+	layers, ok := ctx.Value(layersKey{}).(func() ([]Layer, error))
+	if !ok {
+		return nil, nil
+	}
+	return layers()
+}

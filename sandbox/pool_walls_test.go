@@ -1,0 +1,156 @@
+package sandbox_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// walled claims box a with walls.
+func (r *rig) walled(masked ...string) *sandbox.Hold {
+	r.Helper()
+	s := r.spec("a")
+	s.Walls = sandbox.Walls{Masked: masked}
+	h, err := r.p.Acquire(context.Background(), s, false, nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return h
+}
+
+// TestPoolWallsDecideAboutABox: a box with the walls that are wanted is used again; one
+// with others is ended and started, and the reason is told.
+func TestPoolWallsDecideAboutABox(t *testing.T) {
+	r := newRig(t, nil)
+	h := r.walled("/a", "/b")
+	boot := h.Box.Boot()
+	h.Release()
+	r.forget()
+	h = r.walled("/b", "/a")
+	if h.Box.Boot() != boot || h.Stale() {
+		t.Error("the same walls in another order started the box again")
+	}
+	h.Release()
+	for _, masked := range [][]string{{"/a"}, nil} {
+		h = r.walled(masked...)
+		if h.Box.Boot() == boot || h.Stale() {
+			t.Errorf("with walls %q the box of before goes on", masked)
+		}
+		boot = h.Box.Boot()
+		h.Release()
+	}
+	r.equal("events", r.told(), "stopped started stopped started")
+	if why := r.events()[0].Ended.Reason; !strings.Contains(why, "path rules changed") {
+		t.Errorf("the reason is %q", why)
+	}
+}
+
+// TestPoolWallsOfABoxInUse: a box that is held, or in which a call runs, keeps its
+// walls, and the claim says that it has older ones.
+func TestPoolWallsOfABoxInUse(t *testing.T) {
+	r := newRig(t, nil)
+	first := r.walled("/a")
+	second := r.walled("/b")
+	if !second.Stale() || first.Stale() || second.Box != first.Box {
+		t.Error("a held box was started again, or not said to be stale")
+	}
+	call := r.call()
+	ctx, cancel := context.WithCancel(context.Background())
+	started, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = first.Box.Exec(ctx, call, wire.ExecRequest{Shell: "while [ ! -f go ]; do sleep 0.01; done"}, sandbox.ExecOptions{Started: func(wire.Started) { close(started) }})
+	}()
+	<-started
+	first.Release()
+	second.Release()
+	third := r.walled("/b")
+	if !third.Stale() {
+		t.Error("a box in which a call runs was started again")
+	}
+	if _, err := third.Box.Write(context.Background(), r.call(), wire.WriteRequest{Path: "go"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	cancel()
+	third.Release()
+	fourth := r.walled("/b")
+	defer fourth.Release()
+	if fourth.Stale() || fourth.Box == first.Box {
+		t.Error("an idle box keeps older walls")
+	}
+	r.equal("events", r.told(), "started stopped started")
+}
+
+// TestPoolWallsOfAnAdoptedBox: the next server knows the walls of the boxes it finds.
+func TestPoolWallsOfAnAdoptedBox(t *testing.T) {
+	r := newRig(t, nil)
+	h := r.walled("/a")
+	boot := h.Box.Boot()
+	h.Release()
+	r.next(false)
+	h = r.walled("/a")
+	if h.Box.Boot() != boot {
+		t.Error("an adopted box with the right walls was started again")
+	}
+	h.Release()
+	r.next(false)
+	h = r.walled("/a", "/b")
+	defer h.Release()
+	if h.Box.Boot() == boot || h.Stale() {
+		t.Error("an adopted box with other walls goes on")
+	}
+}
+
+// guarding is a driver that can lose a wall.
+type guarding struct {
+	sandbox.Driver
+	lost bool
+}
+
+func (g *guarding) WallsHold(holdfast.BoxID) bool { return !g.lost }
+
+// TestPoolWallsThatAreGone: a box that lacks a wall is started again before it is used.
+func TestPoolWallsThatAreGone(t *testing.T) {
+	g := &guarding{}
+	r := newRig(t, nil)
+	g.Driver = r.d
+	cfg := r.cfg
+	cfg.Driver, cfg.Token = g, 2
+	var reasons []string
+	cfg.OnEvent = func(ev sandbox.BoxEvent) { reasons = append(reasons, ev.Ended.Reason) }
+	p := sandbox.NewPool(cfg)
+	if err := p.Start(context.Background(), false, func(holdfast.BoxID) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(context.Background(), true)
+	s := r.spec("g")
+	s.Walls = sandbox.Walls{Masked: []string{"/a"}}
+	get := func() *sandbox.Hold {
+		t.Helper()
+		h, err := p.Acquire(context.Background(), s, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	h := get()
+	boot := h.Box.Boot()
+	g.lost = true
+	if h.WallsHold() {
+		t.Error("the claim does not know that a wall is gone")
+	}
+	h.Release()
+	h = get()
+	defer h.Release()
+	if h.Box.Boot() == boot {
+		t.Error("a box that lacks a wall goes on")
+	}
+	if len(reasons) < 2 || !strings.Contains(reasons[1], "took a wall away") {
+		t.Errorf("reasons %q", reasons)
+	}
+}
