@@ -157,6 +157,8 @@ var acpKinds = []kind{
 	{"unknown", `{"jsonrpc":"2.0","id":79,"method":"BOMB","params":"RAW"}`},
 	{"error", `{"jsonrpc":"2.0","id":99,"error":{"code":1,"message":"BOMB"}}`},
 	{"no JSON", `"RAW"`},
+	{"wide tool_call", `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c","title":"x","kind":"execute","status":"pending","rawInput":{"x":"WIDE"}}}}`},
+	{"wide request_permission", `{"jsonrpc":"2.0","id":77,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"d","title":"x","kind":"execute","rawInput":{"command":"WIDE"}},"options":[{"optionId":"y","kind":"allow_once","name":"y"}]}}`},
 }
 
 // acpAgent answers the handshake, and to a prompt sends the file bomb.

@@ -87,8 +87,9 @@ func (p *process) idle() {
 // field is a place for text in a request: it makes the request with a text there.
 type field struct {
 	name string
-	body bool
-	send func(text string) *http.Request
+	// body says that the text is a part of the body, raw that it is JSON there.
+	body, raw bool
+	send      func(text string) *http.Request
 }
 
 // document is as much of docs/openapi.json as leads to the fields.
@@ -263,7 +264,7 @@ func (p *process) fields(id holdfast.SessionID) []field {
 			method, at := strings.ToUpper(method), strings.ReplaceAll(path, "{id}", string(id))
 			plain := strings.NewReplacer("{name}", "n", "{path}", "f", "{turn}", "t").Replace(at)
 			for _, q := range op.Parameters {
-				out = append(out, field{op.ID + " " + q.In + " " + q.Name, false, func(text string) *http.Request {
+				out = append(out, field{op.ID + " " + q.In + " " + q.Name, false, false, func(text string) *http.Request {
 					text = escapeText(text)
 					switch q.In {
 					case "path":
@@ -278,11 +279,11 @@ func (p *process) fields(id holdfast.SessionID) []field {
 			}
 			for kind, c := range op.Body.Content {
 				if kind != "application/json" {
-					out = append(out, field{op.ID + " body", true, func(text string) *http.Request { return request(method, plain, kind, []byte(text)) }})
+					out = append(out, field{op.ID + " body", true, false, func(text string) *http.Request { return request(method, plain, kind, []byte(text)) }})
 					continue
 				}
 				d.texts(c.Schema, "", func(name string, value func(string) any) {
-					out = append(out, field{op.ID + " body" + name, true, func(text string) *http.Request { return request(method, plain, kind, body(value(text))) }})
+					out = append(out, field{op.ID + " body" + name, true, strings.HasSuffix(name, "(raw)"), func(text string) *http.Request { return request(method, plain, kind, body(value(text))) }})
 				})
 			}
 		}
@@ -310,8 +311,8 @@ func TestBombsInEveryFieldOfTheAPI(t *testing.T) {
 	httpClient := &http.Client{Timeout: 5 * time.Second}
 	var mu sync.Mutex
 	sent, status := 0, map[int]int{}
-	try := func(f field, opener string, size int) {
-		resp, err := httpClient.Do(f.send(bombOf(opener, size)))
+	try := func(f field, text string) {
+		resp, err := httpClient.Do(f.send(text))
 		mu.Lock()
 		defer mu.Unlock()
 		sent++
@@ -332,15 +333,21 @@ func TestBombsInEveryFieldOfTheAPI(t *testing.T) {
 		for k, size := range []int{bombSize, bombSize, bombSize, underLimit, underLimit, underLimit} {
 			opener := openers[(i*6+k*7)%len(openers)]
 			if f.body {
-				try(f, opener, size)
+				try(f, bombOf(opener, size))
 				p.idle()
 				continue
 			}
 			places <- struct{}{}
 			heads.Go(func() {
 				defer func() { <-places }()
-				try(f, opener, size)
+				try(f, bombOf(opener, size))
 			})
+		}
+		if f.raw {
+			for _, size := range []int{bombSize, underLimit} {
+				try(f, wideOf(size))
+				p.idle()
+			}
 		}
 		if f.body {
 			p.survived(f.name)

@@ -32,6 +32,8 @@ var stdioKinds = map[string][]kind{
 		{"method", `{"jsonrpc":"2.0","id":5,"method":"BOMB"}`},
 		{"cancelled", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"BOMB"}}`},
 		{"result", `{"jsonrpc":"2.0","id":6,"result":"DEEP"}`},
+		{"wide arguments", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"create_session","arguments":{"title":"WIDE"}}}`},
+		{"wide initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"1","capabilities":{"experimental":{"x":"WIDE"}},"clientInfo":{"name":"x","version":"1"}}}`},
 		{"no JSON", `"RAW"`},
 	},
 	"acp": {
@@ -44,12 +46,18 @@ var stdioKinds = map[string][]kind{
 		{"session/cancel", `{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"BOMB"}}`},
 		{"method", `{"jsonrpc":"2.0","id":6,"method":"BOMB","params":"DEEP"}`},
 		{"result", `{"jsonrpc":"2.0","id":7,"result":"RAW"}`},
+		{"wide initialize", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"_meta":{"x":"WIDE"}}}}`},
+		{"wide meta", `{"jsonrpc":"2.0","id":4,"method":"session/prompt","params":{"sessionId":"SESSION","_meta":{"x":"WIDE"},"prompt":[{"type":"text","text":"x"}]}}`},
 		{"no JSON", `"RAW"`},
 	},
 }
 
 // deep is JSON as deep as the readers of JSON take it.
 var deep = strings.Repeat("[", 9990) + strings.Repeat("]", 9990)
+
+// wideOf is a list of that many bytes, of small values: decoded, they take many times
+// their text.
+func wideOf(size int) string { return "[" + strings.Repeat("[],", size/3) + "0]" }
 
 // sized is the messages of a kind with bombs of a size in them, in one line.
 func (k kind) sized(opener string, size int, session holdfast.SessionID) string {
@@ -59,7 +67,7 @@ func (k kind) sized(opener string, size int, session holdfast.SessionID) string 
 	}
 	out := strings.ReplaceAll(k.text, `"BOMB"`, string(quoted))
 	out = strings.ReplaceAll(out, `"RAW"`, strings.ReplaceAll(bombOf(opener, size), "\n", " "))
-	return strings.NewReplacer(`"DEEP"`, deep, "SESSION", string(session)).Replace(out)
+	return strings.NewReplacer(`"DEEP"`, deep, `"WIDE"`, wideOf(size), "SESSION", string(session)).Replace(out)
 }
 
 // TestBombsOnStandardInput sends openers, 10 MB and as much as a line may have, in each

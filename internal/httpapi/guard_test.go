@@ -170,6 +170,7 @@ func TestBadBodiesAreProblemsThatNameFieldAndValue(t *testing.T) {
 		{"/v1/sessions", "{\"title\":\"\xff\"}", 400, holdfast.KindInvalid, []string{"UTF-8"}},
 		{"/v1/sessions", `{"title":"\ud83d"}`, 400, holdfast.KindInvalid, []string{"surrogate"}},
 		{"/v1/sessions", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40), 400, holdfast.KindInvalid, []string{"nested deeper"}},
+		{"/v1/sessions", `{"tags":[` + strings.Repeat("0,", 100_000) + "0]}", 400, holdfast.KindInvalid, []string{"more than 100000 values"}},
 		{"/v1/sessions", long, 413, holdfast.KindTooLarge, []string{"too large"}},
 		{one + "/turns", ``, 400, holdfast.KindInvalid, []string{"body is required"}},
 		{one + "/turns", `{}`, 400, holdfast.KindInvalid, []string{"text"}},

@@ -16,6 +16,10 @@ import (
 // maxDepth is how deep a body may nest; no body of ours needs more.
 const maxDepth = 32
 
+// maxValues is how many values a body may hold: decoded, a small one takes twenty times
+// its text.
+const maxValues = 100_000
+
 // strictJSON is huma's JSON format with what the standard decoder lets pass
 // refused: a key twice, text that is not UTF-8 or holds half a surrogate pair
 // (both would be changed silently), data after the value.
@@ -54,8 +58,8 @@ func decodeStrict(data []byte) (any, error) {
 	if i := loneSurrogate(data); i >= 0 {
 		return nil, fmt.Errorf("half a surrogate pair at offset %d", i)
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	v, err := decodeValue(dec, "", 0)
+	dec := decoder{Decoder: json.NewDecoder(bytes.NewReader(data))}
+	v, err := dec.value("", 0)
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, errors.New("JSON ends early")
@@ -76,7 +80,16 @@ var long = map[string]bool{"text": true, "stdin": true, "command": true, "argv":
 // maxName is the longest text of any other field, in bytes.
 const maxName = maxSmall
 
-func decodeValue(dec *json.Decoder, field string, depth int) (any, error) {
+// decoder counts the values that it decoded.
+type decoder struct {
+	*json.Decoder
+	values int
+}
+
+func (dec *decoder) value(field string, depth int) (any, error) {
+	if dec.values++; dec.values > maxValues {
+		return nil, fmt.Errorf("body holds more than %d values", maxValues)
+	}
 	tok, err := dec.Token()
 	if err != nil {
 		return nil, err
@@ -97,7 +110,7 @@ func decodeValue(dec *json.Decoder, field string, depth int) (any, error) {
 	if delim == '[' {
 		list := []any{}
 		for dec.More() {
-			v, err := decodeValue(dec, field, depth+1)
+			v, err := dec.value(field, depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -119,7 +132,7 @@ func decodeValue(dec *json.Decoder, field string, depth int) (any, error) {
 		if _, dup := object[name]; dup {
 			return nil, fmt.Errorf("key %s occurs twice", holdfast.Quote(name))
 		}
-		if object[name], err = decodeValue(dec, name, depth+1); err != nil {
+		if object[name], err = dec.value(name, depth+1); err != nil {
 			return nil, err
 		}
 	}

@@ -20,6 +20,10 @@ import (
 // MaxLine is the longest line that is read, in bytes.
 const MaxLine = 9 << 20
 
+// MaxValues is how many JSON values a message may hold. The libraries that read the
+// messages keep each value by itself, which takes twenty times the text of small ones.
+const MaxValues = 100_000
+
 // answerTime is how long requests may be answered when the input has ended.
 const answerTime = 5 * time.Second
 
@@ -196,6 +200,22 @@ type problem struct {
 	Data    any    `json:"data,omitempty"`
 }
 
+// values counts the values of valid JSON, one more for each empty list and object.
+func values(line []byte) int {
+	n, inText := 1, false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case inText && c == '\\':
+			i++
+		case c == '"':
+			inText = !inText
+		case !inText && (c == ',' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	return n
+}
+
 // take readies a line to be handed on, or refuses it.
 func (l *Reader) take(line []byte) {
 	var m message
@@ -205,6 +225,9 @@ func (l *Reader) take(line []byte) {
 		return
 	case err != nil || line[0] != '{' || m.Method == "" && m.ID == nil:
 		l.refuse(-32600, "the line is not a JSON-RPC message")
+		return
+	case values(line) > MaxValues:
+		l.refuse(-32600, "the message holds over 100,000 values")
 		return
 	case l.cfg.Check != nil:
 		if err := l.cfg.Check(line); err != nil {

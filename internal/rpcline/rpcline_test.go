@@ -45,6 +45,8 @@ func TestLinesHandOnMessagesOnly(t *testing.T) {
 		"nothing in it":    {`{"jsonrpc":"2.0"}` + "\n" + good + "\n", "-32600", 1},
 		"a huge line":      {`{"method":"` + strings.Repeat("x", MaxLine) + `"}` + "\n" + good + "\n", "-32600", 1},
 		"huge without end": {good + "\n" + strings.Repeat("x", 3*MaxLine), "-32600", 1},
+		"many values":      {`{"method":"x","params":[` + strings.Repeat("[],", MaxValues) + "0]}\n" + good + "\n", "-32600", 1},
+		"many commas":      {`{"method":"x","params":["` + strings.Repeat(`[],\",`, MaxValues) + "\"]}\n" + good + "\n", "", 2},
 		"an answer":        {`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n", "", 1},
 		"a withdrawal":     {`{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":1}}` + "\n" + good + "\n", "", 2},
 	} {

@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"compress/gzip"
+	"debug/elf"
 	"os"
 	"path/filepath"
 	"sync"
@@ -80,5 +81,33 @@ func TestExtractRepairsAndIsStable(t *testing.T) {
 	left, _ := filepath.Glob(filepath.Join(dir, ".boxd-*"))
 	if len(left) > 0 {
 		t.Errorf("temporary files left: %v", left)
+	}
+}
+
+// TestProgramIsMappedInSmallPages holds that no part of the program lies in its file as
+// it lies in memory, modulo 2 MiB. The kernel maps 2 MiB at once where both agree, and
+// an idle boxd that touches one page of it then costs 2 MiB in each box.
+func TestProgramIsMappedInSmallPages(t *testing.T) {
+	program, err := Binary()
+	if err != nil {
+		t.Skip("boxd is not built:", err)
+	}
+	file, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const huge = 2 << 20
+	loads := 0
+	for _, p := range file.Progs {
+		if p.Type != elf.PT_LOAD {
+			continue
+		}
+		loads++
+		if p.Vaddr%huge == p.Off%huge {
+			t.Errorf("the segment at %#x can be mapped 2 MiB at a time: its file offset is %#x", p.Vaddr, p.Off)
+		}
+	}
+	if loads == 0 {
+		t.Error("the program has no segment")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 )
 
 // bombKinds are the lines of the CLI, with BOMB for a text of openers, RAW for openers
@@ -38,6 +40,10 @@ var bombKinds = []struct{ name, text string }{
 	{"command_lifecycle", `{"type":"command_lifecycle","command_uuid":"BOMB","state":"started"}`},
 	{"unknown", `{"type":"BOMB","x":"DEEP"}`},
 	{"no JSON", `"RAW"`},
+	{"assistant tool_use of many values", `{"type":"assistant","uuid":"b1","message":{"id":"b","role":"assistant","model":"m","content":[{"type":"tool_use","id":"b","name":"Bash","input":{"command":"WIDE"}}]}}`},
+	{"hook_callback of many values", `{"type":"control_request","request_id":"bomb","request":{"subtype":"hook_callback","callback_id":"hf-pre","input":{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"WIDE"},"tool_use_id":"b"},"tool_use_id":"b"}}`},
+	{"transcript_mirror of many values", `{"type":"transcript_mirror","filePath":"/home/agent/.claude/projects/-workspace/x.jsonl","entries":[{"uuid":"x","type":"user","message":"WIDE"}]}`},
+	{"unknown of many values", `{"type":"x","x":"WIDE"}`},
 }
 
 // bombLine is a line of a kind whose bombs have about so many bytes.
@@ -47,8 +53,9 @@ func bombLine(text, opener string, size int) string {
 	if len(quoted) > size+2 {
 		quoted, _ = json.Marshal(bomb[:size*len(bomb)/len(quoted)/len(opener)*len(opener)])
 	}
+	wide := "[" + strings.Repeat("[],", size/3) + "0]"
 	deep := strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000)
-	return strings.NewReplacer(`"BOMB"`, string(quoted), `"RAW"`, bomb, `"DEEP"`, deep).Replace(text)
+	return strings.NewReplacer(`"BOMB"`, string(quoted), `"RAW"`, bomb, `"DEEP"`, deep, `"WIDE"`, wide).Replace(text)
 }
 
 // peakOf is the most memory that this process had since the last call, in MB.
@@ -111,4 +118,35 @@ func TestBombsInEveryLineOfTheCLI(t *testing.T) {
 		}
 	}
 	t.Logf("%d lines, peak %d MB", n, most)
+}
+
+// TestBombsInTranscripts reads back transcripts that an agent wrote into its box: lines
+// of 15 MB, deep ones and ones of millions of small values.
+func TestBombsInTranscripts(t *testing.T) {
+	// As the server does it.
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(144 << 20))
+	const size = 15_000_000
+	head := `{"uuid":"u","parentUuid":null,"type":"user","message":`
+	for name, line := range map[string]string{
+		"lists":   head + "[" + strings.Repeat("[],", size/3) + "0]}",
+		"numbers": head + "[" + strings.Repeat("0,", size/2) + "0]}",
+		"deep":    head + strings.Repeat("[", size/2) + strings.Repeat("]", size/2) + "}",
+		"open":    head + strings.Repeat(`{"a":`, size/5),
+		"garbage": strings.Repeat("[", size),
+	} {
+		var record transcript.Record
+		check := record.Check(transcript.Main)
+		peakOf(t)
+		for data := []byte(line + "\n"); len(data) > 0; {
+			n := min(len(data), 64<<10)
+			_, _ = check.Write(data[:n])
+			data = data[n:]
+		}
+		if err := check.Verdict(); (err == nil) != (name == "lists" || name == "numbers") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if mb := peakOf(t); mb > 300 {
+			t.Errorf("%s: %d MB", name, mb)
+		}
+	}
 }

@@ -3,7 +3,10 @@ package transcript
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
+	"hash"
+	"io"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -23,33 +26,96 @@ type entry struct {
 // which the CLI does without.
 func (e *entry) chained() bool { return e.uuid != "" }
 
-// parse reads a line. Two that say the same have the same sum, however they are
-// written.
+// mostLevels is how deep the JSON of a line may nest, as in encoding/json.
+const mostLevels = 10_000
+
+// parse reads a line token by token, so that its memory stays that of the line: a list
+// of small values takes twenty times as much once it is decoded. Two lines whose values
+// are equal have the same sum, whatever their white space and escapes.
 func parse(line []byte) (entry, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
-	var fields map[string]any
-	if err := dec.Decode(&fields); err != nil {
+	var e entry
+	sum := sha256.New()
+	// objects says of each open level whether it is an object.
+	var objects []bool
+	var key string
+	keyNext := false
+	for first := true; first || len(objects) > 0; first = false {
+		tok, err := dec.Token()
+		if err != nil || first && tok != json.Delim('{') {
+			return entry{}, invalid(line)
+		}
+		addToken(sum, tok)
+		switch tok {
+		case json.Delim('{'), json.Delim('['):
+			keyNext = tok == json.Delim('{')
+			if objects = append(objects, keyNext); len(objects) > mostLevels {
+				return entry{}, invalid(line)
+			}
+			continue
+		case json.Delim('}'), json.Delim(']'):
+			objects = objects[:len(objects)-1]
+		default:
+			if keyNext {
+				keyNext = false
+				if name, _ := tok.(string); len(objects) == 1 {
+					key = name
+				}
+				continue
+			}
+			if len(objects) == 1 {
+				e.set(key, tok)
+			}
+		}
+		keyNext = len(objects) > 0 && objects[len(objects)-1]
+	}
+	if len(bytes.TrimSpace(line[dec.InputOffset():])) > 0 {
 		return entry{}, invalid(line)
 	}
-	if rest := line[dec.InputOffset():]; fields == nil || len(bytes.TrimSpace(rest)) > 0 {
-		return entry{}, invalid(line)
-	}
-	e := entry{}
-	// By their exact names: a decoder into a struct takes other spellings as well.
-	e.uuid, _ = fields["uuid"].(string)
-	e.parent, _ = fields["parentUuid"].(string)
-	e.kind, _ = fields["type"].(string)
-	e.side, _ = fields["isSidechain"].(bool)
-	if !e.chained() {
-		return e, nil
-	}
-	same, err := json.Marshal(fields)
-	if err != nil {
-		return entry{}, invalid(line)
-	}
-	e.sum = sha256.Sum256(same)
+	sum.Sum(e.sum[:0])
 	return e, nil
+}
+
+// set takes a field of the line, by its exact name: a decoder into a struct takes other
+// spellings as well.
+func (e *entry) set(key string, v json.Token) {
+	text, _ := v.(string)
+	switch key {
+	case "uuid":
+		e.uuid = text
+	case "parentUuid":
+		e.parent = text
+	case "type":
+		e.kind = text
+	case "isSidechain":
+		e.side, _ = v.(bool)
+	}
+}
+
+// addToken hashes a token with its kind and length, so that no two sequences of tokens
+// are hashed as the same bytes.
+func addToken(h hash.Hash, tok json.Token) {
+	kind, text := byte(0), ""
+	switch v := tok.(type) {
+	case json.Delim:
+		kind = byte(v)
+	case string:
+		kind, text = '"', v
+	case json.Number:
+		kind, text = '0', string(v)
+	case bool:
+		if kind = 'f'; v {
+			kind = 't'
+		}
+	case nil:
+		kind = 'n'
+	}
+	var head [9]byte
+	head[0] = kind
+	binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
+	_, _ = h.Write(head[:])
+	_, _ = io.WriteString(h, text)
 }
 
 func invalid(line []byte) error {

@@ -282,6 +282,18 @@ func canon(t *testing.T, line string) string {
 	return string(out)
 }
 
+// TestDeepLinesAreNoEntries: a line as deep as encoding/json refuses it.
+func TestDeepLinesAreNoEntries(t *testing.T) {
+	lines := talk(1)
+	r := record(t, lines)
+	for depth, want := range map[int]bool{9_000: true, 10_001: false, 5_000_000: false} {
+		deep := `{"uuid":"deep","parentUuid":"assistant-0","type":"user","message":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + "}"
+		if err := verdict(r, transcript.Main, file(append(lines, deep)), 1<<20); (err == nil) != want {
+			t.Errorf("%d levels: %v", depth, err)
+		}
+	}
+}
+
 // FuzzNamesStayBelow: no name that the log keeps leads out of the agent's directory.
 func FuzzNamesStayBelow(f *testing.F) {
 	f.Add("/x/" + agentID + "/subagents/../../x.jsonl")
