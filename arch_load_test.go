@@ -32,6 +32,7 @@ var suites = map[string]bool{
 	"sandbox/sandboxtest":          true,
 	"internal/store/storetest":     true,
 	"internal/testkit":             true,
+	"internal/testkit/powercut":    true,
 	"internal/runtime/runtimetest": true,
 
 	// A program that only tests start.
