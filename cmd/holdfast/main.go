@@ -175,7 +175,7 @@ Exit codes: `+exitCodes+`
 
 // exitCodes is the contract of holdfast.Kind.ExitCode, in words.
 const exitCodes = `0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
-5 denied or unauthenticated, 6 unavailable.`
+5 denied or unauthenticated, 6 unavailable, 7 the disk of a server failed.`
 
 // usual are other words for what the program has.
 func usual(args []string) []string {

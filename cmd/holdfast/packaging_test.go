@@ -36,7 +36,7 @@ func TestHZ16_ServiceFile(t *testing.T) {
 			set[k] = v
 		}
 	}
-	for k, v := range map[string]string{"Type": "notify", "KillMode": "process", "Delegate": "yes", "StateDirectoryMode": "0700", "Environment": "HOLDFAST_ON_SHUTDOWN=keep"} {
+	for k, v := range map[string]string{"Type": "notify", "KillMode": "process", "Delegate": "yes", "StateDirectoryMode": "0700", "Environment": "HOLDFAST_ON_SHUTDOWN=keep", "Restart": "on-failure", "RestartPreventExitStatus": "", "SuccessExitStatus": "", "StartLimitIntervalSec": "0"} {
 		if set[k] != v {
 			t.Errorf("%s=%s, want %s", k, set[k], v)
 		}

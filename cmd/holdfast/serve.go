@@ -32,12 +32,16 @@ type serveCmd struct {
 
 // Help is shown below the one-line description.
 func (*serveCmd) Help() string {
-	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish, for drain_timeout at most; what still runs then goes on at the next start. A second one ends at once. Killed, it loses nothing: the next start takes up where it was.
+	return `Prints one line with the URL when it is ready. The first Ctrl-C or SIGTERM drains: running turns may finish, for drain_timeout at most; what still runs then goes on at the next start. A second one ends at once. Killed, it loses nothing: the next start takes up where it was. On a full disk it refuses writes until there is space; after a failed write or fsync it ends with 7, its boxes go on, and it is to be started again.
 
 Examples:
   holdfast serve
   holdfast serve --listen 127.0.0.1:0 --data /tmp/hf --set limits.mode=best-effort`
 }
+
+// exitDisk is the exit code of a server whose disk failed in mid-work, for its
+// supervisor to see.
+const exitDisk = 7
 
 // gcPercent is by how much the server's memory may grow between collections: what
 // lives in it is a few megabytes, so that twice of it costs little room and spares half
@@ -77,6 +81,10 @@ func (s *serveCmd) Run(e *env) error {
 		_ = e.say(map[string]string{"url": url}, "holdfast is ready at %s", url)
 		tell("READY=1")
 	}}
+	opt.Died = func(err error) {
+		log.Error("the disk failed: the server ends, its boxes go on", "error", err, "hint", holdfast.HintOf(err))
+		os.Exit(exitDisk)
+	}
 	unhook := context.AfterFunc(e.ctx, func() { tell("STOPPING=1") })
 	defer unhook()
 	if s.KillPoints != "" {

@@ -53,6 +53,11 @@ type Options struct {
 	Log *slog.Logger
 	// Ready is told the API's URL once the server answers.
 	Ready func(url string)
+	// Died is told once that the disk failed under the store: a write or an fsync did
+	// not reach it. It must end the process at once, without closing anything: an
+	// orderly end could take for durable what is not there. Boxes go on, and the next
+	// start takes them up. nil leaves the store read-only: tests only.
+	Died func(err error)
 	// Resolve and Dial are the network that the boxes' proxy uses: tests only; nil is
 	// the machine's own.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -75,7 +80,9 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	}
 	var chain chain
 	var bell bell
-	store, err := openStore(ctx, cfg.Data, opt.Log, sqlite.Config{Audited: chain.audited, Deliver: webhook.Filter(hooks), Outbox: bell.ring})
+	store, err := openStore(ctx, cfg.Data, opt.Log, sqlite.Config{
+		Audited: chain.audited, Deliver: webhook.Filter(hooks), Outbox: bell.ring, Failed: opt.Died,
+	})
 	if err != nil {
 		return err
 	}

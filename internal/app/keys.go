@@ -34,7 +34,20 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 func openStore(ctx context.Context, data string, log *slog.Logger, cfg sqlite.Config) (*sqlite.Store, error) {
 	cfg.Path, cfg.Clock = filepath.Join(data, "holdfast.db"), time.Now
 	cfg.Warn = func(err error) { log.Warn("store", "error", err) }
+	cfg.Space = func(sp sqlite.Space) { logSpace(log, sp) }
 	return sqlite.Open(ctx, cfg)
+}
+
+// logSpace logs at once what a full disk keeps from being written, and when it is over.
+func logSpace(log *slog.Logger, sp sqlite.Space) {
+	switch {
+	case sp.Err == nil:
+		log.Info("the disk has space again: all writes are taken", "path", sp.Path, "free_bytes", sp.Free)
+	case sp.Full:
+		log.Error("the disk is full", "path", sp.Path, "free_bytes", sp.Free, "refused", "all writes", "error", sp.Err, "hint", holdfast.HintOf(sp.Err))
+	default:
+		log.Error("the disk is full", "path", sp.Path, "free_bytes", sp.Free, "refused", "new sessions and messages", "error", sp.Err, "hint", holdfast.HintOf(sp.Err))
+	}
 }
 
 // openKeys reads the keys of a server that listens there, or of none.

@@ -90,7 +90,7 @@ func notReady(ctx context.Context, h holdfast.Health) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes").WithHint("ask with a key for the reason")
 	case h.ReadOnly != "":
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes: %s", h.ReadOnly).
-			WithHint("free the disk, then start the server again")
+			WithHint("free space on its disk: writes come back by themselves; after another cause start the server again")
 	}
 	return nil
 }

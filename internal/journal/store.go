@@ -200,8 +200,8 @@ type Store interface {
 	// Commit writes one change in one transaction, in order of arrival per
 	// session, durable on return; the server's epoch is checked in the same
 	// transaction (conflict with the hint to look for the other server when it
-	// moved). On a full disk or a failed fsync the store turns read-only: every
-	// later Commit is unavailable with the reason (HZ-17).
+	// moved). On a full disk, until there is space, and after a failed write every
+	// Commit is unavailable with the reason (HZ-17).
 	Commit(ctx context.Context, c Encoded) (Committed, error)
 	// Events returns up to limit events after a sequence number, in order.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)

@@ -27,10 +27,16 @@ func (s *Store) Commit(ctx context.Context, c journal.Encoded) (journal.Committe
 	for _, d := range c.Data {
 		weight += len(d)
 	}
-	if err := s.do(ctx, "store.commit", &op{plan: ch.plan, apply: ch.apply, weight: weight}); err != nil {
+	if err := s.do(ctx, "store.commit", &op{plan: ch.plan, apply: ch.apply, weight: weight, admits: admits(&c)}); err != nil {
 		return journal.Committed{}, err
 	}
 	return ch.done, nil
+}
+
+// admits reports whether a change brings a new session, turn or message.
+func admits(c *journal.Encoded) bool {
+	return c.Create != nil || c.Key != nil ||
+		slices.ContainsFunc(c.Turns, func(t journal.TurnChange) bool { return t.From == "" })
 }
 
 // change is a journal change on its way through the writer.

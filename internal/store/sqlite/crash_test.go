@@ -228,7 +228,8 @@ func reopenHealthy(t *testing.T, path string, last int64) {
 // TestHZ17_FailedCommit injects the failure, so that it runs everywhere.
 func TestHZ17_FailedCommit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
-	s := openAt(t, Config{Path: path})
+	failed := make(chan error, 2)
+	s := openAt(t, Config{Path: path, Failed: func(err error) { failed <- err }})
 	n := 0
 	s.commitFault = func() error {
 		if n++; n > 5 {
@@ -241,6 +242,9 @@ func TestHZ17_FailedCommit(t *testing.T) {
 		t.Fatalf("#%d was acknowledged", last)
 	}
 	refusesWrites(t, s, testID(1))
+	if len(failed) != 1 || <-failed != s.Healthy() {
+		t.Errorf("the server heard %d times that the disk failed", len(failed))
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,6 @@
 package sqlite
 
 import (
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,56 +44,6 @@ func unmount(t *testing.T, dir string) {
 	}
 }
 
-// TestHZ17_FullDisk fills a real file system.
-func TestHZ17_FullDisk(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		// checkpoint decides whether the log or the database file meets the end.
-		checkpoint int64
-	}{{"log", 1 << 30}, {"checkpoint", 512 << 10}} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := tmpfs(t, "4m")
-			path := filepath.Join(dir, "holdfast.db")
-			s := openAt(t, Config{Path: path, CheckpointBytes: c.checkpoint, Warn: func(error) {}})
-			last := fillUp(t, s, testID(1))
-			if last < 20 {
-				t.Fatalf("full at #%d", last)
-			}
-			refusesWrites(t, s, testID(1))
-			checkLogs(t, s, map[int]int64{1: last})
-			if err := s.Close(); err != nil {
-				t.Logf("close on the full disk: %v", err)
-			}
-			// Space again: here by copying to a larger disk.
-			larger := t.TempDir()
-			for _, f := range []string{"holdfast.db", "holdfast.db-wal"} {
-				copyFile(t, filepath.Join(dir, f), filepath.Join(larger, f))
-			}
-			reopenHealthy(t, filepath.Join(larger, "holdfast.db"), last)
-		})
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	src, err := os.Open(from)
-	if errors.Is(err, os.ErrNotExist) {
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	dst, err := os.Create(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dst.Close()
-	if _, err := io.Copy(dst, src); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestHZ17_FailedFsync has a disk whose writes fail behind the file system's
 // back: an ext4 on a loop device whose own file cannot grow any more. Space is
 // free as far as ext4 knows; the fsync fails.
@@ -125,8 +73,11 @@ func TestHZ17_FailedFsync(t *testing.T) {
 		t.Skipf("NOT RUN: cannot mount ext4: %v", err)
 	}
 	t.Cleanup(func() { unmount(t, dir) })
-	s := openAt(t, Config{Path: filepath.Join(dir, "holdfast.db"), CheckpointBytes: 1 << 30, Warn: func(error) {}})
-	// The store's log is preallocated nowhere, so its growth meets the end.
+	failed := make(chan error, 2)
+	s := openAt(t, Config{
+		Path: filepath.Join(dir, "holdfast.db"), CheckpointBytes: 1 << 20, Warn: func(error) {},
+		Failed: func(err error) { failed <- err },
+	})
 	last := fillUp(t, s, testID(1))
 	if last < 20 {
 		t.Fatalf("failed at #%d", last)
@@ -136,6 +87,9 @@ func TestHZ17_FailedFsync(t *testing.T) {
 		t.Errorf("the reason is not told: %v", err)
 	}
 	t.Logf("after #%d: %v", last, s.Healthy())
+	if err := <-failed; err != s.Healthy() || len(failed) != 0 {
+		t.Errorf("the server heard of %v, and of %d more", err, len(failed))
+	}
 	// What the page cache says now need not be on the disk; the promise is that
 	// nothing later is acknowledged on top of it.
 	_ = s.Close()

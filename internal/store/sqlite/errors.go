@@ -25,27 +25,43 @@ func code(err error) int {
 	return e.Code() & 0xff
 }
 
-// fatal reports whether nothing more may be written after err: the disk is full,
-// or what was written may not be there. After a failed fsync the kernel may have
-// dropped the pages, so trying again could succeed and still lose them.
-func fatal(err error) bool {
+// extended is the code of err with what makes it more precise.
+func extended(err error) int {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	return e.Code()
+}
+
+// lost reports whether what was written may not be there: nothing more may be written
+// after err. After a failed fsync the kernel may have dropped the pages, so trying
+// again could succeed and still lose them. What cannot be read is no such thing.
+func lost(err error) bool {
 	switch code(err) {
-	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB,
-		lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN, lib.SQLITE_PROTOCOL:
+	case lib.SQLITE_IOERR:
+		return !unreadable(err)
+	case lib.SQLITE_NOTADB, lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN, lib.SQLITE_PROTOCOL:
 		return true
 	}
 	return errors.Is(err, errFault)
 }
 
+// unreadable reports whether err is about something that is there and cannot be read.
+func unreadable(err error) bool {
+	switch extended(err) {
+	case lib.SQLITE_IOERR_READ, lib.SQLITE_IOERR_SHORT_READ, lib.SQLITE_IOERR_CORRUPTFS, lib.SQLITE_IOERR_DATA:
+		return true
+	}
+	return code(err) == lib.SQLITE_CORRUPT
+}
+
 // errFault marks failures that tests inject at the commit.
 var errFault = errors.New("injected fault")
 
-func readOnly(err error) *holdfast.Error {
-	e := holdfast.Errorf(holdfast.KindUnavailable, "store.commit", "the store is read-only: %w", err)
-	if code(err) == lib.SQLITE_FULL {
-		return e.WithHint("free space on the disk, then restart the server")
-	}
-	return e.WithHint("check the disk (dmesg, smartctl), then restart the server")
+func readOnly(path string, err error) *holdfast.Error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "store.commit", "the disk of %s failed, the store is read-only: %w", path, err).
+		WithHint("check the disk (dmesg, smartctl), then start the server again")
 }
 
 // failure is a database error as the caller sees it.
@@ -62,7 +78,10 @@ func failure(op string, err error) error {
 			WithHint("close programs that have holdfast.db open for writing, then try again")
 	case code(err) == lib.SQLITE_TOOBIG:
 		return holdfast.Errorf(holdfast.KindTooLarge, op, "the change is too large for one row: %w", err)
-	case fatal(err):
+	case code(err) == lib.SQLITE_FULL:
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the disk is full: %w", err).
+			WithHint("free space on the disk: writes come back by themselves")
+	case unreadable(err), lost(err):
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the database cannot be read: %w", err).
 			WithHint("check the disk (dmesg, smartctl)")
 	}

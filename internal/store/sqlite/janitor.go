@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -53,30 +54,46 @@ func (j *janitor) wrote(pages int, limit int64) {
 	}
 }
 
-// clean is the janitor goroutine.
+// clean is the janitor goroutine. It sleeps until it is woken; only while there is
+// no space it looks again and again.
 func (s *Store) clean(ctx context.Context) {
 	for {
+		var again <-chan time.Time
+		if s.room.short() && s.room.broken.Load() == nil {
+			again = time.After(s.cfg.probe)
+		}
 		select {
 		case <-s.janitor.stop:
 			return
 		case <-s.janitor.wake:
+		case <-again:
 		}
-		if s.Healthy() != nil {
-			continue
-		}
-		if s.janitor.pages.Load() >= s.cfg.CheckpointBytes/pageSize {
-			s.janitor.pages.Store(0)
-			if err := s.checkpoint(ctx); err != nil {
-				if fatal(err) {
-					s.broken.CompareAndSwap(nil, readOnly(err))
-				}
-				s.cfg.Warn(failure("store.checkpoint", err))
-			}
-		}
-		if err := s.purge(ctx); err != nil && s.Healthy() == nil && !s.janitor.stopping() {
-			s.cfg.Warn(err)
+		if s.room.broken.Load() == nil {
+			s.tend(ctx)
 		}
 		s.janitor.rounds.Add(1)
+	}
+}
+
+// tend is one round of the janitor.
+func (s *Store) tend(ctx context.Context) {
+	if short := s.room.short(); short || s.janitor.pages.Load() >= s.cfg.CheckpointBytes/pageSize {
+		s.janitor.pages.Store(0)
+		if err := s.checkpoint(ctx); err != nil && !(short && s.noSpace(err)) {
+			if lost(err) {
+				s.fail(readOnly(s.cfg.Path, err))
+			}
+			s.cfg.Warn(failure("store.checkpoint", err))
+		}
+		s.topUp()
+	}
+	if s.room.full.Load() != nil {
+		if s.recover(ctx); s.room.refuses(false) != nil {
+			return
+		}
+	}
+	if err := s.purge(ctx); err != nil && s.Healthy() == nil && !s.janitor.stopping() {
+		s.cfg.Warn(err)
 	}
 }
 

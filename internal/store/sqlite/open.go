@@ -34,8 +34,18 @@ type Config struct {
 	// Readers is how many reads may run at once (default 4).
 	Readers int
 	// CheckpointBytes is how much log may gather before it is copied into the
-	// database file, in the background (default 16 MiB).
+	// database file, in the background (default 16 MiB, on a small disk an eighth of
+	// it). As much is reserved for the log, and again for the database.
 	CheckpointBytes int64
+	// Space hears of it when the disk is too full for some or all writes, and when it
+	// is not any more (default: nobody). It must not block.
+	Space func(Space)
+	// Failed hears once why the store takes no writes any more, for good: what it
+	// wrote may not be there. Before the process has ended nothing more may be taken
+	// for durable. It may end the process (default: reads go on).
+	Failed func(error)
+	// probe is how often space is looked for where there is none (default 1 s).
+	probe time.Duration
 	// busy is how long a lock of another program is waited for (default 10 s).
 	busy time.Duration
 	// gather is how long entries gather before they are indexed (default 100 ms).
@@ -74,8 +84,7 @@ type Store struct {
 	// gate is held while a transaction is open, and by the janitor to finish a
 	// checkpoint that a busy writer would never let end.
 	gate sync.Mutex
-	// broken is why no more writes are taken; nil while they are.
-	broken atomic.Pointer[holdfast.Error]
+	room room
 	// commitFault, set by tests before use, makes a commit fail.
 	commitFault func() error
 
@@ -101,8 +110,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Readers <= 0 {
 		cfg.Readers = 4
 	}
-	if cfg.CheckpointBytes <= 0 {
-		cfg.CheckpointBytes = 16 << 20
+	if cfg.probe <= 0 {
+		cfg.probe = probeEvery
 	}
 	if cfg.gather <= 0 {
 		cfg.gather = indexDelay
@@ -112,6 +121,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(error) {}
+	}
+	if cfg.Space == nil {
+		cfg.Space = func(Space) {}
 	}
 	if cfg.Deliver == nil {
 		cfg.Deliver = func(holdfast.EventType) []string { return nil }
@@ -155,7 +167,9 @@ func (s *Store) open(ctx context.Context) error {
 	if err := createFile(s.cfg.Path); err != nil {
 		return openError(s.cfg.Path, err)
 	}
-	reserve(s.cfg.Path+"-wal", s.cfg.CheckpointBytes)
+	if err := s.openRoom(); err != nil {
+		return err
+	}
 	for _, p := range []struct {
 		db    **sql.DB
 		conns int
@@ -192,6 +206,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.openAudit(ctx); err != nil {
 		return openError(s.cfg.Path, err)
 	}
+	s.topUp()
 	return nil
 }
 
@@ -276,10 +291,11 @@ func openError(path string, err error) error {
 // Epoch is the fencing token of this server: higher than that of any before.
 func (s *Store) Epoch() uint64 { return s.epoch }
 
-// Healthy is nil while writes are taken; otherwise why they are not: unavailable
-// after a full disk or a failed fsync, conflict after another server took over.
+// Healthy is nil while all writes are taken; otherwise why some are not: unavailable
+// while the disk is full and after a failed write or fsync, conflict after another
+// server took over.
 func (s *Store) Healthy() error {
-	if e := s.broken.Load(); e != nil {
+	if e := s.room.refuses(true); e != nil {
 		return e
 	}
 	return nil
@@ -312,6 +328,7 @@ func (s *Store) release() error {
 			errs = append(errs, db.Close())
 		}
 	}
+	errs = append(errs, s.room.close())
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
 	}

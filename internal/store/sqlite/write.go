@@ -25,6 +25,8 @@ const (
 type op struct {
 	plan, apply func(*tx) error
 	weight      int
+	// admits: it brings new work, which a store that is short of space refuses first.
+	admits bool
 
 	state atomic.Int32 // opWaiting, opTaken or opGivenUp
 	done  chan error
@@ -118,9 +120,14 @@ func (q *queue) close() {
 // op withdraws it; after that the answer is awaited, because it would be unknown
 // otherwise.
 func (s *Store) do(ctx context.Context, name string, o *op) error {
-	if err := s.Healthy(); err != nil {
-		return err
+	if e := s.room.refuses(o.admits); e != nil {
+		return e
 	}
+	return s.put(ctx, name, o)
+}
+
+// put is do, whether or not the disk is known to be full.
+func (s *Store) put(ctx context.Context, name string, o *op) error {
 	o.done = make(chan error, 1)
 	if !s.queue.put(o) {
 		return holdfast.Errorf(holdfast.KindUnavailable, name, "the store is closed")
@@ -154,7 +161,7 @@ func (s *Store) batch(ctx context.Context, ops []*op) {
 	err := s.transact(ctx, ops, answers)
 	switch {
 	case err == nil:
-	case len(ops) > 1 && !refused(err) && !fatal(err):
+	case len(ops) > 1 && !refused(err) && !lost(err) && !s.noSpace(err):
 		for i := range ops {
 			if err := s.transact(ctx, ops[i:i+1], answers[i:i+1]); err != nil {
 				answers[i] = s.broke(err)
@@ -169,16 +176,6 @@ func (s *Store) batch(ctx context.Context, ops []*op) {
 	for i, o := range ops {
 		o.done <- answers[i]
 	}
-}
-
-// broke turns the failure of a transaction into its answer, and stops all later
-// writes when it calls for that.
-func (s *Store) broke(err error) error {
-	if fatal(err) {
-		s.broken.CompareAndSwap(nil, readOnly(err))
-		return s.broken.Load()
-	}
-	return failure("store.commit", err)
 }
 
 // tx is one transaction of the writer. It carries the time.
@@ -206,7 +203,7 @@ type tx struct {
 // transact runs ops in one transaction. An error means that nothing of them was
 // written; answers then say nothing.
 func (s *Store) transact(ctx context.Context, ops []*op, answers []error) (err error) {
-	if e := s.broken.Load(); e != nil {
+	if e := s.room.broken.Load(); e != nil {
 		return e
 	}
 	now := s.cfg.Clock().UTC().Truncate(time.Millisecond)
@@ -289,7 +286,7 @@ func (t *tx) fence() error {
 		e := holdfast.Errorf(holdfast.KindConflict, "store.commit",
 			"another server took over this data directory (epoch %d, ours is %d)", epoch, t.s.epoch).
 			WithHint("look for the other holdfast server on %s and stop one of the two", t.s.cfg.Path)
-		t.s.broken.CompareAndSwap(nil, e)
+		t.s.room.broken.CompareAndSwap(nil, e)
 		return e
 	}
 	t.s.cache.reset(version)
