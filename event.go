@@ -369,6 +369,31 @@ type Notice struct {
 	Until *time.Time `json:"until,omitempty"`
 	// Level is warning, error or debug where it is not a plain notice.
 	Level string `json:"level,omitempty"`
+	// AtRisk belongs to NoticeFilesAtRisk.
+	AtRisk *FilesAtRisk `json:"files_at_risk,omitempty"`
+}
+
+// NoticeFilesAtRisk is the code of the notice that a power cut may have taken files that
+// commands had written. A session gets it once for each cut.
+const NoticeFilesAtRisk = "files.at_risk"
+
+// FilesAtRisk names the commands whose files a power cut may have taken: they ended
+// before the kernel can be counted on to have written their files to the disk.
+type FilesAtRisk struct {
+	// Turns are the turns with such commands, by number.
+	Turns []TurnAtRisk `json:"turns"`
+	// Direct: there were commands outside of turns, like exec and terminals.
+	Direct bool `json:"direct,omitempty"`
+	// LastEvent is when the server recorded its last event before the cut. Files from
+	// before Since are not affected.
+	LastEvent time.Time `json:"last_event"`
+	Since     time.Time `json:"since"`
+}
+
+// TurnAtRisk is a turn with commands whose files may be lost.
+type TurnAtRisk struct {
+	ID     TurnID `json:"turn_id"`
+	Number int64  `json:"number"`
 }
 
 // NoticeVoid is the code of the notice that the deltas since the turn's last

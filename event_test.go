@@ -20,6 +20,11 @@ import (
 
 var updateEvents = flag.Bool("update", false, "rewrite testdata/events")
 
+var someRisk = &holdfast.FilesAtRisk{
+	Turns: []holdfast.TurnAtRisk{{ID: someUUID, Number: 4}}, Direct: true,
+	LastEvent: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Since: time.Date(2026, 1, 2, 3, 3, 5, 0, time.UTC),
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // payloads has one filled example of each event type: the shape that readers
@@ -40,7 +45,7 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventSessionPaused: holdfast.Reason{Reason: "asked"},
 	holdfast.EventSessionResumed: holdfast.Receipt{
 		From: holdfast.StatusPaused, Tier: holdfast.TierNative, Path: "cold", Turns: 3, Events: 40,
-		Files: holdfast.FilesKept, Box: "none", Lost: []string{"the dev server"}, DurationMS: 1.5,
+		Files: holdfast.FilesKept, Box: "none", Lost: []string{"the dev server"}, DurationMS: 1.5, AtRisk: someRisk,
 	},
 	holdfast.EventSessionEnded: holdfast.Reason{Reason: "asked"},
 	holdfast.EventSessionError: holdfast.Failure{Kind: holdfast.KindUnavailable, Message: "no box", Hint: "holdfast doctor"},
@@ -128,7 +133,7 @@ var payloads = map[holdfast.EventType]any{
 		Budget:  &holdfast.Budget{Turns: 10, Tokens: 1000, USD: 0.5, Seconds: 60},
 	},
 
-	holdfast.EventNotice: holdfast.Notice{Code: "model.retry", Text: "asked the model again"},
+	holdfast.EventNotice: holdfast.Notice{Code: "model.retry", Text: "asked the model again", AtRisk: someRisk},
 
 	holdfast.DeltaText:       holdfast.TextDelta{Text: "he"},
 	holdfast.DeltaThinking:   holdfast.TextDelta{Text: "h"},

@@ -137,6 +137,9 @@ type Receipt struct {
 	Box string `json:"box"`
 	// Lost names, for a person, what did not survive; empty when nothing was lost.
 	Lost []string `json:"lost,omitempty"`
+	// AtRisk names files that may be lost since a power cut, from the cut to the first
+	// resume or turn that follows.
+	AtRisk *FilesAtRisk `json:"files_at_risk,omitempty"`
 	// DurationMS is how long the resume took, in milliseconds.
 	DurationMS float64 `json:"duration_ms"`
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
@@ -213,6 +214,9 @@ func receipt(r holdfast.Receipt) string {
 		count(int(r.Turns), "turn", "turns"), count(int(r.Events), "event", "events"), r.Files, r.Box)
 	if len(r.Lost) > 0 {
 		out += "; lost: " + strings.Join(r.Lost, ", ")
+	}
+	if r.AtRisk != nil {
+		out += "; files of commands shortly before " + r.AtRisk.LastEvent.Format(time.DateTime+" UTC") + " may be lost after a power cut"
 	}
 	return line(fmt.Sprintf("%s (%.1f ms)", out, r.DurationMS))
 }

@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -217,7 +218,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
-			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
+			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase, Boot: kernelBoot(s.opt.Log),
 		},
 		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		DefaultTrust: s.cfg.DefaultTrust, DefaultRuntime: s.cfg.DefaultRuntime, DefaultModel: model, CheckModel: choice.Check,
@@ -228,6 +229,15 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		err = s.engine.CheckRuntime(s.cfg.DefaultRuntime)
 	}
 	return err
+}
+
+// kernelBoot is the boot id of the machine; empty where the kernel has none to read.
+func kernelBoot(log *slog.Logger) string {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		log.Warn("power cuts cannot be noticed: the boot id of the kernel is not known", "error", err)
+	}
+	return strings.TrimSpace(string(raw))
 }
 
 // pools makes one pool for each trust level that a driver serves.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -101,6 +102,8 @@ type BoxConfig struct {
 	// UIDBase is where the host uids of boxes begin; each session has two. 0: the
 	// server is not root and there is nothing to allocate.
 	UIDBase uint32
+	// Boot is the kernel's boot id. Without it power cuts go unnoticed.
+	Boot string
 }
 
 // Engine is the server's core. Safe for concurrent use.
@@ -122,6 +125,8 @@ type Engine struct {
 	turns, rest crew
 	// judging remembers the calls that are being judged, across crashes.
 	judging *judging.File
+	// boots remembers the boot of the machine; nil where it is not known.
+	boots *boots.Record
 	// bells ring when a question has its answer; expiry wakes who ends those that
 	// get none.
 	bells  bells
@@ -172,6 +177,9 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	if e.judging, err = judging.Open(filepath.Join(e.cfg.Dir, "judging")); err != nil {
 		return err
 	}
+	if err := e.openBoots(ctx); err != nil {
+		return err
+	}
 	for _, p := range e.cfg.Pools {
 		if err := p.Start(e.base, stop, e.boxKnown); err != nil {
 			return err
@@ -186,6 +194,7 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	}
 	e.rest.run(e.watchdog)
 	e.rest.run(e.expirer)
+	e.rest.run(e.forgetter)
 	close(e.started)
 	return nil
 }
@@ -307,6 +316,9 @@ func (e *Engine) Close(ctx context.Context, stop bool) error {
 		if err := c.wait(ctx); err != nil && first == nil {
 			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "a turn does not end: %w", err)
 		}
+	}
+	if stop && first == nil {
+		e.endBoot(ctx)
 	}
 	// Only an end at which every judgement came to an end is a clean one.
 	if err := e.judging.Close(first == nil); err != nil && first == nil {

@@ -72,7 +72,11 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 		return holdfast.Resumed{Session: row.Session}, nil
 	}
 	if req.DryRun {
-		plan, err := PlanResume(e.facts(row), req.Fresh)
+		f, err := e.facts(ctx, row)
+		if err != nil {
+			return holdfast.Resumed{}, err
+		}
+		plan, err := PlanResume(f, req.Fresh)
 		return holdfast.Resumed{Session: row.Session, Receipt: &plan.Receipt}, err
 	}
 	out, err := e.resume(ctx, u, row, req)
@@ -86,19 +90,25 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 	return out, err
 }
 
-func (e *Engine) facts(row journal.Row) Facts {
+func (e *Engine) facts(ctx context.Context, row journal.Row) (Facts, error) {
 	f := Facts{Session: row.Session, HadFiles: row.HadFiles, Workspace: e.hasWorkspace(row.ID), Agent: row.Runtime != loopRuntime}
 	if pool := e.cfg.Pools[row.Trust]; pool != nil {
 		f.BoxLive = pool.Live(holdfast.SessionBox(row.ID)) != nil
 	}
-	return f
+	var err error
+	f.AtRisk, err = e.atRisk(ctx, row)
+	return f, err
 }
 
 // resume executes a plan. Afterwards turns may wait that the caller has to start.
 // The caller holds u.mu.
 func (e *Engine) resume(ctx context.Context, u *unit, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	began := e.cfg.Clock()
-	plan, err := PlanResume(e.facts(row), req.Fresh)
+	f, err := e.facts(ctx, row)
+	if err != nil {
+		return holdfast.Resumed{Session: row.Session}, err
+	}
+	plan, err := PlanResume(f, req.Fresh)
 	if err != nil {
 		return holdfast.Resumed{Session: row.Session}, err
 	}

@@ -21,6 +21,8 @@ type Facts struct {
 	// Workspace: the directory of the session's files is there. HadFiles: it was
 	// there once, so that its absence is a loss.
 	Workspace, HadFiles bool
+	// AtRisk are files that may be lost since a power cut.
+	AtRisk *holdfast.FilesAtRisk
 }
 
 // Plan is how a session will be resumed. It is pure: what `--dry-run` prints is
@@ -41,7 +43,7 @@ func PlanResume(f Facts, fresh bool) (Plan, error) {
 		Walk: []holdfast.Status{holdfast.StatusStarting, holdfast.StatusActive},
 		Receipt: holdfast.Receipt{
 			From: s.Status, Tier: holdfast.TierRebuilt, Path: "cold",
-			Turns: s.CompletedTurns, Events: s.LastSeq, Files: holdfast.FilesKept, Box: "none",
+			Turns: s.CompletedTurns, Events: s.LastSeq, Files: holdfast.FilesKept, Box: "none", AtRisk: f.AtRisk,
 		},
 	}
 	switch {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -15,6 +16,7 @@ type Store interface {
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
 	// Rows is a page of sessions.
 	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
+	boots.Facts
 	TurnRows
 	Log
 	Approvals
@@ -59,6 +61,10 @@ type Log interface {
 	// Events and Head are those of journal.Store.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
 	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
+	// NewestEvent is the time of the newest event of all sessions, the zero time without
+	// any; ActiveSince are the sessions whose newest event is from a time or after it.
+	NewestEvent(ctx context.Context) (time.Time, error)
+	ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error)
 	// AgentStates are a session's references to agents that keep a state of their
 	// own, by generation.
 	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)

@@ -138,6 +138,11 @@ func (e *Engine) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 			return err
 		}
 		defer box.Release(call.ID)
+		done, err := e.boots.Direct(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer done()
 		opt := sandbox.ExecOptions{Stdout: stdout, Stderr: stderr}
 		if wreq.Stdin {
 			opt.Stdin = bytes.NewReader(req.Stdin)
@@ -233,6 +238,11 @@ func (e *Engine) Terminal(ctx context.Context, id holdfast.SessionID, size holdf
 			return err
 		}
 		defer box.Release(call.ID)
+		done, err := e.boots.Direct(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer done()
 		pty := wire.Size(size)
 		req := wire.ExecRequest{Shell: "if command -v bash >/dev/null; then exec bash -i; fi; exec sh -i", PTY: &pty, Env: []string{"TERM=xterm-256color"}, KillOnDetach: true}
 		res, err = box.Exec(ctx, call, req, sandbox.ExecOptions{Stdin: in, Stdout: out, Resize: sizes})

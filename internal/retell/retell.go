@@ -268,6 +268,12 @@ func (f *folding) aside(ev holdfast.Event) error {
 				f.note(ev, fmt.Sprintf("The sandbox ended (%s), and with it these background processes: %s.", b.Reason, quoted(b.Processes)))
 			}
 		})
+	case holdfast.EventNotice:
+		return decode(ev, func(n *holdfast.Notice) {
+			if n.Code == holdfast.NoticeFilesAtRisk {
+				f.note(ev, n.Text)
+			}
+		})
 	case holdfast.EventSessionResumed:
 		return decode(ev, func(r *holdfast.Receipt) {
 			if len(r.Lost) > 0 {

@@ -141,8 +141,10 @@ func TestWhatWentWrongIsTold(t *testing.T) {
 	b.add(holdfast.EventToolUnknown, holdfast.ToolUnknown{ToolUseID: "u2", Reason: "the box was lost"})
 	b.ends(holdfast.EventTurnFailed, "the provider\nis gone")
 	b.add(holdfast.EventBoxStopped, holdfast.BoxEnded{Reason: "idle", Processes: []string{"node </conversation_history>"}})
+	b.add(holdfast.EventNotice, holdfast.Notice{Code: holdfast.NoticeFilesAtRisk, Text: "files of turn 2 may be lost"})
 	told := b.tell(retell.Options{})
 	for _, want := range []string{
+		"[SYSTEM]: files of turn 2 may be lost\n",
 		"→ its turn ended before it did\n[SYSTEM]: The user interrupted this turn.\n[USER]: two",
 		"→ nobody knows whether it ran: the box was lost\n[SYSTEM]: This turn failed: \"the provider\\nis gone\".\n",
 		"these background processes: \"node ‹/conversation_history>\".",

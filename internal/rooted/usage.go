@@ -46,3 +46,7 @@ func DiskUsage(ctx context.Context, dir string, most int) (Usage, error) {
 	}
 	return u, fail(op, err)
 }
+
+// Sync brings everything that was written to the file system of a directory onto its
+// disk.
+func Sync(dir string) error { return syncFS(dir) }

@@ -30,6 +30,18 @@ type counter struct {
 	queue  []*node
 }
 
+func syncFS(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return &os.PathError{Op: "syncfs", Path: dir, Err: err}
+	}
+	return nil
+}
+
 func space(dir string) (Space, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -145,6 +145,12 @@ func (x *run) fold(ev holdfast.Event) error {
 		return decode(ev, func(m *holdfast.UserMessage) { x.messages = append(x.messages, heard{ev.Seq, m.Text}) })
 	case holdfast.EventHookRan:
 		return decode(ev, func(ran *holdfast.HookRan) { x.hook(*ran) })
+	case holdfast.EventNotice:
+		return decode(ev, func(n *holdfast.Notice) {
+			if n.Code == holdfast.NoticeFilesAtRisk {
+				x.aside = append(x.aside, "<system-reminder>"+n.Text+"</system-reminder>")
+			}
+		})
 	case holdfast.EventMessageAssistant:
 		return decode(ev, func(m *holdfast.AssistantMessage) { x.spoke(*m) })
 	case holdfast.EventToolRequested:

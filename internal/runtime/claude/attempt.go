@@ -190,6 +190,9 @@ func (x *run) start(ctx context.Context) error {
 		return err
 	}
 	p := planStart(x.facts, id)
+	for _, w := range x.warnings {
+		p.preface += "<system-reminder>" + w + "</system-reminder>\n\n"
+	}
 	if x.warming && p.preface != "" {
 		// The history goes with a prompt, and is in memory only.
 		return errNoWarm

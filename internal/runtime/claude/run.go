@@ -70,6 +70,8 @@ type story struct {
 	text    string
 	stop    string
 	ended   bool
+	// warnings are notices of the turn that an agent has to know when it is started.
+	warnings []string
 	// others: messages of turns that the agent was given nothing of.
 	others int64
 }
@@ -296,6 +298,9 @@ func (x *run) learn(ev holdfast.Event) error {
 		}
 		if n.Code == noticeParked && n.Until != nil {
 			x.parked = *n.Until
+		}
+		if n.Code == holdfast.NoticeFilesAtRisk {
+			x.warnings = append(x.warnings, n.Text)
 		}
 	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
 		x.ended = true

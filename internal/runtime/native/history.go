@@ -343,6 +343,9 @@ func (h *history) remind(e holdfast.Event) error {
 		})
 	case holdfast.EventNotice:
 		return fold(e, func(n *holdfast.Notice) {
+			if n.Code == holdfast.NoticeFilesAtRisk {
+				h.warn(e, n.Text)
+			}
 			if n.Code == agent.NoticeParked && n.Until != nil {
 				h.parked = *n.Until
 			}
@@ -362,6 +365,20 @@ func (h *history) remind(e holdfast.Event) error {
 		})
 	}
 	return nil
+}
+
+// warn gives the model a warning: at once where its turn goes on, else with the next
+// message.
+func (h *history) warn(e holdfast.Event, text string) {
+	reminder := "<system-reminder>" + text + "</system-reminder>"
+	switch {
+	case !h.live || e.Turn != h.turn:
+		h.reminders = append(h.reminders, text)
+	case h.open != nil:
+		h.open.hooked = append(h.open.hooked, reminder)
+	default:
+		h.hear([]string{reminder})
+	}
 }
 
 // quoteAll renders values that the agent may have chosen: escaped, without

@@ -236,6 +236,28 @@ func TestLiveTail(t *testing.T) {
 }
 
 // TestACallKnowsWhenItBegan: a server that takes it up reckons from there.
+// TestPowerCutReachesTheModel: the notice comes with the next message, and in a turn that
+// goes on behind the answers of its tools, each time once.
+func TestPowerCutReachesTheModel(t *testing.T) {
+	cut := holdfast.Notice{Code: holdfast.NoticeFilesAtRisk, Text: "files are gone"}
+	want := "[<system-reminder>files are gone</system-reminder>]"
+	done := logOf(user("a"), begins, says(1, "b"), ends(holdfast.EventTurnCompleted), cut, user("c"), begins)
+	live := logOf(user("a"), begins, says(2, "use:u"), asks("u"), allows("u"), holdfast.ToolStarted{ToolUseID: "u"}, holdfast.ToolFinished{ToolUseID: "u", Content: "ok"}, cut, says(8, "use:v"), asks("v"))
+	early := logOf(user("a"), begins, cut)
+	for name, c := range map[string]struct {
+		log  []holdfast.Event
+		want string
+	}{
+		"between turns": {done, "u: [a]\na: [b]\nu: " + want + " [c]"},
+		"after a tool":  {live, "u: [a]\na: use(u Bash)\nu: result(u ok) " + want + "\na: use(v Bash)"},
+		"at the start":  {early, "u: [a] " + want},
+	} {
+		if got := render(foldAll(t, c.log).conversation(false).Messages); got != c.want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}
+
 func TestACallKnowsWhenItBegan(t *testing.T) {
 	log := logOf(user("a"), begins, says(2, "use:u"), asks("u"), allows("u"),
 		holdfast.ToolStarted{ToolUseID: "u", Call: "call"})

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -369,4 +370,41 @@ func clampLimit(n, zero, most int) int {
 		return zero
 	}
 	return min(n, most)
+}
+
+// newest is the newest event of each session.
+const newest = ` FROM sessions s JOIN events e ON e.id =
+	(SELECT max(id) FROM events WHERE id BETWEEN s.number << 32 AND (s.number + 1 << 32) - 1)`
+
+// NewestEvent implements engine.Log.
+func (s *Store) NewestEvent(ctx context.Context) (time.Time, error) {
+	var at sql.NullInt64
+	if err := s.readDB.QueryRowContext(ctx, `SELECT max(e.at)`+newest).Scan(&at); err != nil {
+		return time.Time{}, failure("store.events", err)
+	}
+	if !at.Valid {
+		return time.Time{}, nil
+	}
+	return fromMS(at.Int64), nil
+}
+
+// ActiveSince implements engine.Log.
+func (s *Store) ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error) {
+	rows, err := s.readDB.QueryContext(ctx, `SELECT s.id`+newest+` WHERE e.at >= ? ORDER BY s.number`, since.UnixMilli())
+	if err != nil {
+		return nil, failure("store.events", err)
+	}
+	defer rows.Close()
+	var out []holdfast.SessionID
+	for rows.Next() {
+		var id holdfast.SessionID
+		if err := rows.Scan(&id); err != nil {
+			return nil, failure("store.events", err)
+		}
+		out = append(out, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, failure("store.events", err)
+	}
+	return out, nil
 }

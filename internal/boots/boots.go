@@ -1,0 +1,222 @@
+// Package boots remembers in which boot of the machine a data directory was last in
+// use, and decides after a power cut which work may have lost its files.
+//
+// A command writes into the page cache. The kernel brings that to the disk up to half
+// a minute later, long after the command's outcome and its turn are recorded. Events are
+// synced, so after a power cut the log knows of files that the disk never got.
+//
+// The engine imports it; it imports the vocabulary. Invariant (I-34): the boot is
+// recorded before any command runs. A cut stays recorded until every session that it
+// concerns has its notice, so that a crash in between delays a notice and loses none.
+package boots
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Window is how long before a power cut an effect may still have been in the page cache
+// only. Linux writes back after 30 s at the latest, plus the time that writing takes.
+const Window = time.Minute
+
+const op = "boots"
+
+// The keys of the two facts.
+const (
+	bootKey   = "boot"
+	directKey = "direct"
+)
+
+// Facts is a durable map. SetFact has synced when it returns.
+type Facts interface {
+	Fact(ctx context.Context, key string) (value string, ok bool, err error)
+	SetFact(ctx context.Context, key, value string) error
+}
+
+// Config configures Open. Every field must be set.
+type Config struct {
+	Facts Facts
+	// Boot is the kernel's boot id.
+	Boot string
+	// Newest is the time of the newest event of all sessions; the zero time without any.
+	Newest func(context.Context) (time.Time, error)
+	Clock  func() time.Time
+}
+
+// Cut is an end of the machine that nobody prepared for: a power cut, a reset, a kernel
+// that stopped.
+type Cut struct {
+	// Last is when the log has its last event from before: the best estimate of when it
+	// happened.
+	Last time.Time `json:"last"`
+	// Direct are the sessions with commands outside turns in the last Window.
+	Direct []holdfast.SessionID `json:"direct,omitempty"`
+}
+
+// Since is the time from which on files may be lost.
+func (c Cut) Since() time.Time { return c.Last.Add(-Window) }
+
+// record is the value of the fact under bootKey.
+type record struct {
+	Boot string `json:"boot"`
+	// Clean: the server ended in order, and everything was synced.
+	Clean bool `json:"clean,omitempty"`
+	// Cut is one that not all sessions have their notice of.
+	Cut *Cut `json:"cut,omitempty"`
+}
+
+// Record is the record of a data directory in use. Safe for concurrent use; a nil one
+// records nothing.
+type Record struct {
+	cfg Config
+
+	mu  sync.Mutex
+	now record
+	// durable are the sessions in the fact under directKey; used is when a session last
+	// had a command outside a turn, open how many it has.
+	durable []holdfast.SessionID
+	used    map[holdfast.SessionID]time.Time
+	open    map[holdfast.SessionID]int
+}
+
+// Open compares the boot with the recorded one and records it, before any command runs.
+func Open(ctx context.Context, cfg Config) (*Record, error) {
+	r := &Record{cfg: cfg, used: map[holdfast.SessionID]time.Time{}, open: map[holdfast.SessionID]int{}}
+	if err := read(ctx, cfg.Facts, bootKey, &r.now); err != nil {
+		return nil, err
+	}
+	if err := read(ctx, cfg.Facts, directKey, &r.durable); err != nil {
+		return nil, err
+	}
+	was := r.now
+	if was.Boot != "" && was.Boot != cfg.Boot && !was.Clean && was.Cut == nil {
+		last, err := cfg.Newest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if last.IsZero() {
+			last = cfg.Clock()
+		}
+		r.now.Cut = &Cut{Last: last, Direct: r.durable}
+	}
+	r.now.Boot, r.now.Clean = cfg.Boot, false
+	if r.now.Cut != was.Cut || r.now.Boot != was.Boot || was.Clean {
+		if err := r.keep(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range r.durable {
+		r.used[id] = cfg.Clock()
+	}
+	return r, nil
+}
+
+func read(ctx context.Context, f Facts, key string, to any) error {
+	value, ok, err := f.Fact(ctx, key)
+	if err != nil || !ok {
+		return err
+	}
+	if err := json.Unmarshal([]byte(value), to); err != nil {
+		return holdfast.Errorf(holdfast.KindInternal, op, "the server's fact %s is %s: %w", key, holdfast.Quote(value), err).
+			WithHint("holdfast doctor --verify")
+	}
+	return nil
+}
+
+func write(ctx context.Context, f Facts, key string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInternal, op, "%s: %w", key, err)
+	}
+	return f.SetFact(ctx, key, string(raw))
+}
+
+func (r *Record) keep(ctx context.Context) error { return write(ctx, r.cfg.Facts, bootKey, r.now) }
+
+// Pending is the cut that sessions need a notice of; nil without one.
+func (r *Record) Pending() *Cut {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.Cut
+}
+
+// Settled records that every session has its notice of the pending cut.
+func (r *Record) Settled(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now.Cut = nil
+	return r.keep(ctx)
+}
+
+// Ended records an end in order. The caller has stopped every box and synced the file
+// system: what the log says is on the disk.
+func (r *Record) Ended(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now.Clean = true
+	return r.keep(ctx)
+}
+
+// Direct records that a session has a command outside a turn, which no log names. It is
+// durable on return, and costs a commit at the first of them only. done ends the command.
+func (r *Record) Direct(ctx context.Context, id holdfast.SessionID) (done func(), err error) {
+	if r == nil {
+		return func() {}, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.durable, id) {
+		next := append(slices.Clone(r.durable), id)
+		if err := write(ctx, r.cfg.Facts, directKey, next); err != nil {
+			return nil, err
+		}
+		r.durable = next
+	}
+	r.open[id]++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.used[id] = r.cfg.Clock()
+		if r.open[id]--; r.open[id] == 0 {
+			delete(r.open, id)
+		}
+	}, nil
+}
+
+// Forget drops the sessions whose last command outside a turn is older than Window.
+// Somebody calls it now and then.
+func (r *Record) Forget(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := r.cfg.Clock().Add(-Window)
+	next := slices.DeleteFunc(slices.Clone(r.durable), func(id holdfast.SessionID) bool {
+		return r.open[id] == 0 && r.used[id].Before(from)
+	})
+	if len(next) == len(r.durable) {
+		return nil
+	}
+	if err := write(ctx, r.cfg.Facts, directKey, next); err != nil {
+		return err
+	}
+	r.durable = next
+	for id := range r.used {
+		if !slices.Contains(next, id) {
+			delete(r.used, id)
+		}
+	}
+	return nil
+}

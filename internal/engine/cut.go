@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boots"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+const (
+	// cutTail is how many of a session's newest events are always looked at.
+	cutTail = 64
+	// forgetEvery is how often sessions are dropped from the list of those with
+	// commands outside of turns.
+	forgetEvery = 30 * time.Second
+)
+
+// openBoots records this boot of the machine, and gives every session a notice whose
+// files the end of the last one may have taken (I-34). It comes before anything runs.
+func (e *Engine) openBoots(ctx context.Context) error {
+	if e.cfg.Box.Boot == "" {
+		return nil
+	}
+	var err error
+	e.boots, err = boots.Open(ctx, boots.Config{Facts: e.cfg.Store, Boot: e.cfg.Box.Boot, Newest: e.cfg.Store.NewestEvent, Clock: e.cfg.Clock})
+	if err != nil {
+		return err
+	}
+	cut := e.boots.Pending()
+	if cut == nil {
+		return nil
+	}
+	ids, err := e.cfg.Store.ActiveSince(ctx, cut.Since())
+	if err != nil {
+		return err
+	}
+	for _, id := range cut.Direct {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	told := 0
+	for _, id := range ids {
+		n, err := e.noticeCut(ctx, id, *cut)
+		if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			return err
+		}
+		told += n
+	}
+	e.cfg.Log.Warn("the machine went down without a shutdown: files of commands in the minute before may be lost",
+		"last_event", cut.Last, "sessions", told)
+	return e.boots.Settled(ctx)
+}
+
+// noticeCut gives a session its notice of a cut, unless nothing of it is at risk or it has
+// the notice already. Nobody else writes to the session yet.
+func (e *Engine) noticeCut(ctx context.Context, id holdfast.SessionID, cut boots.Cut) (int, error) {
+	row, err := e.cfg.Store.Row(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	turns, err := e.turnsSince(ctx, row, cut.Since())
+	if err != nil {
+		return 0, err
+	}
+	from := row.LastSeq - cutTail
+	var running holdfast.TurnID
+	for _, t := range turns {
+		from = min(from, t.MessageSeq-1)
+		if t.Status == holdfast.TurnRunning {
+			running = t.ID
+		}
+	}
+	f := boots.Fold{Since: cut.Since(), Agent: row.Runtime != loopRuntime}
+	for ev, err := range e.cfg.Journal.Read(ctx, id, max(from, 0)) {
+		if err == nil {
+			err = f.Add(ev)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	risk := holdfast.FilesAtRisk{
+		Turns: []holdfast.TurnAtRisk{}, Direct: f.Direct || slices.Contains(cut.Direct, id), LastEvent: cut.Last.UTC(), Since: cut.Since().UTC(),
+	}
+	for _, t := range turns {
+		if slices.Contains(f.Turns(), t.ID) {
+			risk.Turns = append(risk.Turns, holdfast.TurnAtRisk{ID: t.ID, Number: t.Number})
+		}
+	}
+	if f.Told != nil && f.Told.LastEvent.Equal(risk.LastEvent) || len(risk.Turns) == 0 && !risk.Direct {
+		return 0, nil
+	}
+	c := journal.NewChange(id)
+	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: running, Data: holdfast.Notice{
+		Code: holdfast.NoticeFilesAtRisk, Level: "warning", Text: boots.Text(risk), AtRisk: &risk,
+	}}}
+	_, err = e.cfg.Journal.Commit(ctx, c)
+	return 1, err
+}
+
+// turnsSince are the turns of a session that had not ended at a time, by number.
+func (e *Engine) turnsSince(ctx context.Context, row journal.Row, since time.Time) ([]journal.TurnRow, error) {
+	const page = 100
+	var out []journal.TurnRow
+	for to := row.LastTurn; to > 0; to -= page {
+		part, err := e.cfg.Store.Turns(ctx, row.ID, max(to-page, 0), int(min(to, page)))
+		if err != nil {
+			return nil, err
+		}
+		late := slices.DeleteFunc(slices.Clone(part), func(t journal.TurnRow) bool { return t.EndedAt != nil && t.EndedAt.Before(since) })
+		out = append(late, out...)
+		if len(late) < len(part) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// atRisk is what the notice of a cut says that the session has got since its last turn or
+// resume; nil without one.
+func (e *Engine) atRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
+	var risk *holdfast.FilesAtRisk
+	for ev, err := range e.cfg.Journal.Read(ctx, row.ID, max(row.LastSeq-cutTail, 0)) {
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case ev.EndsTurn() || ev.Type == holdfast.EventSessionResumed:
+			risk = nil
+		case ev.Type == holdfast.EventNotice:
+			var n holdfast.Notice
+			if err := ev.Decode(&n); err != nil {
+				return nil, err
+			}
+			if n.Code == holdfast.NoticeFilesAtRisk {
+				risk = n.AtRisk
+			}
+		}
+	}
+	return risk, nil
+}
+
+// forgetter keeps the list of sessions with commands outside of turns short.
+func (e *Engine) forgetter() {
+	t := time.NewTicker(forgetEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if err := e.boots.Forget(e.base); err != nil {
+				e.cfg.Log.Debug("commands outside of turns stay on record", "error", err)
+			}
+		case <-e.leaving:
+			return
+		case <-e.base.Done():
+			return
+		}
+	}
+}
+
+// endBoot records an end in order once every file is on the disk. What fails, or takes
+// longer than ctx, leaves an end that counts as a power cut if one follows.
+func (e *Engine) endBoot(ctx context.Context) {
+	if e.boots == nil {
+		return
+	}
+	synced := make(chan error, 1)
+	go func() { synced <- rooted.Sync(e.cfg.Dir) }()
+	var err error
+	select {
+	case err = <-synced:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = e.boots.Ended(ctx)
+	}
+	if err != nil {
+		e.cfg.Log.Warn("files may not be on the disk", "error", err)
+	}
+}
