@@ -93,9 +93,23 @@ func Program(t testing.TB, pkg string) string {
 }
 
 // Root is the module's directory.
-func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+func Root() string { return root }
+
+var root = findRoot()
+
+// findRoot finds the module by the path of this file. A build with -trimpath keeps no
+// such path; there it looks upwards from the directory of the package under test.
+func findRoot() string {
+	if _, file, _, _ := runtime.Caller(0); filepath.IsAbs(file) {
+		return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	}
+	dir, err := os.Getwd()
+	for ; err == nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	return "."
 }
 
 func build(pkg string) (string, error) {
