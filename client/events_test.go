@@ -173,7 +173,7 @@ func TestFollowGivesUpInTheEnd(t *testing.T) {
 		}
 		hangUp(w)
 	})
-	c.cfg.ReconnectFor = 150 * time.Millisecond
+	c.cfg.ReconnectFor = 2 * time.Second
 	var last error
 	for _, err := range c.Follow(t.Context(), "s", 0) {
 		last = err
@@ -216,7 +216,7 @@ func TestFollowReconnectsWhenTheServerFallsSilent(t *testing.T) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
-	c.cfg.Silence = 200 * time.Millisecond
+	c.cfg.Silence = 2 * time.Second
 	var told []bool
 	c.cfg.Connection = func(err error) { told = append(told, err == nil) }
 	for e, err := range c.Follow(t.Context(), "s", 0) {

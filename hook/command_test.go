@@ -49,13 +49,14 @@ func TestSDKH13_TimeoutKillsTheGroup(t *testing.T) {
 		timeout time.Duration
 		want    string
 	}{
-		"timeout":        {"sleep 1000 & echo $! > %[1]s; (sleep 1000; true) & wait", 300 * time.Millisecond, hook.OutcomeTimeout},
+		"timeout":        {"sleep 1000 & echo $! > %[1]s; (sleep 1000; true) & wait", 3 * time.Second, hook.OutcomeTimeout},
 		"left behind":    {"sleep 1000 & echo $! > %[1]s", 20 * time.Second, hook.OutcomeOK},
 		"floods":         {"sleep 1000 & echo $! > %[1]s; yes", 20 * time.Second, hook.OutcomeFailed},
 		"floods stderr":  {"sleep 1000 & echo $! > %[1]s; yes >&2", 20 * time.Second, hook.OutcomeFailed},
-		"ignores signal": {"trap '' TERM INT HUP; sleep 1000 & echo $! > %[1]s; wait", 300 * time.Millisecond, hook.OutcomeTimeout},
+		"ignores signal": {"trap '' TERM INT HUP; sleep 1000 & echo $! > %[1]s; wait", 3 * time.Second, hook.OutcomeTimeout},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			file := filepath.Join(t.TempDir(), "pid")
 			r := one(t, hook.Definition{Command: fmt.Sprintf(c.command, file), Timeout: c.timeout})
 			res := r.Run(t.Context(), bashCall, places(t))

@@ -190,7 +190,7 @@ func closedConn(t *testing.T) net.Conn {
 }
 
 func TestOrphanStopsItself(t *testing.T) {
-	b := startBox(t, func(cfg *boxd.Config) { cfg.OrphanAfter = 100 * time.Millisecond })
+	b := startBox(t, func(cfg *boxd.Config) { cfg.OrphanAfter = 2 * time.Second })
 	c := b.dial(1)
 	call := newCall(t)
 	pid := make(chan int, 1)
@@ -198,8 +198,8 @@ func TestOrphanStopsItself(t *testing.T) {
 		_, _ = c.Exec(t.Context(), call, sh("sleep 600"), sandbox.ExecOptions{Started: func(s wire.Started) { pid <- s.PID }})
 	}()
 	p := <-pid
-	// Connected, it stays: several times the orphan time.
-	deadline := time.After(400 * time.Millisecond)
+	// Connected, it stays: longer than the orphan time.
+	deadline := time.After(4 * time.Second)
 	select {
 	case <-b.end:
 		t.Fatal("stopped while a server was connected")

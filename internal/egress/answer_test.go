@@ -70,10 +70,11 @@ func TestACutStreamIsCounted(t *testing.T) {
 // it was sent, and the provider is let go.
 func TestHZ7_LeavingEarlyIsNotFree(t *testing.T) {
 	for _, sent := range []string{"", started} {
-		gone := make(chan struct{})
+		gone, asked := make(chan struct{}), make(chan struct{})
 		turn := newTurn("anthropic/x")
 		r := answering(t, turn, func(w http.ResponseWriter, r *http.Request) {
 			_ = readAll(r)
+			close(asked)
 			if sent != "" {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = io.WriteString(w, sent)
@@ -85,7 +86,7 @@ func TestHZ7_LeavingEarlyIsNotFree(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/messages", strings.NewReader(message("x")))
 		if sent == "" {
-			time.AfterFunc(100*time.Millisecond, cancel)
+			go func() { <-asked; cancel() }()
 			if _, err := r.client.Do(req); err == nil {
 				t.Fatal("it was answered")
 			}

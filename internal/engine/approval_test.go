@@ -315,8 +315,9 @@ func TestApprovalGoesWithItsSession(t *testing.T) {
 
 // A turn that waits for a person is no stuck one, and holds no box (HZ-15).
 func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
+	c := newClock()
 	m := newMachine(t, func(m *machine) {
-		m.set = func(c *engine.Config) { c.TurnSilence = 300 * time.Millisecond }
+		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.TurnSilence = c.now, silence }
 		m.pool = func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = -1, 20*time.Millisecond }
 	})
 	id := m.create(holdfast.CreateSession{})
@@ -335,7 +336,8 @@ func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 		}
 		return !slices.ContainsFunc(list, func(c holdfast.Container) bool { return c.State == holdfast.BoxRunning })
 	})
-	// The watchdog has looked many times by now.
+	c.move(10 * silence)
+	c.looked(t)
 	if got, err := m.Turn(t.Context(), id, turn.ID); err != nil || got.Status != holdfast.TurnRunning {
 		t.Fatalf("%+v, %v\n%s", got, err, m.dump(id))
 	}

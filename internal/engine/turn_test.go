@@ -195,11 +195,15 @@ func TestWatchdogEndsASilentTurn(t *testing.T) {
 	for _, text := range []string{"wait", "deaf"} {
 		t.Run(text, func(t *testing.T) {
 			p := newPuppet()
-			w := newWorld(t, p, func(c *engine.Config) {
-				c.TurnSilence, c.KillGrace = 200*time.Millisecond, 50*time.Millisecond
-			})
+			w, c := watched(t, p)
 			id := w.create(holdfast.CreateSession{})
 			turn := w.send(id, text)
+			p.wait(t)
+			until(t, func() bool {
+				c.move(silence + grace)
+				got, err := w.Turn(t.Context(), id, turn.ID)
+				return err == nil && got.Status.Terminal()
+			})
 			got := w.ended(id, turn.ID)
 			if got.Status != holdfast.TurnFailed {
 				t.Errorf("turn = %+v", got)

@@ -181,15 +181,23 @@ func TestWatchdogSettlesWithoutTheRuntime(t *testing.T) {
 // TestWatchdogEndsAnInterruptThatIsNotHeeded, as interrupted.
 func TestWatchdogEndsAnInterruptThatIsNotHeeded(t *testing.T) {
 	p := newPuppet()
+	asked := make(chan struct{})
+	p.box = func(ctx context.Context, _ runtime.Host) error {
+		<-ctx.Done()
+		close(asked)
+		<-p.release // deaf to ctx
+		return nil
+	}
 	w, c := watched(t, p)
 	id := w.create(holdfast.CreateSession{})
-	turn := w.send(id, "deaf")
+	turn := w.send(id, "box")
 	p.wait(t)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := w.Interrupt(t.Context(), id)
 		ended <- err
 	}()
+	<-asked // until then the clock stands still: the turn is not a silent one
 	until(t, func() bool {
 		c.move(grace)
 		got, err := w.Turn(t.Context(), id, turn.ID)

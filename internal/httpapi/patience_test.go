@@ -98,7 +98,7 @@ func TestReaderThatTakesNothingIsCut(t *testing.T) {
 	}
 	f.files["big"] = big
 	cfg := f.config()
-	cfg.WriteTimeout = 20 * time.Millisecond
+	cfg.WriteTimeout = 2 * time.Second
 	a := New(cfg)
 	left := make(chan string, 10)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

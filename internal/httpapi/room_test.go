@@ -31,7 +31,7 @@ func (w watched) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 func TestLargeBodiesWaitForRoom(t *testing.T) {
 	f := newFake()
 	cfg := f.config()
-	cfg.Listen, cfg.ReadTimeout = "127.0.0.1:0", 10*time.Millisecond
+	cfg.Listen, cfg.ReadTimeout = "127.0.0.1:0", 2*time.Second
 	sends, full := 0, false
 	var a *API
 	// all takes the whole room, which nobody else may hold then.

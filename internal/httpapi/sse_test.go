@@ -220,7 +220,7 @@ func TestSSETellsAnErrorOfTheSource(t *testing.T) {
 func TestASH15_StalledReaderIsCutAndBlocksNobody(t *testing.T) {
 	f := newFake()
 	cfg := f.config()
-	cfg.WriteTimeout = 300 * time.Millisecond
+	cfg.WriteTimeout = 2 * time.Second
 	a := New(cfg)
 	srv := httptest.NewUnstartedServer(a)
 	var mu sync.Mutex
@@ -362,7 +362,7 @@ func TestExecStopsWhenItsClientLeaves(t *testing.T) {
 }
 
 func TestSlowSenderIsCut(t *testing.T) {
-	_, srv := start(t, func(c *Config) { c.ReadTimeout = 100 * time.Millisecond })
+	_, srv := start(t, func(c *Config) { c.ReadTimeout = 2 * time.Second })
 	conn, err := net.Dial("tcp", strings.TrimPrefix(srv.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)

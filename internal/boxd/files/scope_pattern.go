@@ -73,9 +73,17 @@ func (m masks) cover(p string) bool {
 	return slices.ContainsFunc(m, func(segs []string) bool { return covers(segs, names) })
 }
 
-// covers follows all ways through a pattern at once: at[i] says that the names so far
-// may be what the first i segments stand for.
+// covers matches each segment as compileMasks has tried it.
 func covers(segs, names []string) bool {
+	return coversBy(segs, names, func(seg, name string) bool {
+		ok, _ := path.Match(seg, name)
+		return ok
+	})
+}
+
+// coversBy follows all ways through a pattern at once: at[i] says that the names so far
+// may be what the first i segments stand for.
+func coversBy(segs, names []string, match func(seg, name string) bool) bool {
 	at := make([]bool, len(segs)+1)
 	at[0] = true
 	skip := func() {
@@ -95,7 +103,7 @@ func covers(segs, names []string) bool {
 			s := segs[i]
 			ok := false
 			if at[i] && s != anyDirs {
-				ok, _ = path.Match(s, name) // compileMasks has tried the pattern
+				ok = match(s, name)
 			}
 			at[i+1] = ok || i+1 < len(segs) && segs[i+1] == anyDirs && at[i+1]
 		}

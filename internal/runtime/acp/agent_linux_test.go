@@ -46,7 +46,7 @@ func scriptedAgent(t *testing.T, change func(*acp.Config)) *rig {
 			},
 			Modes: map[holdfast.Mode]string{holdfast.ModePlan: "plan", "": "ask"},
 		},
-		Now: time.Now, Grace: 300 * time.Millisecond, Handshake: 10 * time.Second,
+		Now: time.Now, Grace: 3 * time.Second, Handshake: 10 * time.Second,
 	}
 	if change != nil {
 		change(&cfg)
@@ -247,7 +247,7 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 			r := scriptedAgent(t, func(c *acp.Config) {
 				c.Profile.Env = map[string]string{"BAD": bad}
 				if bad == "silent" {
-					c.Handshake = 300 * time.Millisecond
+					c.Handshake = 2 * time.Second
 				}
 			})
 			ran := r.try("hello")

@@ -20,7 +20,7 @@ func TestDeletedWordsLeaveTheIndex(t *testing.T) {
 		t.Fatal(late, err)
 	}
 	eventually(t, "all is indexed", func() bool {
-		s.index.settled(t.Context(), time.Second)
+		s.index.settled(t.Context(), 10*time.Second)
 		return s.count(t, "search") == 200
 	})
 	if err := s.DeleteSession(t.Context(), testID(1)); err != nil {
