@@ -1,4 +1,4 @@
-# Holdfast. `make demo` shows it, `make test` checks it. `make help` lists the rest.
+# Holdfast. `make demo` shows it, `make test` tries it, `make check` tries it harder. `make help` lists the rest.
 # Every target is a script under scripts/, prints what it installs and how many
 # seconds it took. Nothing is installed outside this folder, except a C compiler
 # for the race detector (apt-get, only when it is missing and you are root).
@@ -27,8 +27,11 @@ release-dry: ## the same twice from two places: the checksums must agree; tries 
 demo: build ## a session that survives, in one minute, offline
 	@$(RUN) demo bin/holdfast demo
 
-test: ## everything a change must pass (about 10 minutes)
+test: ## does it work here? (about 5 minutes)
 	@$(RUN) test scripts/test
+
+check: ## what a change must pass as well: long tests, race, coverage, kills, mutants, fuzzing
+	@$(RUN) check scripts/check
 
 test-long: build ## full counts of the kill loop, fuzzing and mutants, and the soak
 	@$(RUN) test-long scripts/test-long
@@ -57,4 +60,4 @@ escapes: boxd ## write docs/security/escapes.md from a run of the escape suite
 clean: ## remove what the other targets built here
 	rm -rf bin dist .cache internal/boxd/image/dist/*.gz
 
-.PHONY: help boxd boxd-all build release release-dry demo test test-long bench lint race cover fuzz mutants escapes clean
+.PHONY: help boxd boxd-all build release release-dry demo test check test-long bench lint race cover fuzz mutants escapes clean

@@ -62,6 +62,12 @@ func bombOpeners(i int) []string {
 // TestBombsInEveryChunkOfAModel streams 10 MB of openers in each field of each chunk
 // of both wires. The second request of a turn is answered plainly.
 func TestBombsInEveryChunkOfAModel(t *testing.T) {
+	testkit.Long(t)
+	bombChunks(t, every(1))
+}
+
+func bombChunks(t *testing.T, some *sample) {
+	t.Helper()
 	var chunk atomic.Pointer[string]
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -84,6 +90,9 @@ func TestBombsInEveryChunkOfAModel(t *testing.T) {
 	for model, kinds := range map[string][]kind{"anthropic/m": anthropicKinds, "openai/m": openaiKinds} {
 		for i, k := range kinds {
 			for _, opener := range bombOpeners(i) {
+				if some.skips() {
+					continue
+				}
 				s, err := p.CreateSession(t.Context(), holdfast.CreateSession{Mode: "bypassPermissions", Model: model}, "")
 				if err != nil {
 					t.Fatal(err)
@@ -113,9 +122,18 @@ func quotedBomb(opener string, size int) string {
 
 // TestBombsInScripts: a script of the scripted model, and each input of each tool.
 func TestBombsInScripts(t *testing.T) {
+	testkit.Long(t)
+	bombScripts(t, every(1))
+}
+
+func bombScripts(t *testing.T, some *sample) {
+	t.Helper()
 	p := launchOn(t, testkit.BaseDir(t), "mem", holdfast.Untrusted, "--set", "permissions.deny=Bash(curl *),Read(**/a/**/b/**/c)")
 	n := 0
 	for i, opener := range openers {
+		if some.skips() {
+			continue
+		}
 		id := p.session()
 		// Half of the openers come as a script of 10 MB, the others in a step of one.
 		size := bombSize
@@ -188,12 +206,21 @@ func (p *process) heard(id holdfast.SessionID, text string) bool {
 // TestBombsInEveryMessageOfAnAgent sends 10 MB of openers in each message of an ACP
 // agent in a box.
 func TestBombsInEveryMessageOfAnAgent(t *testing.T) {
+	testkit.Long(t)
+	bombMessages(t, every(1))
+}
+
+func bombMessages(t *testing.T, some *sample) {
+	t.Helper()
 	command, _ := json.Marshal([]string{"/bin/sh", "-c", acpAgent})
 	p := launchOn(t, filepath.Join(testkit.BaseDir(t), "data"), "local", holdfast.Untrusted,
 		"--set", "permissions.deny=Bash(curl *)", "--set", `acp={"evil":{"command":`+string(command)+`}}`)
 	n := 0
 	for i, k := range append([]kind{{"control", strings.ReplaceAll(acpKinds[0].text, "BOMB", "the agent was heard")}}, acpKinds...) {
 		for _, opener := range bombOpeners(i) {
+			if some.skips() {
+				continue
+			}
 			p.attacked(t, "bomb", k.sized(opener, bombSize, ""), i == 0)
 			p.survived(fmt.Sprintf("acp %s %q", k.name, opener))
 			n++

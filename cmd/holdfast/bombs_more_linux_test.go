@@ -73,6 +73,12 @@ func (k kind) sized(opener string, size int, session holdfast.SessionID) string 
 // TestBombsOnStandardInput sends openers, 10 MB and as much as a line may have, in each
 // message to holdfast acp and holdfast mcp. Both live until the input ends.
 func TestBombsOnStandardInput(t *testing.T) {
+	testkit.Long(t)
+	bombStandardInput(t, every(1))
+}
+
+func bombStandardInput(t *testing.T, some *sample) {
+	t.Helper()
 	p := launchOn(t, testkit.BaseDir(t), "mem", holdfast.Untrusted)
 	for name, kinds := range stdioKinds {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +98,9 @@ func TestBombsOnStandardInput(t *testing.T) {
 			n := 0
 			for i, k := range kinds {
 				for j, opener := range bombOpeners(i) {
+					if some.skips() {
+						continue
+					}
 					size := []int{4_000_000, bombSize, 8_500_000}[j]
 					if _, err := io.WriteString(in, k.sized(opener, size, id)+"\n"); err != nil {
 						t.Fatalf("%s %q: %v\n%s", k.name, opener, err, tail(errs.String()))
@@ -117,6 +126,12 @@ func TestBombsOnStandardInput(t *testing.T) {
 // TestBombsInAnswersOfHooks: commands on the host, commands in the box and addresses
 // answer with openers.
 func TestBombsInAnswersOfHooks(t *testing.T) {
+	testkit.Long(t)
+	bombHooks(t, every(1))
+}
+
+func bombHooks(t *testing.T, some *sample) {
+	t.Helper()
 	dir := testkit.BaseDir(t)
 	file := filepath.Join(dir, "answer")
 	var answer atomic.Pointer[string]
@@ -142,6 +157,9 @@ func TestBombsInAnswersOfHooks(t *testing.T) {
 	n := 0
 	for i, k := range kinds {
 		for j, opener := range bombOpeners(i) {
+			if some.skips() {
+				continue
+			}
 			text := k.sized(opener, []int{bombSize, 900_000, 30_000}[j], "")
 			answer.Store(&text)
 			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -162,6 +180,12 @@ func TestBombsInAnswersOfHooks(t *testing.T) {
 // TestBombsInFoldersOfAgents deploys folders whose files hold openers: 10 MB, and as
 // much as their readers take.
 func TestBombsInFoldersOfAgents(t *testing.T) {
+	testkit.Long(t)
+	bombFolders(t, every(1))
+}
+
+func bombFolders(t *testing.T, some *sample) {
+	t.Helper()
 	p := launchOn(t, testkit.BaseDir(t), "mem", holdfast.Untrusted)
 	n, deployed := 0, 0
 	for i, name := range []string{
@@ -174,7 +198,7 @@ func TestBombsInFoldersOfAgents(t *testing.T) {
 					continue
 				}
 				for _, front := range []string{"", "---\ndescription: "} {
-					if front != "" && !strings.HasSuffix(name, ".md") {
+					if front != "" && !strings.HasSuffix(name, ".md") || some.skips() {
 						continue
 					}
 					text := front + bombOf(opener, size)
@@ -233,6 +257,12 @@ done`
 
 // TestBombsInAnswersOfAnAgent: an ACP agent answers the server's requests with openers.
 func TestBombsInAnswersOfAnAgent(t *testing.T) {
+	testkit.Long(t)
+	bombAnswers(t, every(1))
+}
+
+func bombAnswers(t *testing.T, some *sample) {
+	t.Helper()
 	command, _ := json.Marshal([]string{"/bin/sh", "-c", answeringAgent, "/workspace"})
 	p := launchOn(t, filepath.Join(testkit.BaseDir(t), "data"), "local", holdfast.Untrusted, "--set", `acp={"evil":{"command":`+string(command)+`}}`)
 	n := 0
@@ -247,6 +277,9 @@ func TestBombsInAnswersOfAnAgent(t *testing.T) {
 		{"prompt", `{"jsonrpc":"2.0","id":@ID@,"error":{"code":-32000,"message":"BOMB"}}`},
 	} {
 		for j, opener := range bombOpeners(i) {
+			if some.skips() {
+				continue
+			}
 			size := []int{bombSize, 3_000_000, 200_000}[j]
 			if strings.Count(k.text, "BOMB") > 1 {
 				size /= 2

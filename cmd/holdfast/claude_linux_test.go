@@ -285,6 +285,7 @@ func (s *claudeSession) await(moment string, turn holdfast.TurnID, n int) {
 // completed, its receipt says how the agent was come by and that nothing is missing,
 // and no effect is there twice.
 func TestHZ12_ClaudeSurvivesKills(t *testing.T) {
+	testkit.Long(t)
 	r := newClaudeRig(t)
 	for round := range claudeKills(t) {
 		// Turns of other sessions go on while one loses its agent or its box.

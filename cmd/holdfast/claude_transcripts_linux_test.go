@@ -41,6 +41,7 @@ var damages = map[string]struct {
 // next turn knows every turn, from the log; the receipt says so, and what was broken
 // is kept.
 func TestHZ12_ClaudeBrokenTranscripts(t *testing.T) {
+	testkit.Long(t)
 	r := newClaudeRig(t)
 	t.Run("all", func(t *testing.T) {
 		for name, d := range damages {

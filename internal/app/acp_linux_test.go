@@ -167,6 +167,7 @@ func TestACPApprovalAcrossARestart(t *testing.T) {
 // TestACPInterruptAndReturn: an interrupt ends what a real agent runs; after the end
 // of its box it loads what it kept; another server goes on with it.
 func TestACPInterruptAndReturn(t *testing.T) {
+	testkit.Long(t)
 	for name := range acpAgents {
 		t.Run(name, func(t *testing.T) {
 			cfg := withRuntimes(t, name)

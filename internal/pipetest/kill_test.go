@@ -33,6 +33,7 @@ func rounds(t *testing.T) int {
 // durable offset says, shakes hands again, and every prompt is answered once,
 // every effect there once, and the conversation whole.
 func TestHZ12_ServerKilledAtFiveMoments(t *testing.T) {
+	testkit.Long(t)
 	for round := range rounds(t) {
 		for _, moment := range []string{"init", "text", "tool", "permission", "result"} {
 			t.Run(fmt.Sprintf("%s/%d", moment, round), func(t *testing.T) { killedAt(t, moment) })

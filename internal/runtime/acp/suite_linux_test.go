@@ -117,6 +117,7 @@ func suite(t *testing.T, name string, profile func(find func() (acp.Program, err
 
 // TestClaudeCodeContract: claude-code-acp keeps the contract of a runtime.
 func TestClaudeCodeContract(t *testing.T) {
+	testkit.Long(t)
 	suite(t, "claude-code-acp", acp.ClaudeCode, scripted(t, nil, nil), map[string]string{
 		"Works": "the protocol does not say where an answer of the model ends, so steps cannot be counted; internal/app TestACPTurns",
 		"Fails": "the CLI asks again without what the model refused, and has an answer then",
@@ -125,6 +126,7 @@ func TestClaudeCodeContract(t *testing.T) {
 
 // TestOpenCodeContract: opencode does.
 func TestOpenCodeContract(t *testing.T) {
+	testkit.Long(t)
 	suite(t, "opencode", acp.OpenCode, scripted(t, map[string]string{"Bash": "bash", "Read": "read"}, map[string]string{"file_path": "filePath"}), map[string]string{
 		"Works":  "it runs the calls of one answer side by side",
 		"Denies": "it ends its turn with the first denial; internal/app TestACPDecisions",
