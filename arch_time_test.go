@@ -160,6 +160,8 @@ var shortTimes = map[string][]string{
 		"internal/engine/account_test.go budgeted",
 		"internal/httpapi/sse_test.go TestExecStopsWhenItsClientLeaves",
 		"internal/runtime/native/native_test.go config",
+		"internal/store/sqlite/space_linux_test.go TestHZ17_FullDisk",
+		"internal/store/sqlite/space_test.go TestHZ17_SpaceComesBack",
 		"sandbox/box_test.go TestReleasesAreGathered",
 	},
 	"it is a value that is read or compared, or a clock of the test moves by it": {

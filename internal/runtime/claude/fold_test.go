@@ -307,7 +307,7 @@ func TestASH13_UnknownKindsArePassedOn(t *testing.T) {
 	}
 	for i, n := range told() {
 		if n.Code != "agent.unknown" || i < 2 && !strings.HasSuffix(n.Text, ": "+said[i]) || len(n.Text) > mostUnknown+200 {
-			t.Errorf("notice %d: %.300q", i, n)
+			t.Errorf("notice %d: %s %.300q", i, n.Code, n.Text)
 		}
 	}
 	if len(got) != len(said) {
