@@ -48,7 +48,8 @@ var layers = map[string]layer{
 	"cmd/boxd":                  {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
 	"cmd/holdfast":              {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench internal/boxd/image internal/child internal/config internal/demo internal/double internal/lifecycle internal/mcpserver internal/obs internal/replay internal/settings internal/soak internal/torture policy", third: "github.com/alecthomas/kong golang.org/x/term"},
 	"internal/config":           {use: ". hook policy sandbox sandbox/check", third: "github.com/goccy/go-yaml"},
-	"internal/lifecycle":        {use: ".", third: "golang.org/x/sys/unix"},
+	"internal/durable":          {},
+	"internal/lifecycle":        {use: ". internal/durable", third: "golang.org/x/sys/unix"},
 	"internal/obs":              {use: "."},
 	"internal/rooted":           {use: ".", third: "golang.org/x/sys/unix"},
 	"internal/journal":          {use: "."},
@@ -64,7 +65,7 @@ var layers = map[string]layer{
 	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":           {use: ". internal/rooted internal/settings policy", third: "golang.org/x/sys/unix"},
 	"internal/engine":           {use: ". hook internal/boots internal/journal internal/judging internal/runtime internal/rooted internal/settings policy sandbox sandbox/check internal/boxd/wire", third: "golang.org/x/sync/..."},
-	"internal/seal":             {use: "."},
+	"internal/seal":             {use: ". internal/durable"},
 	"internal/agentcli":         {use: "."},
 	"internal/keys":             {use: "."},
 	"internal/audit":            {use: "."},
@@ -81,7 +82,7 @@ var layers = map[string]layer{
 	"internal/soak":             {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
 	"internal/bench":            {use: ". client internal/child internal/double internal/journal internal/retell internal/store/sqlite internal/driver/local internal/boxd/image internal/boxd/wire sandbox"},
 	"internal/app":              {use: "*", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
-	"internal/driver/boxproc":   {use: ". sandbox internal/boxd/wire internal/boxd/image", third: "golang.org/x/sys/unix"},
+	"internal/driver/boxproc":   {use: ". internal/durable sandbox internal/boxd/wire internal/boxd/image", third: "golang.org/x/sys/unix"},
 
 	// The escape suite.
 	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
@@ -89,7 +90,7 @@ var layers = map[string]layer{
 	// Adapters: leaves that only app knows.
 	"internal/store/sqlite":              {use: ". internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
-	"internal/driver/local":              {use: ". sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
+	"internal/driver/local":              {use: ". internal/durable sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
 	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
 	"internal/runtime/native":            {use: ". hook internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},

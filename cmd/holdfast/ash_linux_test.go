@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -77,16 +78,26 @@ func (p *process) put(id holdfast.SessionID, name string) {
 	}
 }
 
+// owner is the owner id of the server's data directory.
+func (p *process) owner() string {
+	p.t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.data, "identity"))
+	var id struct{ Owner string }
+	if err == nil {
+		err = json.Unmarshal(b, &id)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return id.Owner
+}
+
 // boxesLeave is what boxes have on this host: processes, control groups, files and
 // sockets of the driver, mounts.
 func (p *process) boxesLeave() (left []string) {
 	p.t.Helper()
 	run := filepath.Join(p.data, "run", "local")
-	owner, err := os.ReadFile(filepath.Join(run, "owner"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	name := "holdfast-" + strings.TrimSpace(string(owner))
+	name := "holdfast-" + p.owner()
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == name {
 			left = append(left, "cgroup "+path)
@@ -98,7 +109,7 @@ func (p *process) boxesLeave() (left []string) {
 		p.t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.Name() != "owner" && f.Name() != "ids" && !strings.HasPrefix(f.Name(), "boxd-") {
+		if f.Name() != "ids" && !strings.HasPrefix(f.Name(), "boxd-") {
 			left = append(left, "file "+f.Name())
 		}
 	}

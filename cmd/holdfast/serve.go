@@ -26,6 +26,8 @@ type serveCmd struct {
 	LogLevel  string   `placeholder:"LEVEL" help:"Least level that is logged: debug, info, warn or error."`
 	Set       []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as limits.memory=2GiB; repeatable."`
 
+	AcceptCopy bool `help:"Let a copied or restored data directory work as a server of its own; without it such a copy only shows its sessions."`
+
 	KillPoints string `hidden:"" placeholder:"SOCKET"`
 	SoakProbe  string `hidden:"" placeholder:"SOCKET"`
 }
@@ -76,7 +78,7 @@ func (s *serveCmd) Run(e *env) error {
 			log.Warn("systemd is not told", "error", err)
 		}
 	}
-	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Log: log, Ready: func(url string) {
+	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Log: log, AcceptCopy: s.AcceptCopy, Ready: func(url string) {
 		// If nobody reads stdout there is nobody to tell; the server runs.
 		_ = e.say(map[string]string{"url": url}, "holdfast is ready at %s", url)
 		tell("READY=1")

@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io/fs"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
@@ -29,6 +30,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/egress"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
@@ -63,6 +65,8 @@ type Options struct {
 	// the machine's own.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	// AcceptCopy makes a copied data directory a server of its own.
+	AcceptCopy bool
 	// At is told when a turn passes a named kill point: crash tests only.
 	At func(session holdfast.SessionID, point string)
 }
@@ -72,7 +76,8 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := makeDirs(cfg.Data, opt.Log); err != nil {
+	fresh, err := makeDirs(cfg.Data, opt.Log)
+	if err != nil {
 		return err
 	}
 	hooks, err := webhooks(cfg.Webhooks)
@@ -88,6 +93,10 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	identity, err := openIdentity(cfg.Data, opt, fresh)
+	if err != nil {
+		return err
+	}
 	log, closeAudit, err := chain.open(ctx, cfg.Data, store, opt.Log)
 	if err != nil {
 		return err
@@ -104,45 +113,54 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	drivers, err := Drivers(cfg, opt.Environ)
-	if err != nil {
-		return err
+	var drivers map[holdfast.Trust]sandbox.Driver
+	if !identity.Copy { // it has no boxes: those on record are the original's
+		if drivers, err = Drivers(cfg, opt.Environ, identity.Owner); err != nil {
+			return err
+		}
 	}
 	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
-	s := &server{cfg: cfg, opt: opt, store: store, keys: registry, audit: log}
+	s := &server{cfg: cfg, opt: opt, identity: identity, store: store, keys: registry, audit: log}
 	defer func() { err = errors.Join(err, s.closeEgress()) }()
 	if err := s.build(ctx, drivers); err != nil {
 		return err
 	}
-	closeWebhooks, err := bell.start(ctx, hooks, store, s.journal, opt.Log)
-	if err != nil {
-		return err
+	if !identity.Copy {
+		closeWebhooks, err := bell.start(ctx, hooks, store, s.journal, opt.Log)
+		if err != nil {
+			return err
+		}
+		defer closeWebhooks()
 	}
-	defer closeWebhooks()
 	return s.serve(ctx, token)
 }
 
-func makeDirs(data string, log *slog.Logger) error {
+// makeDirs makes the data directory; fresh says that there was no database in it.
+func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 	was, err := lifecycle.PrivateDir(data)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if was != 0 {
 		log.Warn("the data directory was open to others and is closed to them now", "data", data, "mode", was.String())
 	}
 	for _, d := range []string{"sessions", "agents", "run"} {
-		if err := os.MkdirAll(filepath.Join(data, d), 0o700); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
+		if err := durable.MkdirAll(filepath.Join(data, d), 0o700); err != nil {
+			return false, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
 				WithHint("choose another with --data DIR")
 		}
 	}
-	return nil
+	_, err = os.Lstat(filepath.Join(data, "holdfast.db"))
+	return errors.Is(err, fs.ErrNotExist), nil
 }
 
 // server is one server being wired.
 type server struct {
-	cfg    config.Config
-	opt    Options
+	cfg config.Config
+	opt Options
+	// identity says whether the data directory is a copy, which starts nothing.
+	identity lifecycle.Identity
+
 	store  *sqlite.Store
 	keys   *keys.Registry
 	audit  *audit.Log
@@ -294,8 +312,11 @@ func (s *server) serve(ctx context.Context, token string) error {
 			WithHint("choose another address with --listen, or port 0")
 	}
 	defer ln.Close()
-	if err := s.engine.Start(context.WithoutCancel(ctx), s.cfg.OnStart == config.StartStop); err != nil {
-		return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
+	held := s.held()
+	if held == nil {
+		if err := s.engine.Start(context.WithoutCancel(ctx), s.cfg.OnStart == config.StartStop); err != nil {
+			return errors.Join(err, s.engine.Close(context.WithoutCancel(ctx), false))
+		}
 	}
 	metrics := s.metrics.Handler((&looker{s: s}).look)
 	stopMetrics, err := s.serveMetrics(metrics)
@@ -305,7 +326,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
 		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Approvals: s.engine, Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
-		Health: s.health, Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(),
+		Health: s.health, Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
 	})
 	served := make(chan error, 1)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -53,7 +55,11 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string, server s
 	defer os.RemoveAll(scratch)
 	trial := cfg
 	trial.Data = scratch
-	drivers, err := Drivers(trial, environ)
+	id, err := lifecycle.OpenIdentity(scratch, rand.Reader, false)
+	if err != nil {
+		return d, err
+	}
+	drivers, err := Drivers(trial, environ, id.Owner)
 	if err != nil {
 		return d, err
 	}

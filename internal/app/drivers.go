@@ -20,14 +20,15 @@ import (
 
 // Drivers is the registry: which driver serves which trust level. Trusted
 // sessions always run on the host; untrusted ones never do. environ is the
-// server's environment, of which host boxes get what the allow table names.
-func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Driver, error) {
+// server's environment, of which host boxes get what the allow table names; owner the
+// owner id of the data directory.
+func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Trust]sandbox.Driver, error) {
 	runtimes, err := makeRuntimesDir(cfg)
 	if err != nil {
 		return nil, err
 	}
 	trusted, err := host.New(host.Config{
-		Home: cfg.Data, Boxd: image.Binary, Environ: environ, Now: time.Now, Rand: rand.Reader,
+		Home: cfg.Data, Boxd: image.Binary, Environ: environ, Now: time.Now, Owner: owner,
 	})
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func Drivers(cfg config.Config, environ []string) (map[holdfast.Trust]sandbox.Dr
 	switch cfg.Driver {
 	case "local":
 		out[holdfast.Untrusted], err = local.New(local.Config{
-			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Limits.Landlock, Now: time.Now, Rand: rand.Reader,
+			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Limits.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
 			ReadyUID: cfg.UIDBase + 2*engine.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
 		})
 		return out, err

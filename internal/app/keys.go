@@ -16,7 +16,7 @@ import (
 
 // CreateKey makes a key in a data directory while no server runs on it.
 func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k holdfast.Key, secret string, err error) {
-	if err := makeDirs(data, slog.New(slog.DiscardHandler)); err != nil {
+	if _, err := makeDirs(data, slog.New(slog.DiscardHandler)); err != nil {
 		return k, "", err
 	}
 	store, err := openStore(ctx, data, slog.New(slog.DiscardHandler), sqlite.Config{})

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -91,7 +92,7 @@ func (p *pass) driver(ctx context.Context) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
-	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, Now: p.cfg.Clock, Rand: rand.Reader, LimitsMode: sandbox.LimitsBestEffort})
+	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, Now: p.cfg.Clock, Rand: rand.Reader, Owner: fmt.Sprintf("%016x", mathrand.Uint64()), LimitsMode: sandbox.LimitsBestEffort})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package boxd
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -63,7 +64,7 @@ func (d *stateDir) loadToken() (uint64, error) {
 	if err != nil {
 		return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the fencing token: %w", err)
 	}
-	if len(b) == 0 {
+	if len(bytes.Trim(b, "\x00")) == 0 {
 		return 0, nil // what a power cut leaves of a file that was not flushed
 	}
 	var t tokenState

@@ -110,7 +110,7 @@ func realBox(t *testing.T) (*local.Driver, sandbox.Spec) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader})
+	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(home)})
 	if err != nil {
 		t.Fatal(err)
 	}

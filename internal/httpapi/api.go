@@ -1,3 +1,5 @@
+// budget: struct Config 26: what the API is made of, each part named once
+
 package httpapi
 
 import (
@@ -71,6 +73,9 @@ type Config struct {
 	RateLimit, AuthFailures int
 	// MaxFile and MaxAgent bound uploads, in bytes (64 MiB, 256 MiB).
 	MaxFile, MaxAgent int64
+	// Held is why the server takes no work and answers only what reads the log; nil
+	// when it takes work.
+	Held error
 	// Now is the clock (default time.Now).
 	Now func() time.Time
 	// Rand names requests (default crypto/rand.Reader).

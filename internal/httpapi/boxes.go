@@ -78,9 +78,13 @@ func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 }
 
 // notReady is why a server takes no work, nil when it does.
-func notReady(ctx context.Context, h holdfast.Health) error {
+func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
 	stranger := callerOf(ctx).stranger()
 	switch {
+	case a.cfg.Held != nil && stranger:
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server takes no work").WithHint("ask with a key for the reason")
+	case a.cfg.Held != nil:
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server takes no work: %w", a.cfg.Held).WithHint("%s", holdfast.HintOf(a.cfg.Held))
 	case h.Status == "draining" && stranger:
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining").WithHint("try again in a moment")
 	case h.Status == "draining":
@@ -112,7 +116,7 @@ func (a *API) healthRoutes() {
 			return nil, newProblem(err)
 		}
 		h := a.cfg.Health(ctx)
-		if err := notReady(ctx, h); err != nil {
+		if err := a.notReady(ctx, h); err != nil {
 			return nil, newProblem(err)
 		}
 		return &healthOutput{shown(ctx, h)}, nil

@@ -109,6 +109,18 @@ var engineLimits = map[string]bool{
 	"POST /v1/sessions/{id}/turns": true,
 }
 
+// held refuses all but reading while the server takes no work. It looks at the pattern, so
+// that a new route is refused without asking for it.
+func (a *API) held(r *http.Request, pattern string) error {
+	switch scope := routeScopes[pattern]; {
+	case a.cfg.Held == nil, scope == public, scope == holdfast.ScopeRead:
+		return nil
+	case scope == holdfast.ScopeAdmin && r.Method == http.MethodGet:
+		return nil
+	}
+	return a.cfg.Held
+}
+
 // limited refuses a request that changes a session, or works in its box, if the
 // session's trust is above the caller's. It looks at the pattern, so that a new route
 // is limited without asking for it.

@@ -46,7 +46,11 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(journal.As(context.WithValue(r.Context(), callerKey{}, who), who.name()))
-	if err := a.limited(r.Context(), r, pattern); err != nil {
+	err = a.held(r, pattern)
+	if err == nil {
+		err = a.limited(r.Context(), r, pattern)
+	}
+	if err != nil {
 		newProblem(err).write(w)
 		return
 	}

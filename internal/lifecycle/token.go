@@ -2,15 +2,14 @@ package lifecycle
 
 import (
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // tokenPrefix makes a leaked token recognisable to people and scanners.
@@ -32,12 +31,8 @@ func OwnerToken(path string, random io.Reader) (string, error) {
 	if _, err := io.ReadFull(random, secret[:]); err != nil {
 		return "", holdfast.Errorf(holdfast.KindInternal, "token", "no randomness: %w", err)
 	}
-	var suffix [8]byte
-	if _, err := io.ReadFull(random, suffix[:]); err != nil {
-		return "", holdfast.Errorf(holdfast.KindInternal, "token", "no randomness: %w", err)
-	}
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
-	if err := writeDurably(path, hex.EncodeToString(suffix[:]), token+"\n"); err != nil {
+	if err := durable.Create(path, durable.Bytes([]byte(token+"\n"))); err != nil {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, "token", "cannot write the owner token: %w", err).
 			WithHint("make %s writable for the server's user", filepath.Dir(path))
 	}
@@ -75,30 +70,4 @@ func ReadToken(path string) (string, error) {
 			WithHint("remove it; the server makes a new one at its next start")
 	}
 	return token, nil
-}
-
-// writeDurably makes a file that is whole after a crash or absent.
-func writeDurably(path, suffix, text string) (err error) {
-	tmp := path + "." + suffix
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(tmp))
-		}
-	}()
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(tmp, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("cannot make it durable: %w", err)
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -102,7 +102,7 @@ func TestOwnerTokenIsNoLinkNorDirectory(t *testing.T) {
 func TestOwnerTokenFailsWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "token")
-	for name, r := range map[string]io.Reader{"none": strings.NewReader(""), "too little": bytes.NewReader(make([]byte, 35))} {
+	for name, r := range map[string]io.Reader{"none": strings.NewReader(""), "too little": bytes.NewReader(make([]byte, 31))} {
 		if _, err := OwnerToken(path, r); !holdfast.IsKind(err, holdfast.KindInternal) {
 			t.Errorf("randomness %s: %v", name, err)
 		}

@@ -101,7 +101,7 @@ func newUUID() string {
 func openDriver(jb *job, boxd string) (*local.Driver, error) {
 	return local.New(local.Config{
 		Home: jb.Home, Boxd: func() ([]byte, error) { return os.ReadFile(boxd) }, ReadOnly: []string{jb.Claude + ":/opt/claude"},
-		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader,
+		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(jb.Home),
 	})
 }
 

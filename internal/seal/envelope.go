@@ -6,14 +6,13 @@ import (
 	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 const (
@@ -266,30 +265,12 @@ func readKeys(path string) ([][]byte, error) {
 }
 
 // writeKeys replaces the file in one step.
-func writeKeys(path string, roots []root) (err error) {
+func writeKeys(path string, roots []root) error {
 	var text strings.Builder
 	for _, r := range roots {
 		text.WriteString(hex.EncodeToString(r.key) + "\n")
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".secret-*.tmp")
-	if err != nil {
-		return unwritten(path, err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.WriteString(text.String())
-	if err == nil {
-		err = tmp.Chmod(fileMode)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
+	if err := durable.Replace(path, durable.Bytes([]byte(text.String()))); err != nil {
 		return unwritten(path, err)
 	}
 	return nil

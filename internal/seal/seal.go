@@ -18,15 +18,15 @@ import (
 	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 const (
 	// format is the first byte of everything sealed.
 	format = 1
 	// domain keeps our associated data apart from that of any other use of a key.
-	domain   = "holdfast seal 1\x00"
-	keySize  = 32
-	fileMode = 0o600
+	domain  = "holdfast seal 1\x00"
+	keySize = 32
 )
 
 // Sealer seals and opens with one key: AES-256-GCM, a random nonce for each
@@ -153,32 +153,9 @@ func create(path string, random io.Reader) error {
 	if _, err := io.ReadFull(random, key); err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
-	tmp, err := os.CreateTemp(dir, ".secret-*.tmp")
-	if err != nil {
-		return err
+	err := durable.Create(path, durable.Bytes([]byte(hex.EncodeToString(key)+"\n")))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
-	if err == nil {
-		err = tmp.Chmod(fileMode)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return err
 }

@@ -8,6 +8,7 @@ package testkit
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,6 +91,12 @@ func Program(t testing.TB, pkg string) string {
 	}
 	built.paths[pkg] = path
 	return path
+}
+
+// Owner is an owner id for the drivers of a data directory: always the same one.
+func Owner(data string) string {
+	sum := sha256.Sum256([]byte(data))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Root is the module's directory.

@@ -4,7 +4,6 @@ package boxproc_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +68,7 @@ func playBoxd() int {
 
 // playServer starts a boxd and is killed between record and configuration.
 func playServer() int {
-	d, err := boxproc.Open(os.Getenv("BOXPROC_DIR"), rand.Reader)
+	d, err := boxproc.Open(os.Getenv("BOXPROC_DIR"), owner)
 	if err != nil {
 		return 1
 	}
@@ -81,7 +80,11 @@ func playServer() int {
 	return 1
 }
 
-const box = holdfast.BoxID("w-demo")
+const (
+	box = holdfast.BoxID("w-demo")
+	// owner is the id of the directories of these tests.
+	owner = "0123456789abcdef"
+)
 
 func launch(role string) boxproc.Launch {
 	return boxproc.Launch{
@@ -100,7 +103,7 @@ func prepare(env ...string) func(*boxproc.Record, *boxproc.Handover) error {
 
 func open(t *testing.T) *boxproc.Dir {
 	t.Helper()
-	d, err := boxproc.Open(t.TempDir(), rand.Reader)
+	d, err := boxproc.Open(t.TempDir(), owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +145,7 @@ func TestStartHandsOverConfigAndSocket(t *testing.T) {
 	if got := speak(t, d); got != "w-demo\n" {
 		t.Fatalf("boxd said %q", got)
 	}
-	if !r.Alive() || r.PID != p.PID() {
+	if !d.Alive(r) || r.PID != p.PID() {
 		t.Fatalf("record %+v is not alive", r)
 	}
 	stored, err := d.Read(box)
@@ -157,7 +160,7 @@ func TestStartHandsOverConfigAndSocket(t *testing.T) {
 func TestFindHoldsTheSameProcess(t *testing.T) {
 	d := open(t)
 	p, r := start(t, d)
-	again, err := boxproc.Find(r)
+	again, err := d.Find(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,10 +174,10 @@ func TestFindHoldsTheSameProcess(t *testing.T) {
 	if err := p.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r.Alive() {
+	if d.Alive(r) {
 		t.Fatal("a killed process counts as alive")
 	}
-	if _, err := boxproc.Find(r); !holdfast.IsKind(err, holdfast.KindNotFound) {
+	if _, err := d.Find(r); !holdfast.IsKind(err, holdfast.KindNotFound) {
 		t.Fatalf("find after the end: %v", err)
 	}
 	if err := again.Signal(syscall.SIGKILL); err != nil {
@@ -192,10 +195,10 @@ func TestReusedPIDIsNoBox(t *testing.T) {
 	} {
 		c := r
 		change(&c)
-		if c.Alive() {
+		if d.Alive(c) {
 			t.Errorf("%s: alive", name)
 		}
-		if _, err := boxproc.Find(c); !holdfast.IsKind(err, holdfast.KindNotFound) {
+		if _, err := d.Find(c); !holdfast.IsKind(err, holdfast.KindNotFound) {
 			t.Errorf("%s: find: %v", name, err)
 		}
 	}
@@ -204,7 +207,7 @@ func TestReusedPIDIsNoBox(t *testing.T) {
 func TestCloseLetsTheProcessLive(t *testing.T) {
 	d := open(t)
 	_, r := start(t, d)
-	p, err := boxproc.Find(r)
+	p, err := d.Find(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +218,7 @@ func TestCloseLetsTheProcessLive(t *testing.T) {
 		t.Fatal("done without an end")
 	default:
 	}
-	if !r.Alive() {
+	if !d.Alive(r) {
 		t.Fatal("close ended the process")
 	}
 }
@@ -247,7 +250,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 			if !holdfast.IsKind(err, holdfast.KindUnavailable) {
 				t.Fatalf("error %v", err)
 			}
-			if r.Alive() {
+			if d.Alive(r) {
 				t.Fatal("a process is left")
 			}
 			if _, err := os.Stat(d.Socket(box)); !os.IsNotExist(err) {
@@ -267,8 +270,8 @@ func TestStartEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l.Placed = func(int) error { cancel(); return nil }
 	_, r, err := d.Start(ctx, boxproc.Record{Box: box}, l)
-	if err == nil || r.Alive() {
-		t.Fatalf("err %v, alive %v", err, r.Alive())
+	if err == nil || d.Alive(r) {
+		t.Fatalf("err %v, alive %v", err, d.Alive(r))
 	}
 }
 
@@ -290,7 +293,7 @@ func TestKilledStarterLeavesNoBoxd(t *testing.T) {
 	if err := cmd.Run(); err == nil {
 		t.Fatal("the starter was to be killed")
 	}
-	d, err := boxproc.Open(dir, rand.Reader)
+	d, err := boxproc.Open(dir, owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +301,7 @@ func TestKilledStarterLeavesNoBoxd(t *testing.T) {
 	if err != nil {
 		t.Fatalf("no record: %v", err)
 	}
-	p, err := boxproc.Find(r)
+	p, err := d.Find(r)
 	if err != nil {
 		return
 	}
@@ -314,7 +317,7 @@ func TestKilledStarterLeavesNoBoxd(t *testing.T) {
 // HZ-16: a data directory may be deeper than a socket address is long.
 func TestHZ16_LongSocketPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 100), strings.Repeat("e", 100))
-	d, err := boxproc.Open(dir, rand.Reader)
+	d, err := boxproc.Open(dir, owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +353,7 @@ func TestRecords(t *testing.T) {
 	if err := d.Write(boxproc.Record{Box: "w-b"}); err != nil {
 		t.Fatal(err)
 	}
-	again, err := boxproc.Open(d.Path(), rand.Reader)
+	again, err := boxproc.Open(d.Path(), owner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,32 +384,6 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-func TestForeignAndBrokenRecordsAreLeftAlone(t *testing.T) {
-	d := open(t)
-	files := map[string]string{
-		boxproc.Key("w-foreign") + ".json": `{"box":"w-foreign","owner":"ffffffffffffffff","pid":1}`,
-		boxproc.Key("w-broken") + ".json":  `{"box":`,
-		"0000000000000000.json":            fmt.Sprintf(`{"box":"w-elsewhere","owner":%q}`, d.Owner()),
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(d.Path(), name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := d.List()
-	if err != nil || len(got) != 0 {
-		t.Fatalf("listed %+v, %v", got, err)
-	}
-	if _, err := d.Sweep(0); err != nil {
-		t.Fatal(err)
-	}
-	for name := range files {
-		if _, err := os.Stat(filepath.Join(d.Path(), name)); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestSweepRemovesOnlyStrays(t *testing.T) {
 	d := open(t)
 	start(t, d)
@@ -430,11 +407,7 @@ func TestSweepRemovesOnlyStrays(t *testing.T) {
 }
 
 func TestBadOwnerIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "owner"), []byte("../../etc"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := boxproc.Open(dir, rand.Reader)
+	_, err := boxproc.Open(t.TempDir(), "../../etc")
 	if err == nil || !strings.Contains(err.Error(), `"../../etc"`) || holdfast.HintOf(err) == "" {
 		t.Fatalf("error %v", err)
 	}

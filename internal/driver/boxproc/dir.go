@@ -5,15 +5,16 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // Record is what a driver must know of a box after a restart of the server.
@@ -44,52 +45,51 @@ type Dir struct {
 	owner string
 }
 
-// Open makes the directory (0700) when it is missing and reads its owner id, or
-// makes one from rand.
-func Open(path string, rand io.Reader) (*Dir, error) {
+// Open makes the directory (0700) when it is missing. owner is the data directory's
+// owner id. Records of another owner came with a copy, or are of boxes that were started
+// before the directory got its id: the boxes that hold this directory are taken over, the
+// records of others are removed, and nothing else of them is touched.
+func Open(path, owner string) (*Dir, error) {
 	const op = "boxproc.open"
+	if raw, err := hex.DecodeString(owner); err != nil || len(raw) != 8 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not an owner id", holdfast.Quote(owner)).
+			WithHint("give the 16 hexadecimal digits of the data directory's identity")
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := durable.MkdirAll(path, 0o700); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
 	if err := os.Chmod(path, 0o700); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).
 			WithHint("the server's user must own %s", path)
 	}
-	d := &Dir{path: path}
-	// Twice: another instance may have made the file between the two looks.
-	for range 2 {
-		b, err := os.ReadFile(d.ownerFile())
-		if err == nil {
-			d.owner = strings.TrimSpace(string(b))
-			if raw, err := hex.DecodeString(d.owner); err != nil || len(raw) != 8 {
-				return nil, holdfast.Errorf(holdfast.KindInternal, op, "%s holds %s, not an owner id", d.ownerFile(), holdfast.Quote(d.owner)).
-					WithHint("stop the boxes of this directory, then remove %s", d.ownerFile())
-			}
-			return d, nil
+	d := &Dir{path: path, owner: owner}
+	return d, d.takeOver()
+}
+
+// takeOver makes the records of other owners ours or removes them.
+func (d *Dir) takeOver() error {
+	records, err := d.all()
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if r.Owner == d.owner {
+			continue
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		if d.Alive(r) {
+			err = d.Write(r)
+		} else {
+			err = d.Delete(r.Box)
 		}
-		var raw [8]byte
-		if _, err := io.ReadFull(rand, raw[:]); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInternal, op, "no randomness: %w", err)
-		}
-		tmp, err := d.temp([]byte(hex.EncodeToString(raw[:]) + "\n"))
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
-		}
-		// Link, not rename: the first owner id stays for ever.
-		err = os.Link(tmp, d.ownerFile())
-		_ = os.Remove(tmp)
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+			return err
 		}
 	}
-	return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be made", d.ownerFile())
+	return nil
 }
 
 // Path is the directory.
@@ -181,9 +181,15 @@ func (d *Dir) Ended(box holdfast.BoxID) error {
 	return nil
 }
 
-// List is every readable record of this owner, by box. Records that do not
-// parse, or that another owner wrote, are left alone and not listed.
+// List is every readable record of this owner, by box. Records that do not parse are
+// left alone and not listed.
 func (d *Dir) List() ([]Record, error) {
+	all, err := d.all()
+	return slices.DeleteFunc(all, func(r Record) bool { return r.Owner != d.owner }), err
+}
+
+// all is every readable record, by box.
+func (d *Dir) all() ([]Record, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.list", "%w", err)
@@ -194,7 +200,7 @@ func (d *Dir) List() ([]Record, error) {
 		if !ok {
 			continue
 		}
-		r, err := d.read(filepath.Join(d.path, e.Name()))
+		r, err := readRecord(filepath.Join(d.path, e.Name()))
 		if err == nil && Key(r.Box) == key {
 			out = append(out, r)
 		}
@@ -261,21 +267,21 @@ func (d *Dir) file(box holdfast.BoxID, ext string) string {
 	return filepath.Join(d.path, Key(box)+ext)
 }
 
-func (d *Dir) ownerFile() string { return filepath.Join(d.path, "owner") }
-
 func (d *Dir) read(path string) (Record, error) {
+	r, err := readRecord(path)
+	if err == nil && r.Owner != d.owner {
+		return Record{}, holdfast.Errorf(holdfast.KindConflict, "boxproc.read", "the record belongs to owner %s", holdfast.Quote(r.Owner))
+	}
+	return r, err
+}
+
+func readRecord(path string) (Record, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return Record{}, err
 	}
 	var r Record
-	if err := json.Unmarshal(b, &r); err != nil {
-		return Record{}, err
-	}
-	if r.Owner != d.owner {
-		return Record{}, holdfast.Errorf(holdfast.KindConflict, "boxproc.read", "the record belongs to owner %s", holdfast.Quote(r.Owner))
-	}
-	return r, nil
+	return r, json.Unmarshal(b, &r)
 }
 
 func (d *Dir) temp(content []byte) (string, error) {

@@ -3,6 +3,7 @@ package boxproc
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -51,8 +52,8 @@ func StartTime(pid int) (uint64, error) {
 	return start, nil
 }
 
-// Alive reports whether the record's very process still runs.
-func (r Record) Alive() bool {
+// runs reports whether the record's very process still runs, whoever's it is.
+func (r Record) runs() bool {
 	if r.PID <= 0 {
 		return false
 	}
@@ -62,6 +63,42 @@ func (r Record) Alive() bool {
 	}
 	start, err := StartTime(r.PID)
 	return err == nil && start == r.Start
+}
+
+// Alive reports whether the record's very process still runs and holds this directory.
+func (d *Dir) Alive(r Record) bool { return r.runs() && d.holds(r) }
+
+// Foreign reports whether the record's process runs and is a box of another directory,
+// of which this one is a copy: neither it nor its cgroup is to be touched (HZ-20).
+func (d *Dir) Foreign(r Record) bool { return r.runs() && !d.holds(r) }
+
+// holds reports whether a process has this directory's log of the box for its output, as
+// each boxd has from its start. Of one that we may not look into, its argument tells.
+// Both are compared by inode on the running kernel: a copy of the directory, and an image
+// of it mounted elsewhere, have others.
+func (d *Dir) holds(r Record) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(r.PID))
+	var own, its unix.Stat_t
+	err := unix.Stat(filepath.Join(proc, "fd/1"), &its)
+	if err == nil {
+		return unix.Stat(d.Log(r.Box), &own) == nil && own.Dev == its.Dev && own.Ino == its.Ino
+	}
+	if err != unix.EACCES && err != unix.EPERM {
+		return false
+	}
+	mark, merr := d.Mark()
+	args, aerr := os.ReadFile(filepath.Join(proc, "cmdline"))
+	return merr == nil && aerr == nil && bytes.HasSuffix(args, []byte("\x00dir="+mark+"\x00"))
+}
+
+// Mark names this directory by its inode on the running kernel. Each boxd has it in its
+// last argument.
+func (d *Dir) Mark() (string, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(d.path, &st); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
 }
 
 // Proc is a boxd that was started or found. Close it when it is of no further
@@ -74,14 +111,15 @@ type Proc struct {
 	wait  sync.WaitGroup
 }
 
-// Find takes hold of the record's process: not_found when it has ended. The pid
-// cannot be reused for another process as far as the Proc is concerned.
-func Find(r Record) (*Proc, error) {
+// Find takes hold of the record's process: not_found when it has ended or is a box of
+// another directory. The pid cannot be reused for another process as far as the Proc is
+// concerned.
+func (d *Dir) Find(r Record) (*Proc, error) {
 	if r.PID > 0 {
 		p, err := hold(r.PID)
 		// The start time is compared after the process is held, or the pid could
 		// change hands in between.
-		if err == nil && r.Alive() {
+		if err == nil && d.Alive(r) {
 			p.watch()
 			return p, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -66,6 +67,11 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	var h Handover
 	defer h.Close()
 	prepared := make(chan error, 1)
+	mark, err := d.Mark()
+	if err != nil {
+		return fail(err)
+	}
+	l.Argv = append(slices.Clone(l.Argv), "dir="+mark)
 	go func() { prepared <- d.prepare(&r, &h, l) }()
 	b, err := Spawn(ctx, l, log)
 	perr := <-prepared

@@ -8,7 +8,6 @@
 package host
 
 import (
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -32,7 +31,8 @@ type Config struct {
 	// StartTimeout bounds a start when the context allows longer; 0 is 20 s.
 	StartTimeout time.Duration
 	Now          func() time.Time
-	Rand         io.Reader
+	// Owner is the data directory's owner id: 16 hexadecimal digits.
+	Owner string
 }
 
 const (
@@ -44,8 +44,8 @@ const (
 )
 
 func (c *Config) check() error {
-	if c.Home == "" || c.Boxd == nil || c.Now == nil || c.Rand == nil {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "home, boxd, clock and randomness are required")
+	if c.Home == "" || c.Boxd == nil || c.Now == nil {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "home, boxd and clock are required")
 	}
 	if c.StartTimeout <= 0 {
 		c.StartTimeout = defaultStartTime

@@ -39,7 +39,7 @@ func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	dir, err := boxproc.Open(filepath.Join(cfg.Home, "run", "host"), cfg.Rand)
+	dir, err := boxproc.Open(filepath.Join(cfg.Home, "run", "host"), cfg.Owner)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +91,9 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	}
 	defer unlock()
 	r, err := d.dir.Read(spec.Box)
-	if err == nil && r.Alive() && d.serves(ctx, r) {
+	if err == nil && d.dir.Alive(r) && d.serves(ctx, r) {
 		d.watch(ctx, r)
-		return info(r), nil
+		return d.info(r), nil
 	}
 	if err == nil || !holdfast.IsKind(err, holdfast.KindNotFound) {
 		// It ended by itself, or its record cannot be read.
@@ -127,7 +127,10 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 		}
 	}
-	mark := d.mark(spec.Box)
+	mark, err := d.mark(spec.Box)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
 	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark, spec.Env)
 	b, r, err := d.dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
 		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/", Now: d.cfg.Now(),
@@ -138,12 +141,17 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	}
 	b.Close()
 	d.watch(ctx, r)
-	return info(r), nil
+	return d.info(r), nil
 }
 
-// mark is the environment entry of all processes of a box.
-func (d *Driver) mark(box holdfast.BoxID) string {
-	return markName + "=" + d.dir.Owner() + "." + boxproc.Key(box)
+// mark is the environment entry of all processes of a box. It names the directory by its
+// inode, so that a box of a copy bears another.
+func (d *Driver) mark(box holdfast.BoxID) (string, error) {
+	dir, err := d.dir.Mark()
+	if err != nil {
+		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+	}
+	return markName + "=" + dir + "." + boxproc.Key(box), nil
 }
 
 // watch ends what a box leaves when its boxd dies: without a pid namespace the
@@ -154,7 +162,7 @@ func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
 	if p := d.watched[r.Box]; d.closed || p != nil && p.PID() == r.PID {
 		return
 	}
-	p, err := boxproc.Find(r)
+	p, err := d.dir.Find(r)
 	if err != nil {
 		return
 	}
@@ -202,13 +210,13 @@ func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
 	}
 	defer unlock()
 	r, err := d.dir.Read(box)
-	if err != nil || r.PID == 0 || r.Alive() {
+	if err != nil || r.PID == 0 || d.dir.Alive(r) {
 		return err
 	}
-	if err := boxproc.KillBearers(ctx, d.mark(box)); err != nil {
+	if err := d.killMarked(ctx, r); err != nil {
 		return err
 	}
-	return d.dir.Ended(box)
+	return d.dir.Delete(box)
 }
 
 // serves reports whether the recorded boxd takes connections. One that does not
@@ -219,7 +227,7 @@ func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
 		_ = conn.Close()
 		return true
 	}
-	if p, err := boxproc.Find(r); err == nil {
+	if p, err := d.dir.Find(r); err == nil {
 		defer p.Close()
 		ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 		defer cancel()
@@ -235,7 +243,7 @@ func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	if !r.Alive() {
+	if !d.dir.Alive(r) {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(box)))
 	}
 	return d.dir.Dial(ctx, box)
@@ -268,16 +276,29 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 // it must not start more meanwhile.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	r, err := d.dir.Read(box)
-	if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+	if err != nil {
 		r = boxproc.Record{Box: box}
 	}
-	if p, err := boxproc.Find(r); err == nil {
+	if p, err := d.dir.Find(r); err == nil {
 		defer p.Close()
 		if err := p.KillTree(ctx); err != nil {
 			return err
 		}
 	}
-	return boxproc.KillBearers(ctx, d.mark(box))
+	return d.killMarked(ctx, r)
+}
+
+// killMarked ends what bears the mark of a box, unless those are processes of a box of
+// another directory.
+func (d *Driver) killMarked(ctx context.Context, r boxproc.Record) error {
+	if d.dir.Foreign(r) {
+		return nil
+	}
+	mark, err := d.mark(r.Box)
+	if err != nil {
+		return err
+	}
+	return boxproc.KillBearers(ctx, mark)
 }
 
 // List implements sandbox.Driver.
@@ -288,7 +309,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	}
 	out := make([]sandbox.Info, 0, len(records))
 	for _, r := range records {
-		i := info(r)
+		i := d.info(r)
 		switch {
 		case i.Running:
 			d.watch(ctx, r)
@@ -301,8 +322,8 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	return out, nil
 }
 
-func info(r boxproc.Record) sandbox.Info {
-	i := sandbox.Info{Box: r.Box, Running: r.Alive(), StartedAt: r.StartedAt, Missing: r.Missing}
+func (d *Driver) info(r boxproc.Record) sandbox.Info {
+	i := sandbox.Info{Box: r.Box, Running: d.dir.Alive(r), StartedAt: r.StartedAt, Missing: r.Missing}
 	if i.Running {
 		i.PID = r.PID
 	}

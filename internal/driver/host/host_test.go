@@ -45,7 +45,7 @@ func open(t *testing.T, home string) *host.Driver {
 	program := testkit.Boxd(t)
 	d, err := host.New(host.Config{
 		Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
-		Environ: os.Environ(), Now: time.Now, Rand: rand.Reader,
+		Environ: os.Environ(), Now: time.Now, Owner: testkit.Owner(home),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestProbeSaysWhatItMeans(t *testing.T) {
 func TestProbeWithoutBoxd(t *testing.T) {
 	why := holdfast.Errorf(holdfast.KindUnavailable, "image", "no boxd").WithHint("run make boxd")
 	home := dataDir(t)
-	d, err := host.New(host.Config{Home: home, Boxd: func() ([]byte, error) { return nil, why }, Now: time.Now, Rand: rand.Reader})
+	d, err := host.New(host.Config{Home: home, Boxd: func() ([]byte, error) { return nil, why }, Now: time.Now, Owner: testkit.Owner(home)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestHZ14_EnvironmentIsTheAllowTable(t *testing.T) {
 	home := dataDir(t)
 	program := testkit.Boxd(t)
 	d, err := host.New(host.Config{
-		Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(program) }, Now: time.Now, Rand: rand.Reader,
+		Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(program) }, Now: time.Now, Owner: testkit.Owner(home),
 		Environ: []string{
 			"PATH=/usr/bin:/bin", "HOME=/root/x", "USER=me", "LANG=C", "LC_ALL=C", "TERM=dumb", "TZ=UTC", "TMPDIR=/x",
 			"HOLDFAST_TOKEN=secret", "AWS_KEY=secret", "GOOGLE_X=secret", "MY_API_KEY=secret", "MY_TOKEN=secret", "OTHER=x", "broken",
@@ -355,7 +355,7 @@ func TestStoppedBoxLeavesNoSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range left {
-		if e.Name() != "owner" && !strings.HasPrefix(e.Name(), "boxd-") {
+		if !strings.HasPrefix(e.Name(), "boxd-") {
 			t.Errorf("%s is left", e.Name())
 		}
 	}

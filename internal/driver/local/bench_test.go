@@ -22,7 +22,7 @@ func bench(b *testing.B, fn func(ctx context.Context, d *local.Driver, s sandbox
 	dir := b.TempDir()
 	d, err := local.New(local.Config{
 		Home: dir, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
-		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader,
+		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(dir),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -95,7 +95,7 @@ func TestAnyBoxOfAnotherProcessIsNotTouched(t *testing.T) {
 	d := open(t, dir)
 	s := spec(dir, "reused")
 	up(t, d, s)
-	records, err := boxproc.Open(filepath.Join(dir, "run", "local"), nil)
+	records, err := boxproc.Open(filepath.Join(dir, "run", "local"), testkit.Owner(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,12 +211,14 @@ func TestRootDirectory(t *testing.T) {
 // TestRefusals: what cannot be a configuration or a box is refused with its
 // kind, the value, and without a trace.
 func TestRefusals(t *testing.T) {
-	good := local.Config{Home: t.TempDir(), Boxd: func() ([]byte, error) { return nil, nil }, Now: time.Now, Rand: strings.NewReader(strings.Repeat("x", 64))}
+	good := local.Config{Home: t.TempDir(), Boxd: func() ([]byte, error) { return nil, nil }, Now: time.Now, Rand: strings.NewReader(strings.Repeat("x", 64)), Owner: "0123456789abcdef"}
 	for name, change := range map[string]func(*local.Config){
 		"no home":       func(c *local.Config) { c.Home = "" },
 		"no boxd":       func(c *local.Config) { c.Boxd = nil },
 		"no clock":      func(c *local.Config) { c.Now = nil },
 		"no randomness": func(c *local.Config) { c.Rand = nil },
+		"no owner":      func(c *local.Config) { c.Owner = "" },
+		"bad owner":     func(c *local.Config) { c.Owner = "../../etc" },
 		"root dir":      func(c *local.Config) { c.RootDir = "relative" },
 		"cgroup root":   func(c *local.Config) { c.CgroupRoot = "/a/../b" },
 		"read-only":     func(c *local.Config) { c.ReadOnly = []string{"/proc/sys"} },

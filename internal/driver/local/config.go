@@ -41,6 +41,8 @@ type Config struct {
 	StartTimeout time.Duration
 	Now          func() time.Time
 	Rand         io.Reader
+	// Owner is the data directory's owner id: 16 hexadecimal digits.
+	Owner string
 }
 
 const (

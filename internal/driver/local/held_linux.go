@@ -30,7 +30,7 @@ func (d *Driver) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsag
 	if err != nil {
 		return sandbox.DiskUsage{}, err
 	}
-	proc, err := openProc(r)
+	proc, err := d.openProc(r)
 	if err != nil {
 		return sandbox.DiskUsage{}, err
 	}
@@ -44,9 +44,9 @@ func (d *Driver) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsag
 }
 
 // openProc opens the /proc of a running box.
-func openProc(r boxproc.Record) (int, error) {
+func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	fail := func(err error) (int, error) {
-		if !r.Alive() {
+		if !d.dir.Alive(r) {
 			return -1, notRunning(r.Box)
 		}
 		return -1, holdfast.Errorf(holdfast.KindUnavailable, op, "/proc of box %s: %w", holdfast.Quote(string(r.Box)), err)
@@ -62,7 +62,7 @@ func openProc(r boxproc.Record) (int, error) {
 		err = errors.New("it is not the box' own")
 	}
 	// The pid could have changed hands before it was opened.
-	if err == nil && !r.Alive() {
+	if err == nil && !d.dir.Alive(r) {
 		err = unix.ESRCH
 	}
 	if err != nil {

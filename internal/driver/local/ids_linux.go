@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // idsFile keeps the number of the first pair of ids that nobody has, idsAhead is
@@ -61,21 +62,5 @@ func takeIDs(dir string) (from uint32, err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return 0, err
 	}
-	f, err := os.CreateTemp(dir, "*.tmp")
-	if err != nil {
-		return 0, err
-	}
-	_, err = f.WriteString(strconv.Itoa(int(from)+idsAhead) + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return 0, errors.Join(err, os.Remove(f.Name()))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return 0, err
-	}
-	return from, errors.Join(d.Sync(), d.Close())
+	return from, durable.Replace(name, durable.Bytes([]byte(strconv.Itoa(int(from)+idsAhead)+"\n")))
 }

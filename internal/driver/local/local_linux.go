@@ -47,7 +47,7 @@ func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	dir, err := boxproc.Open(filepath.Join(cfg.Home, "run", "local"), cfg.Rand)
+	dir, err := boxproc.Open(filepath.Join(cfg.Home, "run", "local"), cfg.Owner)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	defer unlock()
 	r, err := d.dir.Read(spec.Box)
 	switch {
-	case err == nil && r.Alive() && d.serves(ctx, r):
+	case err == nil && d.dir.Alive(r) && d.serves(ctx, r):
 		return d.info(r), nil
 	case err == nil || !holdfast.IsKind(err, holdfast.KindNotFound):
 		// A box that ended by itself, or whose server was killed while starting it;
@@ -132,7 +132,7 @@ func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	if !r.Alive() {
+	if !d.dir.Alive(r) {
 		return nil, notRunning(box)
 	}
 	conn, err := d.dir.Dial(ctx, box)
@@ -160,7 +160,7 @@ const endingTime = 10 * time.Second
 // outlive waits for the end of a boxd that is ending: its listener is closed
 // before its processes are gone, and until then the box would be listed as running.
 func (d *Driver) outlive(ctx context.Context, r boxproc.Record) {
-	p, err := boxproc.Find(r)
+	p, err := d.dir.Find(r)
 	if err != nil {
 		return
 	}
@@ -211,7 +211,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	}
 	out := make([]sandbox.Info, 0, len(records))
 	for _, r := range records {
-		if r.Alive() {
+		if d.dir.Alive(r) {
 			d.guard(r)
 		}
 		out = append(out, d.info(r))
@@ -239,7 +239,7 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 	if err != nil {
 		return err
 	}
-	if !r.Alive() {
+	if !d.dir.Alive(r) {
 		return notRunning(box)
 	}
 	cg := cgroupOf(r)
@@ -273,7 +273,10 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 			return err
 		}
 	}
-	if p, err := boxproc.Find(r); err == nil {
+	if d.dir.Foreign(r) {
+		return nil // its cgroup is the other's too
+	}
+	if p, err := d.dir.Find(r); err == nil {
 		defer p.Close()
 		// Before boxd: its death takes the namespace along and waits for every
 		// process in it, the frozen ones too.
@@ -331,7 +334,7 @@ func withCgroup(r boxproc.Record, c boxCgroup) (boxproc.Record, error) {
 }
 
 func (d *Driver) info(r boxproc.Record) sandbox.Info {
-	i := sandbox.Info{Box: r.Box, Running: r.Alive(), StartedAt: r.StartedAt, Missing: r.Missing}
+	i := sandbox.Info{Box: r.Box, Running: d.dir.Alive(r), StartedAt: r.StartedAt, Missing: r.Missing}
 	if i.Running {
 		i.PID = r.PID
 		cg := cgroupOf(r)

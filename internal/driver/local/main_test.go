@@ -66,7 +66,7 @@ func open(t *testing.T, dir string, opts ...option) *local.Driver {
 	program := testkit.Boxd(t)
 	cfg := local.Config{
 		Home: dir, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
-		Now: time.Now, Rand: rand.Reader,
+		Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(dir),
 	}
 	if os.Geteuid() != 0 {
 		bestEffort(&cfg)
@@ -201,8 +201,7 @@ func leftovers(t *testing.T, dir string) []string {
 	t.Helper()
 	var left []string
 	run := filepath.Join(dir, "run", "local")
-	owner, _ := os.ReadFile(filepath.Join(run, "owner"))
-	name := "holdfast-" + strings.TrimSpace(string(owner))
+	name := "holdfast-" + testkit.Owner(dir)
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == name {
 			left = append(left, "cgroup "+path)
@@ -211,7 +210,7 @@ func leftovers(t *testing.T, dir string) []string {
 	})
 	files, _ := os.ReadDir(run)
 	for _, f := range files {
-		if f.Name() != "owner" && f.Name() != "ids" && !strings.HasPrefix(f.Name(), "boxd-") {
+		if f.Name() != "ids" && !strings.HasPrefix(f.Name(), "boxd-") {
 			left = append(left, "file "+f.Name())
 		}
 	}

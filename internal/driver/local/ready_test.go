@@ -209,13 +209,10 @@ func TestAnyReadyBootHasTheLimitsOfItsBox(t *testing.T) {
 	if !capable(t, d, "pids-limit") {
 		return
 	}
-	owner, err := os.ReadFile(filepath.Join(dir, "run", "local", "owner"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := testkit.Owner(dir)
 	for file, want := range map[string]string{"pids.max": "77", "memory.limit_in_bytes": strconv.Itoa(200 << 20), "memory.max": strconv.Itoa(200 << 20)} {
-		found, _ := filepath.Glob("/sys/fs/cgroup/*/holdfast-" + strings.TrimSpace(string(owner)) + "/ready-*/work/" + file)
-		more, _ := filepath.Glob("/sys/fs/cgroup/*/*/*/holdfast-" + strings.TrimSpace(string(owner)) + "/ready-*/work/" + file)
+		found, _ := filepath.Glob("/sys/fs/cgroup/*/holdfast-" + owner + "/ready-*/work/" + file)
+		more, _ := filepath.Glob("/sys/fs/cgroup/*/*/*/holdfast-" + owner + "/ready-*/work/" + file)
 		for _, f := range append(found, more...) {
 			if b, _ := os.ReadFile(f); strings.TrimSpace(string(b)) != want {
 				t.Errorf("%s is %s, want %s", f, b, want)

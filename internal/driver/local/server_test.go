@@ -32,7 +32,7 @@ func playServer() int {
 	}
 	d, err := local.New(local.Config{
 		Home: os.Getenv("LOCAL_TEST_HOME"), Boxd: func() ([]byte, error) { return os.ReadFile(os.Getenv("HOLDFAST_TEST_BOXD")) },
-		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader,
+		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(os.Getenv("LOCAL_TEST_HOME")),
 	})
 	if err != nil {
 		return 3

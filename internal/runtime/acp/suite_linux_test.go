@@ -40,7 +40,7 @@ func boxes(runtimes string, more ...string) func(t *testing.T) (sandbox.Driver, 
 		d, err := local.New(local.Config{
 			Home: dir, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
 			ReadOnly:   append([]string{runtimes + ":/opt/holdfast"}, more...),
-			LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader,
+			LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(dir),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -64,7 +64,7 @@ func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
 			boxd := testkit.Boxd(t)
 			d, err := local.New(local.Config{
 				Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(boxd) }, ReadOnly: []string{runtimes + ":" + inBox},
-				LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader,
+				LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(home),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -1,0 +1,39 @@
+package app
+
+import (
+	"crypto/rand"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
+)
+
+// openIdentity reads or makes the identity of the data directory, whose lock the caller
+// holds, and logs what is unusual about it.
+func openIdentity(data string, opt Options, fresh bool) (lifecycle.Identity, error) {
+	id, err := lifecycle.OpenIdentity(data, rand.Reader, opt.AcceptCopy)
+	switch {
+	case err != nil:
+		return id, err
+	case id.Copy:
+		opt.Log.Warn("this data directory is a copy of another server's, or was restored: it starts nothing until it is accepted", "data", data, "hint", acceptHint(data))
+	case id.Made && opt.AcceptCopy && !fresh:
+		opt.Log.Info("the copy is a server of its own from now on", "data", data)
+	case id.Made && !fresh:
+		opt.Log.Warn("the data directory had no identity and has a new one", "data", data)
+	}
+	return id, nil
+}
+
+func acceptHint(data string) string {
+	return "holdfast serve --accept-copy --data " + quoted(data)
+}
+
+// held is why a server on a copy takes no work; nil for any other (I-36, HZ-20). The original
+// may run its queued turns, retries and webhooks: both would.
+func (s *server) held() error {
+	if !s.identity.Copy {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindConflict, "serve", "the data directory is a copy of another server's, or was restored: sessions can be read, nothing is started").
+		WithHint("if the original does not work on the same sessions, restart with: %s", acceptHint(s.cfg.Data))
+}

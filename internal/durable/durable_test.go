@@ -1,0 +1,53 @@
+package durable_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast/internal/durable"
+)
+
+// TestCreateKeepsTheFirst: a file that is there stays, Replace takes its place, and what
+// could not be written leaves neither a file nor a temporary one.
+func TestCreateKeepsTheFirst(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "id")
+	check := func(want string) {
+		t.Helper()
+		b, err := os.ReadFile(path)
+		if err != nil || string(b) != want {
+			t.Errorf("the file holds %q, %v; want %q", b, err, want)
+		}
+		if names, _ := filepath.Glob(filepath.Join(dir, ".*")); len(names) > 0 {
+			t.Errorf("left: %s", strings.Join(names, " "))
+		}
+	}
+	if err := durable.Create(path, durable.Bytes([]byte("one"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.Create(path, durable.Bytes([]byte("two"))); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second one: %v", err)
+	}
+	check("one")
+	if err := durable.Replace(path, durable.Bytes([]byte("two"))); err != nil {
+		t.Fatal(err)
+	}
+	check("two")
+	no := errors.New("no")
+	for _, make := range []func(string, func(*os.File) error) error{durable.Create, durable.Replace} {
+		if err := make(path, func(*os.File) error { return no }); !errors.Is(err, no) {
+			t.Errorf("a failed write: %v", err)
+		}
+	}
+	check("two")
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
