@@ -165,3 +165,25 @@ func TestUpdates(t *testing.T) {
 		}
 	}
 }
+
+// TestSDKP20_NamesWithoutRegardToCase: a list may spell a tool as it likes, scoped or
+// not, to allow, to ask and to deny.
+func TestSDKP20_NamesWithoutRegardToCase(t *testing.T) {
+	for _, name := range []string{"Bash", "bash", "BASH"} {
+		for _, spec := range []string{"", "(git *)"} {
+			rule := name + spec
+			for list, want := range map[string]policy.Verdict{"allow": policy.Allowed, "ask": policy.Denied, "deny": policy.Denied} {
+				lists := map[string][]string{list: {rule}}
+				e := engine(t, policy.Config{Rules: rules(t, lists["allow"], lists["ask"], lists["deny"])})
+				mode := holdfast.ModeBypassPermissions
+				if list == "allow" {
+					mode = holdfast.ModeDontAsk
+				}
+				d := decide(t, e, bash(mode, "git status"))
+				if d.Rule != rule || d.Verdict != want { // nobody is there to be asked
+					t.Errorf("%s %s: %+v", list, rule, d)
+				}
+			}
+		}
+	}
+}

@@ -69,6 +69,16 @@ func TestSDKP21_DenialsAreToldAtTheEnd(t *testing.T) {
 	if !strings.Contains(said, `msg="a tool was denied"`) || !strings.Contains(said, "deniedCommands") || !strings.Contains(said, "deniedPaths") {
 		t.Errorf("the log does not tell of the denials: %s", said)
 	}
+	for _, want := range []string{"tool=Bash", "tee denied", "tool=Read", "/workspace/secret/key"} { // SDK-K16: the type, the value
+		if !strings.Contains(said, want) {
+			t.Errorf("the log names no %s: %s", want, said)
+		}
+	}
+	for l := range strings.Lines(said) {
+		if strings.Contains(l, "a tool was denied") && (!strings.Contains(l, "level=INFO") || !strings.Contains(l, "reason=")) {
+			t.Errorf("a denial is logged as %s", l)
+		}
+	}
 	if n := strings.Count(said, "a tool was denied"); n != 2 {
 		t.Errorf("%d denials in the log, want 2: %s", n, said)
 	}

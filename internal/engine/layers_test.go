@@ -330,3 +330,42 @@ func (r benchmark) Run(ctx context.Context, _ runtime.Turn, host runtime.Host) (
 	}
 	return runtime.Result{Seen: 1 << 40, Text: "done"}, nil
 }
+
+// TestSDKP9_TheCallbackOutlivesAChangeOfTheMode: the callback is asked under each mode
+// that the turn is switched to, its opinion beats that mode, and without one the new
+// mode decides.
+func TestSDKP9_TheCallbackOutlivesAChangeOfTheMode(t *testing.T) {
+	asked := 0
+	d := newDecider("Bash", "")
+	w, id, _ := layered(t, d, nil, policy.Config{Callback: policy.Func(func(_ context.Context, req policy.Request) (policy.Decision, error) {
+		asked++
+		switch {
+		case strings.Contains(string(req.Input), "yes"):
+			return policy.Allow(), nil
+		case strings.Contains(string(req.Input), "no"):
+			return policy.Deny("the callback says so"), nil
+		}
+		return policy.Decision{}, nil
+	})})
+	for i, c := range []struct {
+		mode    holdfast.Mode
+		command string
+		want    string
+	}{
+		{holdfast.ModeBypassPermissions, "no", "deny by callback"},
+		{holdfast.ModeDontAsk, "yes", "allow by callback"},
+		{holdfast.ModeDontAsk, "make", "deny by mode"},
+		{holdfast.ModePlan, "yes", "allow by callback"},
+		{holdfast.ModeBypassPermissions, "make", "allow by mode"},
+	} {
+		mode := string(c.mode)
+		if _, err := w.Update(t.Context(), id, holdfast.UpdateSession{Mode: &mode}); err != nil {
+			t.Fatal(err)
+		}
+		d.ask.Input = json.RawMessage(fmt.Sprintf(`{"command":%q}`, c.command))
+		got := d.decide()
+		if s := got.Verdict.String() + " by " + got.By; s != c.want || asked != i+1 {
+			t.Errorf("%s under %s: %s, want %s; the callback was asked %d times", c.command, mode, s, c.want, asked)
+		}
+	}
+}

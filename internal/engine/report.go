@@ -18,7 +18,7 @@ const (
 // log has it in any case.
 func (h *host) report(req policy.Request, d policy.Decision) {
 	if d.Verdict == policy.Denied && !d.Quiet {
-		h.e.cfg.Log.InfoContext(h.r.ctx, "a tool was denied", "session_id", h.u.id, "turn_id", h.r.id, "tool", req.Tool, "by", d.By, "rule", d.Rule, "reason", d.Reason)
+		h.e.cfg.Log.InfoContext(h.r.ctx, "a tool was denied", "session_id", h.u.id, "turn_id", h.r.id, "tool", req.Tool, "input", holdfast.Quote(string(req.Input)), "by", d.By, "rule", d.Rule, "reason", d.Reason)
 	}
 }
 

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,5 +147,26 @@ func TestSuggestions(t *testing.T) {
 		if got := engine.Suggest(t.Context(), new(policy.Engine), policy.Request{Tool: c.tool, Input: []byte(c.input)}); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.input, got, c.want)
 		}
+	}
+}
+
+// TestSDKP16_RewrittenInputMeetsTheSchema: what a callback puts in the place of an input
+// is read as the tool reads any input. What does not fit the schema runs nothing, and
+// the model reads why.
+func TestSDKP16_RewrittenInputMeetsTheSchema(t *testing.T) {
+	for name, input := range map[string]string{"type": `{"command":["touch made"]}`, "missing": `{"description":"touch made"}`, "no object": `"touch made"`} {
+		t.Run(name, func(t *testing.T) {
+			m := calledBack(t, func(string) policy.Decision { return policy.AllowInput(json.RawMessage(input)) })
+			id := m.create(holdfast.CreateSession{})
+			m.run(id, script(bash("touch made"), say("done")))
+			f := datas[holdfast.ToolFinished](m.world, id, holdfast.EventToolFinished)
+			denied := datas[holdfast.ToolDecision](m.world, id, holdfast.EventToolDenied)
+			if len(f)+len(denied) != 1 || len(f) == 1 && (!f[0].IsError || f[0].Content == "") {
+				t.Errorf("finished %+v, denied %+v\n%s", f, denied, m.dump(id))
+			}
+			if m.exec(id, "ls made").ExitCode == 0 {
+				t.Error("something ran")
+			}
+		})
 	}
 }

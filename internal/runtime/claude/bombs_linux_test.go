@@ -88,7 +88,7 @@ func TestBombsInEveryLineOfTheCLI(t *testing.T) {
 }
 
 // TestBombsInSomeLinesOfTheCLI is a sample of them; make check sends them all.
-func TestBombsInSomeLinesOfTheCLI(t *testing.T) { bombLines(t, 7) }
+func TestBombsInSomeLinesOfTheCLI(t *testing.T) { bombLines(t, 13) }
 
 // bombLines sends the bombs of one kind of so many.
 func bombLines(t *testing.T, of int) {

@@ -80,7 +80,10 @@ func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
 }
 
 // TestRuntime is the contract with the real CLI.
-func TestRuntime(t *testing.T) { runtimetest.Run(t, realCLI(t, nil)) }
+func TestRuntime(t *testing.T) {
+	testkit.Long(t)
+	runtimetest.Run(t, realCLI(t, nil))
+}
 
 // speaker says something in a world, each time on a server of its own, and gives the answer.
 func speaker(t *testing.T, cfg runtimetest.Config, w *runtimetest.World) func(text string) string {
