@@ -137,6 +137,9 @@ func (p *Pool) reconnect(ctx context.Context, e *entry, tries int) error {
 			return p.attach(ctx, e, b)
 		case holdfast.IsKind(err, holdfast.KindNotFound):
 			p.lost(e, "the box is gone")
+			// What cannot be removed now is removed by the next start of the box, or of the
+			// server.
+			_ = p.cfg.Driver.Remove(ctx, e.id)
 			return err
 		case holdfast.IsKind(err, holdfast.KindConflict), ctx.Err() != nil:
 			return err

@@ -47,6 +47,7 @@ func (b *benchCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	defer e.endWithReader()()
 	cfg.Binary, cfg.Env, cfg.Dir = s.binary, s.env, s.dir
 	rep, err := bench.Measure(e.ctx, cfg)
 	s.remove(e, err != nil)

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -35,6 +38,29 @@ func newSubject(dir string) (*subject, error) {
 			WithHint("choose another place with --dir DIR")
 	}
 	return s, nil
+}
+
+// endWithReader cancels the command when nobody reads its output any more: the server that
+// it started must not outlive it. stop ends that.
+func (e *env) endWithReader() (stop func()) {
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	e.ctx = ctx
+	gone := make(chan os.Signal, 1)
+	signal.Notify(gone, syscall.SIGPIPE)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-gone:
+			cancel(syscall.EPIPE)
+		case <-ctx.Done():
+		}
+	}()
+	return func() {
+		signal.Stop(gone)
+		cancel(nil)
+		<-done
+	}
 }
 
 // remove deletes the directory; it is kept when something in it is of interest.

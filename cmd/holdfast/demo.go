@@ -49,6 +49,7 @@ func (d *demoCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	defer e.endWithReader()()
 	if d.Live {
 		s.env = append(s.env, "HOLDFAST_DEFAULT_MODEL="+model)
 		for _, name := range []string{

@@ -29,6 +29,7 @@ func (c *soakCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	defer e.endWithReader()()
 	cfg := soak.Config{Binary: s.binary, Env: s.env, Dir: s.dir, Sessions: c.Sessions, For: c.For, Every: c.Every, Progress: e.stderr}
 	if e.json {
 		cfg.Progress = io.Discard

@@ -30,6 +30,7 @@ func (t *tortureCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	defer e.endWithReader()()
 	seed := t.Seed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())

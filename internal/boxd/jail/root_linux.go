@@ -17,8 +17,10 @@ import (
 // few files made up for the box, with everything else moved in.
 type root struct{ jail *wire.Jail }
 
-// build makes all of the root.
-func (r *root) build() error {
+// build makes all of the root. A file of the host that was replaced meanwhile is busy.
+func (r *root) build() error { return replaced(r.make()) }
+
+func (r *root) make() error {
 	// Nothing that happens here may travel back to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make private: %w", err)
@@ -189,4 +191,13 @@ func below(target string) (string, error) {
 		return "", holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mount target", holdfast.Quote(target))
 	}
 	return target[1:], nil
+}
+
+// replaced marks an error as busy if it says that a file of the host was replaced while
+// its mount was made: the box can be started again with what is there now.
+func replaced(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
+		return holdfast.Errorf(holdfast.KindBusy, op, "%w", err)
+	}
+	return err
 }

@@ -75,20 +75,21 @@ func (d *Dir) Foreign(r Record) bool { return r.runs() && !d.holds(r) }
 // holds reports whether a process has this directory's log of the box for its output, as
 // each boxd has from its start. Of one that we may not look into, its argument tells.
 // Both are compared by inode on the running kernel: a copy of the directory, and an image
-// of it mounted elsewhere, have others.
+// of it mounted elsewhere, have others. One that is ending has let go of its files; it is
+// taken for ours, since nothing that we do to it changes anything.
 func (d *Dir) holds(r Record) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(r.PID))
 	var own, its unix.Stat_t
-	err := unix.Stat(filepath.Join(proc, "fd/1"), &its)
-	if err == nil {
+	switch err := unix.Stat(filepath.Join(proc, "fd/1"), &its); err {
+	case nil:
 		return unix.Stat(d.Log(r.Box), &own) == nil && own.Dev == its.Dev && own.Ino == its.Ino
+	case unix.EACCES, unix.EPERM:
+		mark, merr := d.Mark()
+		args, aerr := os.ReadFile(filepath.Join(proc, "cmdline"))
+		return merr == nil && aerr == nil && (len(args) == 0 || bytes.HasSuffix(args, []byte("\x00dir="+mark+"\x00")))
+	default:
+		return err == unix.ENOENT || err == unix.ESRCH
 	}
-	if err != unix.EACCES && err != unix.EPERM {
-		return false
-	}
-	mark, merr := d.Mark()
-	args, aerr := os.ReadFile(filepath.Join(proc, "cmdline"))
-	return merr == nil && aerr == nil && bytes.HasSuffix(args, []byte("\x00dir="+mark+"\x00"))
 }
 
 // Mark names this directory by its inode on the running kernel. Each boxd has it in its

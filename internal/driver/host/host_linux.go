@@ -265,6 +265,9 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 		return err
 	}
 	defer unlock()
+	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
+		record = d.dir.Delete // it died by itself: nothing tells of it any more
+	}
 	if err := d.clear(ctx, box); err != nil {
 		return err
 	}

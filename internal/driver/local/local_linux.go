@@ -33,6 +33,8 @@ type Driver struct {
 
 	ready readyBoots
 	watch watcher
+	// deadOnce clears what boxes left that died while no server looked.
+	deadOnce sync.Once
 }
 
 var (
@@ -118,7 +120,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	_ = d.sweepReady(ctx)
 	r, ok := d.startReady(ctx, spec)
 	if !ok {
-		if r, _, err = d.start(ctx, spec); err != nil {
+		if r, _, err = d.startAgain(ctx, spec); err != nil {
 			return sandbox.Info{}, err
 		}
 	}
@@ -194,6 +196,9 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 		return err
 	}
 	defer unlock()
+	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
+		record = d.dir.Delete // it died by itself: nothing tells of it any more
+	}
 	if err := errors.Join(d.release(ctx, box), d.clear(ctx, box)); err != nil {
 		return err
 	}
@@ -205,6 +210,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	// Every server lists its boxes first of all. What could not be removed is no
 	// box, and Prewarm will tell.
 	_ = d.sweepReady(ctx)
+	d.deadOnce.Do(func() { d.sweepDead(ctx) })
 	records, err := d.dir.List()
 	if err != nil {
 		return nil, err

@@ -132,7 +132,7 @@ func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze,
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	r, inForce, err := d.start(ctx, spec)
+	r, inForce, err := d.startAgain(ctx, spec)
 	unlock()
 	if err != nil {
 		return nil, nil, nil, err

@@ -262,6 +262,9 @@ func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 			continue
 		}
 		f, err := openTree(*m)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
+			err = errors.Join(err, errReplaced)
+		}
 		if err != nil {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "mount of %s: %w", holdfast.Quote(m.Source), err)
 		}

@@ -76,6 +76,26 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (r boxproc.Record
 	return r, l.inForce, nil
 }
 
+// startTries bounds how often a box is started while files of the host that it mounts are
+// being replaced, as a package manager does.
+const startTries = 8
+
+// startAgain is start, tried again with what the host has then if a file was replaced
+// while it was mounted. Nothing is left of the try before.
+func (d *Driver) startAgain(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, inForce []string, err error) {
+	for range startTries {
+		r, inForce, err = d.start(ctx, spec)
+		if !errors.Is(err, errReplaced) && !holdfast.IsKind(err, holdfast.KindBusy) || ctx.Err() != nil {
+			return r, inForce, err
+		}
+	}
+	return r, inForce, holdfast.Errorf(holdfast.KindUnavailable, op, "files of the host were replaced at each of %d tries: %w", startTries, err).
+		WithHint("start it again once the package manager is done")
+}
+
+// errReplaced says that a file of the host went away between a look at it and its mount.
+var errReplaced = errors.New("it was replaced meanwhile")
+
 func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxproc.Record, error) {
 	// While boxd's leaf and its process are made, what it will be handed is.
 	done := make(chan error, 1)

@@ -3,6 +3,9 @@ package local
 import (
 	"context"
 	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -39,4 +42,24 @@ func (d *Driver) Sweep(ctx context.Context) ([]sandbox.Leftover, error) {
 	}
 	_, err = d.dir.Sweep(boxproc.StrayAge)
 	return found, errors.Join(err, d.sweepOthers(ctx), d.endNameless(ctx))
+}
+
+// sweepDead removes what is left of boxes that died while no server looked, or in the
+// midst of their start. No start of this driver is under way yet. What cannot be removed
+// stays with its record, and the next start of the box tries again.
+func (d *Driver) sweepDead(ctx context.Context) {
+	records, err := d.dir.List()
+	if err != nil {
+		return
+	}
+	for _, r := range records {
+		if cg := cgroupOf(r); !d.dir.Alive(r) && (r.PID != 0 || cg.exists()) {
+			_ = d.Remove(ctx, r.Box)
+		}
+	}
+}
+
+// exists reports whether one of the box' directories is there.
+func (c *boxCgroup) exists() bool {
+	return slices.ContainsFunc(c.dirs(), func(dir string) bool { return unix.Access(dir, unix.F_OK) == nil })
 }
