@@ -27,6 +27,7 @@ func TestSDKH35_SessionEndFires(t *testing.T) {
 		"midway":  {nil, script(bash("echo > begun; sleep 1000")), holdfast.TurnInterrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			e := &ear{}
 			m := listening(t, e, nil, hook.Stop, hook.SessionEnd)
 			id := m.create(holdfast.CreateSession{Budget: c.budget})

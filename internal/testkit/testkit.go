@@ -145,10 +145,11 @@ func build(pkg string) (string, error) {
 	}
 	sum := sha256.Sum256(program)
 	path := filepath.Join(dir, fmt.Sprintf("%s-%x", filepath.Base(pkg), sum[:6]))
-	if err := os.Rename(tmp.Name(), path); err != nil {
+	// The mode comes first: another test process may start the program at any moment.
+	if err := os.Chmod(tmp.Name(), 0o755); err != nil {
 		return "", err
 	}
-	return path, os.Chmod(path, 0o755)
+	return path, os.Rename(tmp.Name(), path)
 }
 
 // NoSignalsHeld fails unless the SigBlk and SigIgn lines of a process's status
