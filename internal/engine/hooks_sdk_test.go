@@ -53,7 +53,10 @@ func TestSDKH35_SessionEndFires(t *testing.T) {
 			if got := m.ended(id, turn.ID); got.Status != c.want {
 				t.Errorf("turn = %+v", got)
 			}
-			until(t, func() bool { return len(e.of(hook.SessionEnd)) > 0 && len(e.of(hook.Stop)) > 0 })
+			if len(e.of(hook.SessionEnd)) == 0 {
+				t.Fatal("the session is over, and sessionEnd did not fire")
+			}
+			until(t, func() bool { return len(e.of(hook.Stop)) > 0 })
 			if ends, stops := e.of(hook.SessionEnd), e.of(hook.Stop); len(ends) != 1 || ends[0].Session != id || len(stops) != 1 {
 				t.Errorf("sessionEnd %+v, stop %+v", ends, stops)
 			}
