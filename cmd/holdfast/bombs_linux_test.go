@@ -39,9 +39,14 @@ func TestBombsSampled(t *testing.T) {
 		run  func(*testing.T, *sample)
 		of   int
 	}{
-		{"fields of the API", bombFields, 41}, {"chunks of a model", bombChunks, 13}, {"scripts", bombScripts, 13},
-		{"messages of an agent", bombMessages, 10}, {"standard input", bombStandardInput, 11}, {"hooks", bombHooks, 7},
-		{"folders of agents", bombFolders, 83}, {"answers of an agent", bombAnswers, 9},
+		{"fields of the API", bombFields, 41},
+		{"chunks of a model", bombChunks, 13},
+		{"scripts", bombScripts, 13},
+		{"messages of an agent", bombMessages, 10},
+		{"standard input", bombStandardInput, 11},
+		{"hooks", bombHooks, 7},
+		{"folders of agents", bombFolders, 83},
+		{"answers of an agent", bombAnswers, 9},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, every(c.of)) })
 	}
