@@ -36,6 +36,9 @@ check: ## what a change must pass as well: long tests, race, coverage, kills, mu
 test-long: build ## full counts of the kill loop, fuzzing and mutants, and the soak
 	@$(RUN) test-long scripts/test-long
 
+faults: build ## 300 kills, stops, full disks and power cuts under load (as root, about 10 minutes)
+	@$(RUN) faults scripts/faults 300
+
 bench: build ## measure the gates
 	@$(RUN) bench bin/holdfast bench
 
@@ -60,4 +63,4 @@ escapes: boxd ## write docs/security/escapes.md from a run of the escape suite
 clean: ## remove what the other targets built here
 	rm -rf bin dist .cache internal/boxd/image/dist/*.gz
 
-.PHONY: help boxd boxd-all build release release-dry demo test check test-long bench lint race cover fuzz mutants escapes clean
+.PHONY: help boxd boxd-all build release release-dry demo test check test-long faults bench lint race cover fuzz mutants escapes clean

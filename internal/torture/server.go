@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// leftovers looks for what a stopped server and its boxes should not leave:
+// Leftovers looks for what a stopped server and its boxes should not leave:
 // processes, mounts, cgroups and sockets that bear the data directory's or a
 // box's name.
-func leftovers(data string, boxes []string) []string {
+func Leftovers(data string, boxes []string) []string {
 	var out []string
 	bears := func(s string) bool {
 		if strings.Contains(s, data) {

@@ -358,7 +358,7 @@ func (h *harness) judge(ctx context.Context) error {
 	for _, w := range h.workers {
 		boxes = append(boxes, string(holdfast.SessionBox(w.id)), string(w.id))
 	}
-	h.result.Leftovers = leftovers(h.cfg.Dir, boxes)
+	h.result.Leftovers = Leftovers(h.cfg.Dir, boxes)
 	return nil
 }
 
