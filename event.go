@@ -61,6 +61,10 @@ const (
 	EventUsage        EventType = "usage"
 
 	EventNotice EventType = "notice"
+
+	// EventDamaged stands where the database holds an event that is not what was
+	// written there. It is read, never written.
+	EventDamaged EventType = "event.damaged"
 )
 
 // The deltas: unnumbered, live only, never stored.
@@ -84,7 +88,7 @@ func EventTypes() []EventType {
 		EventBoxFrozen, EventBoxOOM, EventBoxPids, EventBoxLost,
 		EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
 		EventEgressAllowed, EventEgressDenied,
-		EventModelRequest, EventUsage, EventNotice,
+		EventModelRequest, EventUsage, EventNotice, EventDamaged,
 		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired, EventRulesChanged, EventHookRan,
 		DeltaText, DeltaThinking, DeltaToolOutput,
 	}
@@ -102,9 +106,33 @@ type Event struct {
 }
 
 // Decode unmarshals the payload into v, which should be the payload type of e.Type.
+//
+// What stands for a damaged event decodes into a Damaged only: whoever needs the event
+// must not take its absence for an answer.
 func (e Event) Decode(v any) error {
+	if _, ok := v.(*Damaged); e.Type == EventDamaged && !ok {
+		return e.damaged()
+	}
 	if err := json.Unmarshal(e.Data, v); err != nil {
 		return Errorf(KindInternal, "event", "%s #%d does not decode: %w", e.Type, e.Seq, err)
+	}
+	return nil
+}
+
+func (e Event) damaged() error {
+	return Errorf(KindInternal, "event", "event #%d of session %s is damaged in the database", e.Seq, e.Session).
+		WithHint("holdfast doctor --verify shows all that is damaged; a backup of the data directory has it whole")
+}
+
+// Damaged is the payload of event.damaged.
+type Damaged struct {
+	Reason string `json:"reason"`
+}
+
+// Whole is an error for what stands for a damaged event, and nil for any other.
+func (e Event) Whole() error {
+	if e.Type == EventDamaged {
+		return e.damaged()
 	}
 	return nil
 }

@@ -135,6 +135,8 @@ var payloads = map[holdfast.EventType]any{
 
 	holdfast.EventNotice: holdfast.Notice{Code: "model.retry", Text: "asked the model again", AtRisk: someRisk},
 
+	holdfast.EventDamaged: holdfast.Damaged{Reason: "its checksum does not match"},
+
 	holdfast.DeltaText:       holdfast.TextDelta{Text: "he"},
 	holdfast.DeltaThinking:   holdfast.TextDelta{Text: "h"},
 	holdfast.DeltaToolOutput: holdfast.ToolOutput{ToolUseID: "tu_1", Stream: "stdout", Text: "o"},

@@ -158,7 +158,9 @@ type Health struct {
 	Version string `json:"version,omitempty"`
 	// ReadOnly is why the store takes no writes; empty when it does.
 	ReadOnly string `json:"read_only,omitempty"`
-	Driver   string `json:"driver,omitempty"`
+	// Damaged is what was found damaged in the data directory since the start.
+	Damaged []string `json:"damaged,omitempty"`
+	Driver  string   `json:"driver,omitempty"`
 	PID      int    `json:"pid,omitempty"`
 	// Sessions running a turn now.
 	RunningTurns int `json:"running_turns,omitempty"`

@@ -17,6 +17,7 @@ type doctorCmd struct {
 	Config string   `placeholder:"FILE" help:"The server's settings, as for serve."`
 	Data   string   `placeholder:"DIR" help:"The server's data directory, as for serve."`
 	Driver string   `placeholder:"NAME" help:"Ask for another driver than the configured one."`
+	Verify bool     `help:"Check everything in the data directory instead: pages, checksums, logs, audit chain, keys."`
 	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as for serve; repeatable."`
 }
 
@@ -26,7 +27,8 @@ func (*doctorCmd) Help() string {
 
 Examples:
   holdfast doctor
-  holdfast doctor --data /srv/holdfast --set limits.mode=best-effort`
+  holdfast doctor --data /srv/holdfast --set limits.mode=best-effort
+  holdfast doctor --verify --json`
 }
 
 // Run measures and reports.
@@ -49,6 +51,9 @@ func (d *doctorCmd) Run(e *env) error {
 		}
 		e = &here
 	}
+	if d.Verify {
+		return d.verify(e, cfg)
+	}
 	server, address := d.server(e)
 	found, err := app.Diagnose(e.ctx, cfg, os.Environ(), address)
 	if err != nil {
@@ -59,6 +64,23 @@ func (d *doctorCmd) Run(e *env) error {
 		err = e.print(found)
 	} else {
 		err = d.show(e, found)
+	}
+	if err == nil && !found.OK {
+		err = &exitError{1}
+	}
+	return err
+}
+
+// verify reads all of a data directory, whether or not a server runs on it.
+func (d *doctorCmd) verify(e *env, cfg config.Config) error {
+	found, err := app.Verify(e.ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		err = e.print(found)
+	} else {
+		d.showChecks(e, found.Checks)
 	}
 	if err == nil && !found.OK {
 		err = &exitError{1}
@@ -127,16 +149,7 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 		}
 	}
 	fmt.Fprintln(e.stdout, "around it")
-	for _, c := range found.Checks {
-		mark := e.style(green) + "ok" + e.style(reset) + "     "
-		if !c.OK {
-			mark = e.style(red) + "missing" + e.style(reset)
-		}
-		fmt.Fprintf(e.stdout, "  %s %-20s %s\n", mark, c.Name, line(c.Detail))
-		if c.Fix != "" {
-			fmt.Fprintf(e.stdout, "          fix: %s\n", line(c.Fix))
-		}
-	}
+	d.showChecks(e, found.Checks)
 	for _, p := range found.Models {
 		state := "no key"
 		switch {
@@ -168,6 +181,23 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 		fmt.Fprintln(e.stdout, "  nothing there yet")
 	}
 	return nil
+}
+
+func (d *doctorCmd) showChecks(e *env, checks []app.Check) {
+	no := "missing"
+	if d.Verify {
+		no = "DAMAGED"
+	}
+	for _, c := range checks {
+		mark := e.style(green) + "ok" + e.style(reset) + "     "
+		if !c.OK {
+			mark = e.style(red) + no + e.style(reset)
+		}
+		fmt.Fprintf(e.stdout, "  %s %-20s %s\n", mark, c.Name, line(c.Detail))
+		if c.Fix != "" {
+			fmt.Fprintf(e.stdout, "          fix: %s\n", line(c.Fix))
+		}
+	}
 }
 
 // bytesFor renders a size for people.

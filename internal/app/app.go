@@ -80,6 +80,9 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checkDatabase(cfg.Data); err != nil {
+		return err
+	}
 	hooks, err := webhooks(cfg.Webhooks)
 	if err != nil {
 		return err
@@ -95,6 +98,9 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	identity, err := openIdentity(cfg.Data, opt, fresh)
 	if err != nil {
+		return err
+	}
+	if err := checkKeys(ctx, cfg.Data, opt.Environ, store); err != nil {
 		return err
 	}
 	log, closeAudit, err := chain.open(ctx, cfg.Data, store, opt.Log)
@@ -366,6 +372,7 @@ func (s *server) stop(ctx context.Context, srv *http.Server) error {
 func (s *server) health(ctx context.Context) holdfast.Health {
 	h := s.engine.Health(ctx)
 	h.Version, h.Driver, h.PID = s.opt.Version, s.cfg.Driver, os.Getpid()
+	h.Damaged = s.store.Damaged()
 	if err := s.store.Healthy(); err != nil {
 		h.Status, h.ReadOnly = "read-only", err.Error()
 	}

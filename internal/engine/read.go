@@ -97,7 +97,7 @@ func (e *Engine) eventAt(ctx context.Context, id holdfast.SessionID, seq int64) 
 	if len(evs) != 1 || evs[0].Seq != seq {
 		return holdfast.Event{}, holdfast.Errorf(holdfast.KindInternal, "events", "session %s has no event %d", id, seq)
 	}
-	return evs[0], nil
+	return evs[0], evs[0].Whole()
 }
 
 // textAt is the user's text of a message.user or turn.queued event.
@@ -130,7 +130,7 @@ func (e *Engine) Events(ctx context.Context, id holdfast.SessionID, f holdfast.E
 			WithHint("the newest event of session %s is %d", id, head)
 	}
 	out := []holdfast.Event{}
-	for ev, err := range e.cfg.Journal.Read(ctx, id, f.After) {
+	for ev, err := range e.cfg.Journal.Replay(ctx, id, f.After) {
 		if err != nil {
 			return nil, err
 		}

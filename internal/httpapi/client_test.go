@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func TestASH3_RoundTripThroughTheClient(t *testing.T) {
 	if turn, err := c.Turn(ctx, s.ID, sent.Turn.ID); err != nil || turn.Text != text {
 		t.Errorf("turn %+v, %v", turn, err)
 	}
-	if h, err := c.Ready(ctx); err != nil || h != f.health {
+	if h, err := c.Ready(ctx); err != nil || !reflect.DeepEqual(h, f.health) {
 		t.Errorf("health %+v, %v", h, err)
 	}
 	if err := c.DeleteSession(ctx, s.ID, holdfast.EndSession{Interrupt: true}); err != nil {

@@ -11,7 +11,7 @@ func EntryTypes() []holdfast.EventType {
 	return []holdfast.EventType{
 		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking,
 		holdfast.EventToolRequested, holdfast.EventToolDenied, holdfast.EventToolFinished, holdfast.EventToolUnknown,
-		holdfast.EventTurnFailed, holdfast.EventTurnInterrupted,
+		holdfast.EventTurnFailed, holdfast.EventTurnInterrupted, holdfast.EventDamaged,
 	}
 }
 
@@ -56,6 +56,10 @@ func Entry(e holdfast.Event) (holdfast.TranscriptEntry, error) {
 		var d holdfast.TurnEnded
 		err = e.Decode(&d)
 		t.Role, t.Text, t.Outcome = holdfast.RoleNotice, d.Message, strings.TrimPrefix(string(e.Type), "turn.")
+	case holdfast.EventDamaged:
+		var d holdfast.Damaged
+		err = e.Decode(&d)
+		t.Role, t.Text, t.Outcome = holdfast.RoleNotice, "this entry is damaged: "+d.Reason, "damaged"
 	}
 	return t, err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"time"
 
 	"modernc.org/sqlite"
 
@@ -171,7 +170,7 @@ func OpenAudit(ctx context.Context, path string) (*AuditFile, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, "store.audit", "%w", err)
 	}
-	c, err := sqlite.NewConnector(Config{Path: path, busy: time.Second}.dsn("query_only(1)"))
+	c, err := sqlite.NewConnector(looking(path))
 	if err != nil {
 		return nil, openError(path, err)
 	}

@@ -81,7 +81,10 @@ func failure(op string, err error) error {
 	case code(err) == lib.SQLITE_FULL:
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the disk is full: %w", err).
 			WithHint("free space on the disk: writes come back by themselves")
-	case unreadable(err), lost(err):
+	case unreadable(err):
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "a page of the database is damaged: %w", err).
+			WithHint("holdfast doctor --verify says what is damaged; put the data directory back from a backup")
+	case lost(err):
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the database cannot be read: %w", err).
 			WithHint("check the disk (dmesg, smartctl)")
 	}

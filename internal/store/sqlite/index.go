@@ -317,6 +317,8 @@ func (s *Store) newDocs(ctx context.Context, id holdfast.SessionID, count, size 
 // words is what of an event can be searched for; title: it is the session's.
 func words(e holdfast.Event) (text string, title bool, err error) {
 	switch e.Type {
+	case holdfast.EventDamaged:
+		return "", false, nil
 	case holdfast.EventSessionCreated:
 		var d holdfast.SessionCreated
 		err = e.Decode(&d)

@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +20,8 @@ const (
 	walTail = 512
 	// purgeEvents is how many events of a deleted session go in one transaction.
 	purgeEvents = 2000
+	// wipePages is how many pages one transaction of a clean-up works on.
+	wipePages = 128
 )
 
 // janitor does what must not happen in the path of a commit: checkpoints
@@ -27,6 +31,8 @@ type janitor struct {
 	stop chan struct{}
 	// pages estimates the growth of the log since the last checkpoint.
 	pages atomic.Int64
+	// wipe: something was purged whose words and pages are still in the files.
+	wipe bool
 	// rounds is how often it has looked, for those who wait until it rests.
 	rounds atomic.Int64
 }
@@ -59,7 +65,7 @@ func (j *janitor) wrote(pages int, limit int64) {
 func (s *Store) clean(ctx context.Context) {
 	for {
 		var again <-chan time.Time
-		if s.room.short() && s.room.broken.Load() == nil {
+		if (s.room.short() || s.janitor.wipe) && s.room.broken.Load() == nil {
 			again = time.After(s.cfg.probe)
 		}
 		select {
@@ -92,9 +98,87 @@ func (s *Store) tend(ctx context.Context) {
 			return
 		}
 	}
-	if err := s.purge(ctx); err != nil && s.Healthy() == nil && !s.janitor.stopping() {
+	err := s.purge(ctx)
+	if err == nil && s.janitor.wipe {
+		err = s.wipeOut(ctx)
+	}
+	if err != nil && s.Healthy() == nil && !s.janitor.stopping() {
 		s.cfg.Warn(err)
 	}
+}
+
+// wipeOut takes what was purged out of the files: its words from the index, its pages
+// from the database, and all of it from the log. Each step is a small transaction.
+func (s *Store) wipeOut(ctx context.Context) error {
+	for pages := -wipePages; ; pages = wipePages {
+		var before, after int64
+		err := s.step(ctx, func(t *tx) error {
+			t.pages += wipePages
+			if err := t.s.conn.QueryRowContext(t.ctx, `SELECT total_changes()`).Scan(&before); err != nil {
+				return err
+			}
+			if _, err := t.s.conn.ExecContext(t.ctx, `INSERT INTO search (search, rank) VALUES ('merge', ?)`, pages); err != nil {
+				return err
+			}
+			return t.s.conn.QueryRowContext(t.ctx, `SELECT total_changes()`).Scan(&after)
+		})
+		if err != nil {
+			return err
+		}
+		if after-before < 2 {
+			break
+		}
+	}
+	for free := int64(1); free > 0; {
+		err := s.step(ctx, func(t *tx) error {
+			t.pages += wipePages
+			rows, err := t.s.conn.QueryContext(t.ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, wipePages))
+			if err != nil {
+				return err
+			}
+			for rows.Next() { // each step frees a page
+			}
+			if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+				return err
+			}
+			was := free
+			err = t.s.conn.QueryRowContext(t.ctx, `PRAGMA freelist_count`).Scan(&free)
+			if free == was {
+				free = 0 // a database of before, which keeps its pages
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.truncateLog(ctx)
+}
+
+// step is one transaction of wipeOut.
+func (s *Store) step(ctx context.Context, apply func(*tx) error) error {
+	if s.janitor.stopping() {
+		return errNothing
+	}
+	return s.do(ctx, "store.purge", &op{plan: func(*tx) error { return nil }, apply: apply})
+}
+
+// truncateLog folds the log in and empties it. Readers of an older state put it off.
+func (s *Store) truncateLog(ctx context.Context) error {
+	if _, _, err := s.passive(ctx); err != nil {
+		return err
+	}
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	var busy, size, done int64
+	if err := s.sideDB.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &size, &done); err != nil {
+		return err
+	}
+	if busy == 0 {
+		s.janitor.wipe = false
+		s.topUp()
+	}
+	return nil
 }
 
 // checkpoint copies the log into the database file while commits go on.
@@ -161,6 +245,9 @@ func (s *Store) purge(ctx context.Context) error {
 				return err
 			},
 		})
+		if err == nil && more {
+			s.janitor.wipe = true
+		}
 		if err != nil || !more {
 			if !more && holdfast.IsKind(err, holdfast.KindNotFound) {
 				return nil

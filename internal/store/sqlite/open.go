@@ -16,6 +16,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/audit"
@@ -44,6 +45,8 @@ type Config struct {
 	// wrote may not be there. Before the process has ended nothing more may be taken
 	// for durable. It may end the process (default: reads go on).
 	Failed func(error)
+	// fresh: the file is empty, and this connection makes the database.
+	fresh bool
 	// probe is how often space is looked for where there is none (default 1 s).
 	probe time.Duration
 	// busy is how long a lock of another program is waited for (default 10 s).
@@ -90,6 +93,12 @@ type Store struct {
 
 	janitor janitor
 	index   *indexer
+	damage  damage
+	life    life
+}
+
+// life is the end of a store: closed once, after its goroutines stopped.
+type life struct {
 	closed  sync.Once
 	stopped sync.WaitGroup
 }
@@ -148,9 +157,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	run := context.WithoutCancel(ctx)
-	s.stopped.Go(func() { s.write(run) })
-	s.stopped.Go(func() { s.clean(run) })
-	s.stopped.Go(func() { s.follow(run) })
+	s.life.stopped.Go(func() { s.write(run) })
+	s.life.stopped.Go(func() { s.clean(run) })
+	s.life.stopped.Go(func() { s.follow(run) })
 	s.janitor.nudge() // a deletion that a crash cut off
 	return s, nil
 }
@@ -170,13 +179,20 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.openRoom(); err != nil {
 		return err
 	}
+	s.lookForLog()
+	info, err := os.Stat(s.cfg.Path)
+	if err != nil {
+		return openError(s.cfg.Path, err)
+	}
+	writer := s.cfg
+	writer.fresh = info.Size() == 0
 	for _, p := range []struct {
 		db    **sql.DB
 		conns int
 		dsn   string
 	}{
-		{&s.writeDB, 1, s.cfg.dsn("cache_size(-4000)")},
-		{&s.sideDB, 1, s.cfg.dsn("cache_size(-500)")},
+		{&s.writeDB, 1, writer.dsn("cache_size(-4000)")},
+		{&s.sideDB, 1, s.cfg.dsn("cache_size(-500)", "busy_timeout(50)")},
 		{&s.readDB, s.cfg.Readers, s.cfg.dsn("cache_size(-1000)", "query_only(1)")},
 	} {
 		c, err := sqlite.NewConnector(p.dsn)
@@ -207,6 +223,7 @@ func (s *Store) open(ctx context.Context) error {
 		return openError(s.cfg.Path, err)
 	}
 	s.topUp()
+	s.opened()
 	return nil
 }
 
@@ -218,6 +235,10 @@ func (cfg Config) dsn(pragmas ...string) string {
 	q.Set("_txlock", "immediate")
 	q.Set("_dqs", "0")
 	q.Set("_error_rc", "1")
+	if cfg.fresh {
+		// Before the first table: what is deleted gives its pages back.
+		q.Add("_pragma", "auto_vacuum(2)")
+	}
 	for _, p := range append([]string{
 		fmt.Sprintf("busy_timeout(%d)", cfg.busy.Milliseconds()),
 		"journal_mode(WAL)",
@@ -228,6 +249,8 @@ func (cfg Config) dsn(pragmas ...string) string {
 		"journal_size_limit(67108864)",
 		"temp_store(MEMORY)",
 		"trusted_schema(0)",
+		// What is deleted is overwritten, here and, by its own setting, in the index.
+		"secure_delete(1)",
 	}, pragmas...) {
 		q.Add("_pragma", p)
 	}
@@ -284,6 +307,10 @@ func openError(path string, err error) error {
 	if errors.As(err, &e) {
 		return err
 	}
+	if unreadable(err) || code(err) == lib.SQLITE_NOTADB {
+		return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "%s is damaged: %w", path, err).
+			WithHint("holdfast doctor --verify says what is damaged; put the data directory back from a backup")
+	}
 	return holdfast.Errorf(holdfast.KindUnavailable, "store.open", "cannot use %s: %w", path, err).
 		WithHint("check that the directory exists, is yours and has space")
 }
@@ -305,10 +332,10 @@ func (s *Store) Healthy() error {
 // gives the directory free. Idempotent.
 func (s *Store) Close() error {
 	var err error
-	s.closed.Do(func() {
+	s.life.closed.Do(func() {
 		close(s.janitor.stop)
 		s.queue.close()
-		s.stopped.Wait()
+		s.life.stopped.Wait()
 		err = s.release()
 	})
 	return err
@@ -317,6 +344,7 @@ func (s *Store) Close() error {
 // release closes what is open, the lock last.
 func (s *Store) release() error {
 	var errs []error
+	s.closing()
 	if s.w != nil {
 		errs = append(errs, s.w.close())
 	}
@@ -329,6 +357,9 @@ func (s *Store) release() error {
 		}
 	}
 	errs = append(errs, s.room.close())
+	if errors.Join(errs...) == nil {
+		s.closedClean()
+	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
 	}

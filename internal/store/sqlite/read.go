@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -89,16 +90,14 @@ func (s *Store) Events(ctx context.Context, id holdfast.SessionID, after int64, 
 	defer rows.Close()
 	var out []holdfast.Event
 	for size := 0; size < pageBytes && rows.Next(); {
-		e := holdfast.Event{Session: id}
-		var key, at int64
-		if err := rows.Scan(&key, &e.Type, &e.Turn, &at, (*[]byte)(&e.Data)); err != nil {
-			return nil, failure("store.events", err)
-		}
-		e.Seq, e.Time = key&maxSeq, fromMS(at)
+		e := s.scanEvent(rows, id)
 		size += len(e.Data)
 		out = append(out, e)
 	}
 	if err := rows.Err(); err != nil {
+		if unreadable(err) {
+			s.damaged(fmt.Sprintf("a page of the log of session %s", id))
+		}
 		return nil, failure("store.events", err)
 	}
 	return out, nil

@@ -72,9 +72,9 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	var h holdfast.SearchHit
 	var created int64
 	var typ, turn *string
-	var at *int64
+	var at, sum *int64
 	var data []byte
-	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data); err != nil {
+	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data, &sum); err != nil {
 		return h, err
 	}
 	if h.Seq = *id & maxSeq; h.Seq == 0 || typ == nil {
@@ -84,6 +84,10 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	e := holdfast.Event{
 		Session: h.Session, Seq: h.Seq, Type: holdfast.EventType(*typ), Turn: holdfast.TurnID(deref(turn)),
 		Data: data, Time: fromMS(deref(at)),
+	}
+	if !whole(*id, deref(at), *typ, deref(turn), data, deref(sum)) {
+		h.Time, h.Snippet = e.Time, "this entry is damaged"
+		return h, nil
 	}
 	text, _, err := words(e)
 	if err != nil {

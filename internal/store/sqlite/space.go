@@ -180,6 +180,9 @@ func (s *Store) broke(err error) error {
 		s.fail(readOnly(s.cfg.Path, err))
 		return s.room.broken.Load()
 	}
+	if unreadable(err) {
+		s.damaged("a page that a change needed")
+	}
 	return failure("store.commit", err)
 }
 

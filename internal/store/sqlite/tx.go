@@ -83,10 +83,10 @@ func (t *tx) flush() error {
 	t.events = nil
 	for i, n := range eventSlots {
 		for len(rows) >= n {
-			args := make([]any, 0, 5*n)
+			args := make([]any, 0, 6*n)
 			for _, r := range rows[:n] {
-				args = append(args, r.id, string(r.event.Type), string(r.event.Turn), r.event.Time.UnixMilli(),
-					[]byte(r.event.Data))
+				typ, turn, at := string(r.event.Type), string(r.event.Turn), r.event.Time.UnixMilli()
+				args = append(args, r.id, typ, turn, at, []byte(r.event.Data), eventSum(r.id, at, typ, turn, r.event.Data))
 			}
 			if _, err := t.s.w.insertEvents[i].ExecContext(t.ctx, args...); err != nil {
 				return err

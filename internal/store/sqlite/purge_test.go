@@ -1,0 +1,94 @@
+package sqlite
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/testkit"
+)
+
+// holds counts the copies of a text in the files of a directory.
+func holds(t *testing.T, dir, text string) (n int) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += bytes.Count(bytes.ToLower(b), []byte(text))
+	}
+	return n
+}
+
+// TestPurgedTextIsGone: of a deleted session no file keeps a word, and the database
+// gets smaller.
+func TestPurgedTextIsGone(t *testing.T) {
+	const marker = "zqxmarkerzqx"
+	dir := t.TempDir()
+	path := filepath.Join(dir, "holdfast.db")
+	s := openAt(t, Config{Path: path, probe: 20 * time.Millisecond})
+	for i := range 40 {
+		c := creation(testID(i))
+		if i > 0 {
+			c.Create.Title = "about " + marker
+			c.Data[0] = []byte(`{"agent":"default","trust":"untrusted","title":"about ` + marker + `"}`)
+		}
+		if _, err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf(`{"content":"some text %s"}`, strings.Repeat("words ", 500))
+		if i > 0 {
+			text = fmt.Sprintf(`{"content":"%s %s"}`, marker, strings.Repeat("words ", 500))
+		}
+		for range 10 {
+			if _, err := s.Commit(t.Context(), appending(testID(i), []byte(text), 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.index.settled(t.Context(), 10*time.Second)
+	if _, _, err := s.passive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if holds(t, dir, marker) < 100 {
+		t.Fatal("the marker is not in the files")
+	}
+	for i := 1; i < 40; i++ {
+		c := appending(testID(i), nil, 0)
+		c.Status = []holdfast.Status{holdfast.StatusEnded}
+		if _, err := s.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DeleteSession(t.Context(), testID(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, "no copy of the marker is left", func() bool { return holds(t, dir, marker) == 0 })
+	after, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Size() > before.Size()/2 {
+		t.Errorf("the database has %d bytes, it had %d", after.Size(), before.Size())
+	}
+	if got, err := s.Events(t.Context(), testID(0), 0, 100); err != nil || len(got) != 11 {
+		t.Errorf("the session that stays has %d events, %v", len(got), err)
+	}
+	if v, err := Verify(t.Context(), path); err != nil || len(v.Problems) > 0 {
+		t.Errorf("%+v %v", v, err)
+	}
+}
