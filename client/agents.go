@@ -20,7 +20,7 @@ func (c *Client) DeployAgent(ctx context.Context, name holdfast.AgentName, tar i
 		Agent holdfast.Deployed `json:"agent"`
 	}
 	err := c.do(ctx, call{
-		method: http.MethodPost, path: "/v1/agents", query: url.Values{"name": {string(name)}}, body: tar,
+		method: http.MethodPost, path: "/v1/agents", query: url.Values{"name": {string(name)}}, body: tar, slow: true,
 		head: map[string]string{"Content-Type": "application/x-tar"},
 	}, &out)
 	return out.Agent, err

@@ -21,14 +21,14 @@ func (c *Client) Containers(ctx context.Context) ([]holdfast.Container, error) {
 // StopContainers stops boxes and returns what was stopped.
 func (c *Client) StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
 	var out containersAnswer
-	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/stop", body: req}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/stop", body: req, slow: true}, &out)
 	return out.Containers, err
 }
 
 // PruneContainers removes what no session needs and returns what was removed.
 func (c *Client) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
 	var out holdfast.PrunedContainers
-	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/prune", body: req}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: "/v1/containers/prune", body: req, slow: true}, &out)
 	return out, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -24,6 +25,9 @@ const DefaultURL = "http://127.0.0.1:4100"
 type Config struct {
 	// URL is the server's base URL.
 	URL string
+	// Address, when set, is asked before each attempt to connect: the server may
+	// listen elsewhere after a restart. An empty or invalid answer keeps the last.
+	Address func() string
 	// Token is the bearer token.
 	Token string
 	// HTTP does the requests. It must have no Timeout: streams go on. Nil is a
@@ -32,20 +36,28 @@ type Config struct {
 	// ReconnectFor is how long a broken stream, or a request with an idempotency
 	// key, tries again before it fails with unavailable (1 min).
 	ReconnectFor time.Duration
-	// Silence is how long a stream may be without a sign of life, which the server
-	// gives every 15 s, before it counts as broken (45 s).
+	// FirstByte is how long the server may take to begin an answer once it has the
+	// request (30 s). Answers that wait for boxes may take four times as long, a
+	// command its own timeout more.
+	FirstByte time.Duration
+	// Silence is how long an answer that has begun may stand still (45 s). Streams
+	// give a sign of life every 15 s.
 	Silence time.Duration
-	// Connection, when set, is told that a stream broke, with the reason, and with
-	// nil that it goes on. The goroutine that reads the stream calls it.
-	Connection func(err error)
+	// Waiting, when set, hears that a request or a stream waits for the server: when
+	// a connection breaks, when an answer is late, then ever more rarely, and at last
+	// that the server answers again. It is called by any goroutine, by none twice at
+	// once for the same request, and must return soon.
+	Waiting func(Wait)
 }
 
 // Client calls one server. Safe for concurrent use. Its methods return
 // *holdfast.Error: what the server said, or unavailable when it did not answer.
 type Client struct {
 	cfg  Config
-	base string
 	http *http.Client
+
+	mu   sync.Mutex
+	base string
 }
 
 // masked is a URL, or what was meant for one, without the parts that hold secrets.
@@ -70,8 +82,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" {
 		cfg.URL = DefaultURL
 	}
-	u, err := url.Parse(cfg.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.User != nil || !validPort(u.Port()) {
+	if !validURL(cfg.URL) {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s is not a server's URL", holdfast.Quote(masked(cfg.URL))).
 			WithHint("use http://host:port, as in HOLDFAST_URL=%s", DefaultURL)
 	}
@@ -81,18 +92,45 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Silence <= 0 {
 		cfg.Silence = 45 * time.Second
 	}
+	if cfg.FirstByte <= 0 {
+		cfg.FirstByte = 30 * time.Second
+	}
 	c := &Client{cfg: cfg, base: strings.TrimRight(cfg.URL, "/"), http: cfg.HTTP}
 	if c.http == nil {
 		c.http = &http.Client{Transport: &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
-			DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			DialContext:         (&net.Dialer{Timeout: connectFor, KeepAlive: 30 * time.Second}).DialContext,
 			MaxIdleConnsPerHost: 128,
 			IdleConnTimeout:     90 * time.Second,
-			TLSHandshakeTimeout: 10 * time.Second,
+			TLSHandshakeTimeout: connectFor,
 			DisableCompression:  true,
 		}}
 	}
 	return c, nil
+}
+
+func validURL(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.User == nil && validPort(u.Port())
+}
+
+// where is the URL that was last connected to.
+func (c *Client) where() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.base
+}
+
+// find is the URL to connect to now.
+func (c *Client) find() string {
+	if c.cfg.Address != nil {
+		if now := strings.TrimRight(c.cfg.Address(), "/"); validURL(now) {
+			c.mu.Lock()
+			c.base = now
+			c.mu.Unlock()
+		}
+	}
+	return c.where()
 }
 
 func validPort(port string) bool {
@@ -111,6 +149,21 @@ type call struct {
 	body any
 	key  string
 	head map[string]string
+	// within is how long the answer may take to begin; 0 is Config.FirstByte.
+	within time.Duration
+	// slow: the answer waits for boxes or files.
+	slow bool
+}
+
+// limit is how long the server may take to begin the answer.
+func (c *Client) limit(r call) time.Duration {
+	switch {
+	case r.within > 0:
+		return r.within
+	case r.slow:
+		return slowFor * c.cfg.FirstByte
+	}
+	return c.cfg.FirstByte
 }
 
 // do sends a request and decodes the answer into out, unless that is nil.
@@ -147,29 +200,44 @@ func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
 			return nil, holdfast.Errorf(holdfast.KindInternal, "client", "the request does not encode: %w", err)
 		}
 	}
+	w := c.newWait()
+	w.begin(nil)
 	resp, err := c.once(ctx, r, payload)
-	if r.key == "" || !lost(err) || refused(err) {
-		return resp, err
+	if r.key != "" && lost(err) && !refused(err) {
+		pace := newBackoff(c.cfg.ReconnectFor)
+		for temporary(err) {
+			w.begin(err)
+			if !pace.next(ctx) {
+				break
+			}
+			resp, err = c.once(ctx, r, payload)
+		}
+		if stranger(err) {
+			err = c.strange(err)
+		}
 	}
-	wait := newBackoff(c.cfg.ReconnectFor)
-	for lost(err) && wait.next(ctx) {
-		resp, err = c.once(ctx, r, payload)
-	}
+	w.end(!lost(err))
 	return resp, err
 }
 
 func (c *Client) once(ctx context.Context, r call, payload []byte) (*http.Response, error) {
-	target := c.base + r.path
+	base, limit := c.find(), c.limit(r)
+	target := base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
+	waiting, p := patient(ctx, limit)
 	body, _ := r.body.(io.Reader)
 	if payload != nil {
 		body = bytes.NewReader(payload)
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
+	req, err := http.NewRequestWithContext(waiting, r.method, target, body)
 	if err != nil {
+		p.end()
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s %s is no request: %w", r.method, holdfast.Quote(r.path), err)
+	}
+	if payload == nil && req.Body != nil && req.Body != http.NoBody {
+		req.Body = &upload{req.Body, p, limit}
 	}
 	c.authorize(req.Header)
 	if payload != nil {
@@ -183,8 +251,12 @@ func (c *Client) once(ctx context.Context, r call, payload []byte) (*http.Respon
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable(ctx, c.base, err)
+		err = because(waiting, err)
+		p.end()
+		return nil, unreachable(ctx, base, err)
 	}
+	p.rest()
+	resp.Body = &download{ReadCloser: resp.Body, ctx: waiting, p: p, limit: c.cfg.Silence}
 	if resp.StatusCode >= 400 {
 		defer drop(resp.Body)
 		return nil, problemOf(resp)
@@ -220,8 +292,10 @@ func problemOf(resp *http.Response) error {
 	if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout {
 		kind = holdfast.KindUnavailable
 	}
-	return holdfast.Errorf(kind, "client", "the server answered %s without a problem document", resp.Status).
+	e := holdfast.Errorf(kind, "client", "the server answered %s without a problem document", resp.Status).
 		WithHint("check that HOLDFAST_URL names a holdfast server")
+	e.Err = errForeign
+	return e
 }
 
 func fromProblem(p holdfast.Problem) *holdfast.Error {
@@ -249,6 +323,9 @@ func unreachable(ctx context.Context, base string, err error) error {
 	}
 	e := holdfast.Errorf(holdfast.KindUnavailable, "client", "%s does not answer: %v", base, err)
 	e.Err = errors.Join(errLost, err)
+	if s := (*silent)(nil); errors.As(err, &s) {
+		return e.WithHint("something listens there and does not answer: holdfast doctor looks at it; a server that hangs has to be ended and started again")
+	}
 	return e.WithHint("start it with: holdfast serve")
 }
 
@@ -275,7 +352,10 @@ func newBackoff(limit time.Duration) *backoff { return &backoff{limit: limit} }
 func (b *backoff) next(ctx context.Context) bool {
 	now := time.Now()
 	if b.until.IsZero() {
-		b.until, b.pause = now.Add(b.limit), 50*time.Millisecond
+		b.until = now.Add(b.limit)
+	}
+	if b.pause == 0 {
+		b.pause = 50 * time.Millisecond
 	}
 	if !now.Before(b.until) {
 		return false
@@ -291,8 +371,12 @@ func (b *backoff) next(ctx context.Context) bool {
 	}
 }
 
-// reset starts over after a success.
-func (b *backoff) reset() { b.until = time.Time{} }
+// connected ends an outage: the next one has all its time again. The pause stays
+// long for a server that accepts and dies, until it brought something.
+func (b *backoff) connected() { b.until = time.Time{} }
+
+// progressed starts over after a success.
+func (b *backoff) progressed() { b.until, b.pause = time.Time{}, 0 }
 
 func sessionPath(id holdfast.SessionID, rest string) string {
 	return "/v1/sessions/" + url.PathEscape(string(id)) + rest

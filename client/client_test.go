@@ -23,7 +23,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serve answers with a handler; the client is set to lose patience soon.
 func serve(t testing.TB, h http.HandlerFunc) (*Client, *httptest.Server) {
 	t.Helper()
-	srv := httptest.NewServer(h)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") == "text/event-stream" {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		h(w, r)
+	}))
 	c, err := New(Config{URL: srv.URL + "/", Token: "tok", ReconnectFor: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)

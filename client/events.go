@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -66,8 +67,8 @@ func (c *Client) Transcript(ctx context.Context, id holdfast.SessionID, after in
 
 // Follow yields a session's events after a sequence number as they happen, with
 // deltas in between, until ctx ends or the consumer stops. Types, when given,
-// select. A broken connection is made again from the last event seen; only when
-// that fails for Config.ReconnectFor, or the server refuses, an error is yielded
+// select. A broken connection is made again from the last event seen, however often;
+// only when no sign of life comes for Config.ReconnectFor, or the server refuses, an error is yielded
 // and the iteration ends.
 func (c *Client) Follow(ctx context.Context, id holdfast.SessionID, after int64, types ...holdfast.EventType) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
@@ -92,20 +93,18 @@ type follower struct {
 
 // run connects and copies until it is over.
 func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bool) {
-	wait := newBackoff(f.c.cfg.ReconnectFor)
-	begun, broken := f.body != nil, false
-	tell := func(err error) {
-		if was := broken; f.c.cfg.Connection != nil && was != (err != nil) {
-			f.c.cfg.Connection(err)
-		}
-		broken = err != nil
-	}
+	pace, outage := newBackoff(f.c.cfg.ReconnectFor), f.c.newWait()
+	defer outage.end(false)
+	begun := f.body != nil
 	for {
+		outage.begin(nil)
 		err := f.connect(ctx)
 		if err == nil {
 			begun = true
-			tell(nil)
-			err = f.copy(ctx, wait, yield)
+			err = f.copy(ctx, func() {
+				pace.connected()
+				outage.end(true)
+			}, pace.progressed, yield)
 		}
 		if f.done {
 			return
@@ -114,11 +113,16 @@ func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bo
 			yield(holdfast.Event{}, holdfast.Errorf(holdfast.KindUnavailable, "client", "the stream was given up: %w", context.Cause(ctx)))
 			return
 		}
-		temporary := lost(err) || holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.IsKind(err, holdfast.KindBusy)
-		if begun && temporary {
-			tell(err)
+		again := begun && temporary(err)
+		if begun && stranger(err) {
+			// The one that was here may be about to say where it listens now.
+			again, err = f.c.cfg.Address != nil, f.c.strange(err)
 		}
-		if !begun || !temporary || !wait.next(ctx) {
+		if again {
+			outage.begin(err)
+			again = pace.next(ctx)
+		}
+		if !again {
 			yield(holdfast.Event{}, err)
 			return
 		}
@@ -129,28 +133,35 @@ func (f *follower) connect(ctx context.Context) error {
 	if f.body != nil {
 		return nil
 	}
-	resp, err := f.c.open(ctx, call{
+	resp, err := f.c.once(ctx, call{
 		method: http.MethodGet, path: sessionPath(f.id, "/events"), query: eventQuery(f.last, f.types),
 		head: map[string]string{"Accept": "text/event-stream"},
-	})
-	if err == nil {
-		f.body = resp.Body
+	}, nil)
+	if err != nil {
+		return err
 	}
-	return err
+	if typ, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || typ != "text/event-stream" {
+		_ = resp.Body.Close() // it may go on for ever
+		e := holdfast.Errorf(holdfast.KindInternal, "client", "the server answered with %s, not with a stream", holdfast.Quote(typ)).
+			WithHint("check that HOLDFAST_URL names a holdfast server")
+		e.Err = errForeign
+		return e
+	}
+	f.body = resp.Body
+	return nil
 }
 
-// copy yields the events of one connection. It returns why the connection
-// ended; done says that there is nothing to go on for.
-func (f *follower) copy(ctx context.Context, wait *backoff, yield func(holdfast.Event, error) bool) error {
+// copy yields the events of one connection. It calls living at each sign of life
+// and fresh at each new event. It returns why the connection ended; done says that
+// there is nothing to go on for.
+func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(holdfast.Event, error) bool) error {
 	body := f.body
 	f.body = nil
 	defer body.Close()
 	// The body's own context may be an earlier request's: closing it ends a read.
 	unhook := context.AfterFunc(ctx, func() { _ = body.Close() })
 	defer unhook()
-	silent := time.AfterFunc(f.c.cfg.Silence, func() { _ = body.Close() })
-	defer silent.Stop()
-	frames := newFrames(&alive{body, func() { silent.Reset(f.c.cfg.Silence) }})
+	frames := newFrames(&alive{body, living})
 	for {
 		fr, err := frames.next()
 		if err != nil {
@@ -170,20 +181,22 @@ func (f *follower) copy(ctx context.Context, wait *backoff, yield func(holdfast.
 		if err := json.Unmarshal(fr.data, &e); err != nil {
 			return holdfast.Errorf(holdfast.KindInternal, "client", "an event of the stream does not decode: %w", err)
 		}
-		fresh, err := f.accept(e)
+		isNew, err := f.accept(e)
 		if err != nil {
 			return err
 		}
-		if !fresh {
+		if !isNew {
 			continue
 		}
-		wait.reset()
+		fresh()
 		last := f.turn != "" && e.Turn == f.turn && e.EndsTurn()
 		if !yield(e, nil) || last {
 			if last {
 				// The server ends the stream here: read to its end, the connection
 				// serves the next request.
-				silent.Reset(endOfStream)
+				if d, ok := body.(*download); ok {
+					d.shorten(endOfStream)
+				}
 				_, _ = io.Copy(io.Discard, body)
 			}
 			f.done = true

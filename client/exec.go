@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -13,8 +14,23 @@ import (
 // that fails is a result, not an error.
 func (c *Client) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest) (holdfast.ExecResult, error) {
 	var out holdfast.ExecResult
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/exec"), body: req}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/exec"), body: req, within: c.execLimit(req)}, &out)
 	return out, err
+}
+
+// defaultExec is the timeout of a command that names none.
+const defaultExec = 2 * time.Minute
+
+// execLimit is how long a command may take to answer: its own timeout, and what its
+// box takes to start or to be replaced.
+func (c *Client) execLimit(req holdfast.ExecRequest) time.Duration {
+	timeout := defaultExec
+	if req.TimeoutMS > 0 && req.TimeoutMS < time.Hour.Milliseconds() {
+		timeout = time.Duration(req.TimeoutMS) * time.Millisecond
+	} else if req.TimeoutMS > 0 {
+		timeout = time.Hour // the server takes no more
+	}
+	return timeout + slowFor*c.cfg.FirstByte
 }
 
 // ExecStream runs a command and copies its output as it comes. The command is

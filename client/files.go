@@ -51,7 +51,8 @@ func (c *Client) ListFiles(ctx context.Context, id holdfast.SessionID, name stri
 
 // ReadFile opens a file's bytes; the caller closes. invalid for a directory.
 func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, call{method: http.MethodGet, path: filePath(id, name)})
+	r := call{method: http.MethodGet, path: filePath(id, name)}
+	resp, err := c.open(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name strin
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "files", "%s is a directory", holdfast.Quote(name)).
 			WithHint("holdfast files ls %s %s", id, name)
 	}
-	return resp.Body, nil
+	return &opened{resp.Body, ctx, r}, nil
 }
 
 // WriteFile creates or replaces a file, with its parent directories. Mode 0 is
@@ -74,7 +75,7 @@ func (c *Client) WriteFile(ctx context.Context, id holdfast.SessionID, name stri
 		File holdfast.FileInfo `json:"file"`
 	}
 	err := c.do(ctx, call{
-		method: http.MethodPut, path: filePath(id, name), query: q, body: data,
+		method: http.MethodPut, path: filePath(id, name), query: q, body: data, slow: true,
 		head: map[string]string{"Content-Type": "application/octet-stream"},
 	}, &out)
 	return out.File, err
@@ -86,5 +87,5 @@ func (c *Client) RemoveFile(ctx context.Context, id holdfast.SessionID, name str
 	if recursive {
 		q.Set("recursive", "true")
 	}
-	return c.do(ctx, call{method: http.MethodDelete, path: filePath(id, name), query: q}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, path: filePath(id, name), query: q, slow: true}, nil)
 }

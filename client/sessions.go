@@ -99,24 +99,24 @@ func (c *Client) UpdateSession(ctx context.Context, id holdfast.SessionID, req h
 
 // PauseSession pauses; conflict when it is not active or a turn runs.
 func (c *Client) PauseSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
-	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/pause"), body: req})
+	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/pause"), body: req, slow: true})
 }
 
 // ResumeSession resumes; gone when it is ended.
 func (c *Client) ResumeSession(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error) {
 	var out holdfast.Resumed
-	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/resume"), body: req}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: sessionPath(id, "/resume"), body: req, slow: true}, &out)
 	return out, err
 }
 
 // EndSession ends a session for good; ending it again is harmless.
 func (c *Client) EndSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
-	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/end"), body: req})
+	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/end"), body: req, slow: true})
 }
 
 // DeleteSession ends a session and removes it.
 func (c *Client) DeleteSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: sessionPath(id, ""), body: req}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, path: sessionPath(id, ""), body: req, slow: true}, nil)
 }
 
 // Interrupt ends the running turn; conflict when none runs.

@@ -30,6 +30,7 @@ func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, size holdf
 	wg.Go(func() { resizes(ctx, conn, resize) })
 	defer wg.Wait()
 	defer cancel()
+	wg.Go(func() { c.heartbeats(ctx, conn) })
 	go keys(ctx, conn, in)
 	for {
 		typ, data, err := conn.Read(ctx)
@@ -64,19 +65,49 @@ func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, size h
 	setInt(q, "cols", int64(size.Cols))
 	h := http.Header{}
 	c.authorize(h)
-	target := "ws" + strings.TrimPrefix(c.base, "http") + sessionPath(id, "/terminal")
+	base := c.find()
+	target := "ws" + strings.TrimPrefix(base, "http") + sessionPath(id, "/terminal")
 	if len(q) > 0 {
 		target += "?" + q.Encode()
 	}
-	conn, resp, err := websocket.Dial(ctx, target, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
+	w := c.newWait()
+	w.begin(nil)
+	// A paused session is resumed first: that may take a box.
+	waiting, p := patient(ctx, slowFor*c.cfg.FirstByte)
+	defer p.end()
+	conn, resp, err := websocket.Dial(waiting, target, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
 	if err != nil {
 		if resp != nil && resp.StatusCode >= 400 {
+			w.end(true)
 			return nil, problemOf(resp)
 		}
-		return nil, unreachable(ctx, c.base, err)
+		w.end(false)
+		return nil, unreachable(ctx, base, because(waiting, err))
 	}
+	w.end(true)
 	conn.SetReadLimit(4 << 20)
 	return conn, nil
+}
+
+// heartbeats ends the connection when the server gives no sign of life for
+// Config.Silence.
+func (c *Client) heartbeats(ctx context.Context, conn *websocket.Conn) {
+	tick := time.NewTicker(c.cfg.Silence / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		ping, cancel := context.WithTimeout(ctx, c.cfg.Silence)
+		err := conn.Ping(ping)
+		cancel()
+		if err != nil {
+			_ = conn.CloseNow() // the reader says that it broke
+			return
+		}
+	}
 }
 
 // endAgain is the time between two ends of input: one that comes while the shell has

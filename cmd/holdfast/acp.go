@@ -30,11 +30,7 @@ In Zed's settings:
 func (a *acpCmd) Run(e *env) error {
 	e.keepSmall()
 	log := e.logger()
-	c, err := e.clientWith(client.Config{Connection: func(err error) {
-		if err != nil {
-			log.Warn("the connection to the server broke; it is made again", "error", err)
-		}
-	}})
+	c, err := e.clientWith(client.Config{Waiting: logWaits(log)})
 	if err != nil {
 		return err
 	}
@@ -50,6 +46,11 @@ func (a *acpCmd) Run(e *env) error {
 		API: c, Version: programVersion(), Models: a.Models, NewKey: newKey, Log: log,
 		Create: holdfast.CreateSession{Agent: a.Agent, Runtime: a.Runtime, Trust: a.Trust, Model: a.Model, Mode: a.Mode, Tags: a.Tag},
 	}, e.stdin, e.stdout)
+}
+
+// logWaits writes waits for the server into a log.
+func logWaits(log *slog.Logger) func(client.Wait) {
+	return func(w client.Wait) { log.Warn(waits(w)) }
 }
 
 // logger is for commands whose stdout is a protocol: it quotes what others said.

@@ -51,7 +51,7 @@ func (c *chatCmd) Run(e *env) error {
 	defer signal.Stop(keys)
 
 	t := &talk{
-		e: e, ctx: ctx, person: isTerminal(e.stdin), link: make(chan error, 16),
+		e: e, ctx: ctx, person: isTerminal(e.stdin), link: make(chan client.Wait, 16),
 		view: &turnView{e: e, live: isTerminal(e.stdout), quiet: isTerminal(e.stdin)}, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
 	}
 	if c.ID == "" && !t.person {
@@ -71,17 +71,22 @@ func (c *chatCmd) Run(e *env) error {
 // session finds the session or makes one.
 func (c *chatCmd) session(t *talk) (err error) {
 	e := t.e
-	t.stream, err = e.clientWith(client.Config{ReconnectFor: patience, Connection: func(err error) {
+	waiting := func(w client.Wait) {
 		select {
-		case t.link <- err:
+		case t.link <- w:
 		case <-t.ctx.Done():
 		}
-	}})
+	}
+	t.stream, err = e.clientWith(client.Config{ReconnectFor: patience, Waiting: waiting})
 	if err != nil {
 		return err
 	}
 	// Messages are repeated here, where it can be said that they wait.
-	if t.c, err = e.clientWith(client.Config{ReconnectFor: time.Nanosecond}); err != nil {
+	if t.c, err = e.clientWith(client.Config{ReconnectFor: time.Nanosecond, Waiting: func(w client.Wait) {
+		if w.Err == nil && !w.Over {
+			waiting(w) // the rest is said by the stream
+		}
+	}}); err != nil {
 		return err
 	}
 	if c.ID != "" {
@@ -113,7 +118,7 @@ type talk struct {
 	session holdfast.Session
 	person  bool // somebody types: show a prompt, take lines at any time
 	view    *turnView
-	link    chan error // the stream broke, or is back (nil)
+	link    chan client.Wait // the server is waited for, or is back
 
 	waiting int                      // messages that the server has not confirmed
 	open    map[holdfast.TurnID]bool // our turns that have not ended
@@ -160,7 +165,7 @@ func (t *talk) loop(keys <-chan os.Signal) error {
 		select {
 		case h := <-events:
 			if h.err != nil {
-				return h.err
+				return goOn(h.err, "what was sent and confirmed goes on; to come back: holdfast chat %s", t.session.ID)
 			}
 			if over, err := t.event(h.ev); over || err != nil {
 				return err
@@ -178,17 +183,25 @@ func (t *talk) loop(keys <-chan os.Signal) error {
 			if err := t.confirmed(r); err != nil {
 				return err
 			}
-		case err := <-t.link:
-			if err != nil {
-				t.say("the server went away; waiting for it")
-			} else {
-				t.say("the server is back")
-			}
+		case w := <-t.link:
+			t.heard(w)
 		case s := <-keys:
 			if over := t.key(s); over {
 				return t.leave(130)
 			}
 		}
+	}
+}
+
+// heard says that the server is waited for, or is back.
+func (t *talk) heard(w client.Wait) {
+	switch {
+	case w.Over:
+		t.say("the server is back")
+	case w.Err != nil && w.For < time.Second:
+		t.say("the server went away; waiting for it: %v", w.Err)
+	default:
+		t.say("%s", waits(w))
 	}
 }
 

@@ -45,17 +45,48 @@ type env struct {
 // missing is the server's to complain about: it may not run at all.
 func (e *env) client() (*client.Client, error) { return e.clientWith(client.Config{}) }
 
-// clientWith is the same with more settings.
+// clientWith is the same with more settings. Waits are said on stderr unless cfg has
+// a better place for them.
 func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	cfg.URL = e.serverURL()
 	if cfg.Token, err = e.token(cfg.URL); err != nil {
 		return nil, err
 	}
+	if cmp.Or(e.url, e.getenv("HOLDFAST_URL")) == "" {
+		cfg.Address = e.address
+	}
+	if cfg.Waiting == nil && !e.json {
+		cfg.Waiting = func(w client.Wait) { e.note("%s", waits(w)) }
+	}
 	return client.New(cfg)
 }
 
+// waits is a wait in words.
+func waits(w client.Wait) string {
+	lasted := w.For.Round(time.Second)
+	switch {
+	case w.Over:
+		return fmt.Sprintf("%s answers again", w.URL)
+	case w.Err == nil:
+		return fmt.Sprintf("waiting for %s, which has not answered for %s", w.URL, lasted)
+	case lasted == 0:
+		return fmt.Sprintf("waiting for %s to come back: %v", w.URL, w.Err)
+	}
+	return fmt.Sprintf("waiting for %s to come back, for %s now: %v", w.URL, lasted, w.Err)
+}
+
 func (e *env) serverURL() string {
-	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"), client.DefaultURL)
+	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"), e.address(), client.DefaultURL)
+}
+
+// address is where the server of the data directory said that it listens; empty
+// when it did not.
+func (e *env) address() string {
+	dir, err := config.DataDir(e.getenv)
+	if err != nil {
+		return ""
+	}
+	return lifecycle.ReadAddress(dir)
 }
 
 // token is HOLDFAST_TOKEN, else the owner's token in the data directory. That one

@@ -42,13 +42,18 @@ func (s *sessionEventsCmd) Run(e *env) error {
 	if s.Follow {
 		seq = c.Follow(e.ctx, id, s.After)
 	}
+	last, follow := s.After, ""
+	if s.Follow {
+		follow = " --follow"
+	}
 	for ev, err := range seq {
 		if err != nil {
 			if s.Follow && e.ctx.Err() != nil {
 				return nil // Ctrl-C is how following ends
 			}
-			return err
+			return goOn(err, "to go on: holdfast session events %s --after %d%s", id, last, follow)
 		}
+		last = max(last, ev.Seq)
 		if len(want) == 0 || want[ev.Type] {
 			if err := e.event(ev); err != nil {
 				return err

@@ -36,7 +36,7 @@ func main() {
 // help.
 type cli struct {
 	JSON bool   `help:"Print JSON." short:"j"`
-	URL  string `name:"url" placeholder:"URL" help:"The server; HOLDFAST_URL, else http://127.0.0.1:4100."`
+	URL  string `name:"url" placeholder:"URL" help:"The server; HOLDFAST_URL, else the one of the data directory, else http://127.0.0.1:4100."`
 
 	Serve serveCmd `cmd:"" group:"server" help:"Run the server."`
 

@@ -31,7 +31,7 @@ func (m *mcpCmd) Run(e *env) error {
 		}
 		e.warnTrust(cfg.MaxTrust)
 	}
-	c, err := e.clientWith(client.Config{})
+	c, err := e.clientWith(client.Config{Waiting: logWaits(cfg.Log)})
 	if err != nil {
 		return err
 	}

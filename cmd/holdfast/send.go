@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 type sendCmd struct {
@@ -56,19 +57,16 @@ func (s *sendCmd) Run(e *env) error {
 	if s.NoWait {
 		sent, err := c.Send(e.ctx, id, msg)
 		if err != nil {
-			return err
+			return s.unsent(e, id, msg, err)
 		}
 		return e.say(sent, "%s", sent.Turn.ID)
 	}
 	stream, err := c.Stream(e.ctx, id, msg)
 	if err != nil {
-		if e.ctx.Err() != nil {
-			e.note("given up before the server confirmed the message; to be sure, repeat it with --idempotency-key %s", msg.Key)
-			return &exitError{130}
-		}
-		return err
+		return s.unsent(e, id, msg, err)
 	}
 	defer stream.Close()
+	last := stream.Seq
 	show := &turnView{e: e, live: isTerminal(e.stdout)}
 	for ev, err := range stream.Events(e.ctx) {
 		if err != nil {
@@ -77,8 +75,9 @@ func (s *sendCmd) Run(e *env) error {
 				e.note("detached; the turn goes on: holdfast session events %s --after %d --follow", id, stream.Seq)
 				return &exitError{130}
 			}
-			return err
+			return goOn(err, "the message is accepted and its turn goes on with the server; to take it up: holdfast session events %s --after %d --follow", id, last)
 		}
+		last = max(last, ev.Seq)
 		if err := show.event(ev); err != nil {
 			return err
 		}
@@ -87,6 +86,31 @@ func (s *sendCmd) Run(e *env) error {
 		}
 	}
 	return nil
+}
+
+// unsent says what became of a message that was not confirmed.
+func (s *sendCmd) unsent(e *env, id holdfast.SessionID, msg holdfast.SendMessage, err error) error {
+	switch {
+	case e.ctx.Err() != nil:
+		e.note("given up before the server confirmed the message; to be sure, repeat it with --idempotency-key %s", msg.Key)
+		return &exitError{130}
+	case !client.MayHaveArrived(err):
+		return err
+	}
+	return goOn(err, "the message may have been accepted; this never sends it twice: holdfast send %s --idempotency-key %s TEXT", id, msg.Key)
+}
+
+// goOn adds to an error of a server that is away, or is another one, how to go on.
+func goOn(err error, format string, args ...any) error {
+	kind := holdfast.KindOf(err)
+	if kind != holdfast.KindUnavailable && !client.Strange(err) {
+		return err
+	}
+	how := fmt.Sprintf(format, args...)
+	if hint := holdfast.HintOf(err); hint != "" {
+		how = hint + "; " + how
+	}
+	return (&holdfast.Error{Kind: kind, Msg: err.Error(), Err: err}).WithHint("%s", how)
 }
 
 func (s *sendCmd) text(e *env) (string, error) {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
@@ -48,6 +49,7 @@ func launchOn(t *testing.T, data, driver string, trust holdfast.Trust, args ...s
 		"--set", "default_trust=" + string(trust), "--set", "limits.mode=best-effort",
 	}, args...)...)
 	p.cmd.Stderr = &p.log
+	p.cmd.WaitDelay = 2 * time.Second // boxes that outlive a killed server may hold its stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/term"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
 )
 
 type terminalCmd struct {
@@ -17,7 +23,7 @@ type terminalCmd struct {
 
 // Help is shown below the one-line description.
 func (*terminalCmd) Help() string {
-	return "Ends with the shell's exit code. What programs in the box print reaches your terminal as it is."
+	return "Ends with the shell's exit code. What programs in the box print reaches your terminal as it is. When the server restarts, its shells end; on a terminal the command waits for it and opens a new shell in the same box. What is typed meanwhile is dropped; Ctrl-C gives up."
 }
 
 // Run connects this terminal with one in the box.
@@ -46,14 +52,136 @@ func (t *terminalCmd) Run(e *env) error {
 		defer signal.Stop(changed)
 		go sendSizes(ctx, in, changed, resize)
 	}
-	code, err := c.Terminal(ctx, id, size, e.stdin, e.stdout, resize)
+	how := "the shell has ended with the connection, the files are there; a new one: holdfast terminal %s"
+	keys := readKeys(ctx, e.stdin)
+	code, err := c.Terminal(ctx, id, size, keys.open(), e.stdout, resize)
+	for client.MayHaveArrived(err) && size.Rows > 0 {
+		e.raw("the shell has ended with the connection (%v); waiting for the server to open a new one, Ctrl-C gives up", err)
+		if werr := keys.until(ctx, func() error { _, err := c.Session(ctx, id); return err }); werr != nil {
+			err = werr
+			break
+		}
+		e.raw("a new shell")
+		code, err = c.Terminal(ctx, id, sizeOf(e.stdin.(*os.File)), keys.open(), e.stdout, resize)
+	}
 	if err != nil {
-		return err
+		return goOn(err, how, id)
 	}
 	if code != 0 {
 		return &exitError{code & 0xff}
 	}
 	return nil
+}
+
+// raw is note for a terminal in raw mode.
+func (e *env) raw(format string, args ...any) {
+	fmt.Fprintf(e.stderr, "\r\n%s%s%s\r\n", e.style(dim), line(fmt.Sprintf(format, args...)), e.style(reset))
+}
+
+// keyboard lets one terminal after the other read what is typed.
+type keyboard struct {
+	ctx   context.Context
+	typed chan []byte // closed at the end of the input
+
+	mu   sync.Mutex
+	rest []byte
+	over chan struct{} // ends the reader that was opened last
+}
+
+// readKeys begins to read. It stays in its last read when ctx ends first.
+func readKeys(ctx context.Context, in io.Reader) *keyboard {
+	k := &keyboard{ctx: ctx, typed: make(chan []byte)}
+	go func() {
+		defer close(k.typed)
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := in.Read(buf)
+			if n > 0 {
+				select {
+				case k.typed <- bytes.Clone(buf[:n]):
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return k
+}
+
+// open makes the reader of the next terminal and ends the last one's.
+func (k *keyboard) open() io.Reader {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over != nil {
+		close(k.over)
+	}
+	k.over, k.rest = make(chan struct{}), nil
+	return &keys{k, k.over}
+}
+
+type keys struct {
+	k    *keyboard
+	over <-chan struct{}
+}
+
+func (r *keys) Read(p []byte) (int, error) {
+	r.k.mu.Lock()
+	defer r.k.mu.Unlock()
+	if len(r.k.rest) == 0 {
+		r.k.mu.Unlock()
+		var more []byte
+		ok := false
+		select {
+		case <-r.over:
+		case <-r.k.ctx.Done():
+		case more, ok = <-r.k.typed:
+		}
+		r.k.mu.Lock()
+		if !ok {
+			return 0, io.EOF
+		}
+		select {
+		case <-r.over: // typed for a shell that is gone
+			return 0, io.EOF
+		default:
+		}
+		r.k.rest = more
+	}
+	n := copy(p, r.k.rest)
+	r.k.rest = r.k.rest[n:]
+	return n, nil
+}
+
+// until tries again until it works, the server refuses, or Ctrl-C is typed. What else
+// is typed is dropped.
+func (k *keyboard) until(ctx context.Context, try func() error) error {
+	k.mu.Lock()
+	close(k.over)
+	k.over = nil
+	k.mu.Unlock()
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if !holdfast.IsKind(err, holdfast.KindUnavailable) {
+			return err
+		}
+		for next := false; !next; {
+			select {
+			case <-ctx.Done():
+				return err
+			case typed, ok := <-k.typed:
+				if !ok || bytes.ContainsRune(typed, 3) {
+					return err
+				}
+			case <-tick.C:
+				next = true
+			}
+		}
+	}
 }
 
 // sendSizes tells each new size until ctx ends; only the newest one matters.

@@ -48,7 +48,7 @@ func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.
 			return r.response(req.MessageId)
 		default:
 		}
-		return nil, refusal(o.why())
+		return nil, refusal(goesOn(o.why(), o.id))
 	case <-ctx.Done():
 		// The editor takes the request back, or is gone; then the turn goes on.
 		if s.ctx.Err() == nil && o.giveUp(p) != "" {
@@ -56,6 +56,15 @@ func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.
 		}
 		return nil, acp.NewRequestCancelled(map[string]any{"error": "the request was cancelled"})
 	}
+}
+
+// goesOn adds to an error of a server that is away what became of the prompt.
+func goesOn(err error, id holdfast.SessionID) error {
+	if !holdfast.IsKind(err, holdfast.KindUnavailable) {
+		return err
+	}
+	return (&holdfast.Error{Kind: holdfast.KindUnavailable, Msg: err.Error(), Err: err}).
+		WithHint("the message is accepted and its turn goes on with the server; load the session again to see it, or: holdfast session events %s --follow", id)
 }
 
 // admit notes a prompt: a cancel that comes after it finds it.

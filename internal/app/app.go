@@ -337,6 +337,10 @@ func (s *server) serve(ctx context.Context, token string) error {
 	})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(netutil.LimitListener(ln, s.cfg.MaxConnections)) }()
+	url := lifecycle.LocalURL(ln.Addr())
+	if err := lifecycle.WriteAddress(s.cfg.Data, url); err != nil {
+		s.opt.Log.Warn("clients have to be given the address with --url", "url", url, "error", err)
+	}
 	if s.opt.Ready != nil {
 		s.opt.Ready("http://" + ln.Addr().String())
 	}
@@ -344,6 +348,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	case err = <-served:
 	case <-ctx.Done():
 		err = s.stop(context.WithoutCancel(ctx), srv)
+		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // what stays is overwritten by the next start
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil

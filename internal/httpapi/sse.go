@@ -115,8 +115,11 @@ func ready(src source) bool {
 // ends, or the reader stalls.
 func (a *API) stream(ctx context.Context, s *sse, src source, pick func(holdfast.Event) choice) {
 	for {
-		if !s.begun && !ready(src) && s.flush() != nil {
-			return
+		if !s.begun && !ready(src) {
+			// The reader sees at once that somebody is there.
+			if s.ping(); s.flush() != nil {
+				return
+			}
 		}
 		wait, cancel := context.WithTimeout(ctx, a.cfg.Ping)
 		frames, err := src.NextFrames(wait)

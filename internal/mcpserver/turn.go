@@ -80,6 +80,10 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 		waiting, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		err = s.follow(waiting, req, one.ID, &out)
+		if holdfast.IsKind(err, holdfast.KindUnavailable) {
+			// The message is accepted: that the server is away is no failure of the turn.
+			out.Error, err = cut(err.Error(), maxField), nil
+		}
 	}
 	if err == nil && out.Status != string(holdfast.TurnCompleted) && out.Status != string(holdfast.TurnFailed) && out.Status != string(holdfast.TurnInterrupted) {
 		out.Hint = "the turn goes on: read_events with session " + string(one.ID) + ", after " + fmt.Sprint(out.LastSeq) + " and wait_seconds"
