@@ -240,9 +240,11 @@ func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, g
 	}()
 	if running {
 		ended.Box, ended.Boot = e.id, boot
+		// A boxd that does not answer the first question is asked no other.
 		if connected {
-			p.checkCounters(ctx, e, b)
-			ended.Processes = p.processNames(ctx, e.id, b)
+			if connected = p.checkCounters(ctx, e, b); connected {
+				ended.Processes = p.processNames(ctx, e.id, b)
+			}
 		}
 		p.emit(BoxEvent{Type: holdfast.EventBoxStopped, Box: e.id, Ended: ended})
 	}
@@ -289,13 +291,13 @@ func (p *Pool) processNames(ctx context.Context, id holdfast.BoxID, b *Box) []st
 type hits struct{ memory, processes int64 }
 
 // checkCounters tells when processes of the box were killed for memory, or not
-// started because there were too many; op is held.
-func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) {
+// started because there were too many, and reports whether boxd answered; op is held.
+func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) bool {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
 	s, err := b.Stats(ctx)
 	if err != nil {
-		return
+		return false
 	}
 	p.mu.Lock()
 	was, boot := e.hits, e.boot
@@ -309,6 +311,7 @@ func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) {
 	}
 	tell(holdfast.EventBoxOOM, now.memory-was.memory, "%d processes were killed: the box was out of memory")
 	tell(holdfast.EventBoxPids, now.processes-was.processes, "%d processes were not started: the box had as many as it may")
+	return true
 }
 
 // job is what the janitor does to a box.

@@ -69,7 +69,10 @@ func (p *Pool) settle(ctx context.Context, info Info, stop, known bool) error {
 		if stop {
 			return p.stop(ctx, e, "the server started with on_start: stop", idleGrace)
 		}
-		err := p.reconnect(ctx, e, 1)
+		// The start does not wait for a box that stands still.
+		soon, cancel := context.WithTimeout(ctx, courtesy)
+		defer cancel()
+		err := p.reconnect(soon, e, 1)
 		if err == nil || holdfast.IsKind(err, holdfast.KindNotFound) {
 			return nil
 		}

@@ -26,6 +26,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 			WithHint("only an active session can be paused")
 	}
 	defer e.park(ctx, u)()
+	arrived := u.arrived
 	if err := e.endRunning(ctx, u, "pause", req.Interrupt, "the session was paused"); err != nil {
 		return holdfast.Session{}, err
 	}
@@ -56,6 +57,13 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		}
 	} else {
 		e.tellOf(ctx, row, told)
+	}
+	if u.arrived != arrived {
+		// A message that was taken while the turn was being ended resumes the session,
+		// as one does that comes now.
+		if _, err := e.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{}); err != nil {
+			e.cfg.Log.WarnContext(ctx, "a message waits in a paused session", "session_id", id, "error", err)
+		}
 	}
 	return row.Session, nil
 }

@@ -192,6 +192,7 @@ func (e *Engine) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage)
 		return e.duplicate(ctx, u.id, done.Duplicate)
 	}
 	u.queued++
+	u.arrived++
 	if u.requests == nil {
 		u.requests = map[holdfast.TurnID]string{}
 	}

@@ -23,6 +23,8 @@ type unit struct {
 	// runs, some may wait, and the store knows.
 	queued int
 	ask    bool
+	// arrived counts the messages that were queued.
+	arrived int
 	// retrying: somebody tries to start the next turn until it works.
 	retrying bool
 	// parked counts those who are about to take the session away from its turns:

@@ -72,10 +72,17 @@ func (e *Engine) press(u *unit, r *turnRun, s *stuck, now time.Time) {
 	case 1:
 		r.cancel(errStuck)
 	case 2:
-		ctx, cancel := context.WithTimeout(e.base, e.cfg.KillGrace)
-		defer cancel()
-		if err := e.stopBox(ctx, r.host.row, "a turn was stuck"); err != nil {
-			e.cfg.Log.WarnContext(r.ctx, "box of a stuck turn not stopped", "session_id", u.id, "error", err)
+		// In its own time: other stuck turns do not wait for this box.
+		e.claim(u.id)
+		if !e.rest.run(func() {
+			defer e.disclaim(u)
+			ctx, cancel := context.WithTimeout(e.base, e.cfg.KillGrace)
+			defer cancel()
+			if err := e.stopBox(ctx, r.host.row, "a turn was stuck"); err != nil {
+				e.cfg.Log.WarnContext(r.ctx, "box of a stuck turn not stopped", "session_id", u.id, "error", err)
+			}
+		}) {
+			e.disclaim(u)
 		}
 	default:
 		if _, err := e.settle(u, r, runtime.Result{}, errStuck); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -20,11 +21,60 @@ const (
 	maxExecMS     = 3_600_000
 	maxCollected  = 10 << 20
 	maxFile       = 64 << 20
+	// filesWithin is how long one operation on files may take.
+	filesWithin = time.Minute
+	// probeWithin is how long a box may take to show that it is alive.
+	probeWithin = 3 * time.Second
 )
+
+// within makes work end after a limit, whether or not the box answers. A box that then
+// gives no sign of life is stopped: the next call starts another one on the same files.
+func (e *Engine) within(limit time.Duration, work func(ctx context.Context, box *sandbox.Box) error) boxWork {
+	return func(ctx context.Context, box *sandbox.Box) error {
+		var late atomic.Bool
+		bounded, cancel := context.WithCancel(ctx)
+		timer := time.AfterFunc(limit, func() {
+			late.Store(true)
+			cancel()
+		})
+		err := work(context.WithValue(bounded, clockKey{}, func(run bool) {
+			if timer.Stop(); run {
+				timer.Reset(limit)
+			}
+		}), box)
+		timer.Stop()
+		cancel()
+		if err == nil || !late.Load() || ctx.Err() != nil {
+			return err
+		}
+		const what = "the box did not answer within %s"
+		probe, cancel := context.WithTimeout(ctx, probeWithin)
+		defer cancel()
+		if _, perr := box.Calls(probe); perr == nil || ctx.Err() != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, "box", what+"; it is alive", limit).
+				WithHint("try again; what it was asked for may still happen")
+		}
+		id, _ := boxSession(box.ID())
+		if row, rerr := e.cfg.Store.Row(ctx, id); rerr == nil {
+			if serr := e.stopBox(ctx, row, "boxd does not answer"); serr != nil {
+				e.cfg.Log.WarnContext(ctx, "box that does not answer is not stopped", "box_id", box.ID(), "error", serr)
+			}
+		}
+		return holdfast.Errorf(holdfast.KindUnavailable, "box", what+" and was stopped", limit).
+			WithHint("whether the call had an effect is unknown: look at the files, then try again; the next call starts a new box")
+	}
+}
+
+// clockKey finds in the context of such work what stops its clock and starts it again,
+// so that time which a reader takes does not count.
+type clockKey struct{}
+
+// boxWork is what is done in a box.
+type boxWork func(ctx context.Context, box *sandbox.Box) error
 
 // withBox claims the session's box for work outside a turn. A paused or errored
 // session is resumed first.
-func (e *Engine) withBox(ctx context.Context, id holdfast.SessionID, work func(box *sandbox.Box) error) error {
+func (e *Engine) withBox(ctx context.Context, id holdfast.SessionID, work boxWork) error {
 	if err := e.draining(); err != nil {
 		return err
 	}
@@ -49,7 +99,7 @@ func (e *Engine) withBox(ctx context.Context, id holdfast.SessionID, work func(b
 	return e.inBox(ctx, u, work)
 }
 
-func (e *Engine) inBox(ctx context.Context, u *unit, work func(box *sandbox.Box) error) error {
+func (e *Engine) inBox(ctx context.Context, u *unit, work boxWork) error {
 	hold, err := e.acquire(ctx, u, false, nil, nil)
 	if err != nil {
 		e.missing(ctx, u, err)
@@ -59,7 +109,7 @@ func (e *Engine) inBox(ctx context.Context, u *unit, work func(box *sandbox.Box)
 		return err
 	}
 	defer hold.Release()
-	return work(hold.Box)
+	return work(ctx, hold.Box)
 }
 
 // missing sets a session whose files turn out to be gone to error, which is from
@@ -88,11 +138,12 @@ func (e *Engine) missing(ctx context.Context, u *unit, err error) {
 
 // look is withBox for work that changes nothing: when the box turns out to be
 // dead it is done again in the next one.
-func (e *Engine) look(ctx context.Context, id holdfast.SessionID, work func(box *sandbox.Box) error) error {
+func (e *Engine) look(ctx context.Context, id holdfast.SessionID, work boxWork) error {
 	var dead <-chan struct{}
-	err := e.withBox(ctx, id, func(box *sandbox.Box) error {
+	work = e.within(filesWithin, work)
+	err := e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		dead = box.Done()
-		return work(box)
+		return work(ctx, box)
 	})
 	if dead == nil || !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		return err
@@ -132,7 +183,8 @@ func (e *Engine) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 		stderr = &errs
 	}
 	var res wire.ExecResult
-	err = e.withBox(ctx, id, func(box *sandbox.Box) error {
+	limit := time.Duration(wreq.TimeoutMS)*time.Millisecond + e.cfg.KillGrace
+	err = e.withBox(ctx, id, e.within(limit, func(ctx context.Context, box *sandbox.Box) error {
 		call, err := e.call()
 		if err != nil {
 			return err
@@ -149,7 +201,7 @@ func (e *Engine) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 		}
 		res, err = box.Exec(ctx, call, wreq, opt)
 		return err
-	})
+	}))
 	if err != nil {
 		return holdfast.ExecResult{}, err
 	}
@@ -232,7 +284,7 @@ func (e *Engine) Terminal(ctx context.Context, id holdfast.SessionID, size holdf
 		}
 	}()
 	var res wire.ExecResult
-	err := e.withBox(ctx, id, func(box *sandbox.Box) error {
+	err := e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		call, err := e.call()
 		if err != nil {
 			return err
@@ -254,7 +306,7 @@ func (e *Engine) Terminal(ctx context.Context, id holdfast.SessionID, size holdf
 // ListFiles lists a directory; relative paths are relative to the workspace.
 func (e *Engine) ListFiles(ctx context.Context, id holdfast.SessionID, path string) (holdfast.FileList, error) {
 	var out holdfast.FileList
-	err := e.look(ctx, id, func(box *sandbox.Box) error {
+	err := e.look(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		info, err := box.Stat(ctx, wire.PathRequest{Path: path})
 		if err != nil {
 			return err
@@ -286,8 +338,9 @@ func fileInfo(f wire.FileInfo) holdfast.FileInfo {
 func (e *Engine) ReadFile(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) error {
 	out := &counted{w: w}
 	var err error
-	return e.look(ctx, id, func(box *sandbox.Box) error {
+	return e.look(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		if out.n == 0 {
+			out.clock, _ = ctx.Value(clockKey{}).(func(bool))
 			_, err = box.Read(ctx, wire.ReadRequest{Path: path}, out)
 		}
 		return err
@@ -298,9 +351,15 @@ func (e *Engine) ReadFile(ctx context.Context, id holdfast.SessionID, path strin
 type counted struct {
 	w io.Writer
 	n int64
+	// clock stands still while w takes its time.
+	clock func(run bool)
 }
 
 func (c *counted) Write(p []byte) (int, error) {
+	if c.clock != nil {
+		c.clock(false)
+		defer c.clock(true)
+	}
 	n, err := c.w.Write(p)
 	c.n += int64(n)
 	return n, err
@@ -315,7 +374,7 @@ func (e *Engine) WriteFile(ctx context.Context, id holdfast.SessionID, path stri
 	if mode&^0o777 != 0 {
 		return out, holdfast.Errorf(holdfast.KindInvalid, "files.put", "mode %o is not permission bits", mode)
 	}
-	err := e.mutate(ctx, id, func(box *sandbox.Box, call sandbox.Call) error {
+	err := e.mutate(ctx, id, func(ctx context.Context, box *sandbox.Box, call sandbox.Call) error {
 		if _, err := box.Write(ctx, call, wire.WriteRequest{Path: path, Mode: mode, Parents: true}, data); err != nil {
 			return err
 		}
@@ -328,18 +387,18 @@ func (e *Engine) WriteFile(ctx context.Context, id holdfast.SessionID, path stri
 
 // RemoveFile removes a file, or with recursive a tree.
 func (e *Engine) RemoveFile(ctx context.Context, id holdfast.SessionID, path string, recursive bool) error {
-	return e.mutate(ctx, id, func(box *sandbox.Box, call sandbox.Call) error {
+	return e.mutate(ctx, id, func(ctx context.Context, box *sandbox.Box, call sandbox.Call) error {
 		return box.Remove(ctx, call, wire.RemoveRequest{Path: path, Recursive: recursive})
 	})
 }
 
-func (e *Engine) mutate(ctx context.Context, id holdfast.SessionID, act func(*sandbox.Box, sandbox.Call) error) error {
-	return e.withBox(ctx, id, func(box *sandbox.Box) error {
+func (e *Engine) mutate(ctx context.Context, id holdfast.SessionID, act func(context.Context, *sandbox.Box, sandbox.Call) error) error {
+	return e.withBox(ctx, id, e.within(filesWithin, func(ctx context.Context, box *sandbox.Box) error {
 		call, err := e.call()
 		if err != nil {
 			return err
 		}
 		defer box.Release(call.ID)
-		return act(box, call)
-	})
+		return act(ctx, box, call)
+	}))
 }
