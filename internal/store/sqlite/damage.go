@@ -43,7 +43,7 @@ func whole(id, at int64, typ, turn string, data []byte, sum int64) bool {
 }
 
 // scanEvent reads an event of a session. One that is not what was written becomes
-// event.damaged, so that the others of its session can be read (I-34).
+// event.damaged, so that the others of its session can be read (I-37).
 func (s *Store) scanEvent(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
 	e := holdfast.Event{Session: session}
 	var key, at, sum int64

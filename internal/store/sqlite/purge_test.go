@@ -36,7 +36,7 @@ func TestPurgedTextIsGone(t *testing.T) {
 	const marker = "zqxmarkerzqx"
 	dir := t.TempDir()
 	path := filepath.Join(dir, "holdfast.db")
-	s := openAt(t, Config{Path: path, probe: 20 * time.Millisecond})
+	s := openAt(t, Config{Path: path, probe: 2 * time.Second})
 	for i := range 40 {
 		c := creation(testID(i))
 		if i > 0 {
