@@ -118,6 +118,7 @@ var shortTimes = map[string][]string{
 	"it ends a wait of the product, and the test waits for that end": {
 		"agent/model/anthropic/anthropic_test.go TestStallIsGivenUp",
 		"agent/model/openai/openai_test.go TestStallIsGivenUp",
+		"client/patience_test.go TestHZ23_NoRequestWaitsForAMuteServer",
 		"hook/command_test.go TestHTTPHooks",
 		"hook/hook_test.go TestSDKH11_FailuresStayTheirOwn",
 		"internal/boxd/ops_test.go TestGateHoldsBackStarts",

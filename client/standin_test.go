@@ -69,12 +69,14 @@ func standIn() {
 		_ = http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, frameOf(1, "notice", ""))
+			tick := time.NewTicker(50 * time.Millisecond)
+			defer tick.Stop()
 			for {
 				w.(http.Flusher).Flush()
 				select {
 				case <-r.Context().Done():
 					return
-				case <-time.After(50 * time.Millisecond):
+				case <-tick.C:
 				}
 				_, _ = io.WriteString(w, ": ping\n\n")
 			}
