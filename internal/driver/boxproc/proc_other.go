@@ -1,0 +1,6 @@
+//go:build !linux
+
+package boxproc
+
+// Alive reports that no process of a record runs: boxes are processes of Linux.
+func (d *Dir) Alive(Record) bool { return false }
