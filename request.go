@@ -161,7 +161,7 @@ type Health struct {
 	// Damaged is what was found damaged in the data directory since the start.
 	Damaged []string `json:"damaged,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
-	PID      int    `json:"pid,omitempty"`
+	PID     int      `json:"pid,omitempty"`
 	// Sessions running a turn now.
 	RunningTurns int `json:"running_turns,omitempty"`
 }
