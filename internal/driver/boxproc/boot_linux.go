@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -59,12 +60,17 @@ type Boot struct {
 }
 
 // Spawn makes the process of a boxd, which waits for its configuration: see Hand.
-// log takes its stdout and stderr. On error nothing is left. l.Prepare and what
-// only Dir.Start knows is not looked at.
-func Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) {
+// log takes its stdout and stderr, and its last argument is the directory's Mark. On
+// error nothing is left. l.Prepare and what only Dir.Start knows is not looked at.
+func (d *Dir) Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) {
 	fail := func(err error) (*Boot, error) {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.spawn", "boxd: %w", err)
 	}
+	mark, err := d.Mark()
+	if err != nil {
+		return fail(err)
+	}
+	l.Argv = append(slices.Clone(l.Argv), "dir="+mark)
 	kernel, err := KernelBoot()
 	if err != nil {
 		return fail(err)

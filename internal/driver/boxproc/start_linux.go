@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -67,13 +66,8 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	var h Handover
 	defer h.Close()
 	prepared := make(chan error, 1)
-	mark, err := d.Mark()
-	if err != nil {
-		return fail(err)
-	}
-	l.Argv = append(slices.Clone(l.Argv), "dir="+mark)
 	go func() { prepared <- d.prepare(&r, &h, l) }()
-	b, err := Spawn(ctx, l, log)
+	b, err := d.Spawn(ctx, l, log)
 	perr := <-prepared
 	if err != nil {
 		return fail(quote(err))

@@ -231,7 +231,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
 		return err
 	}
 	err = errors.Join(l.cg.inside(h, l.leaf, func() {
-		if b.proc, err = boxproc.Spawn(ctx, how, log); err == nil {
+		if b.proc, err = l.d.dir.Spawn(ctx, how, log); err == nil {
 			err = b.proc.Hand(ctx, &l.hand)
 		}
 	}), err)
