@@ -370,7 +370,8 @@ func procs(dir string) []int {
 }
 
 // kill sends SIGKILL to everything in the box' leaves and thaws it, in that
-// order: a frozen process dies at the thaw, before it runs again (HZ-10).
+// order: a frozen process dies at the thaw, before it runs again (HZ-10). The server
+// itself is spared: a thread of it is in the leaf of a box that it starts.
 func (c *boxCgroup) kill() {
 	if c.V2 {
 		for _, d := range c.dirs() {
@@ -380,7 +381,9 @@ func (c *boxCgroup) kill() {
 	for _, d := range c.dirs() {
 		for _, leaf := range []string{leafWork, leafBoxd} {
 			for _, pid := range procs(path.Join(d, leaf)) {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+				if pid != os.Getpid() {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
 			}
 		}
 	}

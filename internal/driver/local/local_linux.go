@@ -199,6 +199,11 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
 		record = d.dir.Delete // it died by itself: nothing tells of it any more
 	}
+	return d.endLocked(ctx, box, record)
+}
+
+// endLocked is end for a caller that holds the box's lock.
+func (d *Driver) endLocked(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
 	if err := errors.Join(d.release(ctx, box), d.clear(ctx, box)); err != nil {
 		return err
 	}

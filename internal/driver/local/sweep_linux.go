@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -45,18 +46,34 @@ func (d *Driver) Sweep(ctx context.Context) ([]sandbox.Leftover, error) {
 }
 
 // sweepDead removes what is left of boxes that died while no server looked, or in the
-// midst of their start. No start of this driver is under way yet. What cannot be removed
-// stays with its record, and the next start of the box tries again.
+// midst of their start. What cannot be removed stays with its record, and the next start
+// of the box tries again.
 func (d *Driver) sweepDead(ctx context.Context) {
 	records, err := d.dir.List()
 	if err != nil {
 		return
 	}
 	for _, r := range records {
-		if cg := cgroupOf(r); !d.dir.Alive(r) && (r.PID != 0 || cg.exists()) {
-			_ = d.Remove(ctx, r.Box)
-		}
+		_ = d.endDead(ctx, r.Box)
 	}
+}
+
+// endDead removes a box that does not run. A box that is being started looks the same,
+// but its lock is held: the record is read under it.
+func (d *Driver) endDead(ctx context.Context, box holdfast.BoxID) error {
+	unlock, err := d.locks.Lock(ctx, box)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r, err := d.dir.Read(box)
+	if err != nil || d.dir.Alive(r) {
+		return err
+	}
+	if cg := cgroupOf(r); r.PID == 0 && !cg.exists() {
+		return nil
+	}
+	return d.endLocked(ctx, box, d.dir.Delete)
 }
 
 // exists reports whether one of the box' directories is there.
