@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait of these tests.
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 // world is one data directory with the server that runs on it.
 type world struct {
