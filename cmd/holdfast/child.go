@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -41,26 +42,33 @@ func newSubject(dir string) (*subject, error) {
 }
 
 // endWithReader cancels the command when nobody reads its output any more: the server that
-// it started must not outlive it. stop ends that.
+// it started must not outlive it. stop ends that. SIGPIPE is caught, since it would end the
+// process at once; it is not acted on, since it also comes of the connections to a server
+// that was killed.
 func (e *env) endWithReader() (stop func()) {
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	e.ctx = ctx
-	gone := make(chan os.Signal, 1)
-	signal.Notify(gone, syscall.SIGPIPE)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-gone:
-			cancel(syscall.EPIPE)
-		case <-ctx.Done():
-		}
-	}()
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGPIPE)
+	e.stdout, e.stderr = &endsWithReader{e.stdout, cancel}, &endsWithReader{e.stderr, cancel}
 	return func() {
-		signal.Stop(gone)
+		signal.Stop(caught)
 		cancel(nil)
-		<-done
 	}
+}
+
+// endsWithReader cancels when a write finds that the reader is gone.
+type endsWithReader struct {
+	io.Writer
+	cancel context.CancelCauseFunc
+}
+
+func (w *endsWithReader) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		w.cancel(syscall.EPIPE)
+	}
+	return n, err
 }
 
 // remove deletes the directory; it is kept when something in it is of interest.
