@@ -248,6 +248,9 @@ func isTerminal(w any) bool {
 	if o, ok := w.(*output); ok {
 		w = o.w
 	}
+	if r, is := w.(*endsWithReader); is {
+		w = r.Writer
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
