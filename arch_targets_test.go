@@ -12,11 +12,11 @@ import (
 // testFunc is a test that `go test` runs by itself.
 var testFunc = regexp.MustCompile(`^(Test|Fuzz)[A-Z0-9]`)
 
-// TestEveryTestIsInATarget holds testdata/tests.txt: each test of the module is listed
+// TestEveryTestIsInATarget checks testdata/tests.txt: each test of the module is listed
 // once, under make test, or under make check if its first statement is testkit.Long. So
-// no test gets lost, and none is in neither target: anywhere else testkit.Long would
-// leave out what nothing runs, and a file for another system or build runs nowhere.
-// That the tests ran is what scripts/ran sees to.
+// every test runs in one of the two: anywhere else a call of testkit.Long would skip a
+// part that then never runs, and a file for another system or build never runs.
+// scripts/ran checks that the tests ran.
 func TestEveryTestIsInATarget(t *testing.T) {
 	text, err := os.ReadFile("testdata/tests.txt")
 	if err != nil {
@@ -73,7 +73,7 @@ func isLong(e ast.Expr) bool {
 	return ok && types.ExprString(c.Fun) == "testkit.Long"
 }
 
-// buildOf is the build constraint of a file, in its text or its name.
+// buildOf returns the build constraint of a file, from its text or its name.
 func buildOf(s *source) string {
 	for _, l := range s.text {
 		if b, ok := strings.CutPrefix(l, "//go:build "); ok {

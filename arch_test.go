@@ -51,10 +51,10 @@ var layers = map[string]layer{
 	"internal/durable":          {},
 	"internal/lifecycle":        {use: ". internal/durable", third: "golang.org/x/sys/unix"},
 	"internal/obs":              {use: "."},
-	"internal/rooted":           {use: ".", third: "golang.org/x/sys/unix"},
+	"internal/rooted":           {use: ". internal/durable", third: "golang.org/x/sys/unix"},
 	"internal/journal":          {use: "."},
 	"internal/runtime":          {use: ". hook internal/journal policy sandbox"},
-	"internal/judging":          {use: "."},
+	"internal/judging":          {use: ". internal/durable"},
 	"internal/boots":            {use: "."},
 	"internal/retell":           {use: ". hook"},
 	"internal/models":           {use: ". agent/model"},
@@ -63,10 +63,10 @@ var layers = map[string]layer{
 	"internal/rpcline":          {},
 	"internal/mcpserver":        {use: ". internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
 	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
-	"internal/agents":           {use: ". internal/rooted internal/settings policy", third: "golang.org/x/sys/unix"},
+	"internal/agents":           {use: ". internal/durable internal/rooted internal/settings policy", third: "golang.org/x/sys/unix"},
 	"internal/engine":           {use: ". hook internal/boots internal/journal internal/judging internal/runtime internal/rooted internal/settings policy sandbox sandbox/check internal/boxd/wire", third: "golang.org/x/sync/..."},
 	"internal/seal":             {use: ". internal/durable"},
-	"internal/agentcli":         {use: "."},
+	"internal/agentcli":         {use: ". internal/durable"},
 	"internal/keys":             {use: "."},
 	"internal/audit":            {use: "."},
 	"internal/secrets":          {use: "."},
@@ -89,7 +89,7 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":              {use: ". internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/sqlite":              {use: ". internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". internal/durable sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
@@ -249,9 +249,9 @@ func TestTestsImportKnownModules(t *testing.T) {
 	}
 }
 
-// TestImportDepth holds the longest chain of imports within the module. The
-// vocabulary lies at the bottom of every chain and does not count, and neither do the
-// tables of programs, which import nothing.
+// TestImportDepth bounds the longest chain of imports within the module. The vocabulary
+// lies at the bottom of every chain and does not count, and neither do the tables of
+// programs, which import nothing.
 func TestImportDepth(t *testing.T) {
 	const most = 6
 	found := packages(t)

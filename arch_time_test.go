@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// leastBound is the shortest time that a test may give to something that has to happen
-// within it: a busy machine is often a second late.
+// leastBound is the shortest time within which a test may expect something to happen: a
+// busy machine is often a second late.
 const leastBound = 2 * time.Second
 
 // TestBoundsOfTestsAreGenerous refuses times below two seconds in tests. Exempt are the
@@ -52,10 +52,10 @@ var units = map[string]time.Duration{
 	"Nanosecond": time.Nanosecond, "Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second,
 }
 
-// fakes are the calls in which time is fake, or is the interval between two looks.
+// fakes are the calls in which time is fake, or is an interval between two looks.
 var fakes = map[string]bool{"synctest.Test": true, "bubble": true, "time.NewTicker": true, "pause": true}
 
-// shortIn calls found with each constant time of a declaration that is below leastBound.
+// shortIn calls found for each constant time below leastBound in a declaration.
 func shortIn(n ast.Node, found func(time.Duration, token.Pos)) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -64,7 +64,7 @@ func shortIn(n ast.Node, found func(time.Duration, token.Pos)) {
 			case fakes[name]:
 				return false
 			case strings.HasSuffix(name, ".Add"), strings.HasSuffix(name, ".Truncate"):
-				return false // a time that is compared or that a clock of the test shows
+				return false // a time that is compared or that a test's clock shows
 			}
 		case *ast.BinaryExpr:
 			if d, ok := constant(n); ok {
@@ -83,8 +83,8 @@ func shortIn(n ast.Node, found func(time.Duration, token.Pos)) {
 	})
 }
 
-// constant is the value of a unit of time, or of a number of them. A unit that
-// something else is multiplied with or divided by counts as long.
+// constant returns the value of a unit of time, or of a multiple of one. A unit that is
+// multiplied or divided by a variable counts as long.
 func constant(e ast.Expr) (time.Duration, bool) {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:

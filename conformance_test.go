@@ -63,7 +63,8 @@ func TestConformanceTables(t *testing.T) {
 				continue
 			}
 			rows++
-			// What is asked stands beside what is claimed, so that narrowing shows.
+			// The specification's sentence stands next to our claim, so that a narrower claim
+			// shows.
 			if number := m[1] + "-" + m[2] + m[3]; (m[4] == theSame) != (number == last) {
 				t.Errorf("%s: %s says %q: the first row of a number quotes the specification, the others say %s", name, number, m[4], theSame)
 			} else {
@@ -133,7 +134,7 @@ func (r tableRow) deviates(t *testing.T, number string) {
 	t.Errorf("%s: docs/deviations.md says nothing of it with a link to ADR %s", r.name, number)
 }
 
-// theSame stands for the sentence of the specification in the row above.
+// theSame means the specification's sentence of the row above.
 const theSame = "(the same)"
 
 const runtimesTable = "docs/conformance/runtimes.md"

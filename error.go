@@ -72,11 +72,24 @@ func NewProblem(k Kind, err error) Problem {
 	if title == "" {
 		title = kinds[KindInternal].title
 	}
+	typ := string(k)
+	if errors.Is(err, ErrFull) {
+		typ = "full"
+	}
 	return Problem{
-		Type: "urn:holdfast:problem:" + string(k), Title: title, Status: k.HTTPStatus(),
+		Type: problemURN + typ, Title: title, Status: k.HTTPStatus(),
 		Detail: err.Error(), Kind: k, Hint: HintOf(err),
 	}
 }
+
+const problemURN = "urn:holdfast:problem:"
+
+// ErrFull is in the chain of an error of a server whose places for boxes are all taken:
+// nothing was recorded, nothing is wrong with the session, and later the same works.
+var ErrFull = errors.New("no place for another box")
+
+// Full reports whether the problem is that of ErrFull.
+func (p Problem) Full() bool { return p.Type == problemURN+"full" }
 
 // Error is the one error type that crosses package borders.
 type Error struct {

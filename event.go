@@ -62,8 +62,8 @@ const (
 
 	EventNotice EventType = "notice"
 
-	// EventDamaged stands where the database holds an event that is not what was
-	// written there. It is read, never written.
+	// EventDamaged replaces an event in the database that is not as it was written. It is
+	// read, never written.
 	EventDamaged EventType = "event.damaged"
 )
 
@@ -107,8 +107,8 @@ type Event struct {
 
 // Decode unmarshals the payload into v, which should be the payload type of e.Type.
 //
-// What stands for a damaged event decodes into a Damaged only: whoever needs the event
-// must not take its absence for an answer.
+// A damaged event decodes only into a Damaged: a caller that needs the event must not
+// treat its absence as an answer.
 func (e Event) Decode(v any) error {
 	if _, ok := v.(*Damaged); e.Type == EventDamaged && !ok {
 		return e.damaged()
@@ -129,7 +129,7 @@ type Damaged struct {
 	Reason string `json:"reason"`
 }
 
-// Whole is an error for what stands for a damaged event, and nil for any other.
+// Whole returns an error for a damaged event, and nil for any other.
 func (e Event) Whole() error {
 	if e.Type == EventDamaged {
 		return e.damaged()
@@ -404,6 +404,10 @@ type Notice struct {
 // NoticeFilesAtRisk is the code of the notice that a power cut may have taken files that
 // commands had written. A session gets it once for each cut.
 const NoticeFilesAtRisk = "files.at_risk"
+
+// NoticeFilesUntold is the code of the notice that a call changed files, or may have, for
+// which no fileChanged hook ran.
+const NoticeFilesUntold = "files.untold"
 
 // FilesAtRisk names the commands whose files a power cut may have taken: they ended
 // before the kernel can be counted on to have written their files to the disk.

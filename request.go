@@ -69,7 +69,7 @@ type EndSession struct {
 
 // ResumeSession is the body of POST /v1/sessions/{id}/resume.
 type ResumeSession struct {
-	Fresh  bool `json:"fresh,omitempty" doc:"Accept an empty workspace where the files cannot be recovered; false: that is a conflict."`
+	Fresh  bool `json:"fresh,omitempty" doc:"Where the files cannot be recovered, go on with the agent's own files; false: that is a conflict."`
 	DryRun bool `json:"dry_run,omitempty" doc:"Answer with the plan's receipt and change nothing."`
 }
 
@@ -151,14 +151,14 @@ type FileList struct {
 	Truncated bool       `json:"truncated,omitempty"`
 }
 
-// Health is the answer of /healthz and /readyz. Who asks without a valid key is told
-// the status only.
+// Health is the answer of /healthz and /readyz. Without a valid key it holds only the
+// status.
 type Health struct {
 	Status  string `json:"status"`
 	Version string `json:"version,omitempty"`
 	// ReadOnly is why the store takes no writes; empty when it does.
 	ReadOnly string `json:"read_only,omitempty"`
-	// Damaged is what was found damaged in the data directory since the start.
+	// Damaged lists the damage found in the data directory since the start.
 	Damaged []string `json:"damaged,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
 	PID     int      `json:"pid,omitempty"`

@@ -30,7 +30,7 @@ func (u Usage) Add(v Usage) Usage {
 // Clamp returns the count with its negative numbers set to zero.
 func (u Usage) Clamp() Usage { return Usage{}.Add(u) }
 
-// Less returns what is left of a count without another one; no number goes below zero.
+// Less subtracts another count; no number goes below zero.
 func (u Usage) Less(v Usage) Usage {
 	u, v = u.Clamp(), v.Clamp()
 	return Usage{
@@ -40,10 +40,10 @@ func (u Usage) Less(v Usage) Usage {
 	}
 }
 
-// Tokens is how many tokens a budget counts: all of them.
+// Tokens is the number of tokens that a budget counts: all of them.
 func (u Usage) Tokens() int64 { return Sum(u.Prompt(), u.OutputTokens) }
 
-// Prompt is how many tokens the requests had, from a cache or not.
+// Prompt is the number of tokens in the requests, from a cache or not.
 func (u Usage) Prompt() int64 { return Sum(u.InputTokens, u.CacheReadTokens, u.CacheWriteTokens) }
 
 // Spent is what a session's ended turns used up.

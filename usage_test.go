@@ -21,7 +21,7 @@ func usages() *rapid.Generator[Usage] {
 	})
 }
 
-// TestHZ24_CountsSaturate: whatever was reported, a sum is never below its parts nor
+// TestHZ24_CountsSaturate: for any reported counts, a sum is never below its parts nor
 // below zero, and the order of the parts does not matter.
 func TestHZ24_CountsSaturate(t *testing.T) {
 	for _, c := range []struct {
@@ -74,7 +74,7 @@ func TestHZ24_MoneyIsClampedBeforeItIsANumber(t *testing.T) {
 	}
 }
 
-// A bound that is not a number, or is absurd, is refused before it counts for anything.
+// A bound that is not a number, or is absurd, is refused before it has any effect.
 func TestHZ24_AbsurdBudgetsAreRefused(t *testing.T) {
 	for _, b := range []Budget{
 		{USD: math.NaN()},

@@ -202,7 +202,7 @@ func (r *run) read(ctx context.Context, group []Use) error {
 	wg.Wait()
 	for i := range group {
 		if group[i].State != Answered {
-			r.finish(&group[i], r.tell(ctx, &group[i], outcomes[i].ToolFinished))
+			r.finish(&group[i], r.tell(ctx, &group[i], outcomes[i].ToolFinished, sandbox.Changes{}))
 			if r.noBox == nil {
 				r.noBox = outcomes[i].noBox
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -25,10 +26,18 @@ const (
 
 // carry brings a use whose intent is recorded to its outcome: finished or
 // unknown. A nil box is asked for; it is how a call of an earlier life of the
-// server is taken up. The call bears the same id however often it is issued.
+// server is taken up. The call bears the same id however often it is issued. One that
+// no box ever received is issued to the next one.
 func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 	t, known := r.Tools.byName[u.Name]
+	unsent := box != nil
 	for n := 0; ; n++ {
+		if box == nil && unsent {
+			var err error
+			if box, err = r.env.Boxes.Box(ctx); err != nil {
+				return r.neverSent(ctx, u, err)
+			}
+		}
 		if box == nil {
 			var lost bool
 			var err error
@@ -36,24 +45,42 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 				return r.unknown(u, lost, err)
 			}
 		}
-		res, err := r.invoke(ctx, t, u, tool.Call{ID: u.Started.Call, Input: u.runs(), Box: box})
+		watched, changes := r.watched(ctx, u)
+		res, err := r.invoke(watched, t, u, tool.Call{ID: u.Started.Call, Input: u.runs(), Box: box})
+		unsent = unsent && errors.Is(err, sandbox.ErrUnsent)
 		if err != nil && holdfast.IsKind(err, holdfast.KindUnavailable) {
 			_, _, alive := r.env.Boxes.Life(box)
 			if n < r.patience(ctx, alive) {
 				r.warm, box = false, nil
 				continue
 			}
+			if unsent {
+				return r.neverSent(ctx, u, err)
+			}
 			if !alive {
 				return r.unknown(u, false, err)
 			}
 		}
 		r.env.At("finished-uncommitted")
-		f := r.tell(ctx, u, r.outcome(ctx, res, err, u.Began))
+		f := r.tell(ctx, u, r.outcome(ctx, res, err, u.Began), *changes)
 		f.Call = u.Started.Call
 		r.finish(u, f)
 		r.done = append(r.done, release{box, f.Call})
 		return nil
 	}
+}
+
+// neverSent answers a call that no box received, if the next box cannot be started either.
+func (r *run) neverSent(ctx context.Context, u *Use, err error) error {
+	f := r.outcome(ctx, tool.Result{}, err, u.Began)
+	if ctx.Err() != nil {
+		f.Content = textInterrupted
+	} else if r.noBox == nil {
+		r.noBox = err
+	}
+	f.Call = u.Started.Call
+	r.finish(u, f)
+	return nil
 }
 
 // patience is how often a call may be issued again after unavailable. From a box
@@ -152,13 +179,28 @@ func (r *run) scoped(ctx context.Context, u *Use) context.Context {
 	})
 }
 
-// layersOf are a scope's layers as a box takes them.
+// layersOf converts a scope's layers to those of a box.
 func layersOf(scope policy.Scope) []sandbox.Layer {
 	var out []sandbox.Layer
 	for _, l := range scope.Layers {
 		out = append(out, sandbox.Layer(l))
 	}
 	return out
+}
+
+// watched lets a call tell which files it changed, if hooks wait for that: listing them
+// takes time.
+func (r *run) watched(ctx context.Context, u *Use) (context.Context, *sandbox.Changes) {
+	all := &sandbox.Changes{}
+	if r.env.Hooks == nil || !r.env.Hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.Name}) {
+		return ctx, all
+	}
+	return sandbox.Watched(ctx, func(c sandbox.Changes) {
+		all.Files, all.More = append(all.Files, c.Files...), all.More+c.More
+		if c.Unseen != "" {
+			all.Unseen = c.Unseen
+		}
+	}), all
 }
 
 // outcome turns what a tool returned into what is recorded.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -360,4 +361,38 @@ func TestSlowBoxSplitsTheCommit(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestACallThatNeverLeftIsNotUnknown: the box ended before it received the call, so the
+// next box gets it, under its id.
+func TestACallThatNeverLeftIsNotUnknown(t *testing.T) {
+	for name, again := range map[string]bool{"another box comes": true, "none comes": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first := true
+			w.tools["Bash"] = func(_ context.Context, c tool.Call) (tool.Result, error) {
+				if first {
+					first = false
+					w.die()
+					if !again {
+						w.boxErr = errLost
+					}
+					return tool.Result{}, sandbox.ErrUnsent
+				}
+				w.effect(c.ID)
+				return tool.Result{Content: "ran"}, nil
+			}
+			_, err := w.loop().Run(t.Context(), script(`[{"tool":"Bash"},{"say":"went on"}]`), w.env())
+			if (err == nil) != again {
+				t.Errorf("the turn ended with %v", err)
+			}
+			f, u := entries[holdfast.ToolFinished](w), entries[holdfast.ToolUnknown](w)
+			if len(f) != 1 || len(u) != 0 || f[0].IsError == again || (w.ran[f[0].Call] == 1) != again {
+				t.Errorf("finished %+v, unknown %+v, ran %v", f, u, w.ran)
+			}
+			if slices.Contains(w.order, "outcome") {
+				t.Errorf("asked for the outcome of a call that nobody had: %v", w.order)
+			}
+		})
+	}
 }

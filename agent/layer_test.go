@@ -25,8 +25,8 @@ func (s sandboxed) Decide(ctx context.Context, req policy.Request) (policy.Decis
 }
 
 // TestChildLayersReachTheBox: a command of a child agent with path lists of its own
-// starts inside of them, or not at all. The mem driver holds no layers, so here it does
-// not start; the same command of its parent does.
+// starts inside of them, or not at all. The mem driver enforces no layers, so here it
+// does not start; the same command of its parent does.
 func TestChildLayersReachTheBox(t *testing.T) {
 	parent, err := policy.New(policy.Config{Rules: policy.RuleSet{Allow: []policy.Rule{{Tool: "Bash"}}}})
 	if err != nil {

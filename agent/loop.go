@@ -69,6 +69,9 @@ type Hooks interface {
 	// Said are the texts for the model since it was called last; those of Decide
 	// are among them.
 	Said() []string
+	// Waits reports whether any hook would run for an event. If none would, the caller does
+	// not look for the data of the event, such as the files that a command changed.
+	Waits(in hook.Input) bool
 }
 
 // Env is what surrounds one turn. Recorder, Policy and, with tools that act in a

@@ -58,6 +58,8 @@ func (a *afterTools) Fire(_ context.Context, in hook.Input) hook.Result {
 	return hook.Result{ToolOutput: &other}
 }
 
+func (a *afterTools) Waits(hook.Input) bool { return false }
+
 func (a *afterTools) Said() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,9 +68,9 @@ func (a *afterTools) Said() []string {
 	return texts
 }
 
-// TestSDKH29_WhatHooksAnswerAfterATool: updatedMCPToolOutput takes the place of what a
-// server's tool answered, in the log and for the model, and of no other tool's answer;
-// additionalContext follows the answers.
+// TestSDKH29_WhatHooksAnswerAfterATool: updatedMCPToolOutput replaces the answer of a
+// server's tool, in the log and for the model, and of no other tool; additionalContext
+// follows the answers.
 func TestSDKH29_WhatHooksAnswerAfterATool(t *testing.T) {
 	w := newWorld(t)
 	l := w.loop()
@@ -92,7 +94,7 @@ func TestSDKH29_WhatHooksAnswerAfterATool(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]bool{
-		"replaced": true, "mcp__docs__find{": false, // what the tool itself answers
+		"replaced": true, "mcp__docs__find{": false, // the tool's own answer
 		"context about mcp__docs__find": true, "context about Read": true,
 	} {
 		if found := strings.Contains(string(told), text); found != want {

@@ -8,12 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // tell fires the hooks after a tool call and gives its outcome back as they left
 // it. They run before the outcome is recorded: what ran in a box is held there
-// until then. Of a call that was interrupted nobody is told.
-func (r *run) tell(ctx context.Context, u *Use, f holdfast.ToolFinished) holdfast.ToolFinished {
+// until then. No hook runs after an interrupted call. changes are the files that differ
+// after the call.
+func (r *run) tell(ctx context.Context, u *Use, f holdfast.ToolFinished, changes sandbox.Changes) holdfast.ToolFinished {
 	if r.env.Hooks == nil || ctx.Err() != nil {
 		return f
 	}
@@ -32,6 +34,12 @@ func (r *run) tell(ctx context.Context, u *Use, f holdfast.ToolFinished) holdfas
 		if json.Unmarshal(u.runs(), &file) == nil && file.Path != "" {
 			r.env.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: u.Name, ToolUseID: u.ID, FilePath: file.Path})
 		}
+	}
+	for _, c := range changes.Files {
+		r.env.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: u.Name, ToolUseID: u.ID, FilePath: c.Path, Trigger: string(c.Kind)})
+	}
+	if untold := changes.Untold(); untold != "" {
+		r.add(holdfast.EventNotice, holdfast.Notice{Code: holdfast.NoticeFilesUntold, Text: valid(untold)})
 	}
 	return f
 }

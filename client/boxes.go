@@ -32,7 +32,7 @@ func (c *Client) PruneContainers(ctx context.Context, req holdfast.PruneContaine
 	return out, err
 }
 
-// Health is the state of the server. Without a valid token it is the status only.
+// Health returns the state of the server; without a valid token only the status.
 func (c *Client) Health(ctx context.Context) (holdfast.Health, error) {
 	var out holdfast.Health
 	err := c.do(ctx, call{method: http.MethodGet, path: "/healthz"}, &out)

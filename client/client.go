@@ -25,8 +25,8 @@ const DefaultURL = "http://127.0.0.1:4100"
 type Config struct {
 	// URL is the server's base URL.
 	URL string
-	// Address, when set, is asked before each attempt to connect: the server may
-	// listen elsewhere after a restart. An empty or invalid answer keeps the last.
+	// Address, if set, is called before each attempt to connect: the server may listen
+	// elsewhere after a restart. An empty or invalid URL keeps the last one.
 	Address func() string
 	// Token is the bearer token.
 	Token string
@@ -34,19 +34,21 @@ type Config struct {
 	// client of its own, which keeps connections open.
 	HTTP *http.Client
 	// ReconnectFor is how long a broken stream, or a request with an idempotency
-	// key, tries again before it fails with unavailable (1 min).
+	// key, tries again before it fails with unavailable (1 min). A message with a key
+	// that a full server refused counts as such a request: it is sent again when the
+	// answer's Retry-After has passed.
 	ReconnectFor time.Duration
 	// FirstByte is how long the server may take to begin an answer once it has the
 	// request (30 s). Answers that wait for boxes may take four times as long, a
 	// command its own timeout more.
 	FirstByte time.Duration
-	// Silence is how long an answer that has begun may stand still (45 s). Streams
-	// give a sign of life every 15 s.
+	// Silence is how long an answer may pause once it has begun (45 s). Streams send a
+	// sign of life every 15 s.
 	Silence time.Duration
-	// Waiting, when set, hears that a request or a stream waits for the server: when
-	// a connection breaks, when an answer is late, then ever more rarely, and at last
-	// that the server answers again. It is called by any goroutine, by none twice at
-	// once for the same request, and must return soon.
+	// Waiting, if set, is called while a request or a stream waits for the server: when a
+	// connection breaks, when the server is full, when an answer is late, then less and
+	// less often, and at last when the server answers again. Any goroutine may call it, but never two at once for
+	// the same request. It must return soon.
 	Waiting func(Wait)
 }
 
@@ -114,14 +116,14 @@ func validURL(raw string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.User == nil && validPort(u.Port())
 }
 
-// where is the URL that was last connected to.
+// where returns the URL of the last connection.
 func (c *Client) where() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.base
 }
 
-// find is the URL to connect to now.
+// find returns the URL to connect to now.
 func (c *Client) find() string {
 	if c.cfg.Address != nil {
 		if now := strings.TrimRight(c.cfg.Address(), "/"); validURL(now) {
@@ -155,7 +157,7 @@ type call struct {
 	slow bool
 }
 
-// limit is how long the server may take to begin the answer.
+// limit returns how long the server may take to begin the answer.
 func (c *Client) limit(r call) time.Duration {
 	switch {
 	case r.within > 0:
@@ -190,8 +192,9 @@ func drop(body io.ReadCloser) {
 }
 
 // open sends a request and returns an answer that is a success. A request with
-// a key is sent again while the server cannot be reached: the key makes that
-// safe. A server that was not there to begin with is not waited for.
+// a key is sent again while the server cannot be reached or has no place for another
+// box: the key makes that safe. A server that was not there to begin with is not
+// waited for.
 func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
 	var payload []byte
 	if _, stream := r.body.(io.Reader); r.body != nil && !stream {
@@ -203,11 +206,11 @@ func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
 	w := c.newWait()
 	w.begin(nil)
 	resp, err := c.once(ctx, r, payload)
-	if r.key != "" && lost(err) && !refused(err) {
+	if r.key != "" && (lost(err) && !refused(err) || errors.Is(err, holdfast.ErrFull)) {
 		pace := newBackoff(c.cfg.ReconnectFor)
 		for temporary(err) {
 			w.begin(err)
-			if !pace.next(ctx) {
+			if !pace.nextAfter(ctx, RetryAfter(err)) {
 				break
 			}
 			resp, err = c.once(ctx, r, payload)
@@ -276,7 +279,11 @@ func problemOf(resp *http.Response) error {
 	if typ, _, terr := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil && terr == nil && typ == "application/problem+json" {
 		var p holdfast.Problem
 		if json.Unmarshal(data, &p) == nil && p.Kind != "" {
-			return fromProblem(p)
+			e := fromProblem(p)
+			if p.Full() {
+				e.Err = fullUntil(resp.Header)
+			}
+			return e
 		}
 	}
 	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge {
@@ -349,7 +356,11 @@ type backoff struct {
 func newBackoff(limit time.Duration) *backoff { return &backoff{limit: limit} }
 
 // next waits before another attempt, or says that it is over.
-func (b *backoff) next(ctx context.Context) bool {
+func (b *backoff) next(ctx context.Context) bool { return b.nextAfter(ctx, 0) }
+
+// nextAfter is next with a shortest wait. One that would not end before the limit is not
+// begun.
+func (b *backoff) nextAfter(ctx context.Context, least time.Duration) bool {
 	now := time.Now()
 	if b.until.IsZero() {
 		b.until = now.Add(b.limit)
@@ -357,10 +368,10 @@ func (b *backoff) next(ctx context.Context) bool {
 	if b.pause == 0 {
 		b.pause = 50 * time.Millisecond
 	}
-	if !now.Before(b.until) {
+	if !now.Add(least).Before(b.until) {
 		return false
 	}
-	t := time.NewTimer(b.pause)
+	t := time.NewTimer(max(b.pause, least))
 	defer t.Stop()
 	b.pause = min(2*b.pause, 2*time.Second)
 	select {
@@ -371,11 +382,11 @@ func (b *backoff) next(ctx context.Context) bool {
 	}
 }
 
-// connected ends an outage: the next one has all its time again. The pause stays
-// long for a server that accepts and dies, until it brought something.
+// connected ends an outage: the next one has its full time again. The pause stays long
+// for a server that accepts and dies, until it has delivered something.
 func (b *backoff) connected() { b.until = time.Time{} }
 
-// progressed starts over after a success.
+// progressed resets the back-off after a success.
 func (b *backoff) progressed() { b.until, b.pause = time.Time{}, 0 }
 
 func sessionPath(id holdfast.SessionID, rest string) string {

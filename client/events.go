@@ -65,11 +65,11 @@ func (c *Client) Transcript(ctx context.Context, id holdfast.SessionID, after in
 	return out.Entries, out.Next, err
 }
 
-// Follow yields a session's events after a sequence number as they happen, with
-// deltas in between, until ctx ends or the consumer stops. Types, when given,
-// select. A broken connection is made again from the last event seen, however often;
-// only when no sign of life comes for Config.ReconnectFor, or the server refuses, an error is yielded
-// and the iteration ends.
+// Follow yields a session's events after a sequence number as they happen, with deltas
+// in between, until ctx ends or the consumer stops. types, if given, selects events. A
+// broken connection is made again from the last event seen, however often. Follow
+// yields an error and ends only when the server refuses or gives no sign of life for
+// Config.ReconnectFor.
 func (c *Client) Follow(ctx context.Context, id holdfast.SessionID, after int64, types ...holdfast.EventType) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		f := follower{c: c, id: id, last: after, types: types}
@@ -115,7 +115,7 @@ func (f *follower) run(ctx context.Context, yield func(holdfast.Event, error) bo
 		}
 		again := begun && temporary(err)
 		if begun && stranger(err) {
-			// The one that was here may be about to say where it listens now.
+			// The former server may be about to record where it listens now.
 			again, err = f.c.cfg.Address != nil, f.c.strange(err)
 		}
 		if again {
@@ -141,7 +141,7 @@ func (f *follower) connect(ctx context.Context) error {
 		return err
 	}
 	if typ, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || typ != "text/event-stream" {
-		_ = resp.Body.Close() // it may go on for ever
+		_ = resp.Body.Close() // reading it to the end could take for ever
 		e := holdfast.Errorf(holdfast.KindInternal, "client", "the server answered with %s, not with a stream", holdfast.Quote(typ)).
 			WithHint("check that HOLDFAST_URL names a holdfast server")
 		e.Err = errForeign
@@ -151,9 +151,9 @@ func (f *follower) connect(ctx context.Context) error {
 	return nil
 }
 
-// copy yields the events of one connection. It calls living at each sign of life
-// and fresh at each new event. It returns why the connection ended; done says that
-// there is nothing to go on for.
+// copy yields the events of one connection. It calls living at each sign of life and
+// fresh at each new event. It returns why the connection ended; done: there is nothing
+// more to follow.
 func (f *follower) copy(ctx context.Context, living, fresh func(), yield func(holdfast.Event, error) bool) error {
 	body := f.body
 	f.body = nil

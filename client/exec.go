@@ -18,17 +18,17 @@ func (c *Client) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 	return out, err
 }
 
-// defaultExec is the timeout of a command that names none.
+// defaultExec is the timeout of a command that sets none.
 const defaultExec = 2 * time.Minute
 
-// execLimit is how long a command may take to answer: its own timeout, and what its
-// box takes to start or to be replaced.
+// execLimit returns how long a command may take to answer: its own timeout, plus the
+// time to start or replace its box.
 func (c *Client) execLimit(req holdfast.ExecRequest) time.Duration {
 	timeout := defaultExec
 	if req.TimeoutMS > 0 && req.TimeoutMS < time.Hour.Milliseconds() {
 		timeout = time.Duration(req.TimeoutMS) * time.Millisecond
 	} else if req.TimeoutMS > 0 {
-		timeout = time.Hour // the server takes no more
+		timeout = time.Hour // the server allows no more
 	}
 	return timeout + slowFor*c.cfg.FirstByte
 }

@@ -45,13 +45,13 @@ func (c *Client) ListFiles(ctx context.Context, id holdfast.SessionID, name stri
 		p += "/"
 	}
 	var out holdfast.FileList
-	err := c.do(ctx, call{method: http.MethodGet, path: p}, &out)
+	err := c.do(ctx, call{method: http.MethodGet, path: p, slow: true}, &out)
 	return out, err
 }
 
 // ReadFile opens a file's bytes; the caller closes. invalid for a directory.
 func (c *Client) ReadFile(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error) {
-	r := call{method: http.MethodGet, path: filePath(id, name)}
+	r := call{method: http.MethodGet, path: filePath(id, name), slow: true}
 	resp, err := c.open(ctx, r)
 	if err != nil {
 		return nil, err

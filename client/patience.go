@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,34 +16,35 @@ import (
 const (
 	// connectFor bounds a connection attempt, and the TLS handshake after it.
 	connectFor = 10 * time.Second
-	// slowFor is how many times as long an answer may take that waits for boxes or
-	// files to be removed, stopped or unpacked.
+	// slowFor is the factor for answers that wait for boxes or files to be removed,
+	// stopped or unpacked.
 	slowFor = 4
-	// firstWord is how long a request may wait before Config.Waiting hears of it;
-	// the pauses after that double up to longestSilence.
+	// firstWord is how long a request waits before the first call of Config.Waiting; later
+	// pauses double up to longestSilence.
 	firstWord      = 10 * time.Second
 	longestSilence = time.Minute
 )
 
-// Wait is what Config.Waiting hears.
+// Wait is the argument of Config.Waiting.
 type Wait struct {
-	// URL is the server's.
+	// URL is the server's URL.
 	URL string
-	// For is how long the wait lasts so far.
+	// For is how long the wait has lasted.
 	For time.Duration
-	// Err is why the connection broke; nil when the server has not answered yet.
+	// Err is why the connection broke, or holdfast.ErrFull when the server has no place
+	// for another box; nil when the server has not answered yet.
 	Err error
-	// Over reports that the server answers again.
+	// Over: the server answers again.
 	Over bool
 }
 
-// silent is why a request was given up: nothing came for too long.
+// silent is the error of a request that was given up because nothing came for too long.
 type silent struct{ limit time.Duration }
 
 func (s *silent) Error() string { return "nothing came for " + s.limit.String() }
 
-// patience bounds the waits of one request: only time in which the server owes
-// something counts, never time that the caller takes.
+// patience bounds the waits of one request: only time in which the server owes an
+// answer counts, never time that the caller uses.
 type patience struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
@@ -71,7 +74,7 @@ func (p *patience) over() {
 	}
 }
 
-// wait starts the clock, with the limit that holds from now on.
+// wait starts the clock with a new limit.
 func (p *patience) wait(limit time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +96,7 @@ func (p *patience) end() {
 	p.cancel(nil)
 }
 
-// because is err, or the silence that caused it.
+// because returns err, or the silence that caused it.
 func because(ctx context.Context, err error) error {
 	if s := (*silent)(nil); errors.As(context.Cause(ctx), &s) {
 		return s
@@ -101,8 +104,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// upload is a request's body: the clock stands still while the caller makes the
-// bytes, and runs while the server takes them.
+// upload is a request's body: the clock stops while the caller makes the bytes, and
+// runs while the server reads them.
 type upload struct {
 	io.ReadCloser
 	p     *patience
@@ -139,7 +142,7 @@ func (d *download) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// opened is a download that the caller reads: its errors are those of the package.
+// opened is a download that the caller reads: its errors are of this package's kinds.
 type opened struct {
 	io.ReadCloser
 	ctx context.Context
@@ -166,8 +169,8 @@ func (d *download) Close() error {
 	return d.ReadCloser.Close()
 }
 
-// wait tells Config.Waiting of one wait: at once when the connection broke, after
-// firstWord when no answer comes, then ever more rarely.
+// wait calls Config.Waiting during one wait: at once when the connection broke, after
+// firstWord when no answer comes, then less and less often.
 type wait struct {
 	c *Client
 
@@ -181,7 +184,8 @@ type wait struct {
 
 func (c *Client) newWait() *wait { return &wait{c: c} }
 
-// begin starts a wait, unless one lasts. err is why; nil is an answer that is due.
+// begin starts a wait, unless one is in progress. err is the cause; nil means that an
+// answer is due.
 func (w *wait) begin(err error) {
 	if w.c.cfg.Waiting == nil {
 		return
@@ -222,13 +226,14 @@ func (w *wait) tell() {
 	w.c.cfg.Waiting(said)
 }
 
-// end ends a wait; answered says that the server is there.
+// end ends a wait; answered: the server answers.
 func (w *wait) end(answered bool) {
 	if w.c.cfg.Waiting == nil {
 		return
 	}
 	w.mu.Lock()
-	told, lasted := w.told, time.Since(w.began)
+	// A server that was full was there all the time.
+	told, lasted := w.told && !errors.Is(w.err, holdfast.ErrFull), time.Since(w.began)
 	if w.timer != nil {
 		w.timer.Stop()
 	}
@@ -239,8 +244,8 @@ func (w *wait) end(answered bool) {
 	}
 }
 
-// MayHaveArrived reports whether the server may have acted on the request that an
-// error is of: the connection broke, or the answer did not come in time.
+// MayHaveArrived reports whether the server may have acted on a request that failed
+// with err: the connection broke, or the answer did not come in time.
 func MayHaveArrived(err error) bool { return lost(err) && !refused(err) }
 
 // Strange reports whether an error says that another server answers now.
@@ -248,13 +253,36 @@ func Strange(err error) bool { return errors.Is(err, errStrange) }
 
 var errStrange = errors.New("another server")
 
+// full is a server without a place for another box, and when it says to come back.
+type full struct{ after time.Duration }
+
+func (*full) Error() string { return holdfast.ErrFull.Error() }
+
+func (*full) Unwrap() error { return holdfast.ErrFull }
+
+func fullUntil(h http.Header) error {
+	seconds, err := strconv.Atoi(h.Get("Retry-After"))
+	if err != nil || seconds < 1 {
+		seconds = 1
+	}
+	return &full{time.Duration(min(seconds, 3600)) * time.Second}
+}
+
+// RetryAfter is how long a full server asked to wait; 0 for other errors.
+func RetryAfter(err error) time.Duration {
+	if f := (*full)(nil); errors.As(err, &f) {
+		return f.after
+	}
+	return 0
+}
+
 // temporary reports whether trying again may help.
 func temporary(err error) bool {
 	return lost(err) || holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.IsKind(err, holdfast.KindBusy)
 }
 
-// stranger reports whether an answer may be another server's than the one that was
-// spoken to before: it knows neither the token nor the session, or is none of ours.
+// stranger reports whether an answer may come from another server than the one before:
+// it knows neither the token nor the session, or is not a Holdfast server.
 func stranger(err error) bool {
 	return errors.Is(err, errForeign) || holdfast.IsKind(err, holdfast.KindUnauthenticated) || holdfast.IsKind(err, holdfast.KindNotFound)
 }
@@ -262,7 +290,7 @@ func stranger(err error) bool {
 // errForeign marks an answer that is not in the form of a Holdfast server.
 var errForeign = errors.New("not a Holdfast server")
 
-// strange says that the server which was spoken to before may be gone.
+// strange returns an error which says that the former server may be gone.
 func (c *Client) strange(err error) error {
 	msg := fmt.Sprintf("another server seems to answer at %s now: %v", c.where(), err)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {

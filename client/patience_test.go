@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// mute accepts connections and says nothing, or head and then nothing.
+// mute accepts connections and sends nothing, or head and then nothing.
 func mute(t *testing.T, head string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func mute(t *testing.T, head string) string {
 	return "http://" + ln.Addr().String()
 }
 
-// requests are one of each way that the package has to ask.
+// requests has one request of each kind that the package sends.
 func requests(c *Client) map[string]func(context.Context) error {
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	return map[string]func(context.Context) error{
@@ -103,9 +103,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestHZ23_NoRequestWaitsForAMuteServer: a server that accepts and says nothing, and
-// one that begins an answer and says nothing more, hold no request for longer than it
-// may wait.
+// TestHZ23_NoRequestWaitsForAMuteServer: a server that accepts and sends nothing, and
+// one that begins an answer and sends nothing more, delay no request beyond its limit.
 func TestHZ23_NoRequestWaitsForAMuteServer(t *testing.T) {
 	for name, head := range map[string]string{
 		"nothing": "",
@@ -120,7 +119,7 @@ func TestHZ23_NoRequestWaitsForAMuteServer(t *testing.T) {
 			for name, ask := range requests(c) {
 				t.Run(name, func(t *testing.T) {
 					if head != "" && name == "stream" {
-						return // it has what it waits for
+						return // it got its answer
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
@@ -169,7 +168,7 @@ func answered(conn net.Conn, answer string) bool {
 }
 
 // TestHZ23_EachOutageHasAllItsTime: the restarts of a server do not add up, however
-// silent the turn: each outage has ReconnectFor of its own. Real times, a false clock.
+// silent the turn: each outage has ReconnectFor of its own. Real times, a fake clock.
 func TestHZ23_EachOutageHasAllItsTime(t *testing.T) {
 	for name, lives := range map[string][]time.Duration{
 		"at 2 s and at 77 s": {2 * time.Second, 75 * time.Second},
@@ -243,8 +242,8 @@ func chunk(s string) string {
 	return size + "\r\n" + s + "\r\n"
 }
 
-// TestWaitsAreSaidOnceThenRarely: a server that says nothing for minutes is told of a
-// few times.
+// TestWaitsAreSaidOnceThenRarely: a server that is silent for minutes causes only a few
+// reports.
 func TestWaitsAreSaidOnceThenRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -273,8 +272,8 @@ func TestWaitsAreSaidOnceThenRarely(t *testing.T) {
 	})
 }
 
-// TestSlowCallersAreNoSilence: time that the caller takes, to make an upload or to
-// read a download, is not the server's.
+// TestSlowCallersAreNoSilence: time in which the caller makes an upload or reads a
+// download does not count as the server's silence.
 func TestSlowCallersAreNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := piped(t, Config{FirstByte: time.Second, Silence: time.Second}, func(conn net.Conn) error {
@@ -336,7 +335,7 @@ func TestFollowFindsTheServerElsewhere(t *testing.T) {
 		switch calls.Add(1) {
 		case 1:
 			_, _ = io.WriteString(w, logAfter(0, 1))
-		case 2: // the old port is a stranger's before the new one is known
+		case 2: // another server has the old port before the new one is known
 			problem(w, holdfast.KindUnauthenticated, "the token is not valid here", "")
 			address.Store(&second.URL)
 		default:
@@ -362,8 +361,8 @@ func TestFollowFindsTheServerElsewhere(t *testing.T) {
 	}
 }
 
-// TestAStrangerOnThePortIsSaid: with nowhere else to look the stream ends with what
-// the stranger looks like.
+// TestAStrangerOnThePortIsSaid: without another address the stream ends with an error
+// that describes the other server.
 func TestAStrangerOnThePortIsSaid(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"another server": func(w http.ResponseWriter, _ *http.Request) {

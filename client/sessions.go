@@ -121,7 +121,7 @@ func (c *Client) DeleteSession(ctx context.Context, id holdfast.SessionID, req h
 
 // Interrupt ends the running turn; conflict when none runs.
 func (c *Client) Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
-	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/interrupt")})
+	return c.session(ctx, call{method: http.MethodPost, path: sessionPath(id, "/interrupt"), slow: true})
 }
 
 func setInt(q url.Values, name string, n int64) {

@@ -72,7 +72,7 @@ func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, size h
 	}
 	w := c.newWait()
 	w.begin(nil)
-	// A paused session is resumed first: that may take a box.
+	// A paused session is resumed first: that may start a box.
 	waiting, p := patient(ctx, slowFor*c.cfg.FirstByte)
 	defer p.end()
 	conn, resp, err := websocket.Dial(waiting, target, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: h})
@@ -104,7 +104,7 @@ func (c *Client) heartbeats(ctx context.Context, conn *websocket.Conn) {
 		err := conn.Ping(ping)
 		cancel()
 		if err != nil {
-			_ = conn.CloseNow() // the reader says that it broke
+			_ = conn.CloseNow() // the reader reports the broken connection
 			return
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 )
 
-// again holds a rewritten input against what no callback may overrule.
+// again checks a rewritten input against the rules that no callback may overrule.
 func (e *Engine) again(ctx context.Context, req Request, d Decision, t *Trace) (Decision, error) {
 	if d.Verdict == Denied || d.Input == nil || bytes.Equal(d.Input, req.Input) {
 		return d, nil

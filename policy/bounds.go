@@ -9,8 +9,8 @@ import (
 )
 
 // Bounds of judging, because calls come from a model: a path or an input that is too
-// long is denied before it is read, and so is a call that takes too long to judge. The
-// checker bounds commands in the same way.
+// long is denied without being read, and a call that takes too long to judge is denied.
+// The checker bounds commands in the same way.
 const (
 	// maxPath is PATH_MAX: the kernel opens no longer path.
 	maxPath = 4096
@@ -18,15 +18,15 @@ const (
 	maxResolved = 4 * maxPath
 	// maxInput is the largest input of a tool that is judged, in bytes.
 	maxInput = 16 << 20
-	// judgingTime is how long rules, settings and modes may take for one call, together.
-	// What callbacks and persons take does not count.
+	// judgingTime is how long rules, settings and modes together may take for one call.
+	// The time of callbacks and people does not count.
 	judgingTime = 2 * time.Second
 )
 
 // errTooLong ends the judging of a call; the call is denied.
 var errTooLong = errors.New("it took too long to judge")
 
-// clock is how long a call may still be judged.
+// clock is the time that remains for judging a call.
 type clock struct {
 	ctx   context.Context
 	left  time.Duration
@@ -34,7 +34,7 @@ type clock struct {
 	ticks int
 }
 
-// ended says why judging has to end; nil while it may go on.
+// ended returns why judging has to end; nil while it may go on.
 func (c *clock) ended() error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
@@ -49,7 +49,7 @@ func (c *clock) ended() error {
 type outOfTime struct{ err error }
 
 // tick is called in every loop over rules and over parts of a call. It looks at the
-// time now and then, and panics when it is over.
+// time now and then, and panics when the time is over.
 func (c *clock) tick() {
 	if c.ticks++; c.ticks&0x3f != 0 {
 		return
@@ -59,8 +59,8 @@ func (c *clock) tick() {
 	}
 }
 
-// judged asks for an opinion within the time that is left to the call. Without an
-// answer by then it is a denial. An error says that ctx ended.
+// judged asks for an opinion within the time that is left to the call. An opinion that
+// is late is a denial. An error says that ctx ended.
 func (c *call) judged(t *Trace, opinion func() Decision) (d Decision, err error) {
 	began := time.Now()
 	c.clock.until = began.Add(c.clock.left)
@@ -81,8 +81,8 @@ func (c *call) judged(t *Trace, opinion func() Decision) (d Decision, err error)
 	return opinion(), nil
 }
 
-// analyze reads the call's command. An analysis that ran out of time ends the
-// judging: to an allow rule it would be a command without an opinion.
+// analyze reads the call's command. An analysis that runs out of time ends the judging:
+// otherwise an allow rule would read it as a command without an opinion.
 func (c *call) analyze() (*check.Analysis, error) {
 	an, err := check.AnalyzeWithin(c.clock.ended, c.Command, c.cwd(), c.home())
 	if err != nil && c.clock.ended() != nil {
@@ -91,7 +91,7 @@ func (c *call) analyze() (*check.Analysis, error) {
 	return an, err
 }
 
-// outsized denies what is too long to be looked into.
+// outsized denies inputs that are too long to examine.
 func (c *call) outsized() Decision {
 	if len(c.Input) > maxInput {
 		return deny("bounds", "its input is %d bytes long, and no more than %d are judged", len(c.Input), maxInput)

@@ -42,7 +42,8 @@ func input(t testing.TB, fields map[string]string) json.RawMessage {
 }
 
 // TestACallThatTakesTooLongIsDenied: the loops over rules and commands look at the
-// time, and what is not decided by then is denied, also where the mode allows all.
+// time, and a call that is not decided in time is denied, even if the mode allows
+// everything.
 func TestACallThatTakesTooLongIsDenied(t *testing.T) {
 	var denies []string
 	for i := range 30_000 {
@@ -56,7 +57,7 @@ func TestACallThatTakesTooLongIsDenied(t *testing.T) {
 	}
 }
 
-// TestJudgingEndsWithItsContext: a turn that was interrupted gets no verdict.
+// TestJudgingEndsWithItsContext: an interrupted turn gets no verdict.
 func TestJudgingEndsWithItsContext(t *testing.T) {
 	why := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -98,7 +99,7 @@ func TestNoTimeIsADenialInEveryStage(t *testing.T) {
 	}
 }
 
-// TestManyDoubleStarsAreLinear counts how often a segment of a pattern is held against
+// TestManyDoubleStarsAreLinear counts how often a segment of a pattern is compared with
 // one of a path: no more often than there are pairs of them.
 func TestManyDoubleStarsAreLinear(t *testing.T) {
 	for _, text := range []string{"**/a/**/b/**/c", strings.Repeat("**/a/", 40) + "b", strings.Repeat("**/", 40) + "b", strings.Repeat("a/**/a/", 20) + "b"} {
@@ -116,8 +117,8 @@ func TestManyDoubleStarsAreLinear(t *testing.T) {
 	}
 }
 
-// TestLongPathsAreDenied: the pattern of the review meets the longest paths that are
-// looked at, and longer ones.
+// TestLongPathsAreDenied: the pattern of the review meets the longest permitted paths,
+// and longer ones.
 func TestLongPathsAreDenied(t *testing.T) {
 	e := mustEngine(t, Config{Rules: mustRules(t, nil, nil, []string{"Read(**/a/**/b/**/c)", "Read(" + strings.Repeat("**/a/", 40) + "b)"})})
 	for _, n := range []int{50_000, 100_000, 5_000_000} {
@@ -132,7 +133,7 @@ func TestLongPathsAreDenied(t *testing.T) {
 	}
 }
 
-// slowSegments is what segments has to agree with: it tries everything.
+// slowSegments is the reference for segments: it tries everything.
 func slowSegments(pattern, p []string) bool {
 	switch {
 	case len(pattern) == 0:
@@ -158,7 +159,7 @@ func FuzzSegments(f *testing.F) {
 	})
 }
 
-// TestInputsAreBounded: what is too large is denied before anything reads it.
+// TestInputsAreBounded: too large an input is denied before anything reads it.
 func TestInputsAreBounded(t *testing.T) {
 	e := mustEngine(t, Config{})
 	req := Request{Mode: holdfast.ModeBypassPermissions, Tool: "Write", Input: input(t, map[string]string{"file_path": "a", "content": strings.Repeat("a", maxInput)})}
@@ -167,8 +168,8 @@ func TestInputsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzJudge runs whole decisions: whatever the rules and the input are, there is a
-// verdict, and no allow rule lifts a denial.
+// FuzzJudge runs whole decisions: for any rules and input there is a verdict, and no
+// allow rule lifts a denial.
 func FuzzJudge(f *testing.F) {
 	f.Add("Bash", `{"command":"git push && curl x"}`, "Bash(git *)", "Bash(curl *)", "curl", "/etc/", uint16(1), uint8(0))
 	f.Add("Bash", `{"command":"((((((((`, "Bash(**)", "Bash(a:*)", "", "", uint16(2000), uint8(4))
@@ -180,7 +181,7 @@ func FuzzJudge(f *testing.F) {
 		if len(raw)*int(repeat) > 1<<20 {
 			t.Skip()
 		}
-		// The last character over and over makes what is deep.
+		// The last character, repeated, makes deep inputs.
 		if raw != "" {
 			raw += strings.Repeat(raw[len(raw)-1:], int(repeat))
 		}

@@ -9,14 +9,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Child is the engine of a child agent with sandbox settings of its own. They only
-// tighten: a call of the child has to pass what holds its parent as well, except for
-// settings with EnableWeakerNestedSandbox. Settings that have nothing in common with
-// the parent's are invalid.
+// Child returns the engine of a child agent with sandbox settings of its own. They only
+// tighten: a call of the child also has to pass its parent's settings, except for
+// settings with EnableWeakerNestedSandbox. Settings that share nothing with the
+// parent's are invalid.
 //
-// Parent and child share a box, whose walls are the parent's. What the child alone may
-// not touch is judged by the text of its commands, and held by the kernel where Scope
-// gives it layers; what no layer can say denies Bash.
+// Parent and child share a box, whose walls are the parent's. Paths that only the child
+// may not touch are judged by the text of its commands, and enforced by the kernel
+// through the layers that Scope returns. If no layer can express the restriction, Bash
+// is denied.
 func (e *Engine) Child(s check.Settings) (*Engine, error) {
 	own := s
 	parents := []check.Settings{{}}
@@ -41,7 +42,7 @@ func (e *Engine) Child(s check.Settings) (*Engine, error) {
 	out.sandboxes = slices.DeleteFunc(slices.Clone(out.sandboxes), func(p sandboxed) bool {
 		return p.child == nil && p.settings.EnableWeakerNestedSandbox
 	})
-	if out.walls == nil { // the first generation: all of e is the box's
+	if out.walls == nil { // the first generation: the box enforces all of e
 		out.walls = new(walls)
 		for _, p := range e.sandboxes {
 			out.walls.denied = append(out.walls.denied, p.settings.DeniedPaths...)
@@ -51,11 +52,11 @@ func (e *Engine) Child(s check.Settings) (*Engine, error) {
 	return out, nil
 }
 
-// walls are the denied paths that the box of a child agent holds by itself.
+// walls are the denied paths that the box of a child agent enforces anyway.
 type walls struct{ denied, readOnly []string }
 
-// layers are what the kernel is to hold the processes of a child agent to: one for
-// each generation with lists of its own.
+// layers returns what the kernel has to enforce on the processes of a child agent: one
+// layer for each generation with lists of its own.
 func (e *Engine) layers(req Request) []check.Layer {
 	var out []check.Layer
 	for _, s := range e.sandboxes {
@@ -79,8 +80,8 @@ func (e *Engine) layers(req Request) []check.Layer {
 	return out
 }
 
-// unwalled are the paths that child agents are denied, and that they may not write, and
-// their box lets them.
+// unwalled returns the paths that child agents may not touch, and those that they may
+// not write, although their box allows it.
 func (e *Engine) unwalled(home string) (denied, readOnly []string) {
 	for _, s := range e.sandboxes {
 		if s.child == nil {
@@ -102,8 +103,8 @@ func (e *Engine) unwalled(home string) (denied, readOnly []string) {
 	return denied, readOnly
 }
 
-// unheld denies a command of a child agent whose denied paths nothing could enforce:
-// Landlock takes lists of allowed paths only.
+// unheld denies a command of a child agent if nothing can enforce its denied paths:
+// Landlock accepts only lists of allowed paths.
 func (e *Engine) unheld(req *call) Decision {
 	if req.tool.Subject != SubjectCommand || !req.Sandboxed {
 		return Decision{}
@@ -128,8 +129,8 @@ func (e *Engine) unheld(req *call) Decision {
 	return Decision{}
 }
 
-// apart reports whether a list of a layer keeps a path out. Outside of workspace and
-// home each list grants what programs need.
+// apart reports whether a list of a layer excludes a path. Outside of workspace and
+// home each list grants the paths that programs need.
 func apart(list []string, d string, req Request) bool {
 	if list == nil || !below(d, workspaceOf(req.cwd())) && !below(d, req.home()) {
 		return false
@@ -141,7 +142,7 @@ func underAny(p string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return below(p, r) })
 }
 
-// workspaceOf is the workspace that a working directory lies in.
+// workspaceOf returns the workspace that contains a working directory.
 func workspaceOf(cwd string) string {
 	if below(cwd, usualCwd) {
 		return usualCwd
@@ -149,7 +150,7 @@ func workspaceOf(cwd string) string {
 	return cwd
 }
 
-// roots are paths of settings as a box knows them.
+// roots returns paths of settings as they are in a box.
 func roots(rules []string, home string) []string {
 	var out []string
 	for _, r := range rules {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// childOf is the engine of a child agent, or of its child and so on.
+// childOf returns the engine of a child agent, or of its child and so on.
 func childOf(t *testing.T, e *policy.Engine, generations ...check.Settings) *policy.Engine {
 	t.Helper()
 	for _, s := range generations {
@@ -29,8 +29,8 @@ func inBox(command string) policy.Request {
 	return req
 }
 
-// TestChildLayers: the lists that only a child agent has are layers of what it starts;
-// those of the whole box are none.
+// TestChildLayers: lists that only a child agent has become layers of its processes;
+// those of the whole box do not.
 func TestChildLayers(t *testing.T) {
 	parent := engine(t, policy.Config{Sandbox: &check.Settings{AllowedWritePaths: []string{"/workspace"}, DeniedPaths: []string{"~/.ssh", "/workspace/keys"}}})
 	for name, c := range map[string]struct {
@@ -72,8 +72,8 @@ func TestChildLayers(t *testing.T) {
 	}
 }
 
-// TestChildDenialThatNothingHolds: a child's denied path that neither its box nor its
-// lists keep it from denies its commands. Without a box the text is what there is.
+// TestChildDenialThatNothingHolds: if neither the box nor a list enforces a child's
+// denied path, its commands are denied. Without a box only the text is checked.
 func TestChildDenialThatNothingHolds(t *testing.T) {
 	parent := engine(t, policy.Config{Sandbox: &check.Settings{DeniedPaths: []string{"/workspace/keys"}}})
 	a := []string{"/workspace/a"}
@@ -110,8 +110,8 @@ func TestChildDenialThatNothingHolds(t *testing.T) {
 	}
 }
 
-// TestChildHasItsParentsWalls: what only a child agent is denied is no wall of the box
-// that it shares.
+// TestChildHasItsParentsWalls: a path that only a child agent is denied does not become a
+// wall of the box that it shares with its parent.
 func TestChildHasItsParentsWalls(t *testing.T) {
 	parent := engine(t, policy.Config{Sandbox: &check.Settings{DeniedPaths: []string{"/workspace/keys"}}})
 	child := childOf(t, parent, check.Settings{AllowedWritePaths: []string{"/workspace/a"}, DeniedPaths: []string{"/workspace/b"}})
@@ -121,8 +121,8 @@ func TestChildHasItsParentsWalls(t *testing.T) {
 	}
 }
 
-// TestSDKB9_ChildrenOnlyTighten: a child's settings add to its parent's, unless those
-// let them be weaker.
+// TestSDKB9_ChildrenOnlyTighten: a child's settings add to its parent's, unless the
+// parent's allow weaker ones.
 func TestSDKB9_ChildrenOnlyTighten(t *testing.T) {
 	parent := engine(t, policy.Config{Sandbox: &check.Settings{DeniedCommands: []string{"rm"}, AllowedReadPaths: []string{"/workspace"}}})
 	child := childOf(t, parent, check.Settings{DeniedCommands: []string{"mv"}, AutoAllowBashIfSandboxed: true, AllowUnsandboxedCommands: true})

@@ -19,8 +19,8 @@ type Config struct {
 	// Granted are allow rules for what would otherwise be asked of the approver:
 	// the answers that were given before, for longer than once.
 	Granted []Rule
-	// Tools are tools that agents are offered besides the standard ones. Modes, rules
-	// and sandbox settings know them by their registration, in all layers.
+	// Tools are the tools that agents are offered besides the standard ones. Modes, rules
+	// and sandbox settings use their registration, in all layers.
 	Tools []Tool
 	// Sandbox refuses what it does not allow, in every mode. Nil allows all.
 	Sandbox *check.Settings
@@ -56,7 +56,8 @@ type Engine struct {
 	sandboxes []sandboxed
 	callbacks []callback
 	approver  Approver
-	// walls are what the box of a child agent holds by itself; nil for no child.
+	// walls are the denied paths that a child agent's box enforces anyway; nil if the
+	// engine is not a child's.
 	walls *walls
 }
 
@@ -67,8 +68,8 @@ type sandboxed struct {
 	checker *check.Checker
 	// approves: what the settings approve by themselves counts.
 	approves bool
-	// child are a child agent's own settings, before they were narrowed; nil for those
-	// that the whole box has.
+	// child holds a child agent's own settings, before they were narrowed; nil if the
+	// settings are those of the whole box.
 	child *check.Settings
 }
 

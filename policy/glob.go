@@ -2,13 +2,13 @@ package policy
 
 import "path"
 
-// segments holds a pattern against a path, both cut at slashes: `**` is any number of
-// segments. Of several `**` only the last one is tried again: what an earlier one
-// could take, a later one can take as well. So the work is at most the product of
-// the two lengths.
+// segments matches a path against a pattern, both cut at slashes: `**` is any number of
+// segments. Of several `**` only the last one is tried again: a later one can take
+// every segment that an earlier one could. So the work is at most the product of the
+// two lengths.
 func segments(pattern, p []string) bool { return segmentsBy(pattern, p, segment) }
 
-// segmentsBy does it with the matcher of one segment.
+// segmentsBy is segments with its own matcher for one segment.
 func segmentsBy(pattern, p []string, segment func(pattern, name string) bool) bool {
 	i, deep, from := 0, -1, 0
 	for j := 0; j < len(p); {

@@ -11,7 +11,7 @@ import (
 
 // fields are the parts of a tool's input that rules are about.
 type fields struct {
-	// Command, Path, URL and Name are the subject of the call, whichever its tool has.
+	// Command, Path, URL and Name hold the subject of the call; its tool decides which.
 	Command, Path, URL, Name string
 	// Unsandboxed is the model's wish to run a command outside of the sandbox.
 	Unsandboxed json.RawMessage
@@ -21,8 +21,8 @@ type fields struct {
 type call struct {
 	Request
 	fields
-	// tool is the registered tool that the call means, without regard to case; the
-	// zero Tool where none is registered under that name. tools are all of them.
+	// tool is the registered tool that the call means, ignoring case; the zero Tool if
+	// none is registered under that name. tools are all of them.
 	tool  Tool
 	tools tools
 	// readable: the input is an object, and the subject in it is a text.
@@ -39,8 +39,8 @@ func newCall(ctx context.Context, req Request, known tools) *call {
 	return c
 }
 
-// read takes the subject out of the input. Names of fields count exactly as they are
-// registered, as the tools take them: what is spelled in another way is another field.
+// read takes the subject out of the input. Field names must be spelled exactly as
+// registered, because tools read them so: another spelling is another field.
 func (c *call) read() bool {
 	var in map[string]json.RawMessage
 	if json.Unmarshal(c.Input, &in) != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // everydayLine is a line that people wrote for a shell: a script of an npm package, or
-// a recipe of a Makefile with make's own variables put in.
+// a recipe of a Makefile with make's own variables filled in.
 type everydayLine struct {
 	Package, Version, Script string
 	Module, File, Target     string
@@ -41,8 +41,8 @@ func everydayLines(t testing.TB, name string) []everydayLine {
 	return out
 }
 
-// programsOf are rules that allow every program of a line, as an owner would write them
-// who means to let it run.
+// programsOf returns the allow rules that an owner would write to let every program of
+// a line run.
 func programsOf(an *check.Analysis) []string {
 	var out []string
 	for _, c := range an.Commands {
@@ -53,8 +53,8 @@ func programsOf(an *check.Analysis) []string {
 	return out
 }
 
-// asksOf judges one line under allow rules for its programs: why a person is asked, or
-// nothing.
+// asksOf judges one line under allow rules for its programs and returns why a person is
+// asked, or nothing.
 func asksOf(t testing.TB, line string) string {
 	an, err := check.Analyze(line, "/workspace", "/home/agent")
 	if err != nil {
@@ -82,8 +82,8 @@ func asksOf(t testing.TB, line string) string {
 
 var update = flag.Bool("update", false, "write testdata/lines-asked.txt anew")
 
-// Of the lines that people write every day, under allow rules for their programs, a
-// person is asked about 5 % at most. testdata/lines-asked.txt lists them with the reason.
+// Everyday lines, under allow rules for their programs, ask a person at most about 5 %
+// of the time. testdata/lines-asked.txt lists those that ask, with the reason.
 func TestEverydayLinesAreNotAsked(t *testing.T) {
 	var asked strings.Builder
 	lines, asks := 0, 0

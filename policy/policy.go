@@ -1,11 +1,11 @@
-// Package policy decides whether a tool may run, and says why. It is pure: no I/O
-// but through the FS of a request.
+// Package policy decides whether a tool may run, and says why. It is pure: its only I/O
+// is through the FS of a request.
 //
-// It owns the algebra of decisions, the permission modes, rules such as
-// Bash(git *), policies and their composition, and the order in which they are
-// asked. The agent loop and the engine import it; it imports the vocabulary and
-// the sandbox checker. Invariant: what it does not know, it denies; an error, a
-// panic or a timeout of a policy denies; no later opinion lifts a denial.
+// It owns the algebra of decisions, the permission modes, rules such as Bash(git *),
+// policies and their composition, and the order in which they are asked. The agent loop
+// and the engine import it; it imports the vocabulary and the sandbox checker.
+// Invariant: it denies everything it does not know; an error, a panic or a timeout of a
+// policy denies; no later opinion lifts a denial.
 package policy
 
 import (
@@ -30,8 +30,8 @@ type Request struct {
 	CallID, Agent string
 	// Cwd and Home are the tools' directories (default /workspace, /home/agent).
 	Cwd, Home string
-	// FS tells links of the tools' file system; nil knows none, so that paths lead where
-	// their text says. Policies look at it while they decide, and at nothing else.
+	// FS gives the links of the tools' file system; nil gives none, so that paths are
+	// taken as written. Policies look at it while they decide, and at nothing else.
 	FS check.FS
 	// Sandboxed says that a sandbox of the system is in force around the tool.
 	Sandboxed bool
@@ -104,9 +104,9 @@ func Ask(reason string) Decision { return Decision{Verdict: Asked, Reason: reaso
 // denies, and so does an error, but for Undecided. Safe for concurrent use.
 type Decider interface {
 	Decide(ctx context.Context, req Request) (Decision, error)
-	// Scope returns what an allowed tool may touch when it runs. It is enforced where a
-	// file is opened, because only there is it known where links lead. Tools that open
-	// no file have an empty one. After an error the tool may touch nothing.
+	// Scope returns what an allowed tool may touch when it runs. The code that opens files
+	// enforces it, because only there is it known where links lead. Tools that open no
+	// file have an empty one. After an error the tool may touch nothing.
 	Scope(ctx context.Context, req Request) (Scope, error)
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // An allow rule that names a program does not vouch for options that make it run
-// another one, nor for such as no table knows: a person is asked (finding 3 of the
-// hostile review). What is everyday stays allowed.
+// another program, nor for unknown options: a person is asked (finding 3 of the hostile
+// review). Everyday lines stay allowed.
 func TestAllowRulesAskAboutUnknownOptions(t *testing.T) {
 	e := engine(t, policy.Config{Rules: rules(t, []string{"Bash(git *)", "Bash(sed *)", "Bash(tar *)", "Bash(go build *)", "Bash(mytool *)", "Bash(npx *)", "Bash(./ci/test.sh *)", "Bash(make *)"}, nil, nil)})
 	for cmd, want := range map[string]policy.Verdict{
@@ -52,7 +52,8 @@ func TestAllowRulesAskAboutUnknownOptions(t *testing.T) {
 	}
 }
 
-// Mode auto allows by what it reads: what no table knows makes it ask, with the reason.
+// Mode auto allows by reading the command: for unknown options it asks, with the
+// reason.
 func TestModeAutoAsksAboutUnknownOptions(t *testing.T) {
 	e := engine(t, policy.Config{})
 	for cmd, want := range map[string]policy.Verdict{
@@ -71,7 +72,8 @@ func TestModeAutoAsksAboutUnknownOptions(t *testing.T) {
 	}
 }
 
-// A deny rule for a subcommand holds behind the options that come before it (finding 9).
+// A deny rule for a subcommand also applies if options precede the subcommand (finding
+// 9).
 func TestDenyRulesSeeSubcommandsBehindOptions(t *testing.T) {
 	e := engine(t, policy.Config{Rules: rules(t, nil, nil, []string{"Bash(git push *)", "Bash(npm publish *)", "Bash(docker rmi *)", "Bash(rm *)"})})
 	for cmd, denied := range map[string]bool{

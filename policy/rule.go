@@ -19,7 +19,7 @@ type Rule struct {
 	Scoped     bool
 }
 
-// ParseRule reads a rule; what would never match is invalid. A rule may name the
+// ParseRule reads a rule; a rule that could never match is invalid. A rule may name the
 // standard tools and those of more.
 func ParseRule(s string, more ...Tool) (Rule, error) {
 	r, known, err := parseRule(s, more)
@@ -29,14 +29,14 @@ func ParseRule(s string, more ...Tool) (Rule, error) {
 	return r, err
 }
 
-// CheckRule refuses what is no rule whatever tools are registered. Rules are read by
-// ParseRule once the registered tools are known.
+// CheckRule refuses text that is not a rule under any set of registered tools.
+// ParseRule reads rules once the registered tools are known.
 func CheckRule(s string) error {
 	_, _, err := parseRule(s, nil)
 	return err
 }
 
-// parseRule reads a rule; known says that it names a registered tool, or a server's.
+// parseRule reads a rule; known: it names a registered tool, or a server's.
 func parseRule(s string, set tools) (r Rule, known bool, err error) {
 	text := strings.TrimSpace(s)
 	tool, rest, scoped := strings.Cut(text, "(")
@@ -100,8 +100,8 @@ func badRule(s, why string) error {
 		WithHint("use a tool's name, or one with its uses, as Bash(git *) or Read(/etc/**)")
 }
 
-// OfPaths reports whether what stands in the parentheses is a pattern of paths, for a
-// rule that was parsed with the same tools.
+// OfPaths reports whether the parentheses hold a pattern of paths, for a rule that was
+// parsed with the same tools.
 func (r Rule) OfPaths(more ...Tool) bool {
 	t, _ := tools(more).find(r.Tool)
 	return r.Scoped && t.Subject == SubjectPath
@@ -157,7 +157,7 @@ func (c *Config) Add(behavior string, r Rule) {
 	}
 }
 
-// Rules is a rule set as a policy: deny, then ask, then allow. The rules may be about
+// Rules turns a rule set into a policy: deny, then ask, then allow. The rules may name
 // the standard tools and those of more.
 func Rules(s RuleSet, more ...Tool) Policy {
 	return Func(func(ctx context.Context, req Request) (Decision, error) {
@@ -235,9 +235,9 @@ func (s RuleSet) allows(req *call) Decision {
 	return yes(rules[first])
 }
 
-// names reports whether an allow rule may be about a command: a name means what the
-// search path holds, and a path only a rule that has that very path, for the directory
-// that it counts from.
+// names reports whether an allow rule may match a command. A rule with a name matches
+// the program in the search path; a command given as a path needs a rule with that very
+// path, from the same directory.
 func (r Rule) names(c check.Command) bool {
 	if c.Name == path.Base(c.Name) {
 		return true
@@ -256,14 +256,14 @@ func (r Rule) server(tool string) bool {
 	return tool == strings.ToLower(r.Tool) || name == tool || strings.HasPrefix(tool, name+"__")
 }
 
-// about reports whether a rule means the tool of a call, without regard to case: by
-// its name, as one of a server, or as one of a family.
+// about reports whether a rule means the tool of a call, ignoring case: by its name, as
+// a tool of a server, or as one of a family.
 func (r Rule) about(req *call) bool {
 	return strings.EqualFold(r.Tool, req.Tool) || r.server(req.Tool) || r.family(req.tool)
 }
 
-// family reports whether a rule for one file tool means another one too: what holds
-// for Read holds for all that read paths, what holds for Edit for all that edit them.
+// family reports whether a rule for one file tool applies to another one too: a rule
+// for Read applies to all that read paths, a rule for Edit to all that edit them.
 func (r Rule) family(t Tool) bool {
 	switch {
 	case t.Subject != SubjectPath:

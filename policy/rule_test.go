@@ -166,7 +166,7 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestSDKP20_NamesWithoutRegardToCase: a list may spell a tool as it likes, scoped or
+// TestSDKP20_NamesWithoutRegardToCase: a list may spell a tool in any case, scoped or
 // not, to allow, to ask and to deny.
 func TestSDKP20_NamesWithoutRegardToCase(t *testing.T) {
 	for _, name := range []string{"Bash", "bash", "BASH"} {
@@ -180,7 +180,7 @@ func TestSDKP20_NamesWithoutRegardToCase(t *testing.T) {
 					mode = holdfast.ModeDontAsk
 				}
 				d := decide(t, e, bash(mode, "git status"))
-				if d.Rule != rule || d.Verdict != want { // nobody is there to be asked
+				if d.Rule != rule || d.Verdict != want { // nobody can be asked here
 					t.Errorf("%s %s: %+v", list, rule, d)
 				}
 			}

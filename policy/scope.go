@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Scope implements Decider: what the sandbox settings and the deny rules of all layers
-// leave a tool to touch. It is empty for tools that open no file by themselves. A rule
-// that names a directory holds for what lies in it.
+// Scope implements Decider: it returns what the sandbox settings and the deny rules of
+// all layers leave a tool to touch. It is empty for tools that open no file by
+// themselves. A rule that names a directory also applies to everything in it.
 func (e *Engine) Scope(_ context.Context, req Request) (Scope, error) {
 	out := Scope{Layers: e.layers(req)}
 	t, _ := e.tools.find(req.Tool)
@@ -41,14 +41,15 @@ func (e *Engine) Scope(_ context.Context, req Request) (Scope, error) {
 	return out, nil
 }
 
-// keepsFrom reports whether a deny rule for paths holds where a tool opens files. What
-// may not be read may not be edited either: an edit shows what it changes.
+// keepsFrom reports whether a deny rule for paths applies where a tool opens files. A
+// path that may not be read may not be edited either: an edit shows the content it
+// changes.
 func (r Rule) keepsFrom(t Tool) bool {
 	return strings.EqualFold(r.Tool, t.Name) || r.family(t) || t.Class == ClassEdits && strings.EqualFold(r.Tool, "Read")
 }
 
-// treeOf is the root of what a pattern holds: a rule for all that lies in a directory is
-// one for the directory. wild says that the root has wildcards.
+// treeOf returns the root of a pattern: a rule for everything in a directory is one for
+// the directory. wild: the root has wildcards.
 func treeOf(pattern string) (root string, wild bool) {
 	for strings.HasSuffix(pattern, "/**") {
 		pattern = strings.TrimSuffix(pattern, "/**")
@@ -74,7 +75,7 @@ func absolutePattern(pattern, home, cwd string) string {
 	return pattern
 }
 
-// literal is the pattern that matches a path alone.
+// literal is the pattern that matches only the given path.
 func literal(p string) string {
 	if !strings.ContainsAny(p, `*?[\`) {
 		return p

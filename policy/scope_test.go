@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// TestScopeHoldsDenyRules: deny rules for paths reach whoever opens the files, in the
-// forms that rules are written in and from every layer; Read rules hold for editing too.
+// TestScopeHoldsDenyRules: deny rules for paths reach the code that opens files, in
+// every form of rule and from every layer; Read rules apply to editing too.
 func TestScopeHoldsDenyRules(t *testing.T) {
 	for spec, want := range map[string]policy.Scope{
 		"/etc/shadow":   {Denied: []string{"/etc/shadow"}},

@@ -7,14 +7,15 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Class is what permission modes know of a tool. The zero value is illegal.
+// Class is what a tool does, as far as permission modes are concerned. The zero value
+// is illegal.
 type Class uint8
 
 // The classes.
 const (
 	// ClassReads changes nothing and stays in the box.
 	ClassReads Class = iota + 1
-	// ClassSearches changes nothing and asks somebody outside.
+	// ClassSearches changes nothing but sends requests out of the box.
 	ClassSearches
 	// ClassPlans changes only the agent's own list.
 	ClassPlans
@@ -24,7 +25,7 @@ const (
 	ClassRuns
 )
 
-// Subject is what the parentheses of a tool's rules are about.
+// Subject is the kind of text in the parentheses of a tool's rules.
 type Subject uint8
 
 // The subjects. A tool without one takes no parentheses.
@@ -34,9 +35,9 @@ const (
 	SubjectPath
 	// SubjectCommand is a bash program: Bash(git *).
 	SubjectCommand
-	// SubjectURL is an address, of which rules name the host: WebFetch(domain:example.com).
+	// SubjectURL is a URL; rules name its host: WebFetch(domain:example.com).
 	SubjectURL
-	// SubjectName is a name, as that of a child agent: Task(reviewer).
+	// SubjectName is a name, as of a child agent: Task(reviewer).
 	SubjectName
 )
 
@@ -46,14 +47,14 @@ type Tool struct {
 	Name    string
 	Class   Class
 	Subject Subject
-	// Field is the field of the input that holds the subject, spelled exactly so.
+	// Field is the input field that holds the subject, spelled exactly so.
 	Field string
-	// Optional says that without the field the tool works in the working directory.
+	// Optional: without the field the tool works in the working directory.
 	Optional bool
 }
 
 // standard are the tools that every engine knows: those of the native agent, and those
-// that rules have forms for, in Claude Code's spelling.
+// that have rule forms, in Claude Code's spelling.
 var standard = []Tool{
 	{Name: "Read", Class: ClassReads, Subject: SubjectPath, Field: "file_path"},
 	{Name: "Glob", Class: ClassReads, Subject: SubjectPath, Field: "path", Optional: true},
@@ -68,13 +69,13 @@ var standard = []Tool{
 	{Name: "TodoWrite", Class: ClassPlans},
 }
 
-// StandardTools are the tools that every engine knows without being told.
+// StandardTools are the tools that every engine knows without registration.
 func StandardTools() []Tool { return slices.Clone(standard) }
 
-// tools are the registered tools besides the standard ones. The zero value has none.
+// tools are the registered tools besides the standard ones. The zero value is empty.
 type tools []Tool
 
-// find is the tool of a name, without regard to case.
+// find returns the tool of a name, ignoring case.
 func (t tools) find(name string) (Tool, bool) {
 	for _, list := range [][]Tool{standard, t} {
 		for _, tool := range list {
@@ -86,7 +87,7 @@ func (t tools) find(name string) (Tool, bool) {
 	return Tool{}, false
 }
 
-// with adds tools. One that is registered already has to be registered as the same.
+// with adds tools. A tool that is registered already must have the same registration.
 func (t tools) with(more []Tool) (tools, error) {
 	for _, tool := range more {
 		have, known := t.find(tool.Name)
@@ -105,8 +106,7 @@ func (t tools) with(more []Tool) (tools, error) {
 	return t, nil
 }
 
-// check refuses a registration that would leave a tool without the rules that its
-// class promises.
+// check refuses a registration whose tool would lack the rules that its class promises.
 func (t Tool) check() error {
 	bad := func(why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "tools", "tool %s: %s", holdfast.Quote(t.Name), why).
@@ -129,7 +129,7 @@ func (t Tool) check() error {
 	return nil
 }
 
-// toolName reports whether a tool could be called so.
+// toolName reports whether a tool may have this name.
 func toolName(name string) bool {
 	return name != "" && len(name) <= 64 && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
@@ -150,7 +150,7 @@ func (t tools) reads(name string) bool {
 // Tools are the registered tools besides the standard ones.
 func (e *Engine) Tools() []Tool { return slices.Clone(e.tools) }
 
-// Tool is the registered tool of a name, without regard to case.
+// Tool returns the registered tool of a name, ignoring case.
 func (e *Engine) Tool(name string) (Tool, bool) { return e.tools.find(name) }
 
 // Reads reports whether a registered tool changes nothing and stays in the box.

@@ -22,8 +22,8 @@ func request(mode holdfast.Mode, tool, field, value string) policy.Request {
 	return policy.Request{Mode: mode, Tool: tool, Input: b, ReadOnly: tool == "Peek" || tool == "Read" || tool == "Grep"}
 }
 
-// TestToolsByRegistration: modes know a tool by what was registered of it; one that was
-// not registered is denied in every mode.
+// TestToolsByRegistration: modes judge a tool by its registration; an unregistered tool
+// is denied in every mode.
 func TestToolsByRegistration(t *testing.T) {
 	registered := policy.Config{Tools: []policy.Tool{notebook, skill, peek, plan}}
 	e := engine(t, registered)
@@ -165,7 +165,7 @@ func TestRegistrationsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestRulesIgnoreCase: rules of all kinds mean a tool however its name is written.
+// TestRulesIgnoreCase: rules of all kinds match a tool's name in any case.
 func TestRulesIgnoreCase(t *testing.T) {
 	for _, c := range []struct {
 		rule string
@@ -191,7 +191,7 @@ func TestRulesIgnoreCase(t *testing.T) {
 	}
 }
 
-// TestFieldsCountAsTheyAreSpelled: the tools take the fields of an input by their exact
+// TestFieldsCountAsTheyAreSpelled: the tools read the fields of an input by their exact
 // names, so that a second spelling cannot show the policy another value.
 func TestFieldsCountAsTheyAreSpelled(t *testing.T) {
 	e := engine(t, policy.Config{Rules: rules(t, nil, nil, []string{"Read(/etc/**)", "Bash(rm *)"})})

@@ -49,7 +49,7 @@ type Permissions struct {
 	Rules       map[Destination]RuleSet
 	Directories map[Destination][]string
 	Mode        holdfast.Mode
-	// Tools are those that rules may name besides the standard ones.
+	// Tools are the tools that rules may name besides the standard ones.
 	Tools []Tool
 }
 

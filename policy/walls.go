@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Walls are the path rules of all layers as a box can enforce them with mounts,
-// without a look at a call's text. Paths are absolute paths in the box and clean; one
-// that ends in a slash names a directory, whether it exists or not. The zero value
-// restricts nothing.
+// Walls are the path rules of all layers that a box can enforce with mounts, without
+// looking at a call's text. Paths are absolute paths in the box and clean; one that
+// ends in a slash names a directory, whether it exists or not. The zero value restricts
+// nothing.
 type Walls struct {
 	// Masked can be neither read nor written, ReadOnly can be read only.
 	Masked, ReadOnly []string
-	// Readable and Writable have one list of roots for each layer that has such a
-	// list: only what lies below a root of every list may be read, or written.
+	// Readable and Writable have one list of roots for each layer that has such a list: a
+	// path may be read, or written, only if it lies below a root of every list.
 	Readable, Writable [][]string
-	// Patterns and WritePatterns are absolute globs of what is masked or read-only,
-	// segment by segment as path.Match has it; `**` is any number of directories.
+	// Patterns and WritePatterns are absolute globs of masked and of read-only paths. Each
+	// segment matches as in path.Match; `**` is any number of directories.
 	Patterns, WritePatterns []string
 }
 
-// Empty reports whether nothing is restricted.
+// Empty reports whether the walls restrict nothing.
 func (w Walls) Empty() bool {
 	return len(w.Masked)+len(w.ReadOnly)+len(w.Readable)+len(w.Writable)+len(w.Patterns)+len(w.WritePatterns) == 0
 }
@@ -38,7 +38,7 @@ func (e *Engine) Walls(home, cwd string) Walls {
 	}
 	for _, s := range e.sandboxes {
 		if s.child != nil {
-			continue // its box is its parent's, and layers hold it
+			continue // the child's box is its parent's, and layers restrict it
 		}
 		w.Masked = append(w.Masked, at(s.settings.DeniedPaths)...)
 		w.ReadOnly = append(w.ReadOnly, at(s.settings.DeniedWritePaths)...)
@@ -60,8 +60,8 @@ func (e *Engine) Walls(home, cwd string) Walls {
 	return w
 }
 
-// rooted is a root of the settings as an absolute path. A slash at its end stays: it
-// says that the root is a directory.
+// rooted returns a root of the settings as an absolute path. A slash at its end stays:
+// it says that the root is a directory.
 func rooted(root, home string) string {
 	if root == "~" || strings.HasPrefix(root, "~/") {
 		root = home + root[1:]
@@ -73,7 +73,7 @@ func rooted(root, home string) string {
 	return out
 }
 
-// wall adds a rule of paths to those that name one place, or to the patterns.
+// wall adds a path rule to the fixed paths if it names one place, else to the patterns.
 func (r Rule) wall(home, cwd string, fixed, patterns []string) (newFixed, newPatterns []string) {
 	p := absolutePattern(r.Spec, home, cwd)
 	root, wild := treeOf(p)
@@ -86,7 +86,7 @@ func (r Rule) wall(home, cwd string, fixed, patterns []string) (newFixed, newPat
 	return append(fixed, root), patterns
 }
 
-// Home and Cwd are the usual directories of tools: those of a box.
+// Home and Cwd are the usual directories of tools in a box.
 const (
 	Home = usualHome
 	Cwd  = usualCwd

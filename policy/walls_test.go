@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// TestWalls: settings and rules that name fixed paths are walls by their absolute
-// path, those with wildcards are patterns, and each layer keeps its own lists.
+// TestWalls: settings and rules that name fixed paths become walls by their absolute
+// path, those with wildcards become patterns, and each layer keeps its own lists.
 func TestWalls(t *testing.T) {
 	t.Parallel()
 	server := engine(t, policy.Config{

@@ -50,6 +50,8 @@ type Box struct {
 	adopting sync.Mutex
 	adopted  bool
 
+	// keeper is set by the Pool; nil without one.
+	keeper atomic.Pointer[keeper]
 	// extra is what SetEnv was told.
 	extra atomic.Pointer[[]string]
 
@@ -193,12 +195,13 @@ type conv struct {
 	stream *yamux.Stream
 	r      *wire.Reader
 	stop   func() bool
+	watch  *watch
 	// answered: boxd has said its last word.
 	answered bool
 }
 
 // open opens a stream and sends the request; data follows it in the same write.
-func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, error) {
+func (b *Box) open(ctx context.Context, req wire.Request, data []byte, o owed) (*conv, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -211,16 +214,24 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte) (*conv, e
 	if err != nil {
 		return nil, err
 	}
+	w := b.watch(o)
 	stream, err := b.session.OpenStream()
 	if err != nil {
-		return nil, b.lost(err)
+		w.end()
+		return nil, unsent(b.lost(err))
 	}
-	c := &conv{b: b, ctx: ctx, op: req.Op, stream: stream, r: readers.Get().(*wire.Reader)}
+	w.opened(stream)
+	c := &conv{b: b, ctx: ctx, op: req.Op, stream: stream, r: readers.Get().(*wire.Reader), watch: w}
 	c.r.Reset(stream)
-	c.stop = context.AfterFunc(ctx, c.interrupt)
+	c.stop = context.AfterFunc(ctx, func() { interrupt(stream) })
 	b.endStreams(true)
 	if _, err := stream.Write(append(buf, data...)); err != nil {
-		err = c.fail(err)
+		// The multiplexer may have sent what it gave up waiting for, but nothing of a
+		// write that the pipe itself refused.
+		broke := !errors.Is(err, yamux.ErrSessionShutdown) && !errors.Is(err, yamux.ErrConnectionWriteTimeout)
+		if err = c.fail(err); broke && ctx.Err() == nil && len(data) == 0 {
+			err = unsent(err)
+		}
 		c.close()
 		return nil, err
 	}
@@ -239,9 +250,9 @@ type Scope struct {
 	Patterns []string
 }
 
-// Scoped is a context under which the file operations of any box touch only what a scope
-// allows. The caller that runs a tool sets it, so that no tool
-// can leave it out. scope is called before each such operation, and before no other.
+// Scoped returns a context under which the file operations of any box touch only what a
+// scope allows. The caller that runs a tool sets it, so that no tool can leave it out.
+// scope is called before each file operation and before nothing else.
 func Scoped(ctx context.Context, scope func() Scope) context.Context {
 	return context.WithValue(ctx, scopeKey{}, scope)
 }
@@ -259,15 +270,11 @@ func scopeOf(ctx context.Context) *wire.Scope {
 	return &wire.Scope{Denied: s.Denied, Within: s.Within, Patterns: s.Patterns}
 }
 
-func (c *conv) interrupt() {
-	_ = c.stream.SetReadDeadline(past)
-	_ = c.stream.SetWriteDeadline(past)
-}
-
 // close ends the stream, an answered one with the next request. Nothing may use the
 // reader's payloads after it.
 func (c *conv) close() {
 	c.stop()
+	c.watch.end()
 	if c.answered {
 		c.b.ended(c.stream)
 	} else {
@@ -282,6 +289,9 @@ func (c *conv) fail(err error) error {
 	if c.ctx.Err() != nil {
 		return c.ctx.Err()
 	}
+	if verdict := c.watch.end(); verdict != nil {
+		return verdict
+	}
 	var refused *holdfast.Error
 	if errors.As(err, &refused) {
 		return err
@@ -291,11 +301,22 @@ func (c *conv) fail(err error) error {
 
 func (b *Box) lost(err error) error {
 	if errors.Is(err, yamux.ErrConnectionWriteTimeout) {
-		go b.session.Close() // part of a frame may be out: the pipe cannot be used on
+		go b.giveUp() // part of a frame may be out: the pipe cannot be used on
 	}
 	e := *ErrLost.(*holdfast.Error)
 	e.Msg, e.Err = e.Msg+": "+err.Error(), ErrLost
 	return &e
+}
+
+// unsent marks the failure of a call that never left.
+func unsent(err error) error {
+	var e *holdfast.Error
+	if !errors.As(err, &e) || !errors.Is(err, ErrLost) {
+		return err
+	}
+	marked := *e
+	marked.Err, marked.Hint = ErrUnsent, holdfast.HintOf(ErrUnsent)
+	return &marked
 }
 
 // answer reads the message that ends the stream into v.
@@ -328,7 +349,7 @@ func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {
 // ask is an operation with one request and one answer.
 func ask[A any](ctx context.Context, b *Box, req wire.Request) (A, error) {
 	var a A
-	c, err := b.open(ctx, req, nil)
+	c, err := b.open(ctx, req, nil, b.operation())
 	if err != nil {
 		return a, err
 	}

@@ -67,9 +67,10 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 		return res, err
 	}
 	layers, unknown := layersOf(ctx)
+	told := watcherOf(ctx)
 	q, err := request(wire.OpExec, wire.ExecBody{
 		Exec: raw, Attach: wire.Attach{StdoutFrom: opt.StdoutFrom, StderrFrom: opt.StderrFrom}, AttachOnly: opt.AttachOnly || unknown != nil,
-		Env: b.env(), Layers: layers,
+		Env: b.env(), Layers: layers, Watch: told != nil,
 	})
 	if err != nil {
 		return res, err
@@ -78,7 +79,7 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	if !opt.AttachOnly || len(req.Argv) > 0 || req.Shell != "" {
 		q.Hash = wire.ArgumentHash(wire.OpExec, raw)
 	}
-	c, err := b.open(ctx, q, nil)
+	c, err := b.open(ctx, q, nil, b.process(req.TimeoutMS))
 	if err != nil {
 		return res, err
 	}
@@ -87,7 +88,10 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	if unknown != nil && holdfast.IsKind(err, holdfast.KindNotFound) {
 		err = unknown
 	}
-	if ctx.Err() != nil && req.KillOnDetach {
+	if err == nil && told != nil {
+		told(changesOf(res.Changes))
+	}
+	if (ctx.Err() != nil || c.watch.end() != nil) && req.KillOnDetach {
 		// boxd kills on the end of the stream, which waits behind unread stdin.
 		go x.kill(call.ID, req.PTY != nil)
 	}
@@ -170,6 +174,7 @@ func (x *exec) run(res *wire.ExecResult) error {
 		if err != nil {
 			return x.fail(err)
 		}
+		x.watch.sign(true)
 		switch t {
 		case wire.FrameStarted:
 			var s wire.Started
@@ -192,6 +197,7 @@ func (x *exec) run(res *wire.ExecResult) error {
 		default:
 			return x.decode(t, payload, res)
 		}
+		x.watch.sign(false)
 		if err != nil {
 			return err
 		}

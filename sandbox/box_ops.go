@@ -20,6 +20,22 @@ func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
 	return err
 }
 
+// Watch lists the workspace under a name.
+func (b *Box) Watch(ctx context.Context, name string) error {
+	_, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name})
+	return err
+}
+
+// Watched says which files differ since the listing of that name. An error is an answer,
+// too: Unseen says it.
+func (b *Box) Watched(ctx context.Context, name string) Changes {
+	c, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name, End: true})
+	if err != nil {
+		return Changes{Unseen: err.Error()}
+	}
+	return changesOf(&c)
+}
+
 // Take says that the output of a line protocol is not needed up to an offset.
 // Exec does it by itself.
 func (b *Box) Take(ctx context.Context, req wire.TakeRequest) error {
@@ -34,7 +50,7 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 	if err != nil {
 		return a, err
 	}
-	c, err := b.open(ctx, q, nil)
+	c, err := b.open(ctx, q, nil, b.operation())
 	if err != nil {
 		return a, err
 	}
@@ -47,9 +63,11 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 		if t != wire.FrameData {
 			return a, c.decode(t, payload, &a)
 		}
+		c.watch.sign(true)
 		if _, err := w.Write(payload); err != nil {
 			return a, err
 		}
+		c.watch.sign(false)
 	}
 }
 
@@ -78,7 +96,7 @@ func (b *Box) Write(ctx context.Context, call Call, req wire.WriteRequest, data 
 		return buf
 	}
 	first = piece(first)
-	c, err := b.open(ctx, q, first)
+	c, err := b.open(ctx, q, first, b.operation())
 	if err != nil {
 		return a, err
 	}
@@ -88,6 +106,7 @@ func (b *Box) Write(ctx context.Context, call Call, req wire.WriteRequest, data 
 		if _, err := c.stream.Write(first); err != nil {
 			return a, c.fail(err)
 		}
+		c.watch.sign(false)
 	}
 	return a, c.answer(&a)
 }

@@ -43,12 +43,12 @@ const (
 	LimitsBestEffort LimitsMode = "best-effort"
 )
 
-// LandlockMode says what happens when the kernel has no Landlock.
+// LandlockMode says how a box starts on a kernel without Landlock.
 type LandlockMode string
 
-// Required refuses to start the box where Landlock is what keeps it from the user that
-// the server runs as; a root server's boxes have users of their own, and start.
-// BestEffort starts the box and lists what is missing.
+// Required refuses to start a box that would need Landlock to protect the user that the
+// server runs as. Boxes of a root server have users of their own, and start. BestEffort
+// starts the box and lists the missing walls.
 const (
 	LandlockRequired   LandlockMode = "required"
 	LandlockBestEffort LandlockMode = "best-effort"
@@ -76,8 +76,8 @@ type Spec struct {
 	// SpoolBytes caps what is kept of one output stream of a call; 0 is boxd's
 	// default, 8 MiB.
 	SpoolBytes int64
-	// Walls are path rules that the box's mounts enforce. A driver that cannot build
-	// them refuses a spec that has some.
+	// Walls are path rules that the box's mounts enforce. A driver that cannot build walls
+	// refuses a spec that has some.
 	Walls Walls
 }
 
@@ -124,11 +124,11 @@ type Info struct {
 	Walls string `json:"walls,omitempty"`
 }
 
-// Guard is the extra power of drivers whose walls something outside of the box can
-// take away, and that notice it.
+// Guard is an optional interface of drivers whose walls something outside of the box
+// can remove. It notices a removal.
 type Guard interface {
-	// WallsHold reports whether all walls of a running box are in force. It looks at
-	// what the driver knows and does no I/O.
+	// WallsHold reports whether all walls of a running box are in force. It does no I/O:
+	// it looks only at state that the driver keeps.
 	WallsHold(box holdfast.BoxID) bool
 }
 

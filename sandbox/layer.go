@@ -6,15 +6,16 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// Layer is what a process may touch of its box; see wire.Layer.
+// Layer restricts what a process may touch in its box; see wire.Layer.
 type Layer = wire.Layer
 
 type layersKey struct{}
 
-// Layered is a context under which every Exec of any box starts its process inside of
-// layers, which hold it to less than the box allows. The caller that runs a tool sets it,
-// so that no tool can leave it out. layers is called before each Exec; when it fails,
-// nothing is started, and Exec returns its error unless the call has been started before.
+// Layered returns a context under which every Exec of any box starts its process inside
+// of layers, which allow it less than the box does. The caller that runs a tool sets
+// it, so that no tool can leave it out. layers is called before each Exec. When it
+// fails, nothing is started and Exec returns its error, unless the call has been
+// started before.
 func Layered(ctx context.Context, layers func() ([]Layer, error)) context.Context {
 	return context.WithValue(ctx, layersKey{}, layers)
 }

@@ -15,8 +15,9 @@ type PoolConfig struct {
 	// Token is the fencing token of every hello.
 	Token uint64
 	// MaxBoxes is how many boxes may run at once (default 64). At the limit an
-	// idle box is evicted, idle longest first; when all run: unavailable with a
-	// retry hint, never a running one.
+	// idle box is evicted, idle longest first, never a running one. When all run, a
+	// turn waits for a place and everything else is unavailable with
+	// holdfast.ErrFull.
 	MaxBoxes int
 	// MaxTurns is how many turns may use one box at once (default 3); more wait,
 	// first come first served. Calls of exec, files and terminal are not counted.
@@ -33,6 +34,9 @@ type PoolConfig struct {
 	// must not Acquire, Freeze, Stop or Remove the same box. Events of different
 	// boxes come concurrently.
 	OnEvent func(BoxEvent)
+	// Patience is how long operations wait for a box that gives no sign of life. Then
+	// it is stopped, and the next Acquire starts another one.
+	Patience Patience
 	// Accepted serves proxy connections.
 	Accepted func(box holdfast.BoxID) Handler
 	// Resting names calls of a box that run and do nothing: agents between their
@@ -50,10 +54,6 @@ type BoxEvent struct {
 	Started holdfast.BoxStarted
 	Ended   holdfast.BoxEnded
 }
-
-// ErrFull is in the chain of the error of an Acquire that found every place
-// taken by a running box. Nothing is wrong with the box it was for.
-var ErrFull = errors.New("no place for another box")
 
 // Pool owns the boxes of one server: it starts them lazily, shares them,
 // freezes and stops idle ones, evicts at the limit, adopts or stops what a
@@ -81,8 +81,9 @@ type Pool struct {
 	boxes map[holdfast.BoxID]*entry
 	// crowded are boxes that were stopped for their number of files.
 	crowded map[holdfast.BoxID]crowded
-	// used counts the entries that have a slot.
+	// used counts the entries that have a slot; line are the turns that wait for one.
 	used int
+	line []*waiter
 	// wake is when the janitor looks next; zero while it looks.
 	wake time.Time
 	// freezes is what the driver's probe said about freezing, once asked.
@@ -104,7 +105,7 @@ const (
 	courtesy      = 3 * time.Second
 	idleGrace     = 2 * time.Second
 	counterEvery  = time.Second
-	adoptParallel = 8
+	adoptParallel = 32
 	renewTries    = 4
 	renewPause    = 50 * time.Millisecond
 )
@@ -148,8 +149,8 @@ type Hold struct {
 	once  sync.Once
 }
 
-// Stale reports whether the box was in use with other walls than the claim asked for,
-// so that it could not be started again with those. Its processes run without them.
+// Stale reports whether the box was in use with other walls than the claim asked for
+// and could not be started again. Its processes run without the new walls.
 func (h *Hold) Stale() bool { return h.stale }
 
 // WallsHold reports whether all walls that the box was started with are in force.
@@ -172,12 +173,12 @@ func (h *Hold) Release() {
 	})
 }
 
-// Acquire starts, adopts, thaws or reconnects the box as needed and claims it.
-// turn claims count against MaxTurns; queued is told the position (from 1) each
-// time it changes while waiting. When the pipe breaks before anything ran it
-// tries once more with a new box. A box that has other walls than spec, or one of
-// whose walls was taken away, is started again unless something runs in it: then the
-// claim is stale.
+// Acquire starts, adopts, thaws or reconnects the box as needed and claims it. turn
+// claims count against MaxTurns, and wait when all places for boxes are taken; queued
+// receives the position (from 1) each time it changes while waiting. When the pipe breaks
+// before anything ran it tries once more with a new box. A box that has other walls than
+// spec, or has lost one of its walls, is started again. If something runs in it, it goes
+// on and the claim is stale.
 func (p *Pool) Acquire(ctx context.Context, spec Spec, turn bool, queued func(position int)) (*Hold, error) {
 	p.mu.Lock()
 	if err := p.isOpen(); err != nil {
@@ -219,6 +220,20 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec Spec, turn bool, 
 			}
 		}()
 	}
+	var place *waiter
+	defer func() { p.leaveLine(place) }()
+	for {
+		h, err = p.acquireNow(ctx, e, spec, turn, seen)
+		if !turn || !errors.Is(err, holdfast.ErrFull) {
+			return h, err
+		}
+		if place, err = p.waitForPlace(ctx, e, place, queued); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *Pool) acquireNow(ctx context.Context, e *entry, spec Spec, turn bool, seen int) (h *Hold, err error) {
 	if err := e.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -243,7 +258,7 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec Spec, turn bool, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrFull) {
 			e.failures++
 			e.failure = err
 		}
@@ -399,6 +414,9 @@ func (p *Pool) Close(ctx context.Context, stop bool) error {
 		for _, w := range e.queue {
 			w.signal()
 		}
+	}
+	for _, w := range p.line {
+		w.signal()
 	}
 	p.mu.Unlock()
 	p.cancel()

@@ -22,9 +22,10 @@ type Disk struct {
 	// grew and the reserve is used up, one that wrote is stopped, and any while the
 	// disk goes on to fill up or has less than half of the reserve.
 	Hostile bool
-	// Limit is what the trees of one box may take, with each file counted as the part
-	// of the disk that comes with an inode; 0 is no limit. A box that was over it when
-	// it started is stopped when it grows further: only a running box can be tidied up.
+	// Limit bounds the disk space of one box's trees, with each file counted as the part
+	// of the disk that comes with an inode; 0 is no limit. A box that is over its limit
+	// when it starts is stopped only when it grows further: only a running box can be
+	// tidied up.
 	Limit int64
 	// Space measures the disk. It is called at each look and each start of a box,
 	// side by side.
@@ -57,7 +58,7 @@ const (
 	// in files.
 	diskSlack = 1 << 20
 	fileSlack = 1 << 10
-	// fileCost is what a file takes beside its content, at the least.
+	// fileCost is the minimum that a file counts in addition to its content.
 	fileCost = 512
 )
 
@@ -97,7 +98,7 @@ type watcher struct {
 	// low is what was free when the reserve turned out to be used up, or at the last
 	// stop since; negative while there is room.
 	low int64
-	// perFile is what a file counts beside its content on this disk.
+	// perFile is what a file counts in addition to its content on this disk, in bytes.
 	perFile int64
 }
 
@@ -158,8 +159,8 @@ func (p *Pool) watchDisk() {
 	}
 }
 
-// look measures what has to be and stops at most one box. It says whether any box could
-// still grow, and when to look again at the latest.
+// look measures the boxes that are due and stops at most one. It returns whether any
+// box could still grow, and when to look again at the latest.
 func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	running := w.running()
 	if len(running) == 0 {
@@ -168,7 +169,7 @@ func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	}
 	space, err := w.Space()
 	if err != nil {
-		return slowest, true // a disk that cannot be measured refuses the next box, see room
+		return slowest, true // if a disk cannot be measured, the next box is refused; see room
 	}
 	w.perFile = space.perFile()
 	missing, ok := w.short(space)

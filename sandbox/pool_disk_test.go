@@ -14,10 +14,11 @@ import (
 
 const gib = 1 << 30
 
-// perFile is what a file of newDisk counts: the disk by its number of files.
+// perFile is what a file on newDisk counts: the size of the disk divided by its number
+// of files.
 const perFile = 100 * gib / 1_000_000
 
-// disk is a disk of 100 GiB and a million files that says what the test wants.
+// disk is a disk of 100 GiB and a million files that reports the figures a test sets.
 type disk struct {
 	mu           sync.Mutex
 	space        sandbox.DiskSpace

@@ -41,6 +41,8 @@ type entry struct {
 	walls string
 	// adopted: it ran before this pool did, so its start is no event.
 	adopted bool
+	// hung: boxd does not answer; the box is stopped before anybody is connected again.
+	hung bool
 	// slot counts the box against MaxBoxes.
 	slot bool
 	// frozen: its work leaf stands still. moving: a freeze or stop is under way,
@@ -93,8 +95,8 @@ func (e *entry) connected() bool {
 
 func (e *entry) ready() bool { return !e.frozen && !e.moving && e.connected() }
 
-// walled reports whether the running box has the walls that are wanted, all of them in
-// force. p.mu is held.
+// walled reports whether the running box has the wanted walls, all of them in force.
+// p.mu is held.
 func (p *Pool) walled(e *entry, hash string) bool {
 	return e.walls == hash && (hash == "" || p.guard == nil || p.guard.WallsHold(e.id))
 }
@@ -127,6 +129,9 @@ func (p *Pool) claim(e *entry, turn bool) *Hold {
 // tidy gives back the slot of a box that does not run and is nobody's, and
 // forgets the entry.
 func (p *Pool) tidy(e *entry) {
+	if len(p.line) > 0 && e.unused() {
+		p.line[0].signal()
+	}
 	if e.running || !e.unused() || e.refs > 0 || len(e.queue) > 0 {
 		return
 	}
@@ -139,10 +144,14 @@ func (p *Pool) tidy(e *entry) {
 	}
 }
 
-// waiter is a turn that waits for its place.
+// waiter is a turn that waits for one of the turns' places in a box, or for a box's
+// place on the server.
 type waiter struct {
+	e       *entry
 	granted bool
 	news    chan struct{}
+	// told is the position that its caller knows.
+	told int
 }
 
 func (w *waiter) signal() {

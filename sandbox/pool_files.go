@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// fastest is how many files in a second the processes of boxes make at the most.
+	// fastest is an upper bound of how many files the processes of boxes make in a second.
 	fastest = 200_000
-	// quickest and slowest are how soon the disk is looked at again for its files.
+	// quickest and slowest bound how soon the files of the disk are counted again.
 	quickest = 20 * time.Millisecond
 	slowest  = time.Hour
 )
 
-// perFile is what a file counts beside its content: the part of the disk that comes with
-// an inode. Else a limit in bytes would leave one box more files than the disk can hold.
-// File systems without a number of files give the least.
+// perFile is what a file counts in addition to its content: the part of the disk that
+// comes with an inode. Without it a limit in bytes would leave one box more files than
+// the disk can hold. File systems that report no number of files use the minimum.
 func (s DiskSpace) perFile() int64 {
 	if s.Files <= 0 {
 		return fileCost
@@ -24,12 +24,12 @@ func (s DiskSpace) perFile() int64 {
 	return max(s.Bytes/s.Files, fileCost)
 }
 
-// cost is what a box takes in all, and grew what of it is new.
+// cost returns the total cost of a box; grew is the cost of its growth.
 func (w *watcher) cost(u DiskUsage) int64 { return u.Bytes + u.Files*w.perFile }
 func (w *watcher) grew(g *growth) int64   { return w.cost(g.charged()) - w.cost(g.base) }
 
-// roomForFiles is how many files the disk takes until its reserve of them is reached.
-// Nothing is bounded where there is no reserve, or no number of files.
+// roomForFiles is how many more files fit on the disk until only the reserve is left.
+// bounded is false if no reserve is set, or if the disk does not count its files.
 func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
 	if w.Reserve <= 0 || s.Files <= 0 {
 		return 0, false
@@ -37,9 +37,9 @@ func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
 	return max(s.FreeFiles-int64(w.Reserve*float64(s.Files)), 0), true
 }
 
-// crowding is a box that has more files than there is room for and made some of them
-// now, and how many too many. So no box gets more than half of what there was, however
-// often it comes back, and the reserve is left to others.
+// crowding finds a box that has more files than there is room for and has just made
+// some of them, and returns how many are too many. So no box gets more than half of the
+// room, however often it comes back, and the reserve is left to others.
 func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	room, bounded := w.roomForFiles(s)
 	if !bounded {
@@ -53,19 +53,19 @@ func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	return id, over
 }
 
-// crowded is a box that was stopped for its number of files: how often in a row, and
-// until when it does not start. Each of its lives may take some files before it is
-// looked at, so lives have to be rare.
+// crowded records that a box was stopped for its number of files: how often in a row,
+// and until when it does not start. Each time it starts it may make some files before
+// it is looked at, so starts have to be rare.
 type crowded struct {
 	times int
 	until time.Time
 }
 
-// longestWait is how long a box waits at the most that is stopped for its files again
-// and again.
+// longestWait is the longest wait of a box that is stopped for its files again and
+// again.
 const longestWait = 10 * time.Minute
 
-// crowds makes a box wait before it starts again, each time twice as long.
+// crowds makes a box wait before it starts again, twice as long each time.
 func (p *Pool) crowds(id holdfast.BoxID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,14 +82,14 @@ func (p *Pool) crowds(id holdfast.BoxID) {
 	p.crowded[id] = crowded{c.times + 1, time.Now().Add(wait)}
 }
 
-// uncrowds forgets that: the box has no more files than there is room for.
+// uncrowds clears the wait: there is room for the files of the box.
 func (p *Pool) uncrowds(id holdfast.BoxID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.crowded, id)
 }
 
-// waits refuses the start of a box that was stopped for its files a moment ago.
+// waits refuses to start a box that was stopped for its files a moment ago.
 func (p *Pool) waits(id holdfast.BoxID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *Pool) waits(id holdfast.BoxID) error {
 		WithHint("then let it remove files first; or remove other sessions")
 }
 
-// fileStep is the smallest number of new files that trees are walked for.
+// fileStep is the smallest number of new files that causes a walk of the trees.
 func (w *watcher) fileStep(s DiskSpace) int64 {
 	step := w.step() / w.perFile
 	if room, bounded := w.roomForFiles(s); bounded {
@@ -111,7 +111,7 @@ func (w *watcher) fileStep(s DiskSpace) int64 {
 	return max(step, fileSlack/4)
 }
 
-// pace is when to look again at the latest: before the fastest box could take half of
+// pace is when to look again at the latest: before the fastest box could use half of
 // the room for files. Below the reserve the usual pace is enough.
 func (w *watcher) pace(s DiskSpace) time.Duration {
 	room, bounded := w.roomForFiles(s)

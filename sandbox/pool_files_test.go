@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// ASH-27: a file counts what the disk has for one, so that the limit of a box in bytes
-// is one in files as well; where the disk has no number of files it counts little.
+// ASH-27: a file counts its share of the disk, so that a box's limit in bytes also
+// limits its files; on a disk that reports no number of files it counts little.
 func TestASH27_FilesCountTheirPartOfTheDisk(t *testing.T) {
 	for _, c := range []struct {
 		files int64
@@ -38,7 +38,7 @@ func TestASH27_FilesCountTheirPartOfTheDisk(t *testing.T) {
 	}
 }
 
-// ASH-27: whatever its limit is, one box takes neither the disk's last files nor its
+// ASH-27: whatever its limit, one box takes neither the disk's last files nor its
 // reserve of them, however often it comes back: another one starts and works.
 func TestASH27_OneBoxLeavesFilesToOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestASH27_OneBoxLeavesFilesToOthers(t *testing.T) {
 			}
 			r.get("filler")
 			pass(time.Second)
-			// It makes 100,000 files a second, as long as it runs.
+			// It makes 100,000 files a second while it runs.
 			for n := 0; r.running("filler") && n < 200; n++ {
 				d.write("filler", 0, 1000)
 				pass(10 * time.Millisecond)
@@ -91,7 +91,7 @@ func TestASH27_OneBoxLeavesFilesToOthers(t *testing.T) {
 	})
 }
 
-// A box that had many files before others took the room for more is left alone as long
+// A box that had many files before others used the room for more is left alone as long
 // as it makes none.
 func TestABoxWithManyOldFilesIsLeftAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {

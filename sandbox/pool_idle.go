@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,7 +17,7 @@ func (p *Pool) admit(ctx context.Context, e *entry) error {
 	tried := map[*entry]bool{}
 	for {
 		p.mu.Lock()
-		if !e.slot && p.used < p.cfg.MaxBoxes {
+		if !e.slot && p.used < p.cfg.MaxBoxes && p.mayHave(e) {
 			p.used++
 			e.slot = true
 		}
@@ -25,10 +26,9 @@ func (p *Pool) admit(ctx context.Context, e *entry) error {
 			return nil
 		}
 		v := p.victim(tried)
-		if v == nil {
+		if v == nil || !p.mayHave(e) {
 			p.mu.Unlock()
-			return holdfast.Errorf(holdfast.KindUnavailable, "pool", "all %d boxes are running: %w", p.cfg.MaxBoxes, ErrFull).
-				WithHint("retry when a turn has ended, or raise max_boxes")
+			return p.full()
 		}
 		tried[v] = true
 		v.refs++
@@ -171,9 +171,17 @@ func (p *Pool) freeze(ctx context.Context, e *entry) error {
 	p.mu.Lock()
 	e.frozen = true
 	p.mu.Unlock()
-	err := b.Gate(ctx, true)
-	if err == nil {
+	gctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	err := b.Gate(gctx, true)
+	cancel()
+	switch {
+	case err == nil:
 		err = p.freezer.Freeze(ctx, e.id)
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		p.doubt(e)
+		p.detach(e)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s does not answer", holdfast.Quote(string(e.id))).
+			WithHint("its next use starts another one")
 	}
 	if err != nil {
 		// Undo what may have been done. If that fails too the box stays marked as
@@ -240,7 +248,7 @@ func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, g
 	}()
 	if running {
 		ended.Box, ended.Boot = e.id, boot
-		// A boxd that does not answer the first question is asked no other.
+		// A boxd that does not answer the first question gets no further ones.
 		if connected {
 			if connected = p.checkCounters(ctx, e, b); connected {
 				ended.Processes = p.processNames(ctx, e.id, b)
@@ -263,7 +271,7 @@ func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, g
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.running, e.boot, e.frozen, e.adopted = false, "", false, false
+	e.running, e.boot, e.frozen, e.adopted, e.hung = false, "", false, false, false
 	return nil
 }
 
@@ -290,8 +298,8 @@ func (p *Pool) processNames(ctx context.Context, id holdfast.BoxID, b *Box) []st
 // hits counts how often a box met a limit of its kernel since it started.
 type hits struct{ memory, processes int64 }
 
-// checkCounters tells when processes of the box were killed for memory, or not
-// started because there were too many, and reports whether boxd answered; op is held.
+// checkCounters reports processes of the box that were killed for memory, or not
+// started because there were too many, and returns whether boxd answered; op is held.
 func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) bool {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()

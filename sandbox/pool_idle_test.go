@@ -2,10 +2,12 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -303,6 +305,47 @@ func TestASH28_PoolNeverEvictsHeldBoxes(t *testing.T) {
 	}
 	b.Release()
 	c.Release()
+}
+
+// TestASH28_PoolTurnsWaitInLine: when all boxes run, turns wait for a place in order,
+// each says where it stands, one that gives up makes room for the next, and nobody
+// else gets past them.
+func TestASH28_PoolTurnsWaitInLine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 })
+		a := r.get("a")
+		wait := func(ctx context.Context, name string) (<-chan error, *[]int) {
+			done, told := make(chan error, 1), new([]int)
+			go func() {
+				h, err := r.p.Acquire(ctx, r.spec(name), true, func(n int) { *told = append(*told, n) })
+				if err == nil {
+					h.Release()
+				}
+				done <- err
+			}()
+			synctest.Wait()
+			return done, told
+		}
+		ctx, giveUp := context.WithCancel(context.Background())
+		b, toldB := wait(ctx, "b")
+		c, toldC := wait(context.Background(), "c")
+		if r.p.Full("w-a") != nil || !errors.Is(r.p.Full("w-d"), holdfast.ErrFull) {
+			t.Errorf("full: %v, %v", r.p.Full("w-a"), r.p.Full("w-d"))
+		}
+		giveUp()
+		r.kind(<-b, holdfast.KindUnavailable)
+		synctest.Wait()
+		if !slices.Equal(*toldB, []int{1}) || !slices.Equal(*toldC, []int{2, 1}) {
+			t.Errorf("told %v and %v", *toldB, *toldC)
+		}
+		a.Release()
+		if err := <-c; err != nil || !r.running("c") || r.running("a") {
+			t.Errorf("the one that waited: %v", err)
+		}
+		if err := r.p.Full("w-d"); err != nil {
+			t.Errorf("an idle box has no place for another: %v", err)
+		}
+	})
 }
 
 // A frozen box is evicted as any other, and its processes are named.

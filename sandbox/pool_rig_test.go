@@ -44,6 +44,8 @@ type rig struct {
 	evs  []sandbox.BoxEvent
 	did  []string
 	seen func(sandbox.BoxEvent)
+	// pipe, if set, is what the pool has of each connection.
+	pipe func(net.Conn) net.Conn
 	// held is what the driver says that a box' processes hold.
 	held func(holdfast.BoxID) sandbox.DiskUsage
 }
@@ -67,7 +69,11 @@ func (w *watched) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, err
 
 func (w *watched) Connect(ctx context.Context, id holdfast.BoxID) (net.Conn, error) {
 	w.note("connect", id)
-	return w.Driver.Connect(ctx, id)
+	conn, err := w.Driver.Connect(ctx, id)
+	if err == nil && w.r.pipe != nil {
+		conn = w.r.pipe(conn)
+	}
+	return conn, err
 }
 
 func (w *watched) Stop(ctx context.Context, id holdfast.BoxID) error {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -69,7 +70,7 @@ func (p *Pool) settle(ctx context.Context, info Info, stop, known bool) error {
 		if stop {
 			return p.stop(ctx, e, "the server started with on_start: stop", idleGrace)
 		}
-		// The start does not wait for a box that stands still.
+		// The start does not wait for a box that makes no progress.
 		soon, cancel := context.WithTimeout(ctx, courtesy)
 		defer cancel()
 		err := p.reconnect(soon, e, 1)
@@ -93,8 +94,11 @@ func (p *Pool) bring(ctx context.Context, e *entry, spec Spec) error {
 		p.mu.Lock()
 		connected = e.connected()
 		p.mu.Unlock()
-		if connected {
+		switch {
+		case connected && (!errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil):
 			return err
+		case connected:
+			p.doubt(e)
 		}
 	}
 	if running {
@@ -121,8 +125,11 @@ func (p *Pool) bring(ctx context.Context, e *entry, spec Spec) error {
 func (p *Pool) reconnect(ctx context.Context, e *entry, tries int) error {
 	p.detach(e)
 	p.mu.Lock()
-	old, adopted := e.boot, e.adopted
+	old, adopted, hung := e.boot, e.adopted, e.hung
 	p.mu.Unlock()
+	if hung {
+		return p.replace(ctx, e, "boxd does not answer")
+	}
 	began := time.Now()
 	var err error
 	for range tries {
@@ -140,8 +147,7 @@ func (p *Pool) reconnect(ctx context.Context, e *entry, tries int) error {
 			return p.attach(ctx, e, b)
 		case holdfast.IsKind(err, holdfast.KindNotFound):
 			p.lost(e, "the box is gone")
-			// What cannot be removed now is removed by the next start of the box, or of the
-			// server.
+			// If the removal fails, the next start of the box or of the server repeats it.
 			_ = p.cfg.Driver.Remove(ctx, e.id)
 			return err
 		case holdfast.IsKind(err, holdfast.KindConflict), ctx.Err() != nil:
@@ -151,11 +157,39 @@ func (p *Pool) reconnect(ctx context.Context, e *entry, tries int) error {
 	if tries < 2 {
 		return err
 	}
-	p.lost(e, "boxd does not answer: "+err.Error())
+	return p.replace(ctx, e, "boxd does not answer: "+err.Error())
+}
+
+// replace ends a box that does not answer: not_found, so that the caller starts another.
+func (p *Pool) replace(ctx context.Context, e *entry, reason string) error {
+	p.lost(e, reason)
 	if err := p.cfg.Driver.Stop(ctx, e.id); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool", "box %s does not answer and cannot be stopped: %w", holdfast.Quote(string(e.id)), err)
 	}
-	return holdfast.Errorf(holdfast.KindNotFound, "pool", "box %s did not answer: %w", holdfast.Quote(string(e.id)), err)
+	return holdfast.Errorf(holdfast.KindNotFound, "pool", "box %s was stopped: %s", holdfast.Quote(string(e.id)), reason)
+}
+
+// doubt notes that boxd does not answer: the box is stopped before its next use.
+func (p *Pool) doubt(e *entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.hung = true
+}
+
+// hung marks the box of a connection as hung. It returns false for a box that may stand
+// still: one that is frozen or being stopped.
+func (p *Pool) hung(b *Box) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.boxes[b.id]
+	if e == nil || e.box != b {
+		return true
+	}
+	if e.frozen || e.moving {
+		return false
+	}
+	e.hung = true
+	return true
 }
 
 // connect is one pipe with its hello and with an open gate. thaw is for boxes
@@ -181,6 +215,7 @@ func (p *Pool) connect(ctx context.Context, id holdfast.BoxID, thaw bool) (*Box,
 	if err != nil {
 		return nil, err
 	}
+	b.keeper.Store(&keeper{patience: p.cfg.Patience.orDefaults(), hung: func() bool { return p.hung(b) }})
 	if b.Welcome().Gated {
 		if err := b.Gate(ctx, false); err != nil {
 			_ = b.Close()
@@ -304,7 +339,7 @@ func (p *Pool) detach(e *entry) {
 func (p *Pool) lost(e *entry, reason string) {
 	p.mu.Lock()
 	boot := e.boot
-	e.running, e.boot, e.frozen, e.adopted = false, "", false, false
+	e.running, e.boot, e.frozen, e.adopted, e.hung = false, "", false, false, false
 	p.mu.Unlock()
 	p.emit(BoxEvent{Type: holdfast.EventBoxLost, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: reason}})
 }

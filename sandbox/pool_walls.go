@@ -2,14 +2,14 @@ package sandbox
 
 import "context"
 
-// WallsChanged is why a box is stopped that has older walls than its rules ask for.
+// WallsChanged is the reason for stopping a box whose walls are older than its rules.
 const WallsChanged = "the path rules changed: it starts again with their walls"
 
-// wallsBroken is why a box is stopped that lacks a wall.
+// wallsBroken is the reason for stopping a box that lacks a wall.
 const wallsBroken = "a rename on the host took a wall away: it starts again with all of them"
 
 // bringWalled makes the box ready with the walls of spec. stale: it is in use with
-// other ones, or without some. op is held.
+// other walls, or some are missing. op is held.
 func (p *Pool) bringWalled(ctx context.Context, e *entry, spec Spec) (stale bool, err error) {
 	p.mu.Lock()
 	ready := e.ready()
@@ -26,13 +26,13 @@ func (p *Pool) bringWalled(ctx context.Context, e *entry, spec Spec) (stale bool
 	return stale, err
 }
 
-// rebuild ends a running box that has other walls than hash, or not all of its own.
-// One that somebody holds or in which a call runs goes on: it is stale.
+// rebuild ends a running box that has other walls than hash, or has lost one. A box
+// that is claimed or runs a call goes on: it is stale.
 func (p *Pool) rebuild(ctx context.Context, e *entry, hash string) (ended, stale bool, err error) {
 	p.mu.Lock()
 	same, ok, b, held, moving := e.walls == hash, p.walled(e, hash), e.box, e.holds > 0, e.moving
 	if !ok && !held {
-		e.moving = true // nobody claims it meanwhile
+		e.moving = true // prevents claims meanwhile
 	}
 	p.mu.Unlock()
 	if ok || held {

@@ -22,8 +22,8 @@ func (r *rig) walled(masked ...string) *sandbox.Hold {
 	return h
 }
 
-// TestPoolWallsDecideAboutABox: a box with the walls that are wanted is used again; one
-// with others is ended and started, and the reason is told.
+// TestPoolWallsDecideAboutABox: a box with the wanted walls is used again; one with
+// others is ended and started again, and the reason is reported.
 func TestPoolWallsDecideAboutABox(t *testing.T) {
 	r := newRig(t, nil)
 	h := r.walled("/a", "/b")
@@ -49,8 +49,8 @@ func TestPoolWallsDecideAboutABox(t *testing.T) {
 	}
 }
 
-// TestPoolWallsOfABoxInUse: a box that is held, or in which a call runs, keeps its
-// walls, and the claim says that it has older ones.
+// TestPoolWallsOfABoxInUse: a box that is claimed, or runs a call, keeps its walls, and
+// the claim is stale.
 func TestPoolWallsOfABoxInUse(t *testing.T) {
 	r := newRig(t, nil)
 	first := r.walled("/a")

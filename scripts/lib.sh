@@ -3,10 +3,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Builds are the same on every machine, whatever the checkout or the user's
-# settings: no C, no VCS stamp, no go.work, no toolchain download.
+# settings: no C, no VCS stamp, no paths, no go.work, no toolchain download. Without
+# paths a second clone on a machine builds nothing again.
 export CGO_ENABLED=0
 export GOWORK=off
-export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+export GOFLAGS="${GOFLAGS:-} -buildvcs=false -trimpath"
 export LC_ALL=C
 
 logs=.cache/logs
@@ -53,3 +54,13 @@ gotest() {
 
 # step NAME COMMAND…: run a step of a larger target under scripts/timed.
 step() { scripts/timed "$@"; }
+
+# sample N: about N of the lines read, other ones with each commit.
+sample() {
+	local n=$1 lines every first
+	lines=$(cat)
+	every=$(($(printf '%s\n' "$lines" | wc -l) / n))
+	[ "$every" -gt 1 ] || every=1
+	first=$(git rev-parse HEAD | cksum | awk -v n="$every" '{ print $1 % n }')
+	printf '%s\n' "$lines" | awk -v n="$every" -v first="$first" 'NR % n == first'
+}

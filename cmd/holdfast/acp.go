@@ -48,7 +48,7 @@ func (a *acpCmd) Run(e *env) error {
 	}, e.stdin, e.stdout)
 }
 
-// logWaits writes waits for the server into a log.
+// logWaits logs the waits for the server.
 func logWaits(log *slog.Logger) func(client.Wait) {
 	return func(w client.Wait) { log.Warn(waits(w)) }
 }

@@ -20,6 +20,7 @@ func script(name string) string { return fmt.Sprintf(madeBy, name) }
 // TestACPTurns: an editor makes a session, prompts, answers questions in all four
 // ways, changes the mode; what it shows is what the log has.
 func TestACPTurns(t *testing.T) {
+	testkit.Long(t)
 	p := served(t)
 	d := p.edit("--mode", "default", "--models", "scripted,other")
 	made := d.open()

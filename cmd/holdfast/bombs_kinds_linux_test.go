@@ -19,7 +19,7 @@ import (
 // text stands in a JSON string, or "RAW" for JSON.
 type kind struct{ name, text string }
 
-// lines are the messages of a kind with a bomb in it.
+// with returns the messages of a kind with a bomb in it.
 func (k kind) with(opener string) string {
 	quoted, _ := json.Marshal(bombOf(opener, bombSize))
 	out := strings.ReplaceAll(k.text, `"BOMB"`, string(quoted))
@@ -54,13 +54,13 @@ var openaiKinds = []kind{
 	{"no JSON", `"RAW"`},
 }
 
-// bombOpeners are the openers that each kind of message meets.
+// bombOpeners returns the openers for each kind of message.
 func bombOpeners(i int) []string {
 	return []string{openers[i%len(openers)], openers[(i*3+7)%len(openers)], []string{"[", `{"a":`, `"`}[i%3]}
 }
 
-// TestBombsInEveryChunkOfAModel streams 10 MB of openers in each field of each chunk
-// of both wires. The second request of a turn is answered plainly.
+// TestBombsInEveryChunkOfAModel streams 10 MB of openers in each field of each chunk of
+// both wires. The second request of a turn gets a plain answer.
 func TestBombsInEveryChunkOfAModel(t *testing.T) {
 	testkit.Long(t)
 	bombChunks(t, every(1))
@@ -111,7 +111,7 @@ func bombChunks(t *testing.T, some *sample) {
 	t.Logf("%d streams, peak %d MB", n, p.peak())
 }
 
-// quotedBomb is a bomb that takes at most so many bytes as a JSON string.
+// quotedBomb is a bomb that takes at most this many bytes as a JSON string.
 func quotedBomb(opener string, size int) string {
 	bomb := bombOf(opener, size)
 	if quoted, _ := json.Marshal(bomb); len(quoted) > size+2 {
@@ -135,7 +135,7 @@ func bombScripts(t *testing.T, some *sample) {
 			continue
 		}
 		id := p.session()
-		// Half of the openers come as a script of 10 MB, the others in a step of one.
+		// Half of the openers come in a script of 10 MB, the others in one step.
 		size := bombSize
 		if i%2 == 1 {
 			size /= 10
@@ -163,7 +163,7 @@ func bombScripts(t *testing.T, some *sample) {
 	t.Logf("%d turns, peak %d MB", n, p.peak())
 }
 
-// acpKinds are what an agent sends while it works.
+// acpKinds are the messages of an agent at work.
 var acpKinds = []kind{
 	{"agent_message_chunk", `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"BOMB"}}}}`},
 	{"agent_thought_chunk", `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"BOMB"}}}}`},

@@ -20,12 +20,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// sample is a share of the bombs: one of so many.
+// sample selects a share of the bombs: one of so many.
 type sample struct{ of, n int }
 
 func every(of int) *sample { return &sample{of: of, n: -1} }
 
-// skips reports whether the next bomb is not of the sample.
+// skips reports whether the next bomb is outside of the sample.
 func (s *sample) skips() bool {
 	s.n++
 	return s.n%s.of != 0
@@ -34,6 +34,7 @@ func (s *sample) skips() bool {
 // TestBombsSampled sends a sample of the bombs of each test of bombs; make check sends
 // them all.
 func TestBombsSampled(t *testing.T) {
+	testkit.Long(t)
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T, *sample)
@@ -52,15 +53,15 @@ func TestBombsSampled(t *testing.T) {
 	}
 }
 
-// openers are what some reader may go one level deeper for, of shells, JSON, YAML,
-// markdown, patterns and markup.
+// openers may make some reader go one level deeper, of shells, JSON, YAML, markdown,
+// patterns and markup.
 var openers = []string{
 	"(", "[", "{", "$(", "${", "`", "<", "<!--", `"`, `\`, "!", "#", "- ", "*", "> ", "| ", "& ", "; ", "if ", "case ", "[[ ", "((", "$((",
 	"**/", "a/", "../", "{\"a\":", "[[", "{a: ", "&a ", "*a ", "? ", "---\n", "<<a\n", "'", "~", "<script>[", "{\"tool\":", "$[", "x=(", "\\u0000", "{{", "<a>", "![", "::",
 }
 
 const (
-	// bombSize is 10 MB, and underLimit what a body of settings may hold.
+	// bombSize is 10 MB, and underLimit the most that a body of settings may hold.
 	bombSize   = 10_000_000
 	underLimit = 900_000
 	// peakLimit bounds the server's memory, in MB.
@@ -69,7 +70,7 @@ const (
 
 func bombOf(opener string, size int) string { return strings.Repeat(opener, size/len(opener)) }
 
-// peak is the most memory that the server had so far, in MB.
+// peak is the most memory that the server has used so far, in MB.
 func (p *process) peak() int {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
@@ -88,7 +89,7 @@ func (p *process) peak() int {
 
 func tail(s string) string { return s[max(0, len(s)-3000):] }
 
-// survived checks that the server lives and what it took.
+// survived checks that the server lives, and its memory.
 func (p *process) survived(what string) {
 	p.t.Helper()
 	select {
@@ -104,7 +105,7 @@ func (p *process) survived(what string) {
 	}
 }
 
-// idle waits until no turn runs: a message that was taken is a turn of its own.
+// idle waits until no turn runs: each accepted message is a turn.
 func (p *process) idle() {
 	p.t.Helper()
 	testkit.Eventually(p.t, "no turn runs", func() bool {
@@ -116,15 +117,15 @@ func (p *process) idle() {
 	})
 }
 
-// field is a place for text in a request: it makes the request with a text there.
+// field is a place for text in a request: it makes a request with a given text there.
 type field struct {
 	name string
-	// body says that the text is a part of the body, raw that it is JSON there.
+	// body: the text is a part of the body. raw: it is JSON there.
 	body, raw bool
 	send      func(text string) *http.Request
 }
 
-// document is as much of docs/openapi.json as leads to the fields.
+// document is the part of docs/openapi.json that leads to the fields.
 type document struct {
 	Paths      map[string]map[string]operation `json:"paths"`
 	Components struct {
@@ -156,7 +157,7 @@ type schema struct {
 	Enum       []any             `json:"enum"`
 }
 
-// is reports that a schema may be of a type; one that says nothing may be of any.
+// is reports whether a schema may be of a type; one without a type may be of any.
 func (s schema) is(typ string) bool {
 	switch t := s.Type.(type) {
 	case string:
@@ -167,8 +168,8 @@ func (s schema) is(typ string) bool {
 	return true
 }
 
-// texts calls visit with the JSON value of a schema that has text at one place, for
-// each place. With raw the text is the JSON itself.
+// texts calls visit for each place for text in a schema, with a JSON value that has
+// text there. With raw the text is the JSON itself.
 func (d *document) texts(s schema, path string, visit func(name string, value func(text string) any)) {
 	if s.Ref != "" {
 		s = d.Components.Schemas[s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]]
@@ -209,7 +210,7 @@ func (d *document) texts(s schema, path string, visit func(name string, value fu
 // raw is text in the place of JSON.
 type raw string
 
-// sample is a value that may stand in a required field.
+// sample returns a valid value for a required field.
 func (d *document) sample(s schema) any {
 	if s.Ref != "" {
 		s = d.Components.Schemas[s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]]
@@ -229,7 +230,7 @@ func (d *document) sample(s schema) any {
 	return "Bash"
 }
 
-// body encodes a value; raw text is put in as it is.
+// body encodes a value; raw text is inserted unchanged.
 func body(v any) []byte {
 	const mark = "\x01raw\x01"
 	text := ""
@@ -278,7 +279,7 @@ func (p *process) fields(id holdfast.SessionID) []field {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		// As it is: the client must not look into it.
+		// Unchanged: the client must not parse it.
 		r.URL.Opaque, r.URL.RawQuery, _ = strings.Cut(path, "?")
 		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 		if kind != "" {
@@ -328,7 +329,7 @@ func escapeText(text string) string {
 	return strings.NewReplacer(" ", "%20", "\n", "%0A", "#", "%23", "&", "%26", "\"", "%22", "<", "%3C", ">", "%3E", "`", "%60", "\\", "%5C", "{", "%7B", "}", "%7D", "|", "%7C", "^", "%5E", "[", "%5B", "]", "%5D", "?", "%3F").Replace(text)
 }
 
-// TestBombsInEveryFieldOfTheAPI sends 10 MB of openers, and as much as the bodies of
+// TestBombsInEveryFieldOfTheAPI sends 10 MB of openers, and the most that bodies of
 // settings may hold, into every text of every route of docs/openapi.json: each field
 // gets at least three openers of each size, each opener meets many fields. The server
 // lives and stays below 300 MB.
@@ -363,8 +364,8 @@ func bombFields(t *testing.T, some *sample) {
 		}
 		_ = resp.Body.Close()
 	}
-	// A head that is too long is read to its bound only, but the server lingers over
-	// it: many at once. Bodies come one by one, so that the peak is that of one.
+	// Of too long a head the server reads only the allowed part but then lingers: many at
+	// once. Bodies come one by one, so that the peak is that of one.
 	var heads sync.WaitGroup
 	places := make(chan struct{}, 16)
 	for i, f := range fields {
@@ -402,8 +403,8 @@ func bombFields(t *testing.T, some *sample) {
 	}
 }
 
-// TestLargeMessagesAtOnce sends messages as large as one may be, every character of
-// them escaped, many at a time.
+// TestLargeMessagesAtOnce sends messages of the largest size, every character of them
+// escaped, many at a time.
 func TestLargeMessagesAtOnce(t *testing.T) {
 	testkit.Long(t)
 	p := launchOn(t, testkit.BaseDir(t), "mem", holdfast.Untrusted)

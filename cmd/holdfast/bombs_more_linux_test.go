@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// stdioKinds are what a client sends on the standard input of holdfast acp and
+// stdioKinds are the messages of a client on the standard input of holdfast acp and
 // holdfast mcp.
 var stdioKinds = map[string][]kind{
 	"mcp": {
@@ -52,14 +52,14 @@ var stdioKinds = map[string][]kind{
 	},
 }
 
-// deep is JSON as deep as the readers of JSON take it.
+// deep is JSON as deep as the readers of JSON accept.
 var deep = strings.Repeat("[", 9990) + strings.Repeat("]", 9990)
 
 // wideOf is a list of that many bytes, of small values: decoded, they take many times
 // their text.
 func wideOf(size int) string { return "[" + strings.Repeat("[],", size/3) + "0]" }
 
-// sized is the messages of a kind with bombs of a size in them, in one line.
+// sized returns the messages of a kind with bombs of a size in them, in one line.
 func (k kind) sized(opener string, size int, session holdfast.SessionID) string {
 	quoted, _ := json.Marshal(bombOf(opener, size))
 	if len(quoted) > size+2 { // some openers take more than a byte for each of theirs
@@ -70,8 +70,8 @@ func (k kind) sized(opener string, size int, session holdfast.SessionID) string 
 	return strings.NewReplacer(`"DEEP"`, deep, `"WIDE"`, wideOf(size), "SESSION", string(session)).Replace(out)
 }
 
-// TestBombsOnStandardInput sends openers, 10 MB and as much as a line may have, in each
-// message to holdfast acp and holdfast mcp. Both live until the input ends.
+// TestBombsOnStandardInput sends openers, 10 MB and the most that a line may have, in
+// each message to holdfast acp and holdfast mcp. Both live until the input ends.
 func TestBombsOnStandardInput(t *testing.T) {
 	testkit.Long(t)
 	bombStandardInput(t, every(1))
@@ -123,8 +123,8 @@ func bombStandardInput(t *testing.T, some *sample) {
 	p.survived("standard input")
 }
 
-// TestBombsInAnswersOfHooks: commands on the host, commands in the box and addresses
-// answer with openers.
+// TestBombsInAnswersOfHooks: commands on the host, commands in the box and URLs answer
+// with openers.
 func TestBombsInAnswersOfHooks(t *testing.T) {
 	testkit.Long(t)
 	bombHooks(t, every(1))
@@ -177,8 +177,8 @@ func bombHooks(t *testing.T, some *sample) {
 	t.Logf("%d answers, peak %d MB", n, p.peak())
 }
 
-// TestBombsInFoldersOfAgents deploys folders whose files hold openers: 10 MB, and as
-// much as their readers take.
+// TestBombsInFoldersOfAgents deploys folders whose files hold openers: 10 MB, and the
+// most that their readers accept.
 func TestBombsInFoldersOfAgents(t *testing.T) {
 	testkit.Long(t)
 	bombFolders(t, every(1))
@@ -243,8 +243,8 @@ func folderOf(t *testing.T, files map[string]string) io.Reader {
 	return &buf
 }
 
-// answeringAgent sends in front of an answer the file in $0 that is named like the
-// method, if there is one, with the request's id for @ID@.
+// answeringAgent sends before each answer the file in $0 that has the method's name, if
+// it exists, with the request's id for @ID@.
 const answeringAgent = `answer() { [ ! -e "$0/$1" ] || { sed "s/@ID@/$id/" "$0/$1"; echo; }; printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$2"; }
 while IFS= read -r line; do
 id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')

@@ -22,7 +22,7 @@ func parseBudget(flag string, s *string) (*holdfast.Budget, error) {
 	for part := range strings.SplitSeq(*s, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		n, err := strconv.ParseFloat(value, 64)
-		// A number that no int64 holds is cut to one that Check refuses.
+		// A number too large for int64 is replaced by one that Check refuses.
 		whole := int64(min(max(n, -1), 1<<60))
 		switch {
 		case err != nil:

@@ -84,7 +84,7 @@ func (c *chatCmd) session(t *talk) (err error) {
 	// Messages are repeated here, where it can be said that they wait.
 	if t.c, err = e.clientWith(client.Config{ReconnectFor: time.Nanosecond, Waiting: func(w client.Wait) {
 		if w.Err == nil && !w.Over {
-			waiting(w) // the rest is said by the stream
+			waiting(w) // the stream reports the rest
 		}
 	}}); err != nil {
 		return err
@@ -118,7 +118,7 @@ type talk struct {
 	session holdfast.Session
 	person  bool // somebody types: show a prompt, take lines at any time
 	view    *turnView
-	link    chan client.Wait // the server is waited for, or is back
+	link    chan client.Wait // the client waits for the server, or it is back
 
 	waiting int                      // messages that the server has not confirmed
 	open    map[holdfast.TurnID]bool // our turns that have not ended
@@ -193,7 +193,7 @@ func (t *talk) loop(keys <-chan os.Signal) error {
 	}
 }
 
-// heard says that the server is waited for, or is back.
+// heard reports that the client waits for the server, or that it is back.
 func (t *talk) heard(w client.Wait) {
 	switch {
 	case w.Over:
@@ -268,8 +268,9 @@ func (t *talk) send(messages <-chan string, results chan<- sent) {
 			if !told && !tell(sent{held: err}) {
 				return
 			}
+			held := err
 			told, err = true, nil
-			if !t.pause() {
+			if !t.pause(max(300*time.Millisecond, client.RetryAfter(held))) {
 				return
 			}
 		}
@@ -280,8 +281,8 @@ func (t *talk) send(messages <-chan string, results chan<- sent) {
 }
 
 // pause waits a little before the next attempt.
-func (t *talk) pause() bool {
-	timer := time.NewTimer(300 * time.Millisecond)
+func (t *talk) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -353,6 +354,9 @@ func (t *talk) line(l string, out chan<- string) (over bool, err error) {
 
 func (t *talk) confirmed(r sent) error {
 	switch {
+	case errors.Is(r.held, holdfast.ErrFull):
+		t.say("not sent yet: %v; it goes out when there is a place", r.held)
+		return nil
 	case r.held != nil:
 		t.say("not sent yet: %v; it goes out when the server is back", r.held)
 		return nil

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The public corpus once more, as a user asks: `holdfast check` ends with 0 or 1
+// The public corpus again, through the command line: `holdfast check` ends with 0 or 1
 // for every row of it (SDK-K, SDK-L), and for those that a hostile review added.
 func TestCheckAnswersTheCorpus(t *testing.T) {
 	for name, want := range map[string]int{"sandbox-checker-cases.jsonl": 227, "sandbox-checker-cases-2.jsonl": 236} {

@@ -41,10 +41,10 @@ func newSubject(dir string) (*subject, error) {
 	return s, nil
 }
 
-// endWithReader cancels the command when nobody reads its output any more: the server that
-// it started must not outlive it. stop ends that. SIGPIPE is caught, since it would end the
-// process at once; it is not acted on, since it also comes of the connections to a server
-// that was killed.
+// endWithReader cancels the command when nobody reads its output any more: the server
+// that it started must not outlive it. stop ends that. SIGPIPE is caught, since it
+// would end the process at once, but otherwise ignored: connections to a killed server
+// cause it as well.
 func (e *env) endWithReader() (stop func()) {
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	e.ctx = ctx
@@ -57,7 +57,7 @@ func (e *env) endWithReader() (stop func()) {
 	}
 }
 
-// endsWithReader cancels when a write finds that the reader is gone.
+// endsWithReader calls cancel when a write fails because the reader is gone.
 type endsWithReader struct {
 	io.Writer
 	cancel context.CancelCauseFunc

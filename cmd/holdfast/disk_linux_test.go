@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// smallDisk mounts a file system of its own size that is gone with the test.
+// smallDisk mounts a small file system of its own until the test ends.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -48,7 +48,7 @@ func unmountAll(t *testing.T, dir string) {
 // failingDisk is an ext4 on a loop device whose own file cannot grow: it has space as
 // far as the file system knows, and its writes fail.
 //
-// From the time that the function it gives is called, none of them reaches the disk.
+// Once fail is called, no write reaches the disk.
 func failingDisk(t *testing.T, room string) (dir string, fail func()) {
 	t.Helper()
 	below, dir := smallDisk(t, room), testkit.BaseDir(t)
@@ -88,8 +88,8 @@ func failingDisk(t *testing.T, room string) (dir string, fail func()) {
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 // TestHZ17_FailedDiskEndsTheServer: after a write that did not reach the disk the
-// server ends with an exit code of its own, as after a crash: its box and what runs in
-// it go on.
+// server ends with an exit code of its own, as after a crash: its box and the processes
+// in it go on.
 func TestHZ17_FailedDiskEndsTheServer(t *testing.T) {
 	disk, fail := failingDisk(t, "64m")
 	p := launch(t, filepath.Join(disk, "data"))
@@ -135,7 +135,7 @@ func TestHZ17_FailedDiskEndsTheServer(t *testing.T) {
 }
 
 // TestHZ17_FullDiskOfAServer: a tool fills a disk of 80 MB. Its outcome is recorded,
-// and a message is taken as soon as there is space, by the same server.
+// and the same server accepts a message as soon as there is space.
 func TestHZ17_FullDiskOfAServer(t *testing.T) {
 	disk := smallDisk(t, "80m")
 	p := launch(t, filepath.Join(disk, "data"), "--set", "disk_reserve=0")
@@ -203,6 +203,6 @@ func TestHZ17_FullDiskOfAServer(t *testing.T) {
 	if log := p.log.String(); !strings.Contains(log, "the disk is full") || !strings.Contains(log, "free_bytes") || !strings.Contains(log, "has space again") {
 		t.Errorf("the log says nothing of it:\n%s", log)
 	}
-	p.signal(syscall.SIGTERM) // takes the box along
+	p.signal(syscall.SIGTERM) // ends the box as well
 	p.wait()
 }

@@ -17,7 +17,7 @@ type doctorCmd struct {
 	Config string   `placeholder:"FILE" help:"The server's settings, as for serve."`
 	Data   string   `placeholder:"DIR" help:"The server's data directory, as for serve."`
 	Driver string   `placeholder:"NAME" help:"Ask for another driver than the configured one."`
-	Verify bool     `help:"Check everything in the data directory instead: pages, checksums, logs, audit chain, keys."`
+	Verify bool     `help:"Check everything in the data directory instead: pages, checksums, logs, audit chain, keys, boxes, files."`
 	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any other setting, as for serve; repeatable."`
 }
 
@@ -71,9 +71,9 @@ func (d *doctorCmd) Run(e *env) error {
 	return err
 }
 
-// verify reads all of a data directory, whether or not a server runs on it.
+// verify reads a whole data directory, whether or not a server runs on it.
 func (d *doctorCmd) verify(e *env, cfg config.Config) error {
-	found, err := app.Verify(e.ctx, cfg)
+	found, err := app.Verify(e.ctx, cfg, os.Environ())
 	if err != nil {
 		return err
 	}

@@ -45,8 +45,8 @@ type env struct {
 // missing is the server's to complain about: it may not run at all.
 func (e *env) client() (*client.Client, error) { return e.clientWith(client.Config{}) }
 
-// clientWith is the same with more settings. Waits are said on stderr unless cfg has
-// a better place for them.
+// clientWith is client with more settings. It reports waits on stderr unless cfg sets
+// Waiting.
 func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	cfg.URL = e.serverURL()
 	if cfg.Token, err = e.token(cfg.URL); err != nil {
@@ -61,10 +61,14 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	return client.New(cfg)
 }
 
-// waits is a wait in words.
+// waits describes a wait in words.
 func waits(w client.Wait) string {
 	lasted := w.For.Round(time.Second)
 	switch {
+	case errors.Is(w.Err, holdfast.ErrFull) && lasted == 0:
+		return fmt.Sprintf("waiting for a place: %v", w.Err)
+	case errors.Is(w.Err, holdfast.ErrFull):
+		return fmt.Sprintf("waiting for a place, for %s now: %v", lasted, w.Err)
 	case w.Over:
 		return fmt.Sprintf("%s answers again", w.URL)
 	case w.Err == nil:
@@ -79,8 +83,8 @@ func (e *env) serverURL() string {
 	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"), e.address(), client.DefaultURL)
 }
 
-// address is where the server of the data directory said that it listens; empty
-// when it did not.
+// address returns where the server of the data directory recorded that it listens;
+// empty if it did not.
 func (e *env) address() string {
 	dir, err := config.DataDir(e.getenv)
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// TestTheServerKeepsItsMemoryAndItsDirectory: a server that was given a directory which
-// others may list closes it, says so, writes no core file, and runs boxes all the same.
-// It runs once as root and once
-// as an ordinary user.
+// TestTheServerKeepsItsMemoryAndItsDirectory: a server with a data directory that
+// others may list closes it, says so, writes no core file, and still runs boxes. It
+// runs once as root and once as an ordinary user.
 func TestTheServerKeepsItsMemoryAndItsDirectory(t *testing.T) {
 	data := testkit.BaseDir(t)
 	if err := os.Chmod(data, 0o755); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// readHidden reads a line from a terminal that does not show it. However it ends, by a
-// signal as well, the terminal shows again what is typed.
+// readHidden reads a line from a terminal without echo. However it ends, also by a
+// signal, the terminal echoes again.
 func readHidden(e *env, f *os.File) ([]byte, error) {
 	fd := int(f.Fd())
 	before, err := term.GetState(fd)
@@ -20,10 +20,10 @@ func readHidden(e *env, f *os.File) ([]byte, error) {
 	}
 	defer func() {
 		_ = term.Restore(fd, before) // nothing else could be done
-		e.note("")                   // the line's end was not shown either
+		e.note("")                   // the newline was not echoed either
 	}()
-	// SIGINT and SIGTERM end e.ctx. These would end the process, or stop it, with the
-	// terminal as it is.
+	// SIGINT and SIGTERM end e.ctx. The signals below would end or stop the process
+	// without restoring the terminal.
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
 	defer signal.Stop(ends)
@@ -32,7 +32,8 @@ func readHidden(e *env, f *os.File) ([]byte, error) {
 		err   error
 	}
 	read := make(chan line, 1)
-	// It outlives a signal: a read of a terminal cannot be ended, and the process ends.
+	// After a signal it keeps running: a read of a terminal cannot be interrupted, and the
+	// process ends anyway.
 	go func() {
 		value, err := term.ReadPassword(fd)
 		read <- line{value, err}

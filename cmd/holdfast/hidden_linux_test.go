@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// shows reports whether a terminal shows what is typed.
+// shows reports whether a terminal echoes.
 func shows(t *testing.T, tty *os.File) bool {
 	t.Helper()
 	state, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
@@ -26,8 +26,8 @@ func shows(t *testing.T, tty *os.File) bool {
 	return state.Lflag&unix.ECHO != 0
 }
 
-// TestSecretsAreNotShownAsTheyAreTyped: a terminal shows nothing of a value, and shows
-// again what is typed however the command ended.
+// TestSecretsAreNotShownAsTheyAreTyped: a terminal does not echo a value, and echoes
+// again however the command ended.
 func TestSecretsAreNotShownAsTheyAreTyped(t *testing.T) {
 	const canary = "sk-canary-typed-by-hand"
 	env := os.Environ()

@@ -61,6 +61,16 @@ func (p *process) turnStatus(id holdfast.SessionID, turn holdfast.TurnID) holdfa
 	return got.Status
 }
 
+// boxes are those that the server has.
+func (p *process) boxes() []holdfast.Container {
+	p.t.Helper()
+	list, err := p.Containers(p.t.Context())
+	if err != nil || len(list) == 0 {
+		p.t.Fatalf("%+v, %v", list, err)
+	}
+	return list
+}
+
 // count counts the events of a type.
 func (p *process) count(id holdfast.SessionID, of holdfast.EventType) (n int) {
 	p.t.Helper()
@@ -77,8 +87,8 @@ func (p *process) count(id holdfast.SessionID, of holdfast.EventType) (n int) {
 
 // TestHZ20_CopyStartsNothing: a server on a copy of a data directory whose boxes run
 // warns, shows the sessions, refuses work, and touches nothing of the original, whose
-// tool ends as if nothing had happened. The copy's queued turn runs once the copy is
-// accepted, and from then on it is a server like any other (I-36).
+// tool ends undisturbed. The copy's queued turn runs once the copy is accepted, and
+// from then on it is a server like any other (I-36).
 func TestHZ20_CopyStartsNothing(t *testing.T) {
 	for driver, trust := range map[string]holdfast.Trust{"host": holdfast.Trusted, "local": holdfast.Untrusted} {
 		t.Run(driver, func(t *testing.T) {
@@ -89,6 +99,7 @@ func TestHZ20_CopyStartsNothing(t *testing.T) {
 			id := p.session()
 			first := p.gated(id)
 			second := p.queue(id)
+			boxes := p.boxes()
 			if out, err := exec.Command("cp", "-a", data, copied).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -112,6 +123,9 @@ func TestHZ20_CopyStartsNothing(t *testing.T) {
 			}
 			if n := c.count(id, holdfast.EventToolStarted); n != 1 {
 				t.Errorf("the copy shows %d started tools", n)
+			}
+			if now := p.boxes(); len(boxes) != 1 || boxes[0].PID == 0 || now[0].PID != boxes[0].PID || now[0].Boot != boxes[0].Boot || now[0].State != boxes[0].State {
+				t.Errorf("the original has the boxes %+v, it had %+v", now, boxes)
 			}
 
 			p.put(id, "go")
@@ -150,8 +164,8 @@ func TestHZ20_CopyStartsNothing(t *testing.T) {
 	}
 }
 
-// TestMovedDirectoryKeepsItsBoxes: a data directory that was moved is the same server: it
-// adopts its boxes, and the tool that runs in one ends once (HZ-20).
+// TestMovedDirectoryKeepsItsBoxes: a server on a moved data directory is the same
+// server: it adopts its boxes, and the tool that runs in one ends once (HZ-20).
 func TestMovedDirectoryKeepsItsBoxes(t *testing.T) {
 	base := testkit.BaseDir(t)
 	data, moved := filepath.Join(base, "data"), filepath.Join(base, "moved")
@@ -174,21 +188,25 @@ func TestMovedDirectoryKeepsItsBoxes(t *testing.T) {
 
 // TestHZ21_PowerCutAfterTheFirstStart: whenever the power is cut after the first start of
 // a server, the next one starts, is no copy, and has what was acknowledged. It runs on the
-// machine that runs on, and harms no box there. $HOLDFAST_TEST_POWER_CUTS adds that many
-// cuts at random moments of the first minute.
+// machine that runs on, and harms no box there. $HOLDFAST_TEST_POWER_CUTS=N adds N cuts
+// at random moments, one in each Nth of the time from 0.2 to 60 s after the start.
 func TestHZ21_PowerCutAfterTheFirstStart(t *testing.T) {
 	disk := powercut.New(t, powercut.MinSize)
 	data := filepath.Join(disk.Dir(), "data")
+	first := time.Now()
 	p := launch(t, data)
 	t.Cleanup(func() { sweep(t, data) })
 	var known []holdfast.SessionID
 	cut := func(when string) {
 		t.Helper()
+		at := time.Since(first)
 		p.signal(syscall.SIGSTOP)
 		after := disk.Cut(t)
 		p.signal(syscall.SIGCONT)
 		from := filepath.Join(after.Dir(), "data")
+		begun := time.Now()
 		n := launch(t, from)
+		t.Logf("power cut %s, %.1f s after the first start: ready in %.2f s", when, at.Seconds(), time.Since(begun).Seconds())
 		if got := n.status("/readyz"); got != http.StatusOK {
 			t.Errorf("%s: readyz %d\n%s", when, got, n.log.String())
 		}
@@ -209,10 +227,10 @@ func TestHZ21_PowerCutAfterTheFirstStart(t *testing.T) {
 	cut("in a turn")
 	more, _ := strconv.Atoi(os.Getenv("HOLDFAST_TEST_POWER_CUTS"))
 	for i := range more {
-		wait := time.Duration(200+rand.IntN(59_800)/more) * time.Millisecond
-		<-time.After(wait)
+		at := time.Duration(200+(float64(i)+rand.Float64())/float64(more)*59_800) * time.Millisecond
+		<-time.After(time.Until(first.Add(at)))
 		known = append(known, p.session())
-		cut(fmt.Sprintf("cut %d, %s after the last", i, wait))
+		cut(fmt.Sprintf("%d of %d", i+1, more))
 	}
 	p.put(id, "go")
 	testkit.Eventually(t, "the turn ends", func() bool { return p.ends(id, turn) == 1 })

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// scriptOf is a message that makes the scripted model take steps.
+// scriptOf returns a message that makes the scripted model take steps.
 func scriptOf(t *testing.T, steps ...map[string]any) string {
 	t.Helper()
 	b, err := json.Marshal(steps)
@@ -66,7 +66,7 @@ func (p *process) denials(id holdfast.SessionID) []string {
 	return out
 }
 
-// TestADeepCommandDoesNotEndTheServer is what ended it: 250,000 opening brackets
+// TestADeepCommandDoesNotEndTheServer repeats a real crash: 250,000 opening brackets
 // where a rule for Bash makes the server read the command (HZ-19).
 func TestADeepCommandDoesNotEndTheServer(t *testing.T) {
 	p := launchOn(t, testkit.BaseDir(t), "mem", holdfast.Untrusted, "--set", "permissions.deny=Bash(curl *)")

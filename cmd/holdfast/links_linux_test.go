@@ -14,7 +14,7 @@ import (
 )
 
 // The server's checker sees the links of a real box, as `holdfast check` sees those of
-// the machine: two calls without a trick, one that makes a link and one that uses it.
+// the machine: two plain calls, one that makes a link and one that uses it.
 func TestTheServerSeesTheLinksOfABox(t *testing.T) {
 	cfg := config.Defaults()
 	cfg.Data, cfg.Listen, cfg.Driver = testkit.BaseDir(t), "127.0.0.1:0", "local"

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// boxdsOf are the processes whose program lies in a data directory.
+// boxdsOf returns the processes whose program lies in a data directory.
 func boxdsOf(t *testing.T, data string) (pids []int) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
@@ -32,8 +32,9 @@ func boxdsOf(t *testing.T, data string) (pids []int) {
 	return pids
 }
 
-// TestDeadBoxesLeaveNothing: boxes that were killed, with or without their server, leave no
-// cgroup, record, socket or log: not after the next start, not after an end in order (I-18).
+// TestDeadBoxesLeaveNothing: killed boxes, with or without their server, leave no
+// cgroup, record, socket or log: neither after the next start nor after an end in order
+// (I-18).
 func TestDeadBoxesLeaveNothing(t *testing.T) {
 	data := testkit.BaseDir(t)
 	t.Cleanup(func() { sweep(t, data) })
@@ -85,8 +86,8 @@ func TestDeadBoxesLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestDemoEndsWithItsReader: a demo whose output nobody reads any more ends, and with it
-// the server and the boxes that it started.
+// TestDemoEndsWithItsReader: a demo whose reader has gone ends, together with the
+// server and the boxes that it started.
 func TestDemoEndsWithItsReader(t *testing.T) {
 	dir := testkit.BaseDir(t)
 	cmd := command(t, nil, "demo", "--dir", dir)
@@ -111,7 +112,7 @@ func TestDemoEndsWithItsReader(t *testing.T) {
 	})
 }
 
-// serversOn are the processes that were started with a path below a directory.
+// serversOn returns the processes that were started with a path below a directory.
 func serversOn(t *testing.T, dir string) (pids []string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// TestHZ23_SendOutlastsRestarts: the server dies three times in a silent turn and
-// comes back on another port each time. The command finds it by the address in the
-// data directory, says what it waits for, and shows the turn to its end.
+// TestHZ23_SendOutlastsRestarts: the server dies three times in a silent turn and comes
+// back on another port each time. The command finds it by the address in the data
+// directory, says what it waits for, and shows the turn to its end.
 func TestHZ23_SendOutlastsRestarts(t *testing.T) {
 	data := t.TempDir()
 	p := launch(t, data, "--set", "orphan_after=5m")
@@ -69,8 +69,8 @@ func TestHZ23_SendOutlastsRestarts(t *testing.T) {
 	}
 }
 
-// TestSendSaysHowToGoOn: another server has the port when the connection broke. The
-// command says so, that the message is accepted, and how to see its turn.
+// TestSendSaysHowToGoOn: another server has the port after the connection broke. The
+// command says so, says that the message is accepted, and how to see its turn.
 func TestSendSaysHowToGoOn(t *testing.T) {
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
 	var calls atomic.Int32

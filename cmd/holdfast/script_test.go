@@ -36,6 +36,10 @@ func TestScripts(t *testing.T) {
 			"session":  scriptSession,
 			"wait_for": scriptWaitFor,
 			"set":      scriptSet,
+			"up":       scriptUp,
+			"down":     scriptDown,
+			"get":      scriptGet,
+			"damage":   scriptDamage,
 		},
 	})
 }
@@ -44,6 +48,7 @@ func setup(t *testing.T, e *testscript.Env) error {
 	cfg := config.Defaults()
 	cfg.Data, cfg.Listen, cfg.Driver = filepath.Join(e.WorkDir, ".home"), "127.0.0.1:0", "mem"
 	cfg.Limits.Mode = sandbox.LimitsBestEffort
+	cfg.Network.Allow = []string{"*.org", "*.npmjs.org", "example.com:8443"}
 	vars, err := startServer(t, cfg, e.Defer)
 	for k, v := range vars {
 		e.Setenv(k, v)

@@ -59,7 +59,7 @@ func (s *secretSetCmd) Run(e *env) error {
 	return e.say(map[string]any{"secret": set}, "%s is kept", set.Name)
 }
 
-// read takes the value from where it comes: a file, a terminal, or stdin as it is.
+// read takes the value from its source: a file, a terminal, or stdin unchanged.
 func (s *secretSetCmd) read(e *env) ([]byte, error) {
 	in := e.stdin
 	if s.File != "" {

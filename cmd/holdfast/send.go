@@ -88,7 +88,7 @@ func (s *sendCmd) Run(e *env) error {
 	return nil
 }
 
-// unsent says what became of a message that was not confirmed.
+// unsent reports the state of a message that was not confirmed.
 func (s *sendCmd) unsent(e *env, id holdfast.SessionID, msg holdfast.SendMessage, err error) error {
 	switch {
 	case e.ctx.Err() != nil:
@@ -100,7 +100,8 @@ func (s *sendCmd) unsent(e *env, id holdfast.SessionID, msg holdfast.SendMessage
 	return goOn(err, "the message may have been accepted; this never sends it twice: holdfast send %s --idempotency-key %s TEXT", id, msg.Key)
 }
 
-// goOn adds to an error of a server that is away, or is another one, how to go on.
+// goOn adds a hint to an error about a server that is away or was replaced: how to
+// continue.
 func goOn(err error, format string, args ...any) error {
 	kind := holdfast.KindOf(err)
 	if kind != holdfast.KindUnavailable && !client.Strange(err) {

@@ -41,8 +41,8 @@ Examples:
   holdfast serve --listen 127.0.0.1:0 --data /tmp/hf --set limits.mode=best-effort`
 }
 
-// exitDisk is the exit code of a server whose disk failed in mid-work, for its
-// supervisor to see.
+// exitDisk is the exit code of a server whose disk failed during work; its supervisor
+// sees it.
 const exitDisk = 7
 
 // gcPercent is by how much the server's memory may grow between collections: what
@@ -101,7 +101,7 @@ func (s *serveCmd) Run(e *env) error {
 }
 
 // keepSmall bounds the heap of a command that handles large messages, unless GOMEMLIMIT
-// does.
+// is set.
 func (e *env) keepSmall() {
 	if e.getenv("GOMEMLIMIT") == "" {
 		lifecycle.KeepSmall()

@@ -176,7 +176,7 @@ func (s *sessionDeleteCmd) Run(e *env) error {
 type sessionResumeCmd struct {
 	ID     string `arg:"" help:"The session, or the beginning of its id."`
 	DryRun bool   `help:"Say what would happen; change nothing."`
-	Fresh  bool   `help:"Accept an empty workspace where the files cannot be recovered."`
+	Fresh  bool   `help:"Where the files cannot be recovered, go on with the agent's own files."`
 }
 
 // Run resumes a session and prints the receipt.

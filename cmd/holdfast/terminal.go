@@ -23,7 +23,7 @@ type terminalCmd struct {
 
 // Help is shown below the one-line description.
 func (*terminalCmd) Help() string {
-	return "Ends with the shell's exit code. What programs in the box print reaches your terminal as it is. When the server restarts, its shells end; on a terminal the command waits for it and opens a new shell in the same box. What is typed meanwhile is dropped; Ctrl-C gives up."
+	return "Ends with the shell's exit code. What programs in the box print reaches your terminal as it is. When the server restarts, its shells end; on a terminal the command waits for it and opens a new shell in the same box. When the box is replaced it opens one in the next. What is typed meanwhile is dropped; Ctrl-C gives up."
 }
 
 // Run connects this terminal with one in the box.
@@ -52,17 +52,32 @@ func (t *terminalCmd) Run(e *env) error {
 		defer signal.Stop(changed)
 		go sendSizes(ctx, in, changed, resize)
 	}
-	how := "the shell has ended with the connection, the files are there; a new one: holdfast terminal %s"
+	how := "the shell has ended, the files are there; a new one: holdfast terminal %s"
 	keys := readKeys(ctx, e.stdin)
-	code, err := c.Terminal(ctx, id, size, keys.open(), e.stdout, resize)
-	for client.MayHaveArrived(err) && size.Rows > 0 {
+	shell := func() (code int, shown bool, err error) {
+		out := &shownWriter{w: e.stdout}
+		code, err = c.Terminal(ctx, id, size, keys.open(), out, resize)
+		return code, out.shown, err
+	}
+	code, shown, err := shell()
+	for size.Rows > 0 {
+		if shown && holdfast.IsKind(err, holdfast.KindUnavailable) && !client.MayHaveArrived(err) {
+			e.raw("the shell has ended with its box (%v); opening a new one in the next box", err)
+			size = sizeOf(e.stdin.(*os.File))
+			code, shown, err = shell()
+			continue
+		}
+		if !client.MayHaveArrived(err) {
+			break
+		}
 		e.raw("the shell has ended with the connection (%v); waiting for the server to open a new one, Ctrl-C gives up", err)
 		if werr := keys.until(ctx, func() error { _, err := c.Session(ctx, id); return err }); werr != nil {
 			err = werr
 			break
 		}
 		e.raw("a new shell")
-		code, err = c.Terminal(ctx, id, sizeOf(e.stdin.(*os.File)), keys.open(), e.stdout, resize)
+		size = sizeOf(e.stdin.(*os.File))
+		code, shown, err = shell()
 	}
 	if err != nil {
 		return goOn(err, how, id)
@@ -73,12 +88,23 @@ func (t *terminalCmd) Run(e *env) error {
 	return nil
 }
 
+// shownWriter knows whether anything was written: then a shell was there.
+type shownWriter struct {
+	w     io.Writer
+	shown bool
+}
+
+func (s *shownWriter) Write(p []byte) (int, error) {
+	s.shown = true
+	return s.w.Write(p)
+}
+
 // raw is note for a terminal in raw mode.
 func (e *env) raw(format string, args ...any) {
 	fmt.Fprintf(e.stderr, "\r\n%s%s%s\r\n", e.style(dim), line(fmt.Sprintf(format, args...)), e.style(reset))
 }
 
-// keyboard lets one terminal after the other read what is typed.
+// keyboard passes the input to one terminal after the other.
 type keyboard struct {
 	ctx   context.Context
 	typed chan []byte // closed at the end of the input
@@ -88,7 +114,7 @@ type keyboard struct {
 	over chan struct{} // ends the reader that was opened last
 }
 
-// readKeys begins to read. It stays in its last read when ctx ends first.
+// readKeys starts reading. If ctx ends first, its last read stays blocked.
 func readKeys(ctx context.Context, in io.Reader) *keyboard {
 	k := &keyboard{ctx: ctx, typed: make(chan []byte)}
 	go func() {
@@ -111,7 +137,7 @@ func readKeys(ctx context.Context, in io.Reader) *keyboard {
 	return k
 }
 
-// open makes the reader of the next terminal and ends the last one's.
+// open returns the reader for the next terminal and ends the last one's.
 func (k *keyboard) open() io.Reader {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -155,8 +181,8 @@ func (r *keys) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// until tries again until it works, the server refuses, or Ctrl-C is typed. What else
-// is typed is dropped.
+// until repeats try until it succeeds, the server refuses, or Ctrl-C is typed. Other
+// input is dropped.
 func (k *keyboard) until(ctx context.Context, try func() error) error {
 	k.mu.Lock()
 	close(k.over)

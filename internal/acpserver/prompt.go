@@ -58,7 +58,7 @@ func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.
 	}
 }
 
-// goesOn adds to an error of a server that is away what became of the prompt.
+// goesOn adds to an error of a server that is away what happens to the prompt.
 func goesOn(err error, id holdfast.SessionID) error {
 	if !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		return err

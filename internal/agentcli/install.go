@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // Progress tells how far the fetching of a package is. Total is -1 where the
@@ -123,7 +124,7 @@ func (s *Store) make(ctx context.Context, in Installed, p pin, tell func(Progres
 			return unavailable(err)
 		}
 	}
-	return unavailable(syncDir(filepath.Dir(to)))
+	return unavailable(durable.SyncDir(filepath.Dir(to)))
 }
 
 // readable lets the users of boxes into a tree, whatever the umask was.
@@ -149,7 +150,7 @@ func (s *Store) point(in Installed) error {
 	if err := os.Rename(tmp, filepath.Join(dir, pointer)); err != nil {
 		return unavailable(err)
 	}
-	return unavailable(syncDir(dir))
+	return unavailable(durable.SyncDir(dir))
 }
 
 func writeFile(name string, b []byte) error {
@@ -162,18 +163,6 @@ func writeFile(name string, b []byte) error {
 		err = serr
 	}
 	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
-
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
 		err = cerr
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/policy"
@@ -51,7 +52,7 @@ type Config struct {
 	// Check refuses what an agent may not choose on this server, as a model it does
 	// not have; nil refuses nothing.
 	Check func(holdfast.AgentSettings) error
-	// Tools are those that an agent's rules may name besides the standard ones.
+	// Tools are the tools that an agent's rules may name besides the standard ones.
 	Tools []policy.Tool
 }
 
@@ -155,7 +156,7 @@ func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersi
 	if err := writeDurable(filepath.Join(stage, manifestFile), raw); err != nil {
 		return disk(err)
 	}
-	if err := syncDir(stage); err != nil {
+	if err := durable.SyncDir(stage); err != nil {
 		return disk(err)
 	}
 	err = os.Rename(stage, r.path(v.ID))
@@ -169,7 +170,7 @@ func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersi
 	if err != nil {
 		return disk(err)
 	}
-	return disk(syncDir(r.dir))
+	return disk(durable.SyncDir(r.dir))
 }
 
 // contextReader ends with its context.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // unpack reads a tar into dir, a new empty directory, and returns what it holds,
@@ -191,17 +192,9 @@ func taken(name string, err error) error {
 // sync makes the directories durable.
 func (u *unpacker) sync() error {
 	for d := range u.made {
-		if err := syncDir(filepath.Join(u.dir, filepath.FromSlash(d))); err != nil {
+		if err := durable.SyncDir(filepath.Join(u.dir, filepath.FromSlash(d))); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

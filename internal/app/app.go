@@ -56,10 +56,10 @@ type Options struct {
 	Log *slog.Logger
 	// Ready is told the API's URL once the server answers.
 	Ready func(url string)
-	// Died is told once that the disk failed under the store: a write or an fsync did
-	// not reach it. It must end the process at once, without closing anything: an
-	// orderly end could take for durable what is not there. Boxes go on, and the next
-	// start takes them up. nil leaves the store read-only: tests only.
+	// Died is called once if the disk failed under the store: a write or an fsync did not
+	// reach it. It must end the process at once, without closing anything: an orderly end
+	// could treat missing data as durable. Boxes go on, and the next start adopts them.
+	// nil leaves the store read-only: tests only.
 	Died func(err error)
 	// Resolve and Dial are the network that the boxes' proxy uses: tests only; nil is
 	// the machine's own.
@@ -120,7 +120,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	var drivers map[holdfast.Trust]sandbox.Driver
-	if !identity.Copy { // it has no boxes: those on record are the original's
+	if !identity.Copy { // it has no boxes: the recorded ones are the original's
 		if drivers, err = Drivers(cfg, opt.Environ, identity.Owner); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	return s.serve(ctx, token)
 }
 
-// makeDirs makes the data directory; fresh says that there was no database in it.
+// makeDirs makes the data directory; fresh: it held no database.
 func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 	was, err := lifecycle.PrivateDir(data)
 	if err != nil {
@@ -164,7 +164,8 @@ func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 type server struct {
 	cfg config.Config
 	opt Options
-	// identity says whether the data directory is a copy, which starts nothing.
+	// identity tells whether the data directory is a copy; a server on a copy starts no
+	// work.
 	identity lifecycle.Identity
 
 	store  *sqlite.Store
@@ -255,7 +256,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	return err
 }
 
-// kernelBoot is the boot id of the machine; empty where the kernel has none to read.
+// kernelBoot returns the boot id of the machine; empty if the kernel has none to read.
 func kernelBoot(log *slog.Logger) string {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -348,7 +349,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	case err = <-served:
 	case <-ctx.Done():
 		err = s.stop(context.WithoutCancel(ctx), srv)
-		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // what stays is overwritten by the next start
+		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // the next start overwrites an address file that stays
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// TestASH3_TextReachesRealAgents: a prompt reaches the agents that run in a box byte
-// for byte, as their model is asked with it.
+// TestASH3_TextReachesRealAgents: a prompt reaches the agents that run in a box, and
+// their model, byte for byte.
 func TestASH3_TextReachesRealAgents(t *testing.T) {
 	testkit.Long(t)
 	const text = "grüße, 世界 🚀 e\u0301 \"quoted\" \\ <b> \t end"
@@ -54,7 +54,7 @@ func TestASH5_AProcessOutlivesThreePauses(t *testing.T) {
 }
 
 // TestASH19_InterruptIsPrompt: in a real box an interrupt ends a command that would run
-// for a quarter of an hour, keeps what it had written, and the session goes on.
+// for a quarter of an hour, keeps its output, and the session goes on.
 func TestASH19_InterruptIsPrompt(t *testing.T) {
 	c, _ := serve(t, settings(t, "local"))
 	id := newSession(t, c, "untrusted")

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 )
 
-// greedyAgent is an agent that asks the model by itself: once above its budget, then
-// for an absurdly long answer and, while that call is under way, three times above its
-// budget again. It writes the status of each answer into the file calls.
+// greedyAgent is an agent that calls the model by itself: once above its budget, then
+// for an absurdly long answer and, while that call is in progress, three times above
+// its budget again. It writes the status of each answer into the file calls.
 const greedyAgent = `call() {
 	exec 3<>/dev/tcp/127.0.0.1/3129
 	body='{"model":"m","max_completion_tokens":'$1',"messages":[{"role":"user","content":"x"}]}'
@@ -40,8 +40,8 @@ while IFS= read -r l; do
 	echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":$r}"
 done`
 
-// TestHZ24_AnAbsurdCallOpensNoBudget: an agent in a box may ask its model for what it
-// likes; while a call of 2^63-1 tokens is under way, the others are refused as before.
+// TestHZ24_AnAbsurdCallOpensNoBudget: an agent in a box may send its model any request;
+// while a call of 2^63-1 tokens is in progress, the others are refused as before.
 func TestHZ24_AnAbsurdCallOpensNoBudget(t *testing.T) {
 	var asked atomic.Int64
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

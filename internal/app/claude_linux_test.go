@@ -4,6 +4,7 @@ package app_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -189,6 +190,72 @@ func TestClaudeDecisions(t *testing.T) {
 	}
 }
 
+// TestSDKH0_FileChangedForCommandsOfACLI: hooks hear of each file that a command of the
+// CLI changed, which no tool of the server ran.
+func TestSDKH0_FileChangedForCommandsOfACLI(t *testing.T) {
+	cfg := claudeSettings(t)
+	cfg.Hooks = hook.Config{hook.FileChanged: {{Hooks: []hook.Entry{{Type: "command", Command: "cat >> changed.jsonl; echo >> changed.jsonl"}}}}}
+	c, _ := serve(t, cfg)
+	s := claudeSession(t, c, nil)
+	if end := turn(t, c, s.ID, scriptOf(`[{"tool":"Write","input":{"file_path":"/workspace/w","content":"x"}},{"tool":"Bash","input":{"command":"echo a > f; echo b > w"}},{"tool":"Bash","input":{"command":"cat f"}},{"tool":"Bash","input":{"command":"rm w; exit 3"}},{"say":"done"}]`)); end.Result != "done" {
+		t.Fatalf("%+v", end)
+	}
+	raw, err := os.ReadFile(filepath.Join(cfg.Data, "changed.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for line := range strings.Lines(string(raw)) {
+		var in hook.Input
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &in); err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, strings.Join([]string{in.ToolName, in.Trigger, in.FilePath}, " "))
+	}
+	if want := []string{"Write  /workspace/w", "Bash created /workspace/f", "Bash changed /workspace/w", "Bash removed /workspace/w"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if n := logged[holdfast.Notice](t, c, s.ID, holdfast.EventNotice); len(n) != 0 {
+		t.Errorf("notices %+v", n)
+	}
+}
+
+// TestSDKH16_TranscriptOfACLI: hooks of a session whose agent keeps a transcript are told
+// where it lies in the box (SDK-H15), and it does lie there.
+func TestSDKH16_TranscriptOfACLI(t *testing.T) {
+	cfg := claudeSettings(t)
+	note := []hook.Group{{Hooks: []hook.Entry{{Type: "command", Command: "cat >> told.jsonl; echo >> told.jsonl"}}}}
+	inside := []hook.Group{{Hooks: []hook.Entry{{Type: "command", Where: hook.InBox, Command: `p=$(sed -n 's/.*"transcriptPath":"\([^"]*\)".*/\1/p'); grep -c "look at me" "$p"`}}}}
+	cfg.Hooks = hook.Config{hook.PreToolUse: note, hook.PostToolUse: slices.Concat(note, inside), hook.Stop: note}
+	c, _ := serve(t, cfg)
+	s := claudeSession(t, c, nil)
+	turn(t, c, s.ID, scriptOf(`[{"tool":"Bash","input":{"command":"echo look at me"}},{"say":"done"}]`))
+	var told []hook.Input
+	testkit.Eventually(t, "the end of the turn is told", func() bool {
+		raw, _ := os.ReadFile(filepath.Join(cfg.Data, "told.jsonl"))
+		told = nil
+		for line := range strings.Lines(string(raw)) {
+			var in hook.Input
+			if json.Unmarshal([]byte(line), &in) == nil {
+				told = append(told, in)
+			}
+		}
+		return len(told) == 3
+	})
+	for _, in := range told {
+		if dir, name := filepath.Split(in.TranscriptPath); dir != "/home/agent/.claude/projects/-workspace/" || !strings.HasSuffix(name, ".jsonl") || len(name) < 40 {
+			t.Errorf("%s is told the transcript %q", in.Event, in.TranscriptPath)
+		}
+	}
+	ran := slices.DeleteFunc(logged[holdfast.HookRan](t, c, s.ID, holdfast.EventHookRan), func(r holdfast.HookRan) bool { return r.Where != "box" })
+	if len(ran) != 1 || ran[0].Outcome != hook.OutcomeOK || strings.TrimSpace(ran[0].Message) == "0" || ran[0].Message == "" {
+		t.Errorf("the transcript is not in the box where the hook was told: %+v", ran)
+	}
+}
+
 // TestClaudeApprovalAcrossRestarts: a question that the CLI's tool waits for is
 // answered through the API after the server restarted, and the tool runs once.
 func TestClaudeApprovalAcrossRestarts(t *testing.T) {
@@ -262,8 +329,8 @@ func TestClaudeSteerAndInterrupt(t *testing.T) {
 	}
 	k = startTurn(t, c, s.ID, scriptOf(`[{"say":"now","tools":[{"tool":"Bash","input":{"command":"sleep 100; echo b >> f"}}]},{"say":"never"}]`))
 	k.until(holdfast.EventToolStarted)
-	// The CLI writes its transcript a little later than it acts, and a prompt that it
-	// has not written when it is interrupted is lost to it.
+	// The CLI writes its transcript a little after it acts. If it is interrupted before it
+	// has written a prompt, it loses the prompt.
 	testkit.Eventually(t, "the prompt is in the CLI's transcript", func() bool { return transcribed(cfg, s.ID, "sleep 100") })
 	if _, err := c.Interrupt(t.Context(), s.ID); err != nil {
 		t.Fatal(err)
@@ -284,6 +351,7 @@ func TestClaudeSteerAndInterrupt(t *testing.T) {
 // TestClaudeModelErrors: what a model's provider does to the CLI ends a turn in words
 // that its reader can act on, and the session goes on.
 func TestClaudeModelErrors(t *testing.T) {
+	testkit.Long(t)
 	cfg := claudeSettings(t)
 	cfg.Models.Park = config.Off
 	c, _ := serve(t, cfg)
@@ -360,18 +428,29 @@ func TestClaudeParks(t *testing.T) {
 	}
 }
 
-// TestClaudeIsNotThere: a server without the CLI says how to get it, and the session
-// goes on once it is there.
+// TestClaudeIsNotThere: a server without the CLI refuses sessions with it, and says how to
+// get it. A session whose CLI goes away later fails its turn in the same words, and goes on
+// once it is back.
 func TestClaudeIsNotThere(t *testing.T) {
 	cfg := settings(t, "local")
 	c, _ := serve(t, cfg)
+	const hint = "holdfast runtime install claude"
+	_, err := c.CreateSession(t.Context(), holdfast.CreateSession{Runtime: "claude"}, "")
+	refusedWith(t, err, holdfast.KindUnavailable, "not installed", hint)
+	installed := filepath.Join(cfg.Data, "runtimes", "claude")
+	if out, err := exec.Command("cp", "-al", filepath.Join(testkit.Runtimes(t, "claude"), "claude"), installed).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	s := claudeSession(t, c, nil)
+	if err := os.Rename(installed, installed+".away"); err != nil {
+		t.Fatal(err)
+	}
 	typ, end := startTurn(t, c, s.ID, "hello").end()
-	if typ != holdfast.EventTurnFailed || end.Kind != holdfast.KindUnavailable || end.Hint != "holdfast runtime install claude" {
+	if typ != holdfast.EventTurnFailed || end.Kind != holdfast.KindUnavailable || end.Hint != hint {
 		t.Errorf("%s %+v", typ, end)
 	}
-	if out, err := exec.Command("cp", "-al", filepath.Join(testkit.Runtimes(t, "claude"), "claude"), filepath.Join(cfg.Data, "runtimes")).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := os.Rename(installed+".away", installed); err != nil {
+		t.Fatal(err)
 	}
 	if end := turn(t, c, s.ID, "hello again"); !strings.Contains(end.Result, "hello again") {
 		t.Errorf("installed: %+v", end)
@@ -381,11 +460,8 @@ func TestClaudeIsNotThere(t *testing.T) {
 // TestClaudeTrusted: the runtime needs a box, and says so.
 func TestClaudeTrusted(t *testing.T) {
 	c, _ := serve(t, claudeSettings(t))
-	s := claudeSession(t, c, func(r *holdfast.CreateSession) { r.Trust = string(holdfast.Trusted) })
-	typ, end := startTurn(t, c, s.ID, "hello").end()
-	if typ != holdfast.EventTurnFailed || end.Kind != holdfast.KindInvalid || !strings.Contains(end.Hint, "untrusted") {
-		t.Errorf("%s %+v", typ, end)
-	}
+	_, err := c.CreateSession(t.Context(), holdfast.CreateSession{Runtime: "claude", Trust: string(holdfast.Trusted)}, "")
+	refusedWith(t, err, holdfast.KindInvalid, `"claude"`, "untrusted")
 }
 
 // TestClaudeWarm: the CLI of a new session is there before its first message, which it

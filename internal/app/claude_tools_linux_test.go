@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestClaudeNotebookEditAndSkill: the real CLI edits a notebook and loads a skill; rules
-// and settings hold for both by what the runtime registered of them, and a mode that
-// does not allow them by itself says so.
+// TestClaudeNotebookEditAndSkill: the real CLI edits a notebook and loads a skill;
+// rules and settings apply to both by their registration, and a mode that does not
+// allow them by itself says so.
 func TestClaudeNotebookEditAndSkill(t *testing.T) {
 	cfg := claudeSettings(t)
 	cfg.Permissions.Deny = []string{"Edit(/workspace/fixed/**)", "Skill(init)"}

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/app"
 )
 
-// TestNothingIsReplacedSilently: a server whose database or key is gone does not start
-// with a new one while what belongs to the old one is there.
+// TestNothingIsReplacedSilently: a server whose database or key is missing does not
+// start with a new one while data exists that belongs to the old one.
 func TestNothingIsReplacedSilently(t *testing.T) {
 	cfg := settings(t, "mem")
 	c, stop := serve(t, cfg)
@@ -22,12 +23,14 @@ func TestNothingIsReplacedSilently(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	if v, err := app.Verify(t.Context(), cfg); err != nil || !v.OK {
+	if v, err := app.Verify(t.Context(), cfg, nil); err != nil || !v.OK {
 		t.Fatalf("%+v %v", v, err)
 	}
 	refuses := func(what string, want ...string) {
 		t.Helper()
-		err := app.Run(t.Context(), cfg, app.Options{Version: "test"})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		err := app.Run(ctx, cfg, app.Options{Version: "test", Ready: func(string) { cancel() }})
 		if !holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.HintOf(err) == "" {
 			t.Fatalf("%s: %v, hint %q", what, err, holdfast.HintOf(err))
 		}
@@ -36,7 +39,7 @@ func TestNothingIsReplacedSilently(t *testing.T) {
 				t.Errorf("%s: %v does not name %s", what, err, w)
 			}
 		}
-		if v, err := app.Verify(t.Context(), cfg); err != nil || v.OK {
+		if v, err := app.Verify(t.Context(), cfg, nil); err != nil || v.OK {
 			t.Errorf("%s: doctor --verify finds nothing: %+v %v", what, v, err)
 		}
 	}
@@ -67,4 +70,86 @@ func TestNothingIsReplacedSilently(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses("with a page that is none", "damaged")
+}
+
+// TestVerifyComparesWithTheDatabase: each box on record has its session, each session its
+// files, and each key opens what is sealed with it.
+func TestVerifyComparesWithTheDatabase(t *testing.T) {
+	cfg := settings(t, "local")
+	c, stop := serve(t, cfg)
+	s, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn(t, c, s.ID, `<script>[{"tool":"Bash","input":{"command":"echo a > a"}},{"say":"done"}]</script>`)
+	if _, err := c.SetSecret(t.Context(), "name", []byte("value")); err != nil {
+		t.Fatal(err)
+	}
+	finds := func(name, want string, environ ...string) {
+		t.Helper()
+		v, err := app.Verify(t.Context(), cfg, environ)
+		if err != nil || v.OK != (want == "") {
+			t.Errorf("%s: %+v %v", name, v, err)
+		}
+		for _, c := range v.Checks {
+			if !c.OK && (c.Name != name || !strings.Contains(c.Detail, want) || c.Fix == "") {
+				t.Errorf("%s: %+v, want %q", name, c, want)
+			}
+		}
+	}
+	records, err := filepath.Glob(filepath.Join(cfg.Data, "run", "local", "*.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatalf("%q %v", records, err)
+	}
+	finds("while it runs", "")
+	stop()
+	finds("at rest", "")
+
+	key := filepath.Join(cfg.Data, "secrets.key")
+	was := read(t, key)
+	finds("secrets.key", "root key", "HOLDFAST_SECRET_KEY="+strings.Repeat("0a", 32))
+	finds("secrets.key", "", "HOLDFAST_SECRET_KEY="+strings.TrimSpace(was))
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	finds("secrets.key", "is missing: 1 secrets are sealed with it")
+	finds("secrets.key", "", "HOLDFAST_SECRET_KEY="+strings.TrimSpace(was))
+	write(t, key, was)
+
+	audit := filepath.Join(cfg.Data, "audit.key")
+	was = read(t, audit)
+	write(t, audit, "no key")
+	v, err := app.Verify(t.Context(), cfg, nil)
+	if err != nil || v.OK {
+		t.Errorf("a broken audit.key: %+v %v", v, err)
+	}
+	write(t, audit, was)
+
+	for name, broken := range map[string]string{"identity": "holds no identity", "token": "holds no owner token"} {
+		path := filepath.Join(cfg.Data, name)
+		was = read(t, path)
+		write(t, path, "{")
+		finds(name, broken)
+		write(t, path, was)
+	}
+	if err := os.RemoveAll(filepath.Join(cfg.Data, "sessions", string(s.ID))); err != nil {
+		t.Fatal(err)
+	}
+	finds("files", filepath.Join("sessions", string(s.ID), "workspace")+" is missing")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

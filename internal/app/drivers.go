@@ -18,10 +18,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Drivers is the registry: which driver serves which trust level. Trusted
-// sessions always run on the host; untrusted ones never do. environ is the
-// server's environment, of which host boxes get what the allow table names; owner the
-// owner id of the data directory.
+// Drivers is the registry: which driver serves which trust level. Trusted sessions
+// always run on the host; untrusted ones never do. environ is the server's environment;
+// host boxes get the variables that the allow table names. owner is the owner id of the
+// data directory.
 func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Trust]sandbox.Driver, error) {
 	runtimes, err := makeRuntimesDir(cfg)
 	if err != nil {

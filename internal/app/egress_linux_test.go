@@ -80,7 +80,9 @@ func TestHZ7_ABoxReachesWhatItWasGranted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	update(holdfast.UpdateSession{AllowNet: []string{"a.example", "evil.test"}})
+	update(holdfast.UpdateSession{AllowNet: []string{"a.example"}})
+	_, err = c.UpdateSession(t.Context(), ses.ID, holdfast.UpdateSession{AllowNet: []string{"evil.test"}})
+	refusedWith(t, err, holdfast.KindDenied, `"evil.test"`, "network.allow=")
 	if out := inside(t, c, ses.ID, get("http://a.example/path")); !strings.Contains(out, "hello from a.example/path") {
 		t.Errorf("granted: %q", out)
 	}
@@ -111,7 +113,49 @@ func TestHZ7_ABoxReachesWhatItWasGranted(t *testing.T) {
 	}
 }
 
-// An agent's settings name what its sessions need, and bound what they may name;
+// TestWhatCannotWorkIsRefusedAtCreate: destinations that nothing can grant, and runtimes
+// that cannot work, are refused before there is a session: with the value, and a hint.
+func TestWhatCannotWorkIsRefusedAtCreate(t *testing.T) {
+	cfg, world := outside(t, func(c *config.Config) { c.Network.Allow = []string{"*.example", "b.test:8443"} })
+	c, _, stop := serveWith(t, cfg, world)
+	create := func(req holdfast.CreateSession) error {
+		_, err := c.CreateSession(t.Context(), req, "")
+		return err
+	}
+	for _, list := range [][]string{{"a.example"}, {"*"}, {"*.a.example"}, {"b.test:8443"}, {"*.test:8443"}} {
+		if err := create(holdfast.CreateSession{Network: list}); err != nil {
+			t.Errorf("%v: %v", list, err)
+		}
+	}
+	for _, one := range []string{"example", "a.test", "b.test", "a.example:22", "*.test"} {
+		refusedWith(t, create(holdfast.CreateSession{Network: []string{"a.example", one}}), holdfast.KindDenied, holdfast.Quote(one), "network.allow=*.example,b.test:8443,"+one)
+	}
+	refusedWith(t, create(holdfast.CreateSession{Trust: "trusted", Network: []string{"a.example"}}), holdfast.KindInvalid, `"a.example"`, "--trust untrusted")
+	for name, install := range map[string]string{"claude": "claude", "acp:opencode": "opencode", "acp:claude-code-acp": "claude-code-acp"} {
+		refusedWith(t, create(holdfast.CreateSession{Runtime: name}), holdfast.KindUnavailable, "not installed", "holdfast runtime install "+install)
+		refusedWith(t, create(holdfast.CreateSession{Runtime: name, Trust: "trusted"}), holdfast.KindInvalid, holdfast.Quote(name), "--trust untrusted")
+	}
+	refusedWith(t, create(holdfast.CreateSession{Runtime: "acp:gemini"}), holdfast.KindUnavailable, `"acp:gemini" needs Google's model API`, "--runtime acp:opencode")
+	refusedWith(t, create(holdfast.CreateSession{Runtime: "none"}), holdfast.KindInvalid, `"none"`, "use one of")
+	ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	claude := "claude"
+	_, err = c.UpdateSession(t.Context(), ses.ID, holdfast.UpdateSession{Runtime: &claude})
+	refusedWith(t, err, holdfast.KindUnavailable, "not installed", "holdfast runtime install claude")
+	stop()
+
+	cfg.Network.Allow = nil
+	c, _, _ = serveWith(t, cfg, world)
+	refusedWith(t, create(holdfast.CreateSession{Network: []string{"a.example"}}), holdfast.KindDenied, `"a.example"`, "network.allow=a.example")
+	if _, err = c.UpdateSession(t.Context(), ses.ID, holdfast.UpdateSession{AllowNet: []string{"a.example"}}); !holdfast.IsKind(err, holdfast.KindDenied) {
+		t.Errorf("an update: %v", err)
+	}
+}
+
+// TestHZ7_SettingsNameAndBoundTheNetwork: an agent's settings (allowedDomains, SDK-B12)
+// name what programs in the boxes of its sessions reach, and bound what a session may name;
 // settings in the workspace, which the agent can write, only take away.
 func TestHZ7_SettingsNameAndBoundTheNetwork(t *testing.T) {
 	cfg, world := outside(t, func(c *config.Config) { c.Network.Allow = []string{"*"} })

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -110,4 +111,56 @@ func TestSDKH20_RealSandbox(t *testing.T) {
 		res, out := run(t, c, id, `cat /proc/[0-9]*/cmdline | tr '\0' ' ' | grep -c 'sleep 424[2]'`)
 		return res.ExitCode == 1 && strings.TrimSpace(out) == "0"
 	})
+}
+
+// TestSDKH0_FileChangedForRealCommands: in a real sandbox, and on the host for a trusted
+// session, the server's and the agent's hooks hear of each file that a command changed.
+func TestSDKH0_FileChangedForRealCommands(t *testing.T) {
+	cfg := settings(t, "local")
+	cfg.Hooks = hook.Config{hook.FileChanged: {{Matcher: "Bash", Hooks: []hook.Entry{{Type: "command", Command: "cat >> changed.jsonl; echo >> changed.jsonl"}}}}}
+	c, _ := serve(t, cfg)
+	own := `{"hooks":{"FileChanged":[{"hooks":[{"type":"command","command":"cat > /dev/null; echo heard >> ~/heard"}]}]}}`
+	if _, err := c.DeployAgent(t.Context(), "listener", tarOf(t, entry{name: "CLAUDE.md", data: "x"}, entry{name: ".claude/settings.json", data: own})); err != nil {
+		t.Fatal(err)
+	}
+	for _, trust := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
+		ses, err := c.CreateSession(t.Context(), holdfast.CreateSession{Agent: "listener", Trust: string(trust), Mode: "bypassPermissions"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn(t, c, ses.ID, `<script>[{"tool":"Bash","input":{"command":"mkdir -p src .git; echo a > src/made; echo b > kept; touch .git/index"}},`+
+			`{"tool":"Bash","input":{"command":"cat kept"}},{"tool":"Bash","input":{"command":"sed -i s/b/c/ kept; mv src/made src/moved; exit 7"}},`+
+			`{"tool":"Bash","input":{"command":"cat ~/heard 2>/dev/null | wc -l"}},{"say":"done"}]</script>`)
+		var told []string
+		raw, err := os.ReadFile(filepath.Join(cfg.Data, "changed.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			var in hook.Input
+			if strings.TrimSpace(line) == "" {
+				continue
+			}
+			if err := json.Unmarshal([]byte(line), &in); err != nil {
+				t.Fatal(err)
+			}
+			if in.Session == ses.ID {
+				told = append(told, in.Trigger+" "+strings.TrimPrefix(in.FilePath, in.Cwd+"/"))
+			}
+		}
+		want := []string{"created kept", "created src/made", "changed kept", "removed src/made", "created src/moved"}
+		if !slices.Equal(told, want) {
+			t.Errorf("%s: told %q, want %q", trust, told, want)
+		}
+		var heard []string
+		for _, f := range logged[holdfast.ToolFinished](t, c, ses.ID, holdfast.EventToolFinished) {
+			heard = append(heard, strings.TrimSpace(f.Content))
+		}
+		if trust == holdfast.Untrusted && heard[len(heard)-1] != "5" {
+			t.Errorf("the agent's own hook heard %q", heard)
+		}
+		if n := logged[holdfast.Notice](t, c, ses.ID, holdfast.EventNotice); len(n) != 0 {
+			t.Errorf("%s: notices %+v", trust, n)
+		}
+	}
 }

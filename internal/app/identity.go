@@ -8,7 +8,7 @@ import (
 )
 
 // openIdentity reads or makes the identity of the data directory, whose lock the caller
-// holds, and logs what is unusual about it.
+// holds, and logs unusual cases.
 func openIdentity(data string, opt Options, fresh bool) (lifecycle.Identity, error) {
 	id, err := lifecycle.OpenIdentity(data, rand.Reader, opt.AcceptCopy)
 	switch {
@@ -28,8 +28,9 @@ func acceptHint(data string) string {
 	return "holdfast serve --accept-copy --data " + quoted(data)
 }
 
-// held is why a server on a copy takes no work; nil for any other (I-36, HZ-20). The original
-// may run its queued turns, retries and webhooks: both would.
+// held returns why a server on a copy takes no work; nil for any other server (I-36,
+// HZ-20). The original may run the same queued turns, retries and webhooks: both would
+// run them.
 func (s *server) held() error {
 	if !s.identity.Copy {
 		return nil

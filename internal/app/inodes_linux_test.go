@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// fewFiles is a directory on a disk of its own, with room for some thousand files.
+// fewFiles is a directory on a disk of its own, with room for a few thousand files.
 func fewFiles(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -52,8 +52,8 @@ func fewFiles(t *testing.T) string {
 }
 
 // TestASH27_EmptyFilesOfOneSession: with the default limits, on a disk with few inodes,
-// a session that makes empty files is stopped again and again, and another session's box
-// still starts and writes.
+// a session that makes empty files is stopped again and again, and another session's
+// box still starts and writes.
 func TestASH27_EmptyFilesOfOneSession(t *testing.T) {
 	cfg := settings(t, "local")
 	cfg.Data = fewFiles(t)

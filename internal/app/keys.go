@@ -33,9 +33,17 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 
 func openStore(ctx context.Context, data string, log *slog.Logger, cfg sqlite.Config) (*sqlite.Store, error) {
 	cfg.Path, cfg.Clock = filepath.Join(data, "holdfast.db"), time.Now
-	cfg.Warn = func(err error) { log.Warn("store", "error", err) }
+	cfg.Warn = func(err error) { warn(log, "store", err) }
 	cfg.Space = func(sp sqlite.Space) { logSpace(log, sp) }
 	return sqlite.Open(ctx, cfg)
+}
+
+// warn logs an error, and what to do about it.
+func warn(log *slog.Logger, what string, err error) {
+	if hint := holdfast.HintOf(err); hint != "" {
+		log = log.With("hint", hint)
+	}
+	log.Warn(what, "error", err)
 }
 
 // logSpace logs at once what a full disk keeps from being written, and when it is over.

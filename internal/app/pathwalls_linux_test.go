@@ -13,7 +13,7 @@ import (
 // hidden is in every file of the keeper that may not be read.
 const hidden = "hidden-" + canary
 
-// keeper deploys an agent with files and path rules, and makes a session of it.
+// keeper deploys an agent with files and path rules, and makes a session for it.
 func keeper(t *testing.T, c *client.Client, trust string) holdfast.SessionID {
 	t.Helper()
 	if _, err := c.DeployAgent(t.Context(), "keeper", tarOf(
@@ -30,9 +30,9 @@ func keeper(t *testing.T, c *client.Client, trust string) holdfast.SessionID {
 	return ses.ID
 }
 
-// TestHZ25_PathRulesAreWalls: what the rules of an agent's folder name is out of reach
-// for commands whose text shows nothing of it, for file tools and for the user's own
-// commands; box.started lists it (HZ-25).
+// TestHZ25_PathRulesAreWalls: paths in the rules of an agent's folder are out of reach
+// for commands whose text does not show them, for file tools and for the user's own
+// commands; box.started lists them (HZ-25).
 func TestHZ25_PathRulesAreWalls(t *testing.T) {
 	c, _ := serve(t, settings(t, "local"))
 	id := keeper(t, c, "untrusted")
@@ -66,9 +66,9 @@ func TestHZ25_PathRulesAreWalls(t *testing.T) {
 	}
 }
 
-// TestHZ25_StricterRulesRestartTheBox: rules that are made stricter are in force once
-// the processes of the box run with them: what runs keeps the box, the next call finds
-// it started again, and a process that stood in the denied tree is gone.
+// TestHZ25_StricterRulesRestartTheBox: stricter rules are in force once the processes
+// of the box run with them: running processes keep the box, the next call finds it
+// started again, and a process that stood in the denied tree is gone.
 func TestHZ25_StricterRulesRestartTheBox(t *testing.T) {
 	c, _ := serve(t, settings(t, "local"))
 	id := keeper(t, c, "untrusted")
@@ -118,8 +118,8 @@ func TestHZ25_StricterRulesRestartTheBox(t *testing.T) {
 	}
 }
 
-// TestHZ25_RulesChangedInATurn: a turn whose own call makes the rules stricter has its
-// next call in a box with their walls.
+// TestHZ25_RulesChangedInATurn: if a turn's own call makes the rules stricter, its next
+// call runs in a box with their walls.
 func TestHZ25_RulesChangedInATurn(t *testing.T) {
 	for _, driver := range []string{"mem", "local"} {
 		t.Run(driver, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestHZ25_RulesChangedInATurn(t *testing.T) {
 }
 
 // TestHZ25_WallsOutliveTheServer: a box that the next server adopts has the walls that
-// it was started with; where the rules ask for others it starts again.
+// it was started with; if the rules ask for others it starts again.
 func TestHZ25_WallsOutliveTheServer(t *testing.T) {
 	cfg := settings(t, "local")
 	cfg.OnShutdown = "keep"
@@ -170,7 +170,8 @@ func TestHZ25_WallsOutliveTheServer(t *testing.T) {
 	}
 }
 
-// TestHZ25_TrustedSessionsHaveNoWalls: that path rules are text there is said.
+// TestHZ25_TrustedSessionsHaveNoWalls: a notice says that path rules are only checked
+// by text.
 func TestHZ25_TrustedSessionsHaveNoWalls(t *testing.T) {
 	cfg := settings(t, "local")
 	c, _ := serve(t, cfg)

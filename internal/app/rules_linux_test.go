@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestRulesHoldWherePathsLead: in a real box, a link, /proc, and a search from above show
-// a file tool nothing of what a Read rule denies, and edits change nothing of it.
+// TestRulesHoldWherePathsLead: in a real box, a link, /proc, and a search from above
+// show a file tool nothing that a Read rule denies, and edits change none of it.
 func TestRulesHoldWherePathsLead(t *testing.T) {
 	cfg := settings(t, "local")
 	cfg.Permissions.Deny = []string{"Read(**/.env)", "Read(/etc/alternatives/**)", "Read(/workspace/private/**)", "Edit(/workspace/fixed/**)"}
@@ -27,8 +27,8 @@ func TestRulesHoldWherePathsLead(t *testing.T) {
 	if _, out := run(t, c, id, "ln -s sub/.env plain.txt; ln -s late/.env late.txt; ln -s private p; ln -s fixed f; ln -s /proc/self/root r; mkdir -p sub/.env.d; echo fine > sub/open; ln -s /etc/alternatives alt"); out != "" {
 		t.Fatal(out)
 	}
-	// What appears after the start and matches a pattern has no wall: file tools are held
-	// to the rule where they open it.
+	// A matching file that appears after the start has no wall: file tools check the rule
+	// when they open it.
 	put(t, c, id, "late/.env", canary, 0)
 	calls := []string{
 		`{"tool":"Read","input":{"file_path":"sub/.env"}}`,
@@ -44,7 +44,7 @@ func TestRulesHoldWherePathsLead(t *testing.T) {
 		`{"tool":"Write","input":{"file_path":"f/new","content":"x"}}`,
 		`{"tool":"Edit","input":{"file_path":"f/a","old_string":"fine","new_string":"changed"}}`,
 		`{"tool":"Write","input":{"file_path":"p/new","content":"x"}}`,
-		// From here on what is allowed is shown, and what is denied is left out.
+		// From here on allowed files are shown, and denied ones are left out.
 		`{"tool":"Grep","input":{"pattern":"canary|fine","output_mode":"content"}}`,
 		`{"tool":"Glob","input":{"pattern":"**/*"}}`,
 		`{"tool":"LS","input":{"path":"sub"}}`,

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,6 +21,16 @@ const (
 )
 
 func openVault(data string, environ []string, store secrets.Store) (*secrets.Vault, error) {
+	ring, err := openRing(data, environ, rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return secrets.New(store, ring, time.Now), nil
+}
+
+// openRing opens the root keys, those of the environment first. With random nil none are
+// made.
+func openRing(data string, environ []string, random io.Reader) (*seal.Keyring, error) {
 	var given []string
 	if key := variableOf(environ, rootKeyVariable); key != "" {
 		given = append(given, key)
@@ -29,11 +40,7 @@ func openVault(data string, environ []string, store secrets.Store) (*secrets.Vau
 			}
 		}
 	}
-	ring, err := seal.OpenKeyring(filepath.Join(data, "secrets.key"), given, rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	return secrets.New(store, ring, time.Now), nil
+	return seal.OpenKeyring(filepath.Join(data, "secrets.key"), given, random)
 }
 
 // secret finds credentials for the providers. ctx is the server's.

@@ -6,6 +6,6 @@ import (
 )
 
 // Tools are the tools that the runtimes of this server offer to agents besides the
-// standard ones. Whatever a runtime offers has to be among them: a tool that is not is
-// denied in every mode, and no rule can name it.
+// standard ones. Every offered tool has to be among them: any other is denied in every
+// mode, and no rule can name it.
 func Tools() []policy.Tool { return claude.Offered() }

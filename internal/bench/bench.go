@@ -91,6 +91,7 @@ var parts = []struct {
 	{"create", (*pass).serverAlone},
 	{"turns", (*pass).conversations},
 	{"resume", (*pass).resumes},
+	{"copy", (*pass).copies},
 	{"readers", (*pass).readers},
 	{"many", (*pass).many},
 }

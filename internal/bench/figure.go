@@ -150,7 +150,7 @@ func (f Figure) gate() string {
 		sign = "≥"
 	}
 	s := sign + " " + number(f.Gate)
-	if strings.Contains(f.Rule, "commit") {
+	if strings.Contains(f.Rule, "commit") || strings.Contains(f.Rule, "own") {
 		s += " (" + f.Rule + ")"
 	}
 	return s

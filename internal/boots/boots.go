@@ -1,13 +1,13 @@
 // Package boots remembers in which boot of the machine a data directory was last in
 // use, and decides after a power cut which work may have lost its files.
 //
-// A command writes into the page cache. The kernel brings that to the disk up to half
-// a minute later, long after the command's outcome and its turn are recorded. Events are
-// synced, so after a power cut the log knows of files that the disk never got.
+// A command writes into the page cache. The kernel brings that to the disk up to half a
+// minute later, long after the command's outcome and its turn are recorded. Events are
+// synced, so after a power cut the log knows of files that never reached the disk.
 //
 // The engine imports it; it imports the vocabulary. Invariant (I-34): the boot is
 // recorded before any command runs. A cut stays recorded until every session that it
-// concerns has its notice, so that a crash in between delays a notice and loses none.
+// concerns has its notice, so that a crash in between delays a notice but loses none.
 package boots
 
 import (
@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Window is how long before a power cut an effect may still have been in the page cache
-// only. Linux writes back after 30 s at the latest, plus the time that writing takes.
+// Window is how long before a power cut a command's files may still have been only in
+// the page cache. Linux writes back after 30 s at the latest, plus the time that
+// writing takes.
 const Window = time.Minute
 
 const op = "boots"
@@ -43,34 +44,36 @@ type Config struct {
 	Facts Facts
 	// Boot is the kernel's boot id.
 	Boot string
-	// Newest is the time of the newest event of all sessions; the zero time without any.
+	// Newest returns the time of the newest event of all sessions; the zero time if there
+	// is none.
 	Newest func(context.Context) (time.Time, error)
 	Clock  func() time.Time
 }
 
-// Cut is an end of the machine that nobody prepared for: a power cut, a reset, a kernel
-// that stopped.
+// Cut is an unprepared end of the machine: a power cut, a reset, a kernel that stopped.
 type Cut struct {
-	// Last is when the log has its last event from before: the best estimate of when it
-	// happened.
+	// Last is the time of the log's last event before the cut: the best estimate of when
+	// it happened.
 	Last time.Time `json:"last"`
-	// Direct are the sessions with commands outside turns in the last Window.
+	// Direct lists the sessions with commands outside turns in the last Window.
 	Direct []holdfast.SessionID `json:"direct,omitempty"`
 }
 
 // Since is the time from which on files may be lost.
 func (c Cut) Since() time.Time { return c.Last.Add(-Window) }
 
-// record is the value of the fact under bootKey.
+// record is the fact under bootKey.
 type record struct {
 	Boot string `json:"boot"`
-	// Clean: the server ended in order, and everything was synced.
+	// Clean: the server ended in order, after everything was synced.
 	Clean bool `json:"clean,omitempty"`
-	// Cut is one that not all sessions have their notice of.
+	// Cut is set while sessions still lack their notice of it.
 	Cut *Cut `json:"cut,omitempty"`
+	// Told lists the sessions with a notice of a cut, which their next resume repeats.
+	Told []holdfast.SessionID `json:"told,omitempty"`
 }
 
-// Record is the record of a data directory in use. Safe for concurrent use; a nil one
+// Record tracks the boot of a data directory in use. Safe for concurrent use; a nil one
 // records nothing.
 type Record struct {
 	cfg Config
@@ -78,7 +81,7 @@ type Record struct {
 	mu  sync.Mutex
 	now record
 	// durable are the sessions in the fact under directKey; used is when a session last
-	// had a command outside a turn, open how many it has.
+	// had a command outside a turn, open how many such commands it has running.
 	durable []holdfast.SessionID
 	used    map[holdfast.SessionID]time.Time
 	open    map[holdfast.SessionID]int
@@ -138,7 +141,7 @@ func write(ctx context.Context, f Facts, key string, v any) error {
 
 func (r *Record) keep(ctx context.Context) error { return write(ctx, r.cfg.Facts, bootKey, r.now) }
 
-// Pending is the cut that sessions need a notice of; nil without one.
+// Pending returns the cut that sessions still need a notice of, or nil.
 func (r *Record) Pending() *Cut {
 	if r == nil {
 		return nil
@@ -148,16 +151,27 @@ func (r *Record) Pending() *Cut {
 	return r.now.Cut
 }
 
-// Settled records that every session has its notice of the pending cut.
-func (r *Record) Settled(ctx context.Context) error {
+// Settled records that every session has its notice of the pending cut. told lists all
+// sessions whose notice of this cut or an earlier one still counts.
+func (r *Record) Settled(ctx context.Context, told []holdfast.SessionID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now.Cut = nil
+	r.now.Cut, r.now.Told = nil, told
 	return r.keep(ctx)
 }
 
+// Told returns the sessions whose notice of a cut may still count.
+func (r *Record) Told() []holdfast.SessionID {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.Told
+}
+
 // Ended records an end in order. The caller has stopped every box and synced the file
-// system: what the log says is on the disk.
+// system, so that every file the log speaks of is on the disk.
 func (r *Record) Ended(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -169,7 +183,8 @@ func (r *Record) Ended(ctx context.Context) error {
 }
 
 // Direct records that a session has a command outside a turn, which no log names. It is
-// durable on return, and costs a commit at the first of them only. done ends the command.
+// durable on return, and only the first such command costs a commit. done ends the
+// command.
 func (r *Record) Direct(ctx context.Context, id holdfast.SessionID) (done func(), err error) {
 	if r == nil {
 		return func() {}, nil
@@ -194,8 +209,8 @@ func (r *Record) Direct(ctx context.Context, id holdfast.SessionID) (done func()
 	}, nil
 }
 
-// Forget drops the sessions whose last command outside a turn is older than Window.
-// Somebody calls it now and then.
+// Forget drops the sessions whose last command outside a turn is older than Window. It
+// has to be called now and then.
 func (r *Record) Forget(ctx context.Context) error {
 	if r == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// disk is a durable map that counts what is written to it.
+// disk is a durable map that counts its writes.
 type disk struct {
 	facts  map[string]string
 	writes int
@@ -39,7 +39,7 @@ func (d *disk) SetFact(_ context.Context, key, value string) error {
 	return nil
 }
 
-// machine is a data directory's life over boots of the machine.
+// machine is a data directory over several boots of the machine.
 type machine struct {
 	*disk
 	t   *testing.T
@@ -58,7 +58,7 @@ func (m *machine) boot(id string) *boots.Record {
 	return r
 }
 
-// TestCutStaysUntilItIsSettled: an unclean end counts in another boot only, and stays
+// TestCutStaysUntilItIsSettled: an unclean end counts only in another boot, and stays
 // pending through crashes and further cuts until every session has its notice.
 func TestCutStaysUntilItIsSettled(t *testing.T) {
 	m := &machine{disk: newDisk(), t: t, now: noon}
@@ -79,12 +79,15 @@ func TestCutStaysUntilItIsSettled(t *testing.T) {
 		}
 	}
 	r := m.boot("c")
-	if err := r.Settled(t.Context()); err != nil || r.Pending() != nil {
+	if err := r.Settled(t.Context(), []holdfast.SessionID{"s1"}); err != nil || r.Pending() != nil {
 		t.Error(err)
 	}
 	r = m.boot("c")
 	if r.Pending() != nil {
 		t.Error("a settled cut came back")
+	}
+	if !slices.Equal(r.Told(), []holdfast.SessionID{"s1"}) {
+		t.Errorf("sessions with a notice: %q", r.Told())
 	}
 	if err := r.Ended(t.Context()); err != nil {
 		t.Fatal(err)
@@ -98,8 +101,8 @@ func TestCutStaysUntilItIsSettled(t *testing.T) {
 }
 
 // TestDirectCommandsAreRecordedFirst: a session with commands outside of turns is on
-// record before the first of them runs, without a write for each, until a window after
-// the last.
+// record before the first of them runs, without a write for each, until one Window
+// after the last.
 func TestDirectCommandsAreRecordedFirst(t *testing.T) {
 	m := &machine{disk: newDisk(), t: t, now: noon}
 	r := m.boot("a")
@@ -146,8 +149,8 @@ func clone(m map[string]string) map[string]string {
 	return out
 }
 
-// TestFoldNamesUnsyncedCommands: what counts is a tool that may leave data in the page
-// cache and ended within the window.
+// TestFoldNamesUnsyncedCommands: only tools that may leave data in the page cache and
+// ended within the window count.
 func TestFoldNamesUnsyncedCommands(t *testing.T) {
 	for _, c := range []struct {
 		tool  string
@@ -175,7 +178,7 @@ func TestFoldNamesUnsyncedCommands(t *testing.T) {
 		if got := len(f.Turns()) == 1; got != c.want {
 			t.Errorf("%+v: at risk: %v", c, got)
 		}
-		// A notice settles what came before it.
+		// A notice settles the turns before it.
 		if err := f.Add(event(holdfast.EventNotice, "", noon, holdfast.Notice{Code: holdfast.NoticeFilesAtRisk, AtRisk: &holdfast.FilesAtRisk{}})); err != nil || len(f.Turns()) != 0 || f.Told == nil {
 			t.Errorf("after a notice: %v, %v", f.Turns(), err)
 		}

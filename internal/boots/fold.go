@@ -16,24 +16,24 @@ var harmless = map[string]bool{
 // synced are the tools of the server's own loop that sync what they write.
 var synced = map[string]bool{"Write": true, "Edit": true}
 
-// Fold finds the turns of one session whose files a cut may have taken, in the order of
+// Fold finds the turns of one session whose files may be lost in a cut, in the order of
 // the log. The zero value with Since is ready.
 type Fold struct {
-	// Since is that of the cut.
+	// Since is Cut.Since.
 	Since time.Time
-	// Agent: the tools run within an agent of the box, which syncs nothing.
+	// Agent: the tools run inside an agent in the box, which syncs nothing.
 	Agent bool
 
 	// Direct: a hook ran outside a turn.
 	Direct bool
-	// Told is the newest notice of a cut that the log has.
+	// Told is the newest notice of a cut in the log.
 	Told *holdfast.FilesAtRisk
 
 	names map[string]string
 	turns []holdfast.TurnID
 }
 
-// Add takes in an event.
+// Add processes an event.
 func (f *Fold) Add(ev holdfast.Event) error {
 	if f.names == nil {
 		f.names = map[string]string{}
@@ -69,7 +69,7 @@ func (f *Fold) Add(ev holdfast.Event) error {
 			return err
 		}
 		if d.Code == holdfast.NoticeFilesAtRisk {
-			// It names what came before it, of which the disk has what there is.
+			// The notice names all earlier turns; their remaining files are on the disk by now.
 			f.Told, f.turns, f.Direct = d.AtRisk, nil, false
 		}
 	}
@@ -89,7 +89,7 @@ func (f *Fold) mark(ev holdfast.Event) {
 // Turns are the turns found, in the order of their first command.
 func (f *Fold) Turns() []holdfast.TurnID { return f.turns }
 
-// Text says to a person and to a model what a cut may have taken.
+// Text tells a person and a model which files may be lost in a cut.
 func Text(r holdfast.FilesAtRisk) string {
 	var who []string
 	if len(r.Turns) > 0 {
@@ -104,7 +104,7 @@ func Text(r holdfast.FilesAtRisk) string {
 		"Check the files before you rely on them.", r.LastEvent.UTC().Format(time.DateTime+" UTC"), strings.Join(who, ", "))
 }
 
-// numbers lists turns, with neighbours as a range.
+// numbers lists turns, consecutive ones as a range.
 func numbers(turns []holdfast.TurnAtRisk) string {
 	var b strings.Builder
 	for i := 0; i < len(turns); {

@@ -110,7 +110,7 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 	defer s.gate.leave()
 	c, fresh, err := s.led.begin(p, req.Call, req.Op, req.Hash, func(c *call) {
 		c.exec = s.newExecution(x)
-		c.exec.layers = b.Layers
+		c.exec.layers, c.exec.watch = b.Layers, b.Watch
 	})
 	if err == nil && fresh {
 		s.run(c)

@@ -30,6 +30,7 @@ const (
 type execution struct {
 	req    wire.ExecRequest
 	layers []wire.Layer
+	watch  bool
 	mark   uint64
 	// started is closed when the process exists or could not be started.
 	started chan struct{}
@@ -124,6 +125,7 @@ func (e *execution) close() {
 // happens in the background.
 func (s *Server) run(c *call) {
 	e := c.exec
+	changes := s.watch(e)
 	begun := s.cfg.Now()
 	before := s.events()
 	spec, io, err := s.prepare(e)
@@ -136,6 +138,7 @@ func (s *Server) run(c *call) {
 		close(e.dead)
 		close(e.started)
 		res := startFailure(err)
+		res.Changes = changes("")
 		res.DurationMS = float64(s.cfg.Now().Sub(begun).Microseconds()) / 1000
 		s.led.finish(c, res, nil)
 		return
@@ -176,6 +179,7 @@ func (s *Server) run(c *call) {
 		}
 		res := s.judge(e, st, reason, detail, before)
 		res.DurationMS = float64(s.cfg.Now().Sub(begun).Microseconds()) / 1000
+		res.Changes = changes(reason)
 		s.led.finish(c, res, nil)
 	})
 }

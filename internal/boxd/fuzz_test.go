@@ -125,7 +125,7 @@ func seedStreams() [][]byte {
 		frames(wire.FrameRequest, wire.Request{Op: wire.OpRead, Body: []byte(`{"path":"f"}`)}),
 		frames(wire.FrameRequest, requestOf(wire.OpRename, wire.RenameRequest{From: "a", To: "b"})),
 	}
-	for _, op := range []wire.Op{wire.OpCalls, wire.OpStats, wire.OpPS, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpEdit, wire.OpRemove, wire.OpMkdir, wire.OpListen, wire.OpKill, wire.OpRelease, wire.OpStop} {
+	for _, op := range []wire.Op{wire.OpCalls, wire.OpStats, wire.OpPS, wire.OpWatch, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpEdit, wire.OpRemove, wire.OpMkdir, wire.OpListen, wire.OpKill, wire.OpRelease, wire.OpStop} {
 		seeds = append(seeds, frames(wire.FrameRequest, requestOf(op, struct{}{})))
 	}
 	return append(seeds, frames(wire.FrameRequest, requestOf(wire.OpGate, wire.GateRequest{Closed: true})), frames(wire.FrameRequest, requestOf(wire.OpGate, wire.GateRequest{})))

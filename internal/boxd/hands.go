@@ -29,7 +29,7 @@ type StartSpec struct {
 	// Mark is unique per call and inherited by everything the child starts, so
 	// that KillAll and Left find what left its process group and session.
 	Mark uint64
-	// Layers hold the process and everything it starts to less than the box allows.
+	// Layers restrict the process and everything it starts to less than the box allows.
 	Layers []wire.Layer
 }
 

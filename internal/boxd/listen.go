@@ -127,12 +127,12 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 	return l, nil
 }
 
-// makeRoom removes the socket that a former listener left.
+// makeRoom removes the socket of a former listener.
 func makeRoom(address string) error {
 	above, name := paths.Split(address)
 	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
 	if err != nil {
-		return nil // the listener will say what is wrong with it
+		return nil // the listener will report the error
 	}
 	defer unix.Close(dir)
 	var st unix.Stat_t
@@ -146,8 +146,8 @@ func makeRoom(address string) error {
 	return nil
 }
 
-// openToAll lets every user connect to a socket, and touches nothing else: a tool may
-// have put a link in its place.
+// openToAll lets every user connect to a socket. It follows no link that a tool may
+// have put in the socket's place.
 func openToAll(address string) error {
 	above, name := paths.Split(address)
 	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)

@@ -19,8 +19,8 @@ type PlainForker struct {
 // NewPlainForker makes a PlainForker.
 func NewPlainForker() *PlainForker { return &PlainForker{} }
 
-// Fork starts spec in a session of its own. It leaves out spec.Layers: without a jail
-// nothing holds them, and the policy judges what a trusted agent does by its text.
+// Fork starts spec in a session of its own. It ignores spec.Layers: without a jail
+// nothing enforces them, and the policy judges a trusted agent's calls by their text.
 func (f *PlainForker) Fork(spec StartSpec) (int, error) {
 	f.gate.RLock()
 	defer f.gate.RUnlock()

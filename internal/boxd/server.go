@@ -50,6 +50,9 @@ type Config struct {
 	// Scoped are the file operations of one request that a scope holds; nil refuses
 	// such requests.
 	Scoped func(wire.Scope) FileOps
+	// Watch lists the workspace, and what it returns lists it again and compares; both
+	// run inside Hands.Do. nil: no call says which files it changed.
+	Watch func() func() wire.Changes
 	// InForce and Missing go into the Welcome.
 	InForce, Missing []string
 	// Now defaults to time.Now; Rand to crypto/rand.
@@ -68,6 +71,8 @@ type Server struct {
 	null  *os.File
 	marks atomic.Uint64
 	links listeners
+
+	watches watches
 
 	// helloMu serialises hellos: a token is durable before the next is judged.
 	helloMu sync.Mutex

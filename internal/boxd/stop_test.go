@@ -198,7 +198,7 @@ func TestOrphanStopsItself(t *testing.T) {
 		_, _ = c.Exec(t.Context(), call, sh("sleep 600"), sandbox.ExecOptions{Started: func(s wire.Started) { pid <- s.PID }})
 	}()
 	p := <-pid
-	// Connected, it stays: longer than the orphan time.
+	// While connected it stays: longer than the orphan time.
 	deadline := time.After(4 * time.Second)
 	select {
 	case <-b.end:

@@ -144,6 +144,12 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 		return s.lookFile(req)
 	case wire.OpStats:
 		return s.stats(), nil
+	case wire.OpWatch:
+		b, err := body[wire.WatchRequest](req)
+		if err != nil {
+			return nil, err
+		}
+		return s.serveWatch(b)
 	case wire.OpPS:
 		return s.processes()
 	case wire.OpGate:

@@ -147,7 +147,7 @@ func limitKeys() []key {
 
 func boxKeys() []key {
 	return []key{
-		count("max_boxes", "Boxes that may run at once. At the limit the box that is idle longest is stopped; a running one never is.",
+		count("max_boxes", "Boxes that may run at once. At the limit the box that is idle longest is stopped; a running one never is: new messages are then refused with 503.",
 			func(c *Config) *int { return &c.MaxBoxes }, 1, 100_000),
 		count("prewarm", "Boxes that stand ready for new sessions.", func(c *Config) *int { return &c.Prewarm }, 0, 1000),
 		period("freeze_after", "An idle box is frozen after that time.", func(c *Config) *time.Duration { return &c.FreezeAfter }, time.Millisecond, true),

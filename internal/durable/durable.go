@@ -1,9 +1,9 @@
-// Package durable writes the small files that a start counts on, so that a power cut
-// leaves each of them whole or absent, and never empty.
+// Package durable writes the small files that a start needs, so that after a power cut
+// each of them is whole or absent, and never empty.
 //
 // Packages that keep such files import it; it imports the standard library. Invariant
-// (I-35): a name that Create or Replace made is on disk after its content is, and both
-// are on disk when they return.
+// (I-35): Create and Replace put the name on disk after its content, and both are on
+// disk when they return.
 package durable
 
 import (
@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 )
 
-// Bytes is the content of a file for Create and Replace.
+// Bytes returns a write function that writes b, for Create and Replace.
 func Bytes(b []byte) func(*os.File) error {
 	return func(f *os.File) error {
 		_, err := f.Write(b)
@@ -21,8 +21,8 @@ func Bytes(b []byte) func(*os.File) error {
 	}
 }
 
-// Create makes a file of mode 0600 with what write puts into it. Where there is one it
-// is fs.ErrExist and the former stays: of two that create it at once one wins.
+// Create makes a file of mode 0600 with the content that write writes. If the file
+// exists, it stays and the error is fs.ErrExist: of two concurrent creators one wins.
 func Create(path string, write func(*os.File) error) error {
 	return place(path, write, func(temp string) error {
 		err := os.Link(temp, path)
@@ -30,8 +30,7 @@ func Create(path string, write func(*os.File) error) error {
 	})
 }
 
-// Replace makes a file of mode 0600 with what write puts into it, in place of one that
-// may be there.
+// Replace is Create for a name that may exist: it replaces the file.
 func Replace(path string, write func(*os.File) error) error {
 	return place(path, write, func(temp string) error { return os.Rename(temp, path) })
 }
@@ -50,15 +49,15 @@ func place(path string, write func(*os.File) error, name func(temp string) error
 		err = name(f.Name())
 	}
 	if err != nil {
-		// It is gone already where only a later step failed.
+		// If only a later step failed, it is gone already.
 		_ = os.Remove(f.Name())
 		return err
 	}
 	return SyncDir(dir)
 }
 
-// MkdirAll makes a directory and its missing parents. The names of those that it made
-// are on disk when it returns.
+// MkdirAll makes a directory and its missing parents. The names of the new ones are on
+// disk when it returns.
 func MkdirAll(path string, mode fs.FileMode) error {
 	var made []string
 	for at := filepath.Clean(path); ; at = filepath.Dir(at) {

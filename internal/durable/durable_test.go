@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// TestCreateKeepsTheFirst: a file that is there stays, Replace takes its place, and what
-// could not be written leaves neither a file nor a temporary one.
+// TestCreateKeepsTheFirst: an existing file stays, Replace takes its place, and a
+// failed write leaves neither a file nor a temporary one.
 func TestCreateKeepsTheFirst(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	if err := durable.MkdirAll(dir, 0o700); err != nil {

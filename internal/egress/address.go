@@ -15,7 +15,7 @@ var special = func() []netip.Prefix {
 	for _, s := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
 		"203.0.113.0/24", "240.0.0.0/4",
-		// Azure's platform answers every machine there, with what is the machine's.
+		// Azure's platform answers every machine at this address, with that machine's data.
 		"168.63.129.16/32",
 		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	} {
@@ -28,8 +28,8 @@ var special = func() []netip.Prefix {
 // address elsewhere, as NAT64, lies outside.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// Public reports whether an address is one that everybody may have, by the ranges that
-// are reserved. The machine's own networks are another question: see own.
+// Public reports whether an address may belong to any host, by the reserved ranges. The
+// machine's own networks are checked separately: see own.
 func Public(a netip.Addr) bool {
 	if a.Zone() != "" {
 		return false

@@ -72,7 +72,7 @@ func (c *call) run(ctx context.Context) error {
 	defer resp.Body.Close()
 	c.request = remote.Clean(string(c.hide.all([]byte(first(resp.Header, "Request-Id", "X-Request-Id")))))
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		// Neither the meter nor the search for the key reads compressed bytes.
+		// Neither the meter nor the search for the key can read compressed bytes.
 		return c.failed(ctx, fmt.Errorf("the answer is encoded as %s, which was not asked for", holdfast.Quote(enc)))
 	}
 	if resp.StatusCode != http.StatusOK {
@@ -179,7 +179,7 @@ func (c *call) failed(ctx context.Context, err error) error {
 // is told not to be tried again.
 func (c *call) refused(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	raw = c.hide.all(raw) // before it is cut to a message
+	raw = c.hide.all(raw) // before the text is shortened to a message
 	f := remote.Hide(remote.Status(resp.StatusCode, resp.Header, errorKind(raw), errorText(raw), c.b.cfg.Now()), c.key)
 	wait := time.Duration(f.RetryAfterSeconds * float64(time.Second))
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == 529 {
@@ -234,8 +234,8 @@ func (c *call) whole(ctx context.Context, resp *http.Response) error {
 	return aborted(err)
 }
 
-// stream passes an answer on as it comes, without the key. What it used up is settled
-// and recorded before the box sees its end.
+// stream passes an answer on as it arrives, without the key. Its usage is settled and
+// recorded before the box sees its end.
 func (c *call) stream(ctx context.Context, resp *http.Response) error {
 	c.headers(resp)
 	c.w.WriteHeader(http.StatusOK)

@@ -25,7 +25,7 @@ func exactly(want string) field {
 	}
 }
 
-// unboundedMost is what is reserved for the answer of a request without max_tokens.
+// unboundedMost is the number of tokens reserved for an answer without max_tokens.
 const unboundedMost = 16384
 
 // checkChat holds a chat completion against the list, and lets its stream tell the
@@ -48,8 +48,8 @@ func checkChat(raw []byte, g grants) (ask, error) {
 	return a, err
 }
 
-// longest is the longest answer that a request asks for. Of two bounds the larger one
-// counts: which of them holds is the provider's choice.
+// longest returns the longest answer that a request asks for. Of two bounds the larger
+// one counts: the provider chooses which one applies.
 func longest(m map[string]value) (int64, error) {
 	most := int64(-1)
 	for _, name := range []string{"max_tokens", "max_completion_tokens"} {

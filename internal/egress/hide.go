@@ -7,15 +7,14 @@ import (
 	"slices"
 )
 
-// hidden stands where a key was.
+// hidden replaces a key.
 const hidden = "***"
 
-// leastKey is the shortest key that is taken out: a shorter one would take apart
-// answers that hold it by chance.
+// leastKey is the shortest key that is hidden: shorter ones occur in answers by chance.
 const leastKey = 4
 
-// hider takes a key out of an answer that passes in pieces, in the spellings in which
-// a provider may repeat it. It holds back only the end of a piece that may be the
+// hider removes a key from an answer that passes in pieces, in all spellings in which a
+// provider may repeat it. It holds back only the end of a piece that may be the
 // beginning of the key. The zero value lets everything pass.
 type hider struct {
 	spellings [][]byte
@@ -39,7 +38,8 @@ func newHider(key string) *hider {
 	return h
 }
 
-// pass returns what may be sent of what came so far. It is valid until the next call.
+// pass takes a piece and returns the bytes that may be sent now. They are valid until
+// the next call.
 func (h *hider) pass(p []byte) []byte {
 	if len(h.spellings) == 0 {
 		return p
@@ -65,8 +65,8 @@ func (h *hider) pass(p []byte) []byte {
 	return append(out, p[:whole]...)
 }
 
-// end returns what was held back to the last. A beginning of the key that is long
-// enough to tell something of it is hidden as well.
+// end returns the bytes still held back. It also hides a beginning of the key that is
+// long enough to reveal a part of it.
 func (h *hider) end() []byte {
 	if len(h.held) >= leastKey {
 		return []byte(hidden)
@@ -74,7 +74,7 @@ func (h *hider) end() []byte {
 	return h.held
 }
 
-// all hides the key in a text that is all there.
+// all hides the key in a complete text.
 func (h *hider) all(raw []byte) []byte {
 	whole := &hider{spellings: h.spellings}
 	out := whole.pass(raw)

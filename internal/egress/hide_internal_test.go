@@ -22,7 +22,7 @@ func hideIn(key string, pieces ...string) string {
 	return out.String()
 }
 
-// TestTheKeyIsHiddenAtEverySplit: wherever an answer is cut into pieces, the key does
+// TestTheKeyIsHiddenAtEverySplit: wherever an answer is split into pieces, the key does
 // not come through, and everything else does.
 func TestTheKeyIsHiddenAtEverySplit(t *testing.T) {
 	text := "data: {\"a\":\"" + hiddenKey + "\"}\n\nsk- sk-the sk-sk-the-key-sk-the-key-y " + hiddenKey + hiddenKey + " sk-sk-sk-the-key-sk-the-key-x\n\n"
@@ -42,7 +42,7 @@ func TestTheKeyIsHiddenAtEverySplit(t *testing.T) {
 	}
 }
 
-// Only what may become the key is held back: an event that is complete goes on at once.
+// Only a possible beginning of the key is held back: a complete event goes on at once.
 func TestOnlyABeginningOfTheKeyIsHeldBack(t *testing.T) {
 	h := newHider(hiddenKey)
 	for _, c := range []struct{ in, out string }{
@@ -71,7 +71,7 @@ func TestOnlyABeginningOfTheKeyIsHeldBack(t *testing.T) {
 	}
 }
 
-// A provider may repeat the key in the spelling of JSON or of an address.
+// A provider may repeat the key in the spelling of JSON or of a URL.
 func TestTheKeyIsHiddenInItsSpellings(t *testing.T) {
 	key := `a"b/c+d<é`
 	for _, s := range []string{key, `a\"b/c+d\u003cé`, "a%22b%2Fc%2Bd%3C%C3%A9", "a%22b%2Fc+d%3C%C3%A9"} {
@@ -86,7 +86,7 @@ func TestTheKeyIsHiddenInItsSpellings(t *testing.T) {
 	}
 }
 
-// TestHiddenStreamsHoldNoKey holds any pieces against the text as a whole.
+// TestHiddenStreamsHoldNoKey compares any split into pieces with the text as a whole.
 func TestHiddenStreamsHoldNoKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.StringOfN(rapid.SampledFrom([]rune("ab")), 4, 9, -1).Draw(t, "key")

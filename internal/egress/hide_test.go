@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/egress"
 )
 
-// TestHZ7_TheKeyIsTakenOutOfStreams: a provider, or what logs for it, repeats the key in
-// its headers and events, cut anywhere: the box and the log do not see it.
+// TestHZ7_TheKeyIsTakenOutOfStreams: a provider, or a proxy that logs for it, repeats
+// the key in its headers and events, split anywhere: the box and the log do not see it.
 func TestHZ7_TheKeyIsTakenOutOfStreams(t *testing.T) {
 	events := started + "data: {\"type\":\"ping\",\"echo\":\"Bearer " + theKey + "\"}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 	first := strings.Index(events, theKey)
@@ -41,7 +41,7 @@ func TestHZ7_TheKeyIsTakenOutOfStreams(t *testing.T) {
 	}
 }
 
-// The message of a failure is cut to a length; the key is taken out before.
+// The message of a failure is shortened; the key is removed before that.
 func TestHZ7_NoPartOfTheKeyIsLeftByACut(t *testing.T) {
 	for _, kind := range []string{"application/json", "text/event-stream"} {
 		for before := 500 - len(theKey); before < 500; before += 5 {
@@ -73,8 +73,8 @@ func TestHZ7_NoPartOfTheKeyIsLeftByACut(t *testing.T) {
 	}
 }
 
-// TestHZ7_CompressedAnswersAreRefused: nobody asked for them, and the key is not seen
-// in them.
+// TestHZ7_CompressedAnswersAreRefused: nobody asked for them, and the key cannot be
+// found in them.
 func TestHZ7_CompressedAnswersAreRefused(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

@@ -36,11 +36,11 @@ func (v value) text() (string, bool) {
 	return s, err == nil
 }
 
-// maxTokens is the longest answer that a request may ask for: far beyond what any
-// model gives, and small enough that its price can be counted.
+// maxTokens is the longest answer that a request may ask for: far more than any model
+// gives, and small enough to compute its price.
 const maxTokens = 1 << 24
 
-// tokens is a number of tokens: whole, not negative, and at most maxTokens.
+// tokens reads a number of tokens: whole, not negative, and at most maxTokens.
 func (v value) tokens(where string) (int64, error) {
 	var n int64
 	if err := json.Unmarshal(v, &n); err != nil || n < 0 || n > maxTokens || v.isNull() {

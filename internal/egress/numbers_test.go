@@ -48,8 +48,8 @@ func TestHZ24_TheLongestAnswerIsBounded(t *testing.T) {
 	}
 }
 
-// A request that bounds its answer twice, or not at all, is reserved at the most that
-// its provider may give.
+// A request that bounds its answer twice, or not at all, reserves the most that its
+// provider may give.
 func TestHZ24_TheLargerBoundIsReserved(t *testing.T) {
 	for path, bodies := range map[string][]string{
 		"/v1/chat/completions": {`"max_tokens":5000,"max_completion_tokens":1,`, `"max_tokens":1,"max_completion_tokens":5000,`, `"max_tokens":null,`, ``},
@@ -67,7 +67,7 @@ func TestHZ24_TheLargerBoundIsReserved(t *testing.T) {
 }
 
 // TestHZ24_AProviderCannotGiveTokensBack: whatever a provider reports, streamed or not,
-// nothing that was used up becomes less, and no sum wraps around.
+// no usage shrinks, and no sum wraps around.
 func TestHZ24_AProviderCannotGiveTokensBack(t *testing.T) {
 	for _, n := range []int64{-1, -50000, math.MinInt64, math.MaxInt64, 1 << 62} {
 		anthropic := fmt.Sprintf(`{"input_tokens":%d,"output_tokens":%d,"cache_read_input_tokens":%d,"cache_creation_input_tokens":%d}`, n, n, n, n)

@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// ownFor is how long the networks of this machine are remembered. An interface that
-// comes up later is seen after that.
+// ownFor is how long the list of this machine's networks is cached. A new interface is
+// seen when it expires.
 const ownFor = 5 * time.Second
 
-// The widest networks of an interface that count as local. An interface with a wider
-// prefix, such as a tunnel for everything, is only its own address.
+// The widest networks of an interface that count as local. If the prefix is wider, as
+// for a tunnel for all traffic, only the interface's own address counts.
 const (
 	widest4 = 8
 	widest6 = 32
 )
 
-// Interfaces are the networks in which this machine has an address.
+// Interfaces lists the networks in which this machine has an address.
 func Interfaces() ([]netip.Prefix, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -39,9 +39,9 @@ func Interfaces() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// own knows the networks of this machine. Their addresses are nobody's public ones,
-// even if the Internet routes them: services that listen there trust the machine and
-// its neighbours. Safe for concurrent use.
+// own knows the networks of this machine. Their addresses never count as public, even
+// if the Internet routes them: services that listen there trust the machine and its
+// neighbours. Safe for concurrent use.
 type own struct {
 	read func() ([]netip.Prefix, error)
 	now  func() time.Time
@@ -51,7 +51,7 @@ type own struct {
 	nets  []netip.Prefix
 }
 
-// has reports whether an address is this machine's or of one of its networks.
+// has reports whether an address lies in one of this machine's networks.
 func (o *own) has(a netip.Addr) (bool, error) {
 	nets, err := o.networks()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/egress"
 )
 
-// machine is the interfaces and the clock of a test.
+// machine holds the interfaces and the clock of a test.
 type machine struct {
 	mu    sync.Mutex
 	nets  []netip.Prefix
@@ -45,8 +45,8 @@ func (m *machine) set(after time.Duration, err error, nets ...string) {
 }
 
 // TestHZ7_TheMachinesOwnAddressesAreNotPublic: addresses that the Internet routes to
-// this machine or its neighbours are as private as 127.0.0.1, from when the interface
-// has them.
+// this machine or its neighbours are as private as 127.0.0.1, once the interface has
+// them.
 func TestHZ7_TheMachinesOwnAddressesAreNotPublic(t *testing.T) {
 	s, _ := site(t)
 	w := newWorld(t, s.Listener.Addr().String(), []string{"*"})
@@ -67,7 +67,7 @@ func TestHZ7_TheMachinesOwnAddressesAreNotPublic(t *testing.T) {
 			t.Errorf("%s: %q", a, out)
 		}
 	}
-	// An interface with the prefix of a tunnel for everything closes nothing else.
+	// An interface with the prefix of a tunnel for all traffic blocks nothing else.
 	for _, a := range []string{"93.184.215.14", "2a01:4f8:1:3::5", "151.101.1.2", "2a00::2"} {
 		if out := try(a); !strings.HasPrefix(out, "HTTP/1.1 200") {
 			t.Errorf("%s: %q", a, out)
@@ -76,7 +76,7 @@ func TestHZ7_TheMachinesOwnAddressesAreNotPublic(t *testing.T) {
 	if m.reads != 1 {
 		t.Errorf("the interfaces were read %d times within a moment", m.reads)
 	}
-	// What an interface gets later is seen; what cannot be read lets nothing through.
+	// A new address of an interface is seen; if interfaces cannot be read, nothing passes.
 	m.set(time.Minute, nil, "93.184.215.14/32")
 	if out := try("93.184.215.14"); !strings.Contains(out, "no public address") {
 		t.Errorf("a new address: %q", out)
@@ -91,7 +91,7 @@ func TestHZ7_TheMachinesOwnAddressesAreNotPublic(t *testing.T) {
 	}
 }
 
-// This machine has its loopback addresses at least.
+// This machine has at least its loopback addresses.
 func TestInterfacesAreRead(t *testing.T) {
 	nets, err := egress.Interfaces()
 	if err != nil {

@@ -41,7 +41,8 @@ type ProxyConfig struct {
 	// Resolve and Dial are the network; nil is the server's own.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// Own are the networks of this machine, which no box reaches; nil is Interfaces.
+	// Own returns the networks of this machine, which no box reaches; nil means
+	// Interfaces.
 	Own func() ([]netip.Prefix, error)
 	// MaxConnections bounds those of a session (default 64).
 	MaxConnections int

@@ -47,15 +47,15 @@ func (a *account) bind(session, turn *holdfast.Budget) {
 	a.session, a.turn = session, turn
 }
 
-// reserve sets aside what a model call may use up at the most. What it returns
-// is called once, with what the call did use up and whether it answered. While it is
-// set aside, no other call may use more than without it.
+// reserve sets aside the most that a model call may use. While it is set aside, other
+// calls can use only the rest. settle is called once, with the actual usage and whether
+// the call answered.
 func (a *account) reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if most != most.Clamp() || a.reserved.Add(most).Less(most) != a.reserved {
-		// A negative reservation would give other calls more than the budget has. One
-		// that reaches the largest number could not be taken back exactly.
+		// A negative reservation would raise the budget of other calls. One that reaches the
+		// largest number could not be taken back exactly.
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "a model call of %d tokens at a cost of %d millionths of a dollar cannot be reserved",
 			most.Tokens(), most.CostMicroUSD).WithHint("ask for a shorter answer: a smaller max_tokens")
 	}

@@ -60,7 +60,7 @@ func (h *host) Approve(ctx context.Context, req policy.Request, asked policy.Dec
 	if !json.Valid(req.Input) {
 		return policy.Decision{Verdict: policy.Denied, By: byApproval, Reason: "its input cannot be read, so nobody was asked"}, nil
 	}
-	// However often the server ends while a person is waited for, the question stays.
+	// The question stays, however often the server ends while it waits for a person.
 	if j, ok := ctx.Value(judgement{}).(*judging.Judgement); ok {
 		defer j.Pause()()
 	}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
@@ -64,8 +67,8 @@ func (e *Engine) derivedUID(row journal.Row) uint32 {
 // for each from BoxConfig.UIDBase on. Ready boots may have those that follow.
 const MaxNumber = 1 << 29
 
-// acquire claims the session's box, seeding its workspace the first time. The
-// caller has claimed u. rules is what its walls are made from; nil reads them.
+// acquire claims the session's box, seeding its workspace the first time. The caller
+// has claimed u. rules gives the policy that its walls are made from; nil reads it.
 func (e *Engine) acquire(ctx context.Context, u *unit, turn bool, rules rulesOf, queued func(int)) (*sandbox.Hold, error) {
 	for {
 		moved := u.moved.Load()
@@ -153,7 +156,7 @@ func (e *Engine) hasWorkspace(id holdfast.SessionID) bool {
 
 // seed makes the private workspace and copies the agent's files into it, once:
 // they are durable before the row says so, and existing files are never
-// overwritten. A workspace whose loss was accepted is made anew, empty. A box that
+// overwritten. A workspace whose loss was accepted is made in the same way. A box that
 // stands ready is reserved; the row keeps the ids that its files have, and the
 // answer is spec with them.
 func (e *Engine) seed(ctx context.Context, u *unit, pool *sandbox.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
@@ -395,6 +398,32 @@ func (e *Engine) pooled(ctx context.Context) ([]pooled, error) {
 	return out, nil
 }
 
+// mostAtOnce bounds how many boxes are worked on at once. One that stands still takes
+// seconds of waiting and no work.
+const mostAtOnce = 32
+
+// sideBySide calls do for each box; a failure does not keep it from the others. done says
+// for which boxes do returned true, err is the first failure in the order of the boxes.
+func sideBySide[T any](boxes []T, do func(T) (bool, error)) (done []bool, err error) {
+	done, errs := make([]bool, len(boxes)), make([]error, len(boxes))
+	var g errgroup.Group
+	g.SetLimit(mostAtOnce)
+	for i, b := range boxes {
+		g.Go(func() error {
+			did, err := do(b)
+			done[i], errs[i] = did && err == nil, err
+			return nil
+		})
+	}
+	_ = g.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
 // StopContainers ends boxes by id, or all of them; sessions, files and logs stay.
 func (e *Engine) StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
 	if req.All == (len(req.IDs) > 0) {
@@ -413,16 +442,21 @@ func (e *Engine) StopContainers(ctx context.Context, req holdfast.StopContainers
 	if err != nil {
 		return nil, err
 	}
-	stopped := []holdfast.Container{}
+	list = slices.DeleteFunc(list, func(c pooled) bool { return !req.All && !want[c.ID] })
 	for _, c := range list {
-		if !req.All && !want[c.ID] {
-			continue
-		}
 		delete(want, c.ID)
-		if err := c.pool.Stop(ctx, c.ID, "asked", 2*time.Second); err != nil {
-			return stopped, err
+	}
+	done, err := sideBySide(list, func(c pooled) (bool, error) {
+		return true, c.pool.Stop(ctx, c.ID, "asked", 2*time.Second)
+	})
+	stopped := []holdfast.Container{}
+	for i, c := range list {
+		if done[i] {
+			stopped = append(stopped, c.Container)
 		}
-		stopped = append(stopped, c.Container)
+	}
+	if err != nil {
+		return stopped, err
 	}
 	for id := range want {
 		return stopped, holdfast.Errorf(holdfast.KindNotFound, "containers.stop", "no box %s", holdfast.Quote(string(id))).

@@ -79,27 +79,31 @@ func TestHZ4_BoxKilledInMidTool(t *testing.T) {
 	m.sound(id)
 }
 
-// TestASH16_BoxKilledBeforeItsTool: a call that was meant for a dead box and
-// whose intent is in the log is unknown, never repeated.
+// TestASH16_BoxKilledBeforeItsTool: a call whose intent is in the log and that never
+// left, because its box had died by then, runs once, in the next box.
 func TestASH16_BoxKilledBeforeItsTool(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
 	m.run(id, script(bash("true"), say("warm")))
-	killed := m.when("intent", func() { m.untrusted.KillBox(m.box(id)) })
+	killed := m.when("intent", func() {
+		m.untrusted.KillBox(m.box(id))
+		until(t, func() bool { return len(datas[holdfast.BoxEnded](m.world, id, "box.lost")) == 1 })
+	})
 	got := m.run(id, script(bash("echo line >> lines"), say("over")))
 	m.reached(killed)
 	if got.Status != holdfast.TurnCompleted {
 		t.Fatalf("turn = %+v\n%s", got, m.dump(id))
 	}
-	if n := len(datas[holdfast.ToolUnknown](m.world, id, "tool.unknown")); n != 1 {
+	if n := len(datas[holdfast.ToolUnknown](m.world, id, "tool.unknown")); n != 0 {
 		t.Errorf("%d unknown outcomes\n%s", n, m.dump(id))
 	}
-	if n := m.lines(id, "lines"); n != 0 {
-		t.Errorf("the command ran %d times after its box had died", n)
+	if n := m.lines(id, "lines"); n != 1 {
+		t.Errorf("the command ran %d times", n)
 	}
-	if got := m.run(id, script(bash("echo line >> lines"), say("again"))); got.Status != holdfast.TurnCompleted || m.lines(id, "lines") != 1 {
+	if got := m.run(id, script(bash("echo line >> lines"), say("again"))); got.Status != holdfast.TurnCompleted || m.lines(id, "lines") != 2 {
 		t.Errorf("next turn = %+v, %d lines", got, m.lines(id, "lines"))
 	}
+	m.sound(id)
 }
 
 func TestDroppedConnectionIsMadeAgain(t *testing.T) {
@@ -290,44 +294,103 @@ func TestUntrustedNeverRunsElsewhere(t *testing.T) {
 	}
 }
 
-// TestASH28_FullIsNoSessionError: with all places taken by running boxes a turn
-// fails and may be sent again; nothing is wrong with its session. The one that is evicted
-// for it later goes on with its files in its turn.
+// TestASH28_FullIsNoSessionError: with all places taken by running boxes a message is
+// refused and nothing of it is recorded, not even its key; nothing is wrong with its
+// session. The box that is evicted for it later goes on with its files in its turn.
 func TestASH28_FullIsNoSessionError(t *testing.T) {
 	m := newMachine(t, func(m *machine) { m.pool = func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 } })
 	a, b := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})
 	first := m.send(a, script(bash(gated), say("ok")))
 	m.appears(a, "begun")
-	got := m.run(b, script(bash("true"), say("ok")))
-	if got.Status != holdfast.TurnFailed || !strings.Contains(got.Error, "running") {
-		t.Fatalf("turn = %+v", got)
+	before := m.types(b)
+	full := func(err error) {
+		t.Helper()
+		m.wantKind(err, holdfast.KindUnavailable)
+		if !errors.Is(err, holdfast.ErrFull) || holdfast.HintOf(err) == "" {
+			t.Errorf("error %v has hint %q", err, holdfast.HintOf(err))
+		}
 	}
-	if s, _ := m.Session(t.Context(), b); s.Status != holdfast.StatusActive {
+	msg := holdfast.SendMessage{Text: script(bash("echo line >> lines"), say("ok")), Key: "k"}
+	_, err := m.Send(t.Context(), b, msg)
+	full(err)
+	if _, err := m.Pause(t.Context(), b, holdfast.EndSession{}); err != nil {
+		t.Fatal(err)
+	}
+	before = append(before, "session.paused")
+	_, err = m.Send(t.Context(), b, msg)
+	full(err)
+	if got := m.types(b); !slices.Equal(got, before) {
+		t.Errorf("recorded: %v, not %v", got, before)
+	}
+	if turns, err := m.Turns(t.Context(), b, 0, 10); err != nil || len(turns) != 0 {
+		t.Errorf("turns = %+v, %v", turns, err)
+	}
+	// A session whose box has its place still accepts messages.
+	if got := m.send(a, "and now?"); got.Status != holdfast.TurnQueued {
+		t.Errorf("turn = %+v", got)
+	}
+	_, err = m.Exec(t.Context(), b, holdfast.ExecRequest{Command: "true"}, nil, nil)
+	full(err)
+	if s, _ := m.Session(t.Context(), b); s.Status == holdfast.StatusError {
 		t.Errorf("the session is %s: %s", s.Status, s.Error)
-	}
-	_, err := m.Exec(t.Context(), b, holdfast.ExecRequest{Command: "true"}, nil, nil)
-	m.wantKind(err, holdfast.KindUnavailable)
-	if !errors.Is(err, sandbox.ErrFull) || holdfast.HintOf(err) == "" {
-		t.Errorf("error %v has hint %q", err, holdfast.HintOf(err))
-	}
-	if slices.Contains(m.types(b), "session.error") {
-		t.Error("session.error in the log")
 	}
 	m.put(a, "go", "")
 	m.ended(a, first.ID)
 	// Idle now: evicted for the next.
-	if got := m.run(b, script(bash("true"), say("ok"))); got.Status != holdfast.TurnCompleted {
-		t.Errorf("turn = %+v", got)
+	var sent holdfast.Turn
+	until(t, func() bool {
+		got, err := m.Send(t.Context(), b, msg)
+		sent = got.Turn
+		return err == nil
+	})
+	if again := m.sendAs(b, msg); again.ID != sent.ID {
+		t.Errorf("the key gave turn %s, then %s", sent.ID, again.ID)
+	}
+	if got := m.ended(b, sent.ID); got.Status != holdfast.TurnCompleted || m.lines(b, "lines") != 1 {
+		t.Errorf("turn = %+v, %d lines", got, m.lines(b, "lines"))
 	}
 	if !slices.Contains(m.types(a), "box.stopped") {
 		t.Errorf("no box.stopped in %v", m.types(a))
 	}
-	if got := m.run(a, "and now?"); got.Status != holdfast.TurnCompleted || !strings.HasPrefix(got.Result, "You have sent 2 messages.") {
+	if got := m.run(a, "and then?"); got.Status != holdfast.TurnCompleted || !strings.HasPrefix(got.Result, "You have sent 3 messages.") {
 		t.Errorf("the evicted session: %+v", got)
 	}
 	if got := m.exec(a, "test -e begun && echo kept"); string(got.Stdout) != "kept\n" {
 		t.Errorf("its files: %+v", got)
 	}
+}
+
+// TestASH28_AcceptedTurnsWaitForAPlace: the places are taken after the message was
+// accepted. Its turn waits, visibly, and runs once when there is a place.
+func TestASH28_AcceptedTurnsWaitForAPlace(t *testing.T) {
+	m := newMachine(t, func(m *machine) { m.pool = func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 } })
+	a, b := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})
+	m.run(a, script(bash("true"), say("warm")))
+	var hold *sandbox.Hold
+	taken := make(chan error, 1)
+	m.whenCommitted("turn.started", func() {
+		var err error
+		hold, err = m.live[holdfast.Untrusted].Acquire(t.Context(), sandbox.Spec{Box: m.box(a)}, false, nil)
+		taken <- err
+	})
+	turn := m.send(b, script(bash("echo line >> lines"), say("ok")))
+	if err := <-taken; err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return slices.Contains(m.types(b), "box.queued") })
+	// Behind one that waits nobody else finds the server less full.
+	_, err := m.Send(t.Context(), m.create(holdfast.CreateSession{}), holdfast.SendMessage{Text: "x"})
+	if !errors.Is(err, holdfast.ErrFull) {
+		t.Errorf("error %v", err)
+	}
+	hold.Release()
+	if got := m.ended(b, turn.ID); got.Status != holdfast.TurnCompleted || m.lines(b, "lines") != 1 {
+		t.Errorf("turn = %+v\n%s", got, m.dump(b))
+	}
+	if got := datas[holdfast.BoxQueued](m.world, b, "box.queued"); len(got) != 1 || got[0].Position != 1 {
+		t.Errorf("box.queued = %+v", got)
+	}
+	m.sound(b)
 }
 
 func TestQueuePositionsAreRecorded(t *testing.T) {

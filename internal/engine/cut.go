@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// cutTail is how many of a session's newest events are always looked at.
+	// cutTail is how many of a session's newest events are always examined.
 	cutTail = 64
-	// forgetEvery is how often sessions are dropped from the list of those with
-	// commands outside of turns.
+	// forgetEvery is the interval at which sessions are dropped from the list of those
+	// with commands outside of turns.
 	forgetEvery = 30 * time.Second
 )
 
-// openBoots records this boot of the machine, and gives every session a notice whose
-// files the end of the last one may have taken (I-34). It comes before anything runs.
+// openBoots records this boot of the machine, and gives a notice to every session whose
+// files may be lost by the end of the last boot (I-34). It runs before any command.
 func (e *Engine) openBoots(ctx context.Context) error {
 	if e.cfg.Box.Boot == "" {
 		return nil
@@ -43,29 +43,38 @@ func (e *Engine) openBoots(ctx context.Context) error {
 			ids = append(ids, id)
 		}
 	}
-	told := 0
-	for _, id := range ids {
-		n, err := e.noticeCut(ctx, id, *cut)
-		if err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			return err
+	for _, id := range e.boots.Told() {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
-		told += n
+	}
+	var told []holdfast.SessionID
+	for _, id := range ids {
+		risk, err := e.noticeCut(ctx, id, *cut)
+		switch {
+		case holdfast.IsKind(err, holdfast.KindNotFound):
+		case err != nil:
+			return err
+		case risk:
+			told = append(told, id)
+		}
 	}
 	e.cfg.Log.Warn("the machine went down without a shutdown: files of commands in the minute before may be lost",
-		"last_event", cut.Last, "sessions", told)
-	return e.boots.Settled(ctx)
+		"last_event", cut.Last, "sessions", len(told))
+	return e.boots.Settled(ctx, told)
 }
 
-// noticeCut gives a session its notice of a cut, unless nothing of it is at risk or it has
-// the notice already. Nobody else writes to the session yet.
-func (e *Engine) noticeCut(ctx context.Context, id holdfast.SessionID, cut boots.Cut) (int, error) {
+// noticeCut gives a session its notice of a cut, unless none of its files is at risk or
+// it has the notice already. It returns whether a notice of this cut or an earlier one
+// counts now. Nobody else writes to the session yet.
+func (e *Engine) noticeCut(ctx context.Context, id holdfast.SessionID, cut boots.Cut) (bool, error) {
 	row, err := e.cfg.Store.Row(ctx, id)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	turns, err := e.turnsSince(ctx, row, cut.Since())
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	from := row.LastSeq - cutTail
 	var running holdfast.TurnID
@@ -81,7 +90,7 @@ func (e *Engine) noticeCut(ctx context.Context, id holdfast.SessionID, cut boots
 			err = f.Add(ev)
 		}
 		if err != nil {
-			return 0, err
+			return false, err
 		}
 	}
 	risk := holdfast.FilesAtRisk{
@@ -93,17 +102,18 @@ func (e *Engine) noticeCut(ctx context.Context, id holdfast.SessionID, cut boots
 		}
 	}
 	if f.Told != nil && f.Told.LastEvent.Equal(risk.LastEvent) || len(risk.Turns) == 0 && !risk.Direct {
-		return 0, nil
+		counts, err := e.readRisk(ctx, row)
+		return counts != nil, err
 	}
 	c := journal.NewChange(id)
 	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: running, Data: holdfast.Notice{
 		Code: holdfast.NoticeFilesAtRisk, Level: "warning", Text: boots.Text(risk), AtRisk: &risk,
 	}}}
 	_, err = e.cfg.Journal.Commit(ctx, c)
-	return 1, err
+	return true, err
 }
 
-// turnsSince are the turns of a session that had not ended at a time, by number.
+// turnsSince returns the turns of a session that had not ended at a time, by number.
 func (e *Engine) turnsSince(ctx context.Context, row journal.Row, since time.Time) ([]journal.TurnRow, error) {
 	const page = 100
 	var out []journal.TurnRow
@@ -121,16 +131,26 @@ func (e *Engine) turnsSince(ctx context.Context, row journal.Row, since time.Tim
 	return out, nil
 }
 
-// atRisk is what the notice of a cut says that the session has got since its last turn or
-// resume; nil without one.
+// atRisk is readRisk, but reads no log for sessions that no cut concerned: the read
+// would take most of a warm resume.
 func (e *Engine) atRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
+	if !slices.Contains(e.boots.Told(), row.ID) {
+		return nil, nil
+	}
+	return e.readRisk(ctx, row)
+}
+
+// readRisk is what the last notice of a cut says, unless the session was resumed since, or
+// a turn has ended that began after it; then it is nil.
+func (e *Engine) readRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
 	var risk *holdfast.FilesAtRisk
+	var in holdfast.TurnID
 	for ev, err := range e.cfg.Journal.Read(ctx, row.ID, max(row.LastSeq-cutTail, 0)) {
 		if err != nil {
 			return nil, err
 		}
 		switch {
-		case ev.EndsTurn() || ev.Type == holdfast.EventSessionResumed:
+		case ev.EndsTurn() && ev.Turn != in, ev.Type == holdfast.EventSessionResumed:
 			risk = nil
 		case ev.Type == holdfast.EventNotice:
 			var n holdfast.Notice
@@ -138,7 +158,7 @@ func (e *Engine) atRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAt
 				return nil, err
 			}
 			if n.Code == holdfast.NoticeFilesAtRisk {
-				risk = n.AtRisk
+				risk, in = n.AtRisk, ev.Turn
 			}
 		}
 	}
@@ -163,8 +183,8 @@ func (e *Engine) forgetter() {
 	}
 }
 
-// endBoot records an end in order once every file is on the disk. What fails, or takes
-// longer than ctx, leaves an end that counts as a power cut if one follows.
+// endBoot records an end in order once every file is on the disk. If a step fails, or
+// takes longer than ctx, and the machine ends next, that counts as a power cut.
 func (e *Engine) endBoot(ctx context.Context) {
 	if e.boots == nil {
 		return

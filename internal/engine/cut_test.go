@@ -16,7 +16,7 @@ func bootWorld(t *testing.T, boot *string) *world {
 	t.Helper()
 	p := newPuppet()
 	w := &world{t: t, dir: t.TempDir(), rt: p}
-	// A turn that says "box" runs one command that ends well.
+	// A turn that says "box" runs one command successfully.
 	p.box = func(ctx context.Context, host runtime.Host) error {
 		_, err := host.Record(ctx,
 			journal.Draft{Type: holdfast.EventToolRequested, Data: holdfast.ToolRequested{ToolUseID: "u", Name: "Bash", Input: []byte(`{}`)}},
@@ -29,7 +29,7 @@ func bootWorld(t *testing.T, boot *string) *world {
 	return w
 }
 
-// notices are the notices of power cuts that a session has.
+// notices returns a session's notices of power cuts.
 func (w *world) notices(id holdfast.SessionID) []holdfast.FilesAtRisk {
 	w.t.Helper()
 	var out []holdfast.FilesAtRisk
@@ -99,8 +99,8 @@ func TestPowerCutIsTold(t *testing.T) {
 	}
 }
 
-// TestPowerCutIsToldOnceWhenKilledWhileTelling: a start that ends between two notices
-// leaves the rest to the next one.
+// TestPowerCutIsToldOnceWhenKilledWhileTelling: if a start ends between two notices,
+// the next one writes the rest.
 func TestPowerCutIsToldOnceWhenKilledWhileTelling(t *testing.T) {
 	boot := "a"
 	w := bootWorld(t, &boot)
@@ -129,11 +129,18 @@ func TestPowerCutIsToldOnceWhenKilledWhileTelling(t *testing.T) {
 		if got := w.notices(id); len(got) != 1 {
 			t.Errorf("session %s has %d notices", id, len(got))
 		}
+		// The receipt repeats it, whichever start wrote the notice.
+		if _, err := w.Pause(t.Context(), id, holdfast.EndSession{}); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := w.Resume(t.Context(), id, holdfast.ResumeSession{}); err != nil || res.Receipt.AtRisk == nil {
+			t.Errorf("session %s: receipt %+v, %v", id, res.Receipt, err)
+		}
 	}
 }
 
-// TestPowerCutIsToldInTheRunningTurn: a turn that goes on after the cut has the notice as
-// one of its own events, so that its agent gets it before it goes on.
+// TestPowerCutIsToldInTheRunningTurn: a turn that goes on after the cut has the notice
+// as one of its own events, so that its agent gets it first.
 func TestPowerCutIsToldInTheRunningTurn(t *testing.T) {
 	boot := "a"
 	w := bootWorld(t, &boot)
@@ -150,6 +157,14 @@ func TestPowerCutIsToldInTheRunningTurn(t *testing.T) {
 	}
 	if got := w.notices(id); len(got) != 1 {
 		t.Errorf("notices %+v", got)
+	}
+	// The end of that very turn does not keep it from the receipt.
+	if _, err := w.Pause(t.Context(), id, holdfast.EndSession{Interrupt: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.ended(id, running.ID)
+	if res, err := w.Resume(t.Context(), id, holdfast.ResumeSession{}); err != nil || res.Receipt == nil || res.Receipt.AtRisk == nil {
+		t.Errorf("receipt %+v, %v", res.Receipt, err)
 	}
 }
 
@@ -175,7 +190,7 @@ func TestPowerCutNamesEveryTurn(t *testing.T) {
 			t.Errorf("turn %d is named in place %d", at.Number, i)
 		}
 	}
-	// They are in the page cache no more: another cut says nothing of them.
+	// Their files have left the page cache: another cut does not name them.
 	boot = "c"
 	w.restart()
 	w.ended(id, w.send(id, "box").ID)

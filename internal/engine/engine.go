@@ -123,9 +123,9 @@ type Engine struct {
 	leaving, started chan struct{}
 	// turns run turns; rest are the watchdog and what outlives a call.
 	turns, rest crew
-	// judging remembers the calls that are being judged, across crashes.
+	// judging remembers across crashes which calls are being judged.
 	judging *judging.File
-	// boots remembers the boot of the machine; nil where it is not known.
+	// boots remembers the boot of the machine; nil if it is unknown.
 	boots *boots.Record
 	// bells ring when a question has its answer; expiry wakes who ends those that
 	// get none.
@@ -320,7 +320,7 @@ func (e *Engine) Close(ctx context.Context, stop bool) error {
 	if stop && first == nil {
 		e.endBoot(ctx)
 	}
-	// Only an end at which every judgement came to an end is a clean one.
+	// The end is clean only if every judgement has finished.
 	if err := e.judging.Close(first == nil); err != nil && first == nil {
 		first = holdfast.Errorf(holdfast.KindUnavailable, "close", "%w", err)
 	}

@@ -107,7 +107,7 @@ func (k *hooking) Fire(ctx context.Context, in hook.Input) hook.Result {
 		in.Key = "a" + strconv.FormatInt(k.answer, 10)
 		k.mu.Unlock()
 	}
-	in = k.h.e.about(k.h.row, in)
+	in = k.h.e.about(ctx, k.h.row, in)
 	in.Mode = *k.h.mode.Load()
 	in.Turn = k.h.r.id
 	at := k.h.e.cfg.Hooks.Places
@@ -122,6 +122,11 @@ func (k *hooking) Fire(ctx context.Context, in hook.Input) hook.Result {
 	k.note(in, res)
 	k.bring(ctx, in, res)
 	return res
+}
+
+// Waits implements runtime.Hooks.
+func (k *hooking) Waits(in hook.Input) bool {
+	return k != nil && (len(k.server.Hooks(in)) > 0 || len(k.agent.Hooks(in)) > 0)
 }
 
 // bring takes in what hooks want changed of the rules: it is recorded with their

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -59,10 +60,32 @@ func (s hooks) run(ctx context.Context, in hook.Input, at hook.Places, name func
 }
 
 // about fills in what every hook is told of the session.
-func (e *Engine) about(row journal.Row, in hook.Input) hook.Input {
+func (e *Engine) about(ctx context.Context, row journal.Row, in hook.Input) hook.Input {
 	in.Session, in.Mode, in.AgentType = row.ID, row.Mode, string(row.Agent)
 	in.Cwd = e.cwd(row)
+	in.TranscriptPath = e.transcriptPath(ctx, row)
 	return in
+}
+
+// transcriptPath is where the session's agent keeps its conversation, once there is an
+// agent that keeps one.
+func (e *Engine) transcriptPath(ctx context.Context, row journal.Row) string {
+	keeps, ok := e.runtimes[row.Runtime].(runtime.Transcriber)
+	if !ok {
+		return ""
+	}
+	states, err := e.cfg.Store.AgentStates(ctx, row.ID)
+	if err != nil {
+		// A hook runs without it rather than not at all.
+		e.cfg.Log.WarnContext(ctx, "hooks are not told the transcript's path", "session_id", row.ID, "error", err)
+		return ""
+	}
+	for _, s := range states {
+		if s.Runtime == row.Runtime && s.Health == holdfast.HealthCurrent {
+			return keeps.TranscriptPath(s.AgentID)
+		}
+	}
+	return ""
 }
 
 // cwd is the tools' directory as they see it.
@@ -133,7 +156,7 @@ func (e *Engine) fire(ctx context.Context, u *unit, in hook.Input) {
 	box := &borrowed{e: e, u: u, row: row, live: !startsBox(in.Event)}
 	defer box.release()
 	at.Box = &boxRunner{box: box.get, began: func(holdfast.CallID, *sandbox.Box) {}}
-	res := set.run(ctx, e.about(row, in), at, func(string, *hook.Hook) holdfast.CallID {
+	res := set.run(ctx, e.about(ctx, row, in), at, func(string, *hook.Hook) holdfast.CallID {
 		// Without randomness the run has no name, and a box refuses it.
 		id, _ := e.uuid()
 		return holdfast.CallID(id)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestSDKH35_SessionEndFires: a session that ends after a success, an error, an
-// interrupt, or over its budget, or in the middle of a turn, tells so once.
+// interrupt, or over its budget, or in the middle of a turn, fires the hook once.
 func TestSDKH35_SessionEndFires(t *testing.T) {
 	for name, c := range map[string]struct {
 		budget *holdfast.Budget
@@ -64,8 +64,8 @@ func TestSDKH35_SessionEndFires(t *testing.T) {
 	}
 }
 
-// TestSDKH15_FieldsHaveAProducer: each field of the input that the specification names
-// is filled by some event of a server, but for those of events that do not fire yet.
+// TestSDKH15_FieldsHaveAProducer: some event of a server fills each input field that
+// the specification names, except for those of events that do not fire yet.
 func TestSDKH15_FieldsHaveAProducer(t *testing.T) {
 	e := &ear{}
 	base, err := policy.New(policy.Config{Callback: policy.Func(func(_ context.Context, req policy.Request) (policy.Decision, error) {

@@ -56,7 +56,7 @@ type host struct {
 	mu     sync.Mutex
 	hold   *sandbox.Hold
 	boxErr error
-	// walling is what the walls of the box are made from.
+	// walling holds what the turn knows of its box's walls.
 	walling walling
 }
 
@@ -200,7 +200,9 @@ func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 	if err := h.usable(); err != nil {
 		return nil, err
 	}
-	claim := func() (*sandbox.Hold, error) { return h.e.acquire(ctx, h.u, true, h.rules, h.queuedAt(ctx)) }
+	// An agent that is started ahead of its turn waits in no queue.
+	turn := h.r.id != ""
+	claim := func() (*sandbox.Hold, error) { return h.e.acquire(ctx, h.u, turn, h.rules, h.queuedAt(ctx)) }
 	hold, err := claim()
 	if err == nil {
 		hold, err = h.restarted(ctx, hold, claim)
@@ -231,7 +233,7 @@ func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 // queuedAt records the turn's place in the queue for its box.
 func (h *host) queuedAt(ctx context.Context) func(int) {
 	return func(position int) {
-		// Best effort: a position that is not recorded is only not shown.
+		// Best effort: if it fails, only the position is not shown.
 		if _, err := h.Record(ctx, journal.Draft{Type: holdfast.EventBoxQueued, Data: holdfast.BoxQueued{Position: position}}); err != nil {
 			h.e.cfg.Log.WarnContext(ctx, "queue position not recorded", "session_id", h.u.id, "error", err)
 		}

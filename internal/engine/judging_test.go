@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// crash ends the engine and leaves on disk what a crash leaves: the marks of what
-// was being judged.
+// crash ends the engine and leaves the disk as a crash does: with the marks of calls
+// under judgement.
 func (w *world) crash() {
 	w.t.Helper()
 	file := filepath.Join(w.dir, "sessions", "judging")
@@ -30,8 +30,8 @@ func (w *world) crash() {
 	w.start()
 }
 
-// hanging is a world whose judging hangs while stuck is set; each judgement that
-// does tells entered.
+// hanging is a world whose judging hangs while stuck is set; each judgement that hangs
+// sends to entered.
 func hanging(t *testing.T, d *decider) (w *world, stuck *atomic.Bool, entered chan struct{}) {
 	stuck, entered = new(atomic.Bool), make(chan struct{})
 	p, err := policy.New(policy.Config{Callback: policy.Func(func(ctx context.Context, _ policy.Request) (policy.Decision, error) {
@@ -61,7 +61,7 @@ func TestACallThatTheServerDiesOfIsDenied(t *testing.T) {
 		<-entered
 		w.crash()
 	}
-	// It hangs still: were it judged, nothing would come back.
+	// It still hangs: judging it would never return.
 	got := d.decide()
 	if got.Verdict != policy.Denied || got.By != "crash guard" || !strings.Contains(got.Reason, "two times in a row") {
 		t.Errorf("%+v", got)
@@ -101,7 +101,8 @@ func TestOneUncleanEndIsNotEnough(t *testing.T) {
 	w.ended(id, turn.ID)
 }
 
-// TestAnOpenQuestionSurvivesManyCrashes: who waits for a person is not being judged.
+// TestAnOpenQuestionSurvivesManyCrashes: a call that waits for a person is not being
+// judged.
 func TestAnOpenQuestionSurvivesManyCrashes(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.asks()

@@ -173,7 +173,7 @@ type workspaceSettings struct {
 	stamps [2]rooted.Stamp
 	faults [2]string
 	layer  policy.Config
-	// tools are those that rules may name besides the standard ones.
+	// tools are the tools that rules may name besides the standard ones.
 	tools []policy.Tool
 }
 

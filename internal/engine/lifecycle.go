@@ -10,7 +10,8 @@ import (
 )
 
 // Pause sets an active session aside. Its box is kept, frozen where the driver
-// can, until it has been idle for long.
+// can, until it has been idle for long. A message that comes meanwhile resumes the
+// session at once; the answer is the session as it is then.
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
 	if err := checkReason(req.Reason); err != nil {
 		return holdfast.Session{}, err
@@ -59,11 +60,13 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		e.tellOf(ctx, row, told)
 	}
 	if u.arrived != arrived {
-		// A message that was taken while the turn was being ended resumes the session,
-		// as one does that comes now.
-		if _, err := e.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{}); err != nil {
+		// A message that was accepted while the turn was ending resumes the session, like one
+		// that arrives now.
+		resumed, err := e.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{})
+		if err != nil {
 			e.cfg.Log.WarnContext(ctx, "a message waits in a paused session", "session_id", id, "error", err)
 		}
+		return resumed.Session, nil
 	}
 	return row.Session, nil
 }
@@ -128,11 +131,11 @@ func (e *Engine) resume(ctx context.Context, u *unit, row journal.Row, req holdf
 	}
 	c := journal.NewChange(u.id)
 	c.Status = plan.Walk
-	none, yes, no := "", true, false
+	none, no := "", false
 	c.Set = &journal.RowPatch{Error: &none}
 	if plan.FilesLost {
-		// Nothing is left to lose, and the agent's files are not copied again.
-		c.Set.FilesSeeded, c.Set.HadFiles = &yes, &no
+		// Nothing is left to lose, and the first box gets the agent's files again.
+		c.Set.FilesSeeded, c.Set.HadFiles = &no, &no
 	}
 	plan.Receipt.DurationMS = float64(e.cfg.Clock().Sub(began).Microseconds()) / 1000
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionResumed, Data: plan.Receipt}}

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// maxLooks and lookTime bound what one decision asks of a box.
+	// maxLooks and lookTime bound the questions that one decision asks a box.
 	maxLooks = 2000
 	lookTime = 2 * time.Second
-	// maxListed bounds a directory that a pattern is held against.
+	// maxListed bounds the entries of a directory that a pattern is matched against.
 	maxListed = 5000
-	// boxWorkspace and boxHome are where boxes have the workspace and the home.
+	// boxWorkspace and boxHome are the paths of the workspace and the home in a box.
 	boxWorkspace, boxHome = "/workspace", "/home/agent"
 )
 
-// links are the links of a session's files, for one decision. A running box is asked;
-// no box is started to be asked. Without one the workspace is read on the host, and of
-// the rest nothing is known.
+// links gives the links of a session's files, for one decision. It asks the box if it
+// runs, and starts none. Without a box the workspace is read on the host; of other
+// files nothing is known.
 type links struct {
 	//nolint:containedctx // an FS has no context, and this one lives as long as one call
 	ctx context.Context
@@ -43,15 +43,16 @@ type links struct {
 	clock func() time.Time
 
 	mu sync.Mutex
-	// looks and spent are what was asked and how long it took, since a time without
-	// looks: a decision may wait for a person in between, and files change meanwhile.
+	// looks counts the questions and spent the time they took. Both start over after a
+	// time without questions: a decision may wait for a person in between, and files
+	// change meanwhile.
 	looks int
 	spent time.Duration
 	last  time.Time
 	seen  map[string]look
 }
 
-// look is what was found at a path.
+// look is the result of a question about a path.
 type look struct {
 	target string
 	err    error
@@ -59,12 +60,12 @@ type look struct {
 
 var _ check.FS = (*links)(nil)
 
-// links are those of a session whose box, if it runs, is this one.
+// links returns the links of a session; box is the session's box if it runs.
 func (e *Engine) links(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) *links {
 	return &links{ctx: ctx, box: box, dir: filepath.Join(e.dir(id), "workspace"), clock: e.cfg.Clock}
 }
 
-// running is a session's box if it runs.
+// running returns a session's box if it runs, else nil.
 func (e *Engine) running(row journal.Row) *sandbox.Box {
 	if pool := e.cfg.Pools[row.Trust]; pool != nil {
 		return pool.Live(holdfast.SessionBox(row.ID))
@@ -72,7 +73,8 @@ func (e *Engine) running(row journal.Row) *sandbox.Box {
 	return nil
 }
 
-// links are those of the session, by the box of this turn or one that runs anyway.
+// links returns the links of the session. It uses the box of this turn or one that
+// already runs.
 func (h *host) links(ctx context.Context) *links {
 	box := h.held()
 	if box == nil {
@@ -81,7 +83,7 @@ func (h *host) links(ctx context.Context) *links {
 	return h.e.links(ctx, h.u.id, box)
 }
 
-// Readlink implements check.FS. What is found holds for the whole decision.
+// Readlink implements check.FS. A result is kept for the whole decision.
 func (l *links) Readlink(name string) (string, error) {
 	name = path.Clean(name)
 	l.mu.Lock()
@@ -95,7 +97,7 @@ func (l *links) Readlink(name string) (string, error) {
 	return found.target, found.err
 }
 
-// begin counts the time of one look; the function that it gives ends it.
+// begin starts the clock of one question; the function that it returns stops it.
 func (l *links) begin() func() {
 	began := l.clock()
 	if l.seen == nil || began.Sub(l.last) > lookTime {
@@ -107,15 +109,15 @@ func (l *links) begin() func() {
 	}
 }
 
-// askable refuses what no box is asked about. What /proc shows depends on who looks,
-// and a name that JSON cannot carry would be another one in the box.
+// askable refuses paths that no box is asked about. In /proc the answer depends on the
+// asking process, and a name that JSON cannot carry would be another name in the box.
 func (l *links) askable(name string, list bool) error {
 	switch {
 	case name == "/proc" || strings.HasPrefix(name, "/proc/"):
 		return syscall.EINVAL
 	case name == boxWorkspace || name == boxHome:
 		if l.box != nil && !list {
-			return syscall.EINVAL // made by the driver, whatever it made them of
+			return syscall.EINVAL // the driver makes these two: treat them as directories
 		}
 	case !utf8.ValidString(name) || strings.IndexFunc(name, func(r rune) bool { return r >= 0xEF80 && r <= 0xEFFF }) >= 0:
 		return fmt.Errorf("%w: %q is no text", check.ErrUnseen, name)
@@ -163,7 +165,7 @@ func (l *links) ReadDir(name string) ([]check.Entry, error) {
 	return l.readDir(name)
 }
 
-// lost reports that the box ended while it was asked: then it is one that does not run.
+// lost reports whether the box ended while it was asked: then it counts as not running.
 func (l *links) lost() bool {
 	select {
 	case <-l.box.Done():
@@ -205,7 +207,7 @@ func (l *links) readDir(name string) ([]check.Entry, error) {
 	return out, system(err)
 }
 
-// inWorkspace is a path of a box below the workspace on the host.
+// inWorkspace turns a path of a box into one below the workspace on the host.
 func inWorkspace(name string) (string, error) {
 	if name == boxWorkspace {
 		return ".", nil
@@ -216,8 +218,8 @@ func inWorkspace(name string) (string, error) {
 	return "", check.ErrUnknown
 }
 
-// system is an error of looking in the words of check.FS. What is not about the path
-// itself means that nobody looked.
+// system translates an error of a question for check.FS. An error that is not about the
+// path itself means that nobody looked.
 func system(err error) error {
 	switch {
 	case err == nil:

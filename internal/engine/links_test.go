@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Commands are held against the links of the session's files, of a workspace whose box
-// does not run as well.
+// Commands are checked against the links of the session's files, also if its box does
+// not run.
 func TestCommandsAreJudgedByTheLinksOfAWorkspace(t *testing.T) {
 	d := newDecider("Bash", `{"command":"cat l/key"}`)
 	_, _, dir := layered(t, d, nil, policy.Config{Sandbox: &check.Settings{DeniedPaths: []string{"/workspace/secret"}}})
@@ -39,7 +39,7 @@ func TestCommandsAreJudgedByTheLinksOfAWorkspace(t *testing.T) {
 	}
 }
 
-// A box that runs is asked about all that lies in it, as it is now.
+// A running box is asked about all its files, as they are now.
 func TestCommandsAreJudgedByTheLinksOfABox(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
 		m.set = func(c *engine.Config) {
@@ -85,8 +85,8 @@ func TestCommandsAreJudgedByTheLinksOfABox(t *testing.T) {
 	}
 }
 
-// BenchmarkLinks is one decision about a command with path settings, of which a running
-// box is asked for the links.
+// BenchmarkLinks measures one decision about a command with path settings, for which a
+// running box is asked about links.
 func BenchmarkLinks(b *testing.B) {
 	m := newMachine(b, func(m *machine) {
 		m.set = func(c *engine.Config) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
@@ -44,6 +45,38 @@ func checkNetwork(list []string) error {
 	}
 	_, err := check.ParseDestinations("session", list)
 	return err
+}
+
+// grants refuses destinations of which nothing can be granted: the session has no box,
+// the server allows nothing, or nothing that one of them names.
+func (n network) grants(list []string, trust holdfast.Trust) error {
+	if len(list) == 0 {
+		return nil
+	}
+	const op = "session.network"
+	if trust == holdfast.Trusted {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not granted: tools of a trusted session run on the host, with the host's network", holdfast.Quote(list[0])).
+			WithHint("leave --allow-net out, or use --trust untrusted")
+	}
+	for _, s := range list {
+		d, err := check.ParseDestination(s)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(n.allow.List, d.Overlaps) {
+			return holdfast.Errorf(holdfast.KindDenied, op, "%s is not granted: it is outside everything that this server allows its sessions", holdfast.Quote(s)).
+				WithHint("the server's owner allows it: holdfast serve --set network.allow=%s", strings.Join(append(names(n.allow.List), d.String()), ","))
+		}
+	}
+	return nil
+}
+
+func names(list []check.Destination) []string {
+	out := make([]string, len(list))
+	for i, d := range list {
+		out[i] = d.String()
+	}
+	return out
 }
 
 // Network is what the box of a session may reach at this moment: what the session
@@ -145,8 +178,8 @@ func (e *Engine) reconnect(ctx context.Context, u *unit, row journal.Row) error 
 	return err
 }
 
-// planNetwork plans the list of a session's destinations.
-func planNetwork(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
+// plan plans the list of a session's destinations.
+func (n network) plan(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
 	if req.Network == nil && len(req.AllowNet)+len(req.DenyNet) == 0 {
 		return nil
 	}
@@ -167,6 +200,10 @@ func planNetwork(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatc
 	}
 	if row.Network != nil && slices.Equal(list, row.Network) {
 		return nil
+	}
+	added := slices.DeleteFunc(slices.Clone(list), func(d string) bool { return slices.Contains(row.Network, d) })
+	if err := n.grants(added, row.Trust); err != nil {
+		return err
 	}
 	p.Network, ev.Network = &list, &list
 	if row.Network != nil {

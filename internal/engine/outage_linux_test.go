@@ -12,7 +12,8 @@ import (
 )
 
 // TestHZ17_FullDisk is the same with a real file system that is full: the server goes
-// on with what it knows, and with space again it takes up what it could not record.
+// on with the state in its memory, and once there is space it records what it could
+// not.
 func TestHZ17_FullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT RUN: mounting a small file system needs root")

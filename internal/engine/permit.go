@@ -60,7 +60,7 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	return d, h.decided(ctx, req.CallID, append(updatesOf(byHook, said), updatesOf(byPolicy, d.Updates)...), d)
 }
 
-// byJudging decides about a call that the server died of, as far as can be seen.
+// byJudging decides about a call that the server probably died of.
 const (
 	byJudging   = "crash guard"
 	textJudging = "the server ended two times in a row while it judged this call, so it is not judged again; try another way"

@@ -21,7 +21,7 @@ type Facts struct {
 	// Workspace: the directory of the session's files is there. HadFiles: it was
 	// there once, so that its absence is a loss.
 	Workspace, HadFiles bool
-	// AtRisk are files that may be lost since a power cut.
+	// AtRisk lists files that may be lost since a power cut.
 	AtRisk *holdfast.FilesAtRisk
 }
 
@@ -81,5 +81,5 @@ var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
 
 func filesGone(id holdfast.SessionID) error {
 	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
-		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with an empty workspace", id)
+		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with the agent's own files only", id)
 }

@@ -16,17 +16,20 @@ func (e *Engine) PruneContainers(ctx context.Context, req holdfast.PruneContaine
 	if err != nil {
 		return out, err
 	}
-	for _, p := range planPrune(list, e.boxKnown) {
-		if !req.DryRun {
-			done, err := e.prune(ctx, p)
-			if err != nil {
-				return out, err
-			}
-			if !done {
-				continue // it came to life meanwhile
-			}
+	plan := planPrune(list, e.boxKnown)
+	done, err := sideBySide(plan, func(p pruning) (bool, error) {
+		if req.DryRun {
+			return true, nil
 		}
-		out.Pruned = append(out.Pruned, holdfast.Pruned{Name: string(p.ID), Driver: p.Driver, Session: p.Session, Reason: p.reason})
+		return e.prune(ctx, p) // not done: it came to life meanwhile
+	})
+	for i, p := range plan {
+		if done[i] {
+			out.Pruned = append(out.Pruned, holdfast.Pruned{Name: string(p.ID), Driver: p.Driver, Session: p.Session, Reason: p.reason})
+		}
+	}
+	if err != nil {
+		return out, err
 	}
 	seen := map[string]bool{}
 	for _, t := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {

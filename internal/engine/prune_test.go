@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// TestPrune: what runs for a live session stays; the record of a stopped box goes, as
-// does a box that no session has. A box whose process died left nothing to prune. What a
-// dry run names is what goes, and then there is nothing more.
+// TestPrune: boxes of live sessions stay; the record of a stopped box goes, as does a
+// box without a session. A box whose process died left nothing to prune. A dry run
+// names exactly what a prune removes, and after it nothing is left.
 func TestPrune(t *testing.T) {
 	m := newMachine(t, nil)
 	runs, idle, died := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})

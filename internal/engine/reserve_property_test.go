@@ -22,7 +22,7 @@ func hostileUsage(t *rapid.T) holdfast.Usage {
 	}
 }
 
-// openCall is a call under way in the property test.
+// openCall is a call in progress in the property test.
 type openCall struct {
 	most   holdfast.Usage
 	settle func(holdfast.Usage, bool)
@@ -30,7 +30,7 @@ type openCall struct {
 
 // TestHZ24_ReserveIsMonotone: an admitted call never makes room for another one, a
 // settled call gives back exactly what it set aside, nothing is admitted beyond the
-// budget, and what was used up only grows.
+// budget, and the recorded usage only grows.
 func TestHZ24_ReserveIsMonotone(t *testing.T) {
 	a := &account{now: time.Now, began: time.Now()}
 	if _, err := a.reserve(holdfast.Usage{OutputTokens: 5}); err != nil {
@@ -92,7 +92,7 @@ func TestHZ24_ReserveIsMonotone(t *testing.T) {
 	})
 }
 
-// TestHZ24_NoReservationIsNegative: what was found in the review. Alone and beside
+// TestHZ24_NoReservationIsNegative: the finding of the review. Alone and alongside
 // others, a call of an absurd size is refused and changes nothing.
 func TestHZ24_NoReservationIsNegative(t *testing.T) {
 	for name, most := range map[string]holdfast.Usage{

@@ -31,6 +31,9 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		return holdfast.Sent{}, err
 	}
 	refusal := e.draining()
+	if refusal == nil && u.running == nil && u.parked == 0 {
+		refusal = e.roomFor(row)
+	}
 	if refusal != nil || row.Status != holdfast.StatusActive {
 		// A repeated message changes nothing, and its first answer stays true: it
 		// neither resumes the session nor is it refused.
@@ -65,6 +68,16 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		u.running.cancel(&interrupted{reason: "a message interrupted the turn"})
 	}
 	return sent, err
+}
+
+// roomFor refuses a message whose turn would start now and find all places for boxes
+// taken. A turn that is taken before that waits for its place.
+func (e *Engine) roomFor(row journal.Row) error {
+	p := e.cfg.Pools[row.Trust]
+	if p == nil || row.Status == holdfast.StatusEnded {
+		return nil
+	}
+	return p.Full(holdfast.SessionBox(row.ID))
 }
 
 // sentBefore is the answer to a message whose key has been used; not a duplicate

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
 // Limits on what a session may carry.
@@ -134,7 +135,7 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, ag
 		return err
 	}
 	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, e.cfg.DefaultRuntime)
-	if err := e.CheckRuntime(s.Runtime); err != nil {
+	if err := e.require(s.Runtime, s.Trust); err != nil {
 		return err
 	}
 	s.Model = cmp.Or(s.Model, agent.Model, e.cfg.DefaultModel)
@@ -151,6 +152,9 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, ag
 	if err := checkNetwork(s.Network); err != nil {
 		return err
 	}
+	if err := e.network.grants(s.Network, s.Trust); err != nil {
+		return err
+	}
 	if s.Tags == nil {
 		s.Tags = []string{}
 	}
@@ -164,6 +168,17 @@ func (e *Engine) CheckRuntime(name string) error {
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a runtime of this server", holdfast.Quote(name)).
 		WithHint("use one of: %s", strings.Join(slices.Sorted(maps.Keys(e.runtimes)), ", "))
+}
+
+// require refuses a session whose runtime is not there or cannot work with its trust.
+func (e *Engine) require(name string, trust holdfast.Trust) error {
+	if err := e.CheckRuntime(name); err != nil {
+		return err
+	}
+	if r, ok := e.runtimes[name].(runtime.Requirer); ok {
+		return r.Require(trust)
+	}
+	return nil
 }
 
 // budgetOr is the budget that a request names, or the server's; nil bounds nothing.

@@ -61,8 +61,9 @@ type Log interface {
 	// Events and Head are those of journal.Store.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
 	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
-	// NewestEvent is the time of the newest event of all sessions, the zero time without
-	// any; ActiveSince are the sessions whose newest event is from a time or after it.
+	// NewestEvent returns the time of the newest event of all sessions, the zero time if
+	// there is none. ActiveSince returns the sessions whose newest event is at or after a
+	// time.
 	NewestEvent(ctx context.Context) (time.Time, error)
 	ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error)
 	// AgentStates are a session's references to agents that keep a state of their

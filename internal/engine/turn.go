@@ -8,7 +8,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
-	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // interrupted is the cause of a turn that somebody ended.
@@ -215,8 +214,7 @@ func (e *Engine) account(r *turnRun, row journal.Row, res runtime.Result, end *h
 const noticeStore = "store.recovered"
 
 // classify turns how a run ended into its terminal event. failed is set when the
-// session itself is in error: its box could not be had, for another reason than
-// that all places were taken.
+// session itself is in error: its box could not be started.
 func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus, typ holdfast.EventType, end holdfast.TurnEnded, failed *holdfast.Failure) {
 	end = holdfast.TurnEnded{Number: r.number, MessageSeq: r.messageSeq}
 	var stop *interrupted
@@ -232,7 +230,7 @@ func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus
 		return holdfast.TurnFailed, holdfast.EventTurnFailed, end, nil
 	}
 	end.Kind, end.Message, end.Hint = holdfast.KindOf(err), err.Error(), holdfast.HintOf(err)
-	if berr := r.host.boxError(); berr != nil && errors.Is(err, berr) && !errors.Is(err, sandbox.ErrFull) {
+	if berr := r.host.boxError(); berr != nil && errors.Is(err, berr) {
 		failed = &holdfast.Failure{Kind: end.Kind, Message: end.Message, Hint: end.Hint}
 	}
 	return holdfast.TurnFailed, holdfast.EventTurnFailed, end, failed

@@ -141,9 +141,6 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 		change(row.Model, *req.Model, &p.Model, &ev.From.Model, &ev.Model)
 	}
 	if req.Runtime != nil && *req.Runtime != row.Runtime {
-		if err := e.CheckRuntime(*req.Runtime); err != nil {
-			return p, ev, err
-		}
 		change(row.Runtime, *req.Runtime, &p.Runtime, &ev.From.Runtime, &ev.Runtime)
 	}
 	if err := planBudget("budget", row.Budget, req.Budget, &p.Budget, &ev.From.Budget, &ev.Budget); err != nil {
@@ -152,7 +149,7 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 	if err := planBudget("turn_budget", row.TurnBudget, req.TurnBudget, &p.TurnBudget, &ev.From.TurnBudget, &ev.TurnBudget); err != nil {
 		return p, ev, err
 	}
-	if err := planNetwork(row, req, &p, &ev); err != nil {
+	if err := e.network.plan(row, req, &p, &ev); err != nil {
 		return p, ev, err
 	}
 	t := row.Trust
@@ -164,6 +161,15 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 	if t == row.Trust && !labelsOnly(req) {
 		// The rest says what the session's tools may do.
 		if err := withinTrust("session.update", t, req.MaxTrust); err != nil {
+			return p, ev, err
+		}
+	}
+	runtime := row.Runtime
+	if req.Runtime != nil {
+		runtime = *req.Runtime
+	}
+	if t != row.Trust || runtime != row.Runtime {
+		if err := e.require(runtime, t); err != nil {
 			return p, ev, err
 		}
 	}

@@ -150,9 +150,9 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// TestSDKP16_RewrittenInputMeetsTheSchema: what a callback puts in the place of an input
-// is read as the tool reads any input. What does not fit the schema runs nothing, and
-// the model reads why.
+// TestSDKP16_RewrittenInputMeetsTheSchema: an input that a callback rewrote is read
+// like any input of the tool. If it does not fit the schema nothing runs, and the model
+// reads why.
 func TestSDKP16_RewrittenInputMeetsTheSchema(t *testing.T) {
 	for name, input := range map[string]string{"type": `{"command":["touch made"]}`, "missing": `{"description":"touch made"}`, "no object": `"touch made"`} {
 		t.Run(name, func(t *testing.T) {

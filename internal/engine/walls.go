@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// nativeRuntime is the runtime whose agents run in the server. Every other one has a
-// program in the box, which keeps its state at home.
+// nativeRuntime is the runtime whose agents run in the server. Every other runtime has
+// a program in the box, which keeps its state in the home directory.
 const nativeRuntime = "native"
 
-// wallsOf are the path rules of a policy as the session's box enforces them. A trusted
-// session has no box: there they are held by the text of calls only.
+// wallsOf returns the path rules of a policy that the session's box enforces. A trusted
+// session has no box: only the text of its calls is checked.
 func wallsOf(row journal.Row, p *policy.Engine) sandbox.Walls {
 	if row.Trust != holdfast.Untrusted {
 		return sandbox.Walls{}
@@ -34,33 +34,33 @@ type rulesOf func(context.Context) (*policy.Engine, error)
 // rulesNow reads the policy of a session outside of a turn.
 func (e *Engine) rulesNow(u *unit, row journal.Row) rulesOf {
 	return func(ctx context.Context) (*policy.Engine, error) {
-		// A turn reports settings that cannot be read; until then nothing is allowed.
+		// The next turn reports settings that cannot be read; until then nothing is allowed.
 		p, _, err := newLayers(e, u, row).policy(ctx)
 		return p, err
 	}
 }
 
-// current is the policy that the last decision was made by; nil before the first.
+// current returns the policy of the last decision; nil before the first.
 func (l *layers) current() *policy.Engine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.made
 }
 
-// walling is what a turn knows of its box' walls. It is guarded by host.mu.
+// walling holds what a turn knows of its box's walls. It is guarded by host.mu.
 type walling struct {
-	// by is the policy that the walls are those of, hash their name.
+	// by is the policy that the walls are made from, hash their hash.
 	by   *policy.Engine
 	hash string
 	told bool
-	// claimed: the turn had the box before, so that an agent in it may be at work.
+	// claimed: the turn has claimed the box before, so that an agent may be working in it.
 	claimed bool
 }
 
-// rules is the turn's policy; it remembers that the box' walls come from it.
+// rules returns the turn's policy and remembers that the box's walls are made from it.
 func (h *host) rules(ctx context.Context) (*policy.Engine, error) {
 	var err error
-	// A decision that was made just now has looked already.
+	// The last decision has read the rules just now.
 	p := h.layers.current()
 	if p == nil {
 		p, err = h.policy(ctx)
@@ -74,9 +74,9 @@ func (h *host) rules(ctx context.Context) (*policy.Engine, error) {
 	return p, err
 }
 
-// walled is the box that this turn has, if its walls are those that the session's
-// rules ask for now, and in force. Else nothing of the turn holds the box any more: the
-// next claim starts it again, unless something runs in it.
+// walled returns the box of this turn if its walls are in force and are those that the
+// session's rules ask for now. Else the turn lets go of the box: the next claim starts
+// it again, unless something runs in it.
 func (h *host) walled() *sandbox.Box {
 	box := h.held()
 	if box == nil || h.row.Trust != holdfast.Untrusted {
@@ -158,7 +158,7 @@ func (h *host) stale(ctx context.Context) {
 }
 
 // wallGone denies a call while a wall of the box is missing and something runs in it.
-// The box starts again with all of them before the next call once nothing does.
+// Once nothing runs, the next call starts the box again with all walls.
 func (h *host) wallGone() (policy.Decision, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,8 +22,8 @@ func writes(name, text string) step {
 	return step{"tool": "Write", "input": step{"file_path": name, "content": text}}
 }
 
-// TestHZ25_RulesThatChangeStartTheBoxAgain: a box runs with the walls that its
-// session's rules ask for when it is used next; equal rules start nothing.
+// TestHZ25_RulesThatChangeStartTheBoxAgain: at its next use a box runs with the walls
+// that its session's rules ask for; equal rules restart nothing.
 func TestHZ25_RulesThatChangeStartTheBoxAgain(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
@@ -50,7 +50,7 @@ func TestHZ25_RulesThatChangeStartTheBoxAgain(t *testing.T) {
 }
 
 // TestHZ25_OlderWallsAreSaid: while something runs in the box a turn goes on with the
-// walls that are there, and says so once; a person's command is refused.
+// older walls, and reports it once; a person's command is refused.
 func TestHZ25_OlderWallsAreSaid(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
@@ -84,7 +84,7 @@ func TestHZ25_OlderWallsAreSaid(t *testing.T) {
 	}
 }
 
-// breaking is a driver whose walls the test takes away.
+// breaking is a driver whose walls the test removes.
 type breaking struct {
 	*mem.Driver
 	lost *atomic.Bool
@@ -98,8 +98,8 @@ func (b breaking) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, err
 	return b.Driver.Ensure(ctx, s)
 }
 
-// TestHZ25_NoCallWithoutItsWalls: a wall that something on the host took away is back
-// before the next call; while something else runs in the box the call fails.
+// TestHZ25_NoCallWithoutItsWalls: a wall that the host removed is back before the next
+// call; while something else runs in the box the call fails.
 func TestHZ25_NoCallWithoutItsWalls(t *testing.T) {
 	var lost atomic.Bool
 	m := newMachine(t, func(m *machine) {
@@ -136,8 +136,8 @@ func TestHZ25_NoCallWithoutItsWalls(t *testing.T) {
 	m.exec(id, "true")
 }
 
-// TestHZ25_NoticeOfNoWalls: where there are path rules a trusted session says that
-// nothing enforces them; where there are none it says nothing.
+// TestHZ25_NoticeOfNoWalls: with path rules a trusted session reports that nothing
+// enforces them; without path rules it reports nothing.
 func TestHZ25_NoticeOfNoWalls(t *testing.T) {
 	for _, c := range []struct {
 		settings *check.Settings
@@ -164,7 +164,7 @@ func TestHZ25_NoticeOfNoWalls(t *testing.T) {
 }
 
 // TestHZ25_AgentsAtRestKeepNoWalls: an agent's program that waits for the next turn
-// does not keep a box from starting again with the walls of now.
+// does not keep a box from starting again with the present walls.
 func TestHZ25_AgentsAtRestKeepNoWalls(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})

@@ -72,7 +72,7 @@ func (e *Engine) press(u *unit, r *turnRun, s *stuck, now time.Time) {
 	case 1:
 		r.cancel(errStuck)
 	case 2:
-		// In its own time: other stuck turns do not wait for this box.
+		// A goroutine of its own: other stuck turns do not wait for this box.
 		e.claim(u.id)
 		if !e.rest.run(func() {
 			defer e.disclaim(u)

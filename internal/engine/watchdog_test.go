@@ -185,7 +185,7 @@ func TestWatchdogEndsAnInterruptThatIsNotHeeded(t *testing.T) {
 	p.box = func(ctx context.Context, _ runtime.Host) error {
 		<-ctx.Done()
 		close(asked)
-		<-p.release // deaf to ctx
+		<-p.release // ignores ctx
 		return nil
 	}
 	w, c := watched(t, p)
@@ -197,7 +197,7 @@ func TestWatchdogEndsAnInterruptThatIsNotHeeded(t *testing.T) {
 		_, err := w.Interrupt(t.Context(), id)
 		ended <- err
 	}()
-	<-asked // until then the clock stands still: the turn is not a silent one
+	<-asked // until then the clock stands still: the turn does not count as silent
 	until(t, func() bool {
 		c.move(grace)
 		got, err := w.Turn(t.Context(), id, turn.ID)

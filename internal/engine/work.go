@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -21,55 +20,9 @@ const (
 	maxExecMS     = 3_600_000
 	maxCollected  = 10 << 20
 	maxFile       = 64 << 20
-	// filesWithin is how long one operation on files may take.
-	filesWithin = time.Minute
-	// probeWithin is how long a box may take to show that it is alive.
-	probeWithin = 3 * time.Second
 )
 
-// within makes work end after a limit, whether or not the box answers. A box that then
-// gives no sign of life is stopped: the next call starts another one on the same files.
-func (e *Engine) within(limit time.Duration, work func(ctx context.Context, box *sandbox.Box) error) boxWork {
-	return func(ctx context.Context, box *sandbox.Box) error {
-		var late atomic.Bool
-		bounded, cancel := context.WithCancel(ctx)
-		timer := time.AfterFunc(limit, func() {
-			late.Store(true)
-			cancel()
-		})
-		err := work(context.WithValue(bounded, clockKey{}, func(run bool) {
-			if timer.Stop(); run {
-				timer.Reset(limit)
-			}
-		}), box)
-		timer.Stop()
-		cancel()
-		if err == nil || !late.Load() || ctx.Err() != nil {
-			return err
-		}
-		const what = "the box did not answer within %s"
-		probe, cancel := context.WithTimeout(ctx, probeWithin)
-		defer cancel()
-		if _, perr := box.Calls(probe); perr == nil || ctx.Err() != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "box", what+"; it is alive", limit).
-				WithHint("try again; what it was asked for may still happen")
-		}
-		id, _ := boxSession(box.ID())
-		if row, rerr := e.cfg.Store.Row(ctx, id); rerr == nil {
-			if serr := e.stopBox(ctx, row, "boxd does not answer"); serr != nil {
-				e.cfg.Log.WarnContext(ctx, "box that does not answer is not stopped", "box_id", box.ID(), "error", serr)
-			}
-		}
-		return holdfast.Errorf(holdfast.KindUnavailable, "box", what+" and was stopped", limit).
-			WithHint("whether the call had an effect is unknown: look at the files, then try again; the next call starts a new box")
-	}
-}
-
-// clockKey finds in the context of such work what stops its clock and starts it again,
-// so that time which a reader takes does not count.
-type clockKey struct{}
-
-// boxWork is what is done in a box.
+// boxWork is a function that works in a box.
 type boxWork func(ctx context.Context, box *sandbox.Box) error
 
 // withBox claims the session's box for work outside a turn. A paused or errored
@@ -99,7 +52,17 @@ func (e *Engine) withBox(ctx context.Context, id holdfast.SessionID, work boxWor
 	return e.inBox(ctx, u, work)
 }
 
+// inBox does work in the box. If the box ended before it received the work, inBox does it
+// in the next box, once.
 func (e *Engine) inBox(ctx context.Context, u *unit, work boxWork) error {
+	err := e.inBoxOnce(ctx, u, work)
+	if errors.Is(err, sandbox.ErrUnsent) && ctx.Err() == nil {
+		err = e.inBoxOnce(ctx, u, work)
+	}
+	return err
+}
+
+func (e *Engine) inBoxOnce(ctx context.Context, u *unit, work boxWork) error {
 	hold, err := e.acquire(ctx, u, false, nil, nil)
 	if err != nil {
 		e.missing(ctx, u, err)
@@ -140,7 +103,6 @@ func (e *Engine) missing(ctx context.Context, u *unit, err error) {
 // dead it is done again in the next one.
 func (e *Engine) look(ctx context.Context, id holdfast.SessionID, work boxWork) error {
 	var dead <-chan struct{}
-	work = e.within(filesWithin, work)
 	err := e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		dead = box.Done()
 		return work(ctx, box)
@@ -183,8 +145,7 @@ func (e *Engine) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 		stderr = &errs
 	}
 	var res wire.ExecResult
-	limit := time.Duration(wreq.TimeoutMS)*time.Millisecond + e.cfg.KillGrace
-	err = e.withBox(ctx, id, e.within(limit, func(ctx context.Context, box *sandbox.Box) error {
+	err = e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		call, err := e.call()
 		if err != nil {
 			return err
@@ -201,7 +162,7 @@ func (e *Engine) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 		}
 		res, err = box.Exec(ctx, call, wreq, opt)
 		return err
-	}))
+	})
 	if err != nil {
 		return holdfast.ExecResult{}, err
 	}
@@ -340,7 +301,6 @@ func (e *Engine) ReadFile(ctx context.Context, id holdfast.SessionID, path strin
 	var err error
 	return e.look(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		if out.n == 0 {
-			out.clock, _ = ctx.Value(clockKey{}).(func(bool))
 			_, err = box.Read(ctx, wire.ReadRequest{Path: path}, out)
 		}
 		return err
@@ -351,15 +311,9 @@ func (e *Engine) ReadFile(ctx context.Context, id holdfast.SessionID, path strin
 type counted struct {
 	w io.Writer
 	n int64
-	// clock stands still while w takes its time.
-	clock func(run bool)
 }
 
 func (c *counted) Write(p []byte) (int, error) {
-	if c.clock != nil {
-		c.clock(false)
-		defer c.clock(true)
-	}
 	n, err := c.w.Write(p)
 	c.n += int64(n)
 	return n, err
@@ -393,12 +347,12 @@ func (e *Engine) RemoveFile(ctx context.Context, id holdfast.SessionID, path str
 }
 
 func (e *Engine) mutate(ctx context.Context, id holdfast.SessionID, act func(context.Context, *sandbox.Box, sandbox.Call) error) error {
-	return e.withBox(ctx, id, e.within(filesWithin, func(ctx context.Context, box *sandbox.Box) error {
+	return e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		call, err := e.call()
 		if err != nil {
 			return err
 		}
 		defer box.Release(call.ID)
 		return act(ctx, box, call)
-	}))
+	})
 }

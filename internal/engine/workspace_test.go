@@ -97,8 +97,8 @@ func TestASH9_MissingWorkspaceIsNeverReplacedSilently(t *testing.T) {
 			if got := m.run(id, script(bash("echo new > g"), say("ok"))); got.Status != holdfast.TurnCompleted {
 				t.Errorf("turn = %+v\n%s", got, m.dump(id))
 			}
-			if m.file(id, "f")+m.file(id, "CLAUDE.md") != "" || m.file(id, "g") != "new\n" {
-				t.Error("the new workspace is not empty")
+			if m.file(id, "f") != "" || m.file(id, "g") != "new\n" || !strings.Contains(m.file(id, "CLAUDE.md"), "Be brief.") {
+				t.Errorf("the new workspace: CLAUDE.md %q, f %q, g %q", m.file(id, "CLAUDE.md"), m.file(id, "f"), m.file(id, "g"))
 			}
 			// From here on its files count again.
 			if _, err := m.StopContainers(t.Context(), holdfast.StopContainers{All: true}); err != nil {

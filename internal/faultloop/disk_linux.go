@@ -27,18 +27,19 @@ const (
 	killSignal = syscall.SIGKILL
 )
 
-// diskSize is the size of the image. It is sparse.
+// diskSize is the size of the image file, which is sparse.
 const diskSize = 512 << 20
 
-// wrapper starts a server as the machine's current boot: in a mount namespace with
-// another boot id. A second /proc keeps the first one, which has something mounted on it,
-// from barring the boxes from mounting theirs.
+// wrapper starts a server in the machine's current boot: in a mount namespace with
+// another boot id. The file mounted on /proc would bar boxes from mounting their own
+// /proc; a second /proc without such a mount allows it.
 const wrapper = `#!/bin/sh
 exec unshare -m sh -c 'mount --make-rprivate / && mount -t proc proc "$0/proc" &&
 mount --bind "$0/boot_id" /proc/sys/kernel/random/boot_id && exec "$@"' %[1]q %[2]q "$@"
 `
 
-// disk is an ext4 file system on an image file, mounted, and the machine that it is in.
+// disk is an ext4 file system on an image file, mounted, and the simulated machine
+// around it.
 type disk struct {
 	dir string
 	// n counts the cuts.
@@ -74,7 +75,7 @@ func (d *disk) mount() string   { return filepath.Join(d.dir, "disk") }
 func (d *disk) data() string    { return filepath.Join(d.dir, "disk", "data") }
 func (d *disk) ballast() string { return filepath.Join(d.dir, "disk", "ballast") }
 
-// program is a program that starts the binary in the machine's current boot.
+// program writes a program that starts the binary in the machine's current boot.
 func (d *disk) program(binary string) string {
 	path := filepath.Join(d.dir, "serve.sh")
 	text := fmt.Sprintf(wrapper, d.dir, binary)
@@ -84,8 +85,8 @@ func (d *disk) program(binary string) string {
 	return path
 }
 
-// boot mounts the disk on a machine with a new boot id. What a real cut would have taken
-// with it, the cgroups of boxes by their names, is removed.
+// boot mounts the disk on a machine with a new boot id. It removes the boxes' cgroups,
+// by their names, as a real cut would have.
 func (d *disk) boot(names []string) error {
 	var id [16]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -101,8 +102,8 @@ func (d *disk) boot(names []string) error {
 	return run("mount", "-o", "loop,noauto_da_alloc", d.image(), d.mount())
 }
 
-// cut stops the server and every process in a box, copies what the device has, and ends
-// them all.
+// cut stops the server and every process in a box, copies the device's content, and
+// ends them all.
 func (d *disk) cut(server int) error {
 	var st unix.Stat_t
 	if err := unix.Stat(d.mount(), &st); err != nil {
@@ -143,9 +144,9 @@ func deviceOf(st *unix.Stat_t) string {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
 }
 
-// users are the server, what descends from it, and the processes in boxes: they have
-// directories of the disk mounted. That the whole disk is mounted says nothing: every
-// mount namespace that anybody makes has a copy of that.
+// users returns the server, its descendants, and the processes in boxes: those that
+// have directories of the disk mounted. A mount of the whole disk does not count: every
+// new mount namespace has a copy of it.
 func users(dev string, server int) []int {
 	parents := map[int]int{}
 	var boxes []int
@@ -156,7 +157,7 @@ func users(dev string, server int) []int {
 			continue
 		}
 		if stat, err := os.ReadFile(p + "/stat"); err == nil {
-			// The name may hold parentheses: what follows the last one is state and parent.
+			// The name may hold parentheses: state and parent follow the last one.
 			f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 			if len(f) < 2 || f[0] == "Z" || f[0] == "X" {
 				continue
@@ -197,7 +198,7 @@ func copyQuiet(to, from, dev string) error {
 	return err
 }
 
-// writes names how many writes the device has done; false while one is under way.
+// writes returns the number of the device's writes; false while one is in progress.
 func writes(dev string) (string, bool) {
 	b, err := os.ReadFile("/sys/dev/block/" + dev + "/stat")
 	f := strings.Fields(string(b))
@@ -236,7 +237,7 @@ func copySparse(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
-// fill takes all free space, also what is freed meanwhile by little.
+// fill takes all free space, including space that is freed little by little meanwhile.
 func (d *disk) fill() error {
 	f, err := os.Create(d.ballast())
 	if err != nil {
@@ -267,7 +268,7 @@ func removeCgroups(names []string) {
 		return nil
 	})
 	for _, p := range slices.Backward(dirs) {
-		// A controller that is mounted twice shows it twice.
+		// A controller with two mounts appears twice.
 		_ = os.Remove(p)
 	}
 }
@@ -284,7 +285,7 @@ func (d *disk) unmount() error {
 // close unmounts the disk. Its image goes with the directory.
 func (d *disk) close() error { return d.unmount() }
 
-// signal sends a signal; a process that is gone is no error.
+// signal sends a signal; a process that has ended is no error.
 func signal(pid int, s syscall.Signal) error {
 	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err

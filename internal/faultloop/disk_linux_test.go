@@ -14,7 +14,7 @@ import (
 )
 
 // TestCutHitsNobodyElse: a process in a mount namespace of its own has a copy of every
-// mount, the disk's too, and lives on.
+// mount, including the disk's, and lives on.
 func TestCutHitsNobodyElse(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED LOUDLY: only root can mount a disk image")

@@ -12,18 +12,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/torture"
 )
 
-// evidence is what is known of one session when the load is over.
+// evidence holds the data about one session at the end of the load.
 type evidence struct {
 	id     holdfast.SessionID
 	events []holdfast.Event
 	sent   []message
 	ended  map[holdfast.TurnID]int64
 	direct []effect
-	// lines is how often each file has its own name as a line.
+	// lines counts for each file the lines that hold its own name.
 	lines map[string]int
 }
 
-// verdict is what became of one session.
+// verdict is the judgement of one session.
 type verdict struct {
 	violations                                       []string
 	messages, effects, lost, untold, doubled, unseen int
@@ -34,7 +34,7 @@ func (v *verdict) say(format string, args ...any) {
 	v.violations = append(v.violations, fmt.Sprintf(format, args...))
 }
 
-// judge reads everything back, ends the server in order and looks for what it left.
+// judge reads everything back, ends the server in order and looks for leftovers.
 func (l *loop) judge(ctx context.Context) error {
 	if _, err := l.ready(ctx, "the load"); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (l *loop) judge(ctx context.Context) error {
 	return nil
 }
 
-// check holds what clients were told against what there is.
+// check compares the promises made to clients with the evidence.
 func check(ev evidence) verdict {
 	var v verdict
 	texts, ends := map[holdfast.TurnID]string{}, map[holdfast.TurnID][]int64{}
@@ -90,10 +90,10 @@ func check(ev evidence) verdict {
 	return v
 }
 
-// madePattern finds the name of the file that a tool makes.
+// madePattern finds the names of files that tools make.
 var madePattern = regexp.MustCompile(`turn-[0-9]+-[0-9]+-[0-9]+`)
 
-// files checks each effect that somebody was told of, and that none is there twice.
+// files checks that each confirmed effect exists, and none twice.
 func (v *verdict) files(ev evidence) {
 	risks := risksOf(ev.events)
 	name := map[string]string{}
@@ -133,8 +133,8 @@ func (v *verdict) files(ev evidence) {
 	}
 }
 
-// effect checks one effect that was told to have happened; told says that a notice named
-// it as one that a power cut may have taken.
+// effect checks one confirmed effect; told: a notice named it as one that a power cut
+// may have taken.
 func (v *verdict) effect(ev evidence, name string, synced, told bool) {
 	v.effects++
 	if ev.lines[name] > 0 {

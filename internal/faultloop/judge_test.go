@@ -21,7 +21,7 @@ const (
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // story is a log of two turns and a power cut: of the first turn one file is synced and
-// one was lost and named; what the second did is there.
+// one was lost and named; the second turn's file exists.
 func story(t *testing.T) evidence {
 	t.Helper()
 	ev := evidence{
@@ -85,8 +85,8 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestPlanHasEveryKind: a full run has what it must, a small one something of each kind,
-// and the same seed gives the same order.
+// TestPlanHasEveryKind: a full run has its fixed numbers, a small one something of each
+// kind, and the same seed gives the same order.
 func TestPlanHasEveryKind(t *testing.T) {
 	least := map[Kind]int{KillServer: 100, CutPower: 60, FillDisk: 40, KillBox: 1}
 	count := map[Kind]int{}

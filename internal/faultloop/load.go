@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 )
 
-// worker is a client with one session: it does one thing after the other, across
-// whatever happens to the server. One goroutine owns it until the load is over.
+// worker is a client with one session: it does one thing after the other, through all
+// faults. One goroutine owns it until the load is over.
 type worker struct {
 	l    *loop
 	n    int
@@ -22,23 +22,23 @@ type worker struct {
 	rng  *rand.Rand
 	stop atomic.Bool
 
-	// sent are the messages that were acknowledged, ended the turns whose end a stream
-	// showed, direct the effects outside of turns that were acknowledged.
+	// sent are the acknowledged messages, ended the turns whose end a stream showed,
+	// direct the acknowledged effects outside of turns.
 	sent   []message
 	ended  map[holdfast.TurnID]int64
 	direct []effect
 }
 
-// message is a message and the turn that it was acknowledged with.
+// message is a message and its acknowledged turn.
 type message struct {
 	turn holdfast.TurnID
 	text string
 }
 
-// effect is a file that somebody was told is written.
+// effect is a file that the server confirmed as written.
 type effect struct {
 	name string
-	// synced: it was promised to be on the disk.
+	// synced: the server promised that it is on the disk.
 	synced bool
 	at     time.Time
 }
@@ -54,8 +54,8 @@ func (l *loop) newWorker(ctx context.Context, n int) (*worker, error) {
 	return w, err
 }
 
-// work does things until it is stopped. A message is repeated until it is taken, and its
-// turn waited for; commands and files are tried once.
+// work does things until it is stopped. It repeats a message until it is accepted, and
+// waits for its turn; it tries commands and files once.
 func (w *worker) work(ctx context.Context) {
 	for k := 0; ctx.Err() == nil && !w.stop.Load(); k++ {
 		switch w.rng.IntN(10) {
@@ -161,7 +161,7 @@ func (w *worker) put(ctx context.Context, name string) {
 	w.direct = append(w.direct, effect{name: name, synced: true, at: time.Now()})
 }
 
-// again waits for another server, or a little.
+// again waits for a change of the server, or a little.
 func again(ctx context.Context, changed <-chan struct{}) {
 	t := time.NewTimer(50 * time.Millisecond)
 	defer t.Stop()
@@ -172,7 +172,7 @@ func again(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// evidence reads back what there is of the session.
+// evidence reads back the session's data.
 func (w *worker) evidence(ctx context.Context, api *client.Client) (evidence, error) {
 	ev := evidence{id: w.id, sent: w.sent, ended: w.ended, direct: w.direct, lines: map[string]int{}}
 	for e, err := range api.AllEvents(ctx, w.id, 0) {
@@ -181,7 +181,7 @@ func (w *worker) evidence(ctx context.Context, api *client.Client) (evidence, er
 		}
 		ev.events = append(ev.events, e)
 	}
-	// A file that a cut left empty, or full of nothing, is as good as none.
+	// A file that a cut left empty, or full of NULs, counts as missing.
 	res, err := api.Exec(ctx, w.id, holdfast.ExecRequest{Command: `mkdir -p e; cd e; for f in *; do [ -f "$f" ] && echo "$f $(grep -acxF "$f" "$f")"; done; true`})
 	if err != nil {
 		return ev, err

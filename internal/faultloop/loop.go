@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/child"
 )
 
-// Kind is what goes wrong.
+// Kind is a kind of fault.
 type Kind string
 
 // The kinds of faults.
@@ -31,21 +31,21 @@ const (
 // Kinds lists every kind in the order of the report.
 var Kinds = []Kind{KillServer, StopServer, StopBox, KillBox, CutPower, FillDisk}
 
-// share is how many of 300 faults are of a kind.
+// share is the number of faults of each kind in a run of 300.
 var share = map[Kind]int{KillServer: 115, StopServer: 30, StopBox: 35, KillBox: 20, CutPower: 60, FillDisk: 40}
 
-// Full is how many faults a run needs to prove what it should.
+// Full is the number of faults that a complete run needs.
 const Full = 300
 
-// Config is one run. Zero counts take the defaults.
+// Config configures one run. Zero counts mean the defaults.
 type Config struct {
 	// Binary is the holdfast program.
 	Binary string
-	// Dir is an empty directory for the disk image; its parents must be passable for
-	// the users of boxes.
+	// Dir is an empty directory for the disk image; the users of boxes must be able to
+	// pass through its parents.
 	Dir string
-	// Faults is how many there are in all (default 300), Sessions how many sessions work
-	// at once (default 6).
+	// Faults is their total number (default 300), Sessions how many sessions work at once
+	// (default 6).
 	Faults, Sessions int
 	Seed             uint64
 	// Env is the environment of the server.
@@ -54,14 +54,14 @@ type Config struct {
 	Out io.Writer
 }
 
-// patience bounds each wait for the server to serve again, restPatience that for the
-// load to end.
+// patience bounds each wait for the server to serve again, restPatience the wait for
+// the load to end.
 const (
 	patience     = time.Minute
 	restPatience = 3 * time.Minute
 )
 
-// loop is a run under way.
+// loop is a run in progress.
 type loop struct {
 	cfg    Config
 	rng    *rand.Rand
@@ -76,8 +76,8 @@ type loop struct {
 	workers []*worker
 }
 
-// Run does one run. An error means that it could not be carried out; what it found wrong
-// is in the Result.
+// Run does one run. An error means that the run could not be carried out; the Result
+// lists the problems it found.
 func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	if cfg.Faults == 0 {
 		cfg.Faults = Full
@@ -104,7 +104,8 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	return l.result, err
 }
 
-// plan is the faults of a run in their order: every kind in its share, at least once.
+// plan returns the faults of a run in their order: every kind in its share, at least
+// once.
 func plan(n int, rng *rand.Rand) []Kind {
 	var out []Kind
 	for _, k := range Kinds {
@@ -178,17 +179,17 @@ func (l *loop) faults(ctx context.Context) error {
 	return nil
 }
 
-// between is how long the load goes on before the next fault.
+// between is the time under load before the next fault.
 func (l *loop) between() time.Duration { return time.Duration(50+l.rng.IntN(700)) * time.Millisecond }
 
-// ready waits until the server takes work again. One that does not by itself is started
-// again, which is a repair by hand.
+// ready waits until the server accepts work again. If it does not do so by itself,
+// ready starts it again and counts a manual repair.
 func (l *loop) ready(ctx context.Context, kind Kind) (time.Time, error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		srv, api := l.current()
 		select {
 		case <-srv.Gone():
-			// What a supervisor does.
+			// A supervisor would do this.
 			l.result.Ended++
 			if err := l.start(ctx); err != nil {
 				return time.Time{}, err
@@ -222,15 +223,15 @@ func (l *loop) server() *child.Server {
 	return l.srv
 }
 
-// current is the server that runs now and its API.
+// current returns the running server and its API.
 func (l *loop) current() (*child.Server, *client.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.srv, l.api
 }
 
-// reach is the API of the server that runs now, and what is closed when another one
-// takes its place.
+// reach returns the API of the running server, and a channel that is closed when
+// another server replaces it.
 func (l *loop) reach() (*client.Client, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,7 +296,7 @@ func (l *loop) stopFor(ctx context.Context, pid int) error {
 	return signal(pid, contSignal)
 }
 
-// someBox is the pid of a box that runs; 0 when none does within a while.
+// someBox returns the pid of a running box; 0 if none runs for a while.
 func (l *loop) someBox(ctx context.Context) (int, error) {
 	for range 100 {
 		_, api := l.current()
@@ -317,8 +318,8 @@ func (l *loop) someBox(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// cut cuts the power: everything that runs on the disk is gone at once, and the disk has
-// what was written to the device.
+// cut cuts the power: everything that runs on the disk ends at once, and the disk keeps
+// the data that was written to the device.
 func (l *loop) cut(ctx context.Context) error {
 	if err := l.disk.cut(l.server().PID); err != nil {
 		return err
@@ -330,7 +331,7 @@ func (l *loop) cut(ctx context.Context) error {
 	return l.start(ctx)
 }
 
-// fill leaves no space on the disk for up to two seconds.
+// fill keeps the disk full for up to two seconds.
 func (l *loop) fill(ctx context.Context) error {
 	if err := l.disk.fill(); err != nil {
 		return err
@@ -339,7 +340,7 @@ func (l *loop) fill(ctx context.Context) error {
 	return os.Remove(l.disk.ballast())
 }
 
-// names are what processes, cgroups and mounts of the boxes bear.
+// names are the names that processes, cgroups and mounts of the boxes carry.
 func (l *loop) names() []string {
 	var out []string
 	for _, w := range l.workers {
@@ -348,7 +349,7 @@ func (l *loop) names() []string {
 	return out
 }
 
-// pause waits; false when ctx ended first.
+// pause waits; it returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

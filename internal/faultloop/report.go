@@ -11,20 +11,20 @@ import (
 type Result struct {
 	Seed   uint64       `json:"seed"`
 	Faults map[Kind]int `json:"faults"`
-	// Messages and Effects were acknowledged to clients; effects are files.
+	// Messages and Effects count those acknowledged to clients; effects are files.
 	Messages int `json:"messages"`
 	Effects  int `json:"effects"`
-	// LostMessages, Gaps and Doubled must be 0, and so must Untold: effects that are gone
-	// though no notice named them. Lost counts all effects that are gone.
+	// LostMessages, Gaps and Doubled must be 0, and so must Untold: missing effects that
+	// no notice named. Lost counts all missing effects.
 	LostMessages int `json:"lost_messages"`
 	Gaps         int `json:"gaps"`
 	Doubled      int `json:"doubled"`
 	Lost         int `json:"lost_effects"`
 	Untold       int `json:"untold_effects"`
-	// Unknown counts calls of which the model was told that nobody knows the outcome.
+	// Unknown counts calls whose outcome was reported to the model as unknown.
 	Unknown int `json:"unknown_outcomes"`
-	// Ended is how often the server ended by itself and a supervisor would have started
-	// it again, Repairs how often a person would have had to.
+	// Ended is how often the server ended by itself so that a supervisor would start it
+	// again, Repairs how often a person would have had to.
 	Ended      int      `json:"ended_by_itself"`
 	Repairs    int      `json:"repairs"`
 	Violations []string `json:"violations"`
@@ -44,7 +44,7 @@ func (r *Result) add(v verdict) {
 	r.Violations = append(r.Violations, v.violations...)
 }
 
-// OK reports whether nothing was found wrong.
+// OK reports whether the run found no problem.
 func (r Result) OK() bool { return len(r.Violations) == 0 && len(r.Leftovers) == 0 && r.Repairs == 0 }
 
 // Print writes the result for people.

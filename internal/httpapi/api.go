@@ -1,4 +1,4 @@
-// budget: struct Config 26: what the API is made of, each part named once
+// budget: struct Config 26: the parts of the API, each named once
 
 package httpapi
 
@@ -73,8 +73,8 @@ type Config struct {
 	RateLimit, AuthFailures int
 	// MaxFile and MaxAgent bound uploads, in bytes (64 MiB, 256 MiB).
 	MaxFile, MaxAgent int64
-	// Held is why the server takes no work and answers only what reads the log; nil
-	// when it takes work.
+	// Held is why the server takes no work and answers only requests that read the log;
+	// nil when it takes work.
 	Held error
 	// Now is the clock (default time.Now).
 	Now func() time.Time

@@ -68,8 +68,8 @@ func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) 
 	return out, nil
 }
 
-// shown is what a caller may know of the server's health. Probes have no key and need
-// only the status; the version and the process are for those who hold one.
+// shown returns the part of the server's health that a caller may see. Probes have no
+// key and need only the status; the version and the process need a key.
 func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 	if callerOf(ctx).stranger() {
 		return holdfast.Health{Status: "ok"}
@@ -77,7 +77,7 @@ func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 	return h
 }
 
-// notReady is why a server takes no work, nil when it does.
+// notReady returns why a server takes no work, nil when it does.
 func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
 	stranger := callerOf(ctx).stranger()
 	switch {

@@ -78,8 +78,8 @@ func (a *API) authenticate(r *http.Request) (caller, error) {
 	return caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here").WithHint(hint)
 }
 
-// recognize finds out who sent a request to a public route. A token that is not valid
-// makes a stranger there, as no token does: probes may carry an old one.
+// recognize identifies the sender of a request to a public route. An invalid token
+// counts as no token there: probes may carry an old one.
 func (a *API) recognize(r *http.Request) caller {
 	if r.Header.Get("Authorization") == "" {
 		return caller{}
@@ -109,8 +109,8 @@ var engineLimits = map[string]bool{
 	"POST /v1/sessions/{id}/turns": true,
 }
 
-// held refuses all but reading while the server takes no work. It looks at the pattern, so
-// that a new route is refused without asking for it.
+// held refuses all requests but reads while the server takes no work. It looks at the
+// pattern, so that it refuses new routes by default.
 func (a *API) held(r *http.Request, pattern string) error {
 	switch scope := routeScopes[pattern]; {
 	case a.cfg.Held == nil, scope == public, scope == holdfast.ScopeRead:
@@ -122,8 +122,8 @@ func (a *API) held(r *http.Request, pattern string) error {
 }
 
 // limited refuses a request that changes a session, or works in its box, if the
-// session's trust is above the caller's. It looks at the pattern, so that a new route
-// is limited without asking for it.
+// session's trust is above the caller's. It looks at the pattern, so that it limits new
+// routes by default.
 func (a *API) limited(ctx context.Context, r *http.Request, pattern string) error {
 	_, route, _ := strings.Cut(pattern, " ")
 	if !strings.HasPrefix(route, "/v1/sessions/{id}") || routeScopes[pattern] == holdfast.ScopeRead || engineLimits[pattern] {

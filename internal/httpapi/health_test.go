@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestHealthTellsStrangersNothing: who has no valid key learns that the server is there
-// and whether it takes work; process, version, driver and reasons are for the others.
+// TestHealthTellsStrangersNothing: callers without a valid key learn that the server
+// runs and whether it takes work; process, version, driver and reasons need a key.
 func TestHealthTellsStrangersNothing(t *testing.T) {
 	f, srv := start(t, nil)
 	_, reader := newKey(t, srv, `{"scopes":["read"]}`)

@@ -16,8 +16,8 @@ import (
 // maxDepth is how deep a body may nest; no body of ours needs more.
 const maxDepth = 32
 
-// maxValues is how many values a body may hold: decoded, a small one takes twenty times
-// its text.
+// maxValues is how many values a body may hold: decoded, small values take twenty times
+// their text.
 const maxValues = 100_000
 
 // strictJSON is huma's JSON format with what the standard decoder lets pass
@@ -72,15 +72,15 @@ func decodeStrict(data []byte) (any, error) {
 	return v, nil
 }
 
-// long are the fields whose texts may be as long as a body. Any other text is a name,
-// a setting or a choice. It is refused before it is copied into a request and quoted
-// in what is wrong with it.
+// long lists the fields whose texts may be as long as a body. Any other text is a name,
+// a setting or a choice: too long a one is refused before it is copied into a request
+// and quoted in an error.
 var long = map[string]bool{"text": true, "stdin": true, "command": true, "argv": true, "input": true}
 
 // maxName is the longest text of any other field, in bytes.
 const maxName = maxSmall
 
-// decoder counts the values that it decoded.
+// decoder counts the values that it has decoded.
 type decoder struct {
 	*json.Decoder
 	values int

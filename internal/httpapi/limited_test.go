@@ -8,14 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// actsOnSessions reports whether a route may change a session or work in its box: all
-// that do not just read.
+// actsOnSessions reports whether a route may change a session or work in its box: every
+// route that does more than read.
 func actsOnSessions(pattern string) bool {
 	return strings.Contains(pattern, " /v1/sessions/{id}") && routeScopes[pattern] != holdfast.ScopeRead
 }
 
 // TestEveryVerbOfASessionIsWithinTheTrustOfTheKey: a key that is limited to untrusted
-// sessions reads a trusted one and does nothing else to it, by any route there is.
+// sessions can read a trusted one but do nothing else to it, by any route.
 func TestEveryVerbOfASessionIsWithinTheTrustOfTheKey(t *testing.T) {
 	f, srv := start(t, func(c *Config) { c.RateLimit = -1 })
 	id := createOne(t, srv)
@@ -60,7 +60,7 @@ func TestEveryVerbOfASessionIsWithinTheTrustOfTheKey(t *testing.T) {
 			t.Errorf("%d %s", resp.StatusCode, body)
 		}
 	}
-	// Reading stays what the scope read gives.
+	// The scope read still allows reading.
 	if resp, body := do(t, srv, request{"GET", "/v1/sessions/" + string(id), "", bearer(limited)}); resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxExplain bounds the call that is asked about: a command as long as one may be,
-// with every character escaped. A key that may only read can ask.
+// maxExplain bounds the call in a question: the longest command, with every character
+// escaped. A key that may only read can ask.
 const maxExplain = 512 << 10
 
 type explainInput struct {

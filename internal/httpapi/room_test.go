@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// watched runs a function where a message is taken.
+// watched calls a function when a message is accepted.
 type watched struct {
 	taker
 	send func()
@@ -27,14 +27,14 @@ func (w watched) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 }
 
 // TestLargeBodiesWaitForRoom: while a large body is handled another one waits, and is
-// refused after a while; small ones pass. A command that runs holds no room.
+// refused after a while; small ones pass. A running command holds no room.
 func TestLargeBodiesWaitForRoom(t *testing.T) {
 	f := newFake()
 	cfg := f.config()
 	cfg.Listen, cfg.ReadTimeout = "127.0.0.1:0", 2*time.Second
 	sends, full := 0, false
 	var a *API
-	// all takes the whole room, which nobody else may hold then.
+	// all takes the whole room, which is possible only if nobody else holds some.
 	all := func() bool { return a.room.sem.TryAcquire(roomBytes) }
 	cfg.Turns = watched{cfg.Turns, func() {
 		if sends++; !all() {

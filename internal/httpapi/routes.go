@@ -23,7 +23,7 @@ func route(method, path, id, tag, summary string) huma.Operation {
 	}
 }
 
-// streamed marks, in its metadata, an operation whose body is never in memory whole.
+// streamed marks, in its metadata, an operation whose whole body is never in memory.
 const streamed = "streamed"
 
 // SessionInput is the input of the routes below a session. It is exported because

@@ -116,7 +116,7 @@ func ready(src source) bool {
 func (a *API) stream(ctx context.Context, s *sse, src source, pick func(holdfast.Event) choice) {
 	for {
 		if !s.begun && !ready(src) {
-			// The reader sees at once that somebody is there.
+			// The reader sees at once that the server answers.
 			if s.ping(); s.flush() != nil {
 				return
 			}

@@ -113,8 +113,8 @@ func (j *Journal) Publish(id holdfast.SessionID, typ holdfast.EventType, turn ho
 	f.publish(holdfast.Event{Session: id, Type: typ, Turn: turn, Data: raw, Time: now}, data)
 }
 
-// Read is Replay for whoever decides by the log: it stops with an error at an event
-// that is damaged, because its absence must not be taken for an answer.
+// Read is Replay for callers that decide by the log: it stops with an error at a
+// damaged event, because its absence must not be treated as an answer.
 func (j *Journal) Read(ctx context.Context, id holdfast.SessionID, after int64) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		for e, err := range j.Replay(ctx, id, after) {
@@ -128,10 +128,10 @@ func (j *Journal) Read(ctx context.Context, id holdfast.SessionID, after int64) 
 	}
 }
 
-// Replay yields the log after a sequence number, in pages, to its present end. An
-// event that is damaged is yielded as event.damaged. not_found for an unknown session,
-// invalid for a negative after; an after at or beyond the end yields nothing. The
-// sequence stops at the first error.
+// Replay yields the log after a sequence number, in pages, to its present end. A
+// damaged event is yielded as event.damaged. not_found for an unknown session, invalid
+// for a negative after; an after at or beyond the end yields nothing. The sequence
+// stops at the first error.
 func (j *Journal) Replay(ctx context.Context, id holdfast.SessionID, after int64) iter.Seq2[holdfast.Event, error] {
 	return func(yield func(holdfast.Event, error) bool) {
 		if after < 0 {

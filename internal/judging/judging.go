@@ -1,15 +1,15 @@
 // Package judging remembers, across crashes, which tool calls were being judged.
 //
 // A call that ends the server whenever it is judged would end it at every start: the
-// turn goes on, and judges the call again. So each judgement is marked in a file
-// while it runs. A start counts, for each mark that it finds, one unclean end; what
-// has been marked at two unclean ends in a row is not judged again.
+// turn goes on, and judges the call again. So each judgement is marked in a file while
+// it runs. At a start each mark in the file counts as one unclean end of its call; a
+// call that was marked at two unclean ends in a row is not judged again.
 //
 // It owns one file in the sessions' directory. The engine imports it; it imports
-// nothing of the server. Invariant: a mark costs two small writes to the page cache
-// and no fsync. A process that dies leaves its marks; a power cut may lose them, and
-// then one end goes uncounted. Waiting for a person is not judging: marks of it are
-// taken away meanwhile.
+// nothing of the server. Invariant: a mark costs two small writes to the page cache and
+// no fsync. A process that dies leaves its marks; a power cut may lose them, and then
+// one end goes uncounted. Waiting for a person is not judging: the mark is removed
+// meanwhile.
 package judging
 
 import (
@@ -23,25 +23,26 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// limit is at how many unclean ends in a row a call is refused.
+// limit is the number of unclean ends in a row after which a call is refused.
 const limit = 2
 
 const (
-	// A record is a mark and a number: 0 for an empty one, underWay for a call that
-	// is being judged, otherwise at how many unclean ends in a row the call was.
+	// A record is a mark and a number: 0 for an empty record, underWay while the call is
+	// being judged, otherwise its number of unclean ends in a row.
 	recordSize = 40
 	underWay   = 1<<64 - 1
-	// maxFile bounds what a start reads.
+	// maxFile bounds how much a start reads.
 	maxFile = 4 << 20
 )
 
-// Mark names a call.
+// Mark identifies a call.
 type Mark [sha256.Size]byte
 
-// MarkOf is the mark of a call: the parts that stay the same when its turn is begun
-// again.
+// MarkOf returns the mark of a call, from the parts that stay the same when its turn is
+// begun again.
 func MarkOf(parts ...string) Mark {
 	h := sha256.New()
 	for _, p := range parts {
@@ -53,7 +54,7 @@ func MarkOf(parts ...string) Mark {
 	return Mark(h.Sum(nil))
 }
 
-// File is the file. Safe for concurrent use; a nil one remembers nothing.
+// File is the file of marks. Safe for concurrent use; a nil one remembers nothing.
 type File struct {
 	path    string
 	refused map[Mark]bool
@@ -64,8 +65,8 @@ type File struct {
 	end  int64
 }
 
-// Open counts what the server before was judging when it ended, and empties the file. The
-// counts are durable when it returns.
+// Open counts the calls that the previous server was judging when it ended, and empties
+// the file. The counts are durable when it returns.
 func Open(path string) (*File, error) {
 	const op = "judging"
 	broken := func(err error) error {
@@ -79,8 +80,8 @@ func Open(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, broken(err)
 	}
-	// One server has the directory, so the name is its own. What a start that was cut
-	// left there is overwritten.
+	// Only one server uses the directory, so the name is free. A file that an interrupted
+	// start left there is overwritten.
 	tmp, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, broken(err)
@@ -102,7 +103,7 @@ func Open(path string) (*File, error) {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err == nil && len(counts) > 0 {
-		err = syncDir(filepath.Dir(path))
+		err = durable.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, broken(errors.Join(err, tmp.Close(), os.Remove(tmp.Name())))
@@ -110,8 +111,8 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// read is at how many unclean ends in a row each call was, this one included. What
-// was not being judged at this end starts over.
+// read returns for each call its number of unclean ends in a row, this one included.
+// Calls that were not being judged at this end start over.
 func read(path string) (map[Mark]uint64, error) {
 	in, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,15 +147,7 @@ func record(m Mark, n uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(make([]byte, 0, recordSize), m[:]...), n)
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// Refuses reports that a call was being judged at too many unclean ends in a row.
+// Refuses reports whether a call was being judged at too many unclean ends in a row.
 func (f *File) Refuses(m Mark) bool { return f != nil && f.refused[m] }
 
 // Begin marks a call until End.
@@ -164,8 +157,7 @@ func (f *File) Begin(m Mark) *Judgement {
 	return j
 }
 
-// Judgement is a call that is being judged. It is of one goroutine; a nil one is of
-// nothing.
+// Judgement is the judging of one call. One goroutine uses it; a nil one does nothing.
 type Judgement struct {
 	f  *File
 	m  Mark
@@ -173,7 +165,7 @@ type Judgement struct {
 	on bool
 }
 
-// mark writes the mark down. A disk that is full only loses the mark.
+// mark writes the mark to the file. On a full disk only the mark is lost.
 func (j *Judgement) mark() {
 	f := j.f
 	if f == nil {
@@ -194,7 +186,7 @@ func (j *Judgement) mark() {
 	_, _ = f.file.WriteAt(record(j.m, underWay), j.at)
 }
 
-// End takes the mark away.
+// End removes the mark.
 func (j *Judgement) End() {
 	if j == nil || !j.on {
 		return
@@ -210,8 +202,7 @@ func (j *Judgement) End() {
 	_, _ = f.file.WriteAt(record(Mark{}, 0), j.at)
 }
 
-// Pause takes the mark away until what it returns is called: meanwhile a person is
-// waited for.
+// Pause removes the mark until resume is called: meanwhile the call waits for a person.
 func (j *Judgement) Pause() (resume func()) {
 	if j == nil || !j.on {
 		return func() {}
@@ -220,7 +211,7 @@ func (j *Judgement) Pause() (resume func()) {
 	return j.mark
 }
 
-// Close ends it. A clean end starts all counts over.
+// Close closes the file. A clean end resets all counts.
 func (f *File) Close(clean bool) error {
 	if f == nil {
 		return nil

@@ -16,7 +16,7 @@ func open(t testing.TB, path string) *File {
 	return f
 }
 
-// die ends a file as a crash does.
+// die closes a file as a crash does.
 func die(t testing.TB, f *File) {
 	t.Helper()
 	if err := f.Close(false); err != nil {
@@ -69,7 +69,7 @@ func TestAStartThatIsCutCountsOnce(t *testing.T) {
 	}
 }
 
-// TestACleanEndStartsOver and TestWaitingIsNotJudging are the two things that do not
+// TestACleanEndStartsOver and TestWaitingIsNotJudging show the two cases that do not
 // count.
 func TestACleanEndStartsOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judging")
@@ -112,7 +112,7 @@ func TestWaitingIsNotJudging(t *testing.T) {
 	}
 }
 
-// TestManyMarks: places are used again, and what the file holds is bounded.
+// TestManyMarks: places are reused, and the size of the file is bounded.
 func TestManyMarks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judging")
 	f := open(t, path)
@@ -137,7 +137,7 @@ func TestManyMarks(t *testing.T) {
 }
 
 // TestACrashWithManyCalls: of a hundred calls under judgement at an end only the one
-// that is being judged at the next end as well is refused.
+// that is also being judged at the next end is refused.
 func TestACrashWithManyCalls(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "judging")
 	f := open(t, path)

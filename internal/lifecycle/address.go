@@ -8,10 +8,10 @@ import (
 )
 
 // addressFile holds the URL of the server that uses a data directory, for clients
-// that were given none. A start does not need it.
+// without a given URL. A start does not need it.
 const addressFile = "address"
 
-// WriteAddress notes where the server of a data directory listens.
+// WriteAddress records where the server of a data directory listens.
 func WriteAddress(dir, url string) error {
 	name := filepath.Join(dir, addressFile)
 	f, err := os.CreateTemp(dir, addressFile+".*")
@@ -26,12 +26,13 @@ func WriteAddress(dir, url string) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the error that matters is the first one
+		_ = os.Remove(f.Name()) // the first error is the one to report
 	}
 	return err
 }
 
-// RemoveAddress removes the note of a server that stops, unless it is another's.
+// RemoveAddress removes the address file of a server that stops, unless the file is
+// another server's.
 func RemoveAddress(dir, url string) error {
 	if ReadAddress(dir) != url {
 		return nil
@@ -39,8 +40,8 @@ func RemoveAddress(dir, url string) error {
 	return os.Remove(filepath.Join(dir, addressFile))
 }
 
-// ReadAddress is the URL that the server of a data directory noted last; empty
-// without one. The server may be gone.
+// ReadAddress returns the URL that the server of a data directory last recorded; empty
+// if there is none. The server may be gone.
 func ReadAddress(dir string) string {
 	data, err := os.ReadFile(filepath.Join(dir, addressFile))
 	if err != nil || len(data) > 300 {
@@ -49,7 +50,7 @@ func ReadAddress(dir string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// LocalURL is how clients of this machine reach a listener.
+// LocalURL returns the URL by which clients on this machine reach a listener.
 func LocalURL(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {

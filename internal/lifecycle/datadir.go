@@ -8,19 +8,20 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// othersMode are the permission bits of everybody but the owner.
+// othersMode are the permission bits of everybody except the owner.
 const othersMode fs.FileMode = 0o077
 
-// PrivateDir makes a directory that only this user can look into, or takes one that is
-// there. One that is open to others is closed to them; was is then its former mode, and
-// 0 otherwise. One of another user is denied: its owner could put files of their own in
-// the place of ours.
+// PrivateDir makes a directory that only this user can look into, or uses an existing
+// one. An existing one that is open to others is closed to them; was is then its former
+// mode, and 0 otherwise. One of another user is denied: its owner could put files of
+// their own in the place of ours.
 func PrivateDir(path string) (was fs.FileMode, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
 			WithHint("choose another with --data DIR")
 	}
-	// What was opened is what is looked at and changed, whatever gets its name meanwhile.
+	// Check and change the opened directory itself, even if its name changes hands
+	// meanwhile.
 	d, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
 		return 0, holdfast.Errorf(holdfast.KindUnavailable, "serve", "data directory: %w", err).
@@ -41,7 +42,7 @@ func PrivateDir(path string) (was fs.FileMode, err error) {
 	}
 	err = d.Chmod(was &^ othersMode)
 	if err == nil {
-		// Some file systems take a mode and keep another.
+		// Some file systems accept a mode but keep another.
 		info, err = d.Stat()
 	}
 	if err != nil || info.Mode().Perm()&othersMode != 0 {

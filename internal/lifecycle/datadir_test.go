@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestTheDataDirectoryIsPrivate: what others may list is closed to them, what is
-// another user's is not used.
+// TestTheDataDirectoryIsPrivate: a directory that others may list is closed to them,
+// and one of another user is not used.
 func TestTheDataDirectoryIsPrivate(t *testing.T) {
 	mode := func(path string) fs.FileMode {
 		t.Helper()

@@ -8,9 +8,9 @@ import (
 )
 
 // NoDumps keeps the memory of this process, which holds keys and tokens, out of core
-// files: the hard limit of their size becomes 0, and, for programs that the kernel
-// hands a core file to whatever the limit, no memory goes into it. Programs that the
-// process starts inherit both.
+// files. It sets the hard limit of their size to 0. The kernel hands core files to some
+// programs whatever the limit is, so it also takes all memory out of them. Programs
+// that the process starts inherit both.
 //
 // As root the process also becomes undumpable. An ordinary user's server stays
 // dumpable: the files in /proc of an undumpable process belong to root, also those of

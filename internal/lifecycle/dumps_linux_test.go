@@ -14,12 +14,12 @@ import (
 
 const undumpedEnv = "HOLDFAST_TEST_UNDUMPED"
 
-// TestNoDumps: afterwards nothing of the process' memory gets into a core file, the
-// limit cannot be raised by what it starts, and a user namespace can still be mapped,
-// which every box of an ordinary user needs.
+// TestNoDumps: afterwards no memory of the process gets into a core file, its children
+// cannot raise the limit, and a user namespace can still be mapped, which every box of
+// an ordinary user needs.
 func TestNoDumps(t *testing.T) {
 	if os.Getenv(undumpedEnv) == "" {
-		// In a process of its own: it cannot be taken back.
+		// In a process of its own: it cannot be undone.
 		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestNoDumps$", "-test.v")
 		c.Env = append(os.Environ(), undumpedEnv+"=1")
 		if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoDumps") {

@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Magic numbers of file systems whose statfs id is made of their UUID. That of others,
-// XFS among them, is the number of a device, which the next boot may give to another.
+// Magic numbers of file systems whose statfs id comes from their UUID. The id of
+// others, XFS among them, is a device number, which the next boot may give to another
+// device.
 var uuidStatfs = map[uint32]bool{
 	unix.EXT4_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, 0x2fc12fc1 /* ZFS */ : true, 0xca451a4e /* bcachefs */ : true,
 }
 
-// getFSUUID is FS_IOC_GETFSUUID, which Linux 6.9 and later answer.
+// getFSUUID is FS_IOC_GETFSUUID, which Linux 6.9 and later support.
 const getFSUUID = 0x80111500
 
 // inodeOf describes the inode of an open file.
@@ -42,8 +43,8 @@ func inodeOf(f *os.File) (inode, error) {
 	return i, err
 }
 
-// systemOf is the id of the file system that a descriptor is on, or nothing. A snapshot
-// of a btrfs or ZFS tree keeps its inodes, but not this id.
+// systemOf returns the id of a descriptor's file system, or nothing. A snapshot of a
+// btrfs or ZFS tree keeps its inodes, but not this id.
 func systemOf(fd uintptr) string {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(fd), &st); err == nil && uuidStatfs[uint32(st.Type)] && st.Fsid != (unix.Fsid{}) {

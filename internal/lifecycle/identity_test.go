@@ -18,8 +18,8 @@ func openID(t *testing.T, data string, accept bool) Identity {
 	return id
 }
 
-// TestHZ20_IdentityFollowsItsInode: a moved directory is the same, a copy is not until it
-// is accepted, and an inode whose number was used again is another.
+// TestHZ20_IdentityFollowsItsInode: a moved directory is the same, a copy is another
+// one until it is accepted, and a reused inode number is another inode.
 func TestHZ20_IdentityFollowsItsInode(t *testing.T) {
 	base := t.TempDir()
 	data, moved, copied := filepath.Join(base, "data"), filepath.Join(base, "moved"), filepath.Join(base, "copied")
@@ -74,8 +74,8 @@ func TestHZ20_IdentityFollowsItsInode(t *testing.T) {
 	}
 }
 
-// TestTornIdentity: an empty or torn one without records of boxes counts as missing; with
-// records the directory is a copy that was cut.
+// TestTornIdentity: an empty or torn identity without records of boxes counts as
+// missing; with records the directory is an incomplete copy.
 func TestTornIdentity(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "zeros": "\x00\x00\x00", "half": `{"owner":"01`, "other": `{"owner":"../../etc","inode":{"number":1}}`} {
 		t.Run(name, func(t *testing.T) {

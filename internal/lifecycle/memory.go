@@ -9,13 +9,13 @@ import (
 )
 
 // memoryGoal is the memory that the server tries to stay within, in bytes. It is far
-// above what it takes at rest, and reached while large texts are copied about.
+// above its use at rest, and reached while large texts are copied.
 const memoryGoal = 144 << 20
 
-// KeepSmall makes the collector work earlier when the process comes near memoryGoal,
-// where it would let the heap grow to a multiple of what lives. What lives may be
-// more than the goal: then the goal rises with it, so that the collector never works
-// all the time. Below the goal nothing changes.
+// KeepSmall makes the collector run earlier when the process comes near memoryGoal,
+// where it would otherwise let the heap grow to a multiple of the live bytes. If the
+// live bytes exceed the goal, the goal rises with them, so that the collector never
+// runs all the time. Below the goal nothing changes.
 func KeepSmall() {
 	debug.SetMemoryLimit(memoryGoal)
 	var now atomic.Int64
@@ -29,7 +29,7 @@ func KeepSmall() {
 	})
 }
 
-// goalFor is the goal of a process in which so many bytes live.
+// goalFor returns the goal of a process with this many live bytes.
 func goalFor(live uint64) int64 {
 	if live > math.MaxInt64/4 {
 		return math.MaxInt64
@@ -37,7 +37,7 @@ func goalFor(live uint64) int64 {
 	return max(memoryGoal, int64(live+live/2))
 }
 
-// afterEachCollection calls do after each garbage collection, which collects an
+// afterEachCollection calls do after each garbage collection: each one collects an
 // object that nothing refers to.
 func afterEachCollection(do func()) {
 	runtime.AddCleanup(new(*int), func(do func()) {

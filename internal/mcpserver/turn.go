@@ -81,7 +81,7 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 		defer cancel()
 		err = s.follow(waiting, req, one.ID, &out)
 		if holdfast.IsKind(err, holdfast.KindUnavailable) {
-			// The message is accepted: that the server is away is no failure of the turn.
+			// The message is accepted: the turn does not fail because the server is away.
 			out.Error, err = cut(err.Error(), maxField), nil
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestHZ24_PricesDoNotWrapAround: more tokens never cost less, and what costs more than
-// can be counted costs the most there is.
+// TestHZ24_PricesDoNotWrapAround: more tokens never cost less, and a cost too large to
+// count becomes the largest number.
 func TestHZ24_PricesDoNotWrapAround(t *testing.T) {
 	p, err := NewPrices([]string{"openai/m=2/6", "openai/dear=1000000/1000000"})
 	if err != nil {

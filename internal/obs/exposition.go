@@ -97,7 +97,8 @@ func newTable(rows, cols label) *table {
 	return &table{rows, cols, make([]atomic.Int64, len(rows.values)*len(cols.values))}
 }
 
-// add counts what a model may have reported: a counter never falls, whatever it said.
+// add adds a number that a model may have reported: a counter never falls, whatever it
+// says.
 func (t *table) add(row, col string, by int64) {
 	n := &t.n[t.rows.index(row)*len(t.cols.values)+t.cols.index(col)]
 	for was := n.Load(); !n.CompareAndSwap(was, holdfast.Sum(was, by)); was = n.Load() {

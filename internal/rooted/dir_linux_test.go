@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOpenDirFollowsNoLink: what an agent may put on the way to a directory, or in its
-// place, is refused.
+// TestOpenDirFollowsNoLink: links and files that an agent may put on the way to a
+// directory, or in its place, are refused.
 func TestOpenDirFollowsNoLink(t *testing.T) {
 	top := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(top, "tree", "a", "b"), 0o755); err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Readlink gives the target of the symlink at a path below dir, as it is written. No
-// path leads out of dir. Not_found when nothing is there; conflict for what is no link.
+// Readlink returns the target of the symlink at a path below dir, as written. No path
+// leads out of dir. not_found if the path does not exist; conflict if it is not a
+// symlink.
 func Readlink(dir, name string) (string, error) {
 	const op = "file.readlink"
 	root, err := os.OpenRoot(dir)
@@ -28,8 +29,8 @@ func Readlink(dir, name string) (string, error) {
 	return target, fail(op, err)
 }
 
-// ReadDir gives what a directory below dir holds, in any order; too_large when that is
-// more than most entries. Errors as Readlink.
+// ReadDir returns the entries of a directory below dir, in any order; too_large if
+// there are more than most. Other errors are those of Readlink.
 func ReadDir(dir, name string, most int) ([]fs.DirEntry, error) {
 	const op = "file.list"
 	root, err := os.OpenRoot(dir)

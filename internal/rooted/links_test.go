@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Links are read as they are written, and lead nowhere out of the tree.
+// Links are read as written, and lead nowhere out of the tree.
 func TestLinksOfATree(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))

@@ -23,7 +23,7 @@ func removeTree(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// syncFS cannot be waited for here.
+// syncFS has no implementation here.
 func syncFS(string) error { return errors.ErrUnsupported }
 
 // space is not known here: there is no limit to hold.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // RemoveAll removes a tree: directories of any depth and mode, symlinks but not
@@ -34,7 +35,7 @@ func RemoveAll(dir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(op, err)
 	}
-	return fail(op, syncPath(filepath.Dir(dir)))
+	return fail(op, durable.SyncDir(filepath.Dir(dir)))
 }
 
 // busy says that a tree could not be emptied.

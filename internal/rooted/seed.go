@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // File is one file to seed. Path is relative, slash-separated and clean; Mode
@@ -116,7 +117,7 @@ func (s *seeder) finish(dir string) error {
 	if err := os.RemoveAll(dir + ".seed"); err != nil {
 		return err
 	}
-	return syncPath(filepath.Dir(dir))
+	return durable.SyncDir(filepath.Dir(dir))
 }
 
 // file completes a file on the stage and links it to its place.
@@ -229,12 +230,4 @@ func through(name string, err error) error {
 		kind = holdfast.KindTooLarge
 	}
 	return holdfast.Errorf(kind, "workspace.seed", "%s: %w", holdfast.Quote(name), err)
-}
-
-func syncPath(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

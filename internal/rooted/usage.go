@@ -47,6 +47,5 @@ func DiskUsage(ctx context.Context, dir string, most int) (Usage, error) {
 	return u, fail(op, err)
 }
 
-// Sync brings everything that was written to the file system of a directory onto its
-// disk.
+// Sync writes all cached data of a directory's file system to its disk.
 func Sync(dir string) error { return syncFS(dir) }

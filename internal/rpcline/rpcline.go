@@ -21,7 +21,8 @@ import (
 const MaxLine = 9 << 20
 
 // MaxValues is how many JSON values a message may hold. The libraries that read the
-// messages keep each value by itself, which takes twenty times the text of small ones.
+// messages keep each value separately, which for small values takes twenty times their
+// text.
 const MaxValues = 100_000
 
 // answerTime is how long requests may be answered when the input has ended.
@@ -200,7 +201,7 @@ type problem struct {
 	Data    any    `json:"data,omitempty"`
 }
 
-// values counts the values of valid JSON, one more for each empty list and object.
+// values counts the values of valid JSON, plus one for each empty list and object.
 func values(line []byte) int {
 	n, inText := 1, false
 	for i := 0; i < len(line); i++ {

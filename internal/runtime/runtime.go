@@ -33,6 +33,24 @@ type Runtime interface {
 	Forget(id holdfast.SessionID)
 }
 
+// Requirer is a Runtime that needs something which not every server or session has.
+type Requirer interface {
+	// Require refuses a trust level, and a server on which the runtime cannot start its
+	// agent: invalid or unavailable, with a hint. It is asked when a session is created
+	// and when its runtime or trust changes, so it looks at this machine only.
+	Require(trust holdfast.Trust) error
+}
+
+// NeedsBox is Require for a runtime that works in a sandbox: invalid for trusted sessions,
+// which run on the host.
+func NeedsBox(op, name string, trust holdfast.Trust) error {
+	if trust != holdfast.Trusted {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, op, "the runtime %s runs in a sandbox, and the session would be %s", holdfast.Quote(name), holdfast.Quote(string(trust))).
+		WithHint("use --trust untrusted, or --runtime native")
+}
+
 // Resident is a Runtime whose turns live in their box: while one waits for a person
 // it keeps the box, which is not stopped then.
 type Resident interface {
@@ -45,6 +63,12 @@ type Warmer interface {
 	// turn has no id; the Host is for this call. An error changes nothing: the turn
 	// that comes starts the agent.
 	Warm(ctx context.Context, t Turn, host Host) error
+}
+
+// Transcriber is a Runtime whose agent keeps its conversation in a file.
+type Transcriber interface {
+	// TranscriptPath is where that of an agent lies, as the tools of its box see it.
+	TranscriptPath(agentID string) string
 }
 
 // Turn is the work of one Run.
@@ -74,6 +98,9 @@ type Hooks interface {
 	// Said are the texts for the model since it was called last, those of Decide
 	// among them, as hook.Texts gives them for the events in the log.
 	Said() []string
+	// Waits reports whether any hook would run for an event. The caller then gathers only
+	// what a hook receives.
+	Waits(in hook.Input) bool
 }
 
 // Meter guards what a turn may use up. Safe for concurrent use.

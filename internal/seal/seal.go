@@ -38,7 +38,8 @@ type Sealer struct {
 
 // Open reads the key file, which it makes with mode 0600 when there is none; of
 // two that make it at once one wins and both use it. A key file that others can
-// read is denied, one that is no key is internal.
+// read is denied, one that is no key is internal. With random nil none is made: a
+// missing one is not_found, and the Sealer can only open.
 func Open(path string, random io.Reader) (*Sealer, error) {
 	const op = "secret.key"
 	key, err := KeyFile(path, random)
@@ -63,7 +64,10 @@ func KeyFile(path string, random io.Reader) ([]byte, error) { return readOrMake(
 // readOrMake reads a key file, made before if there is none.
 func readOrMake[T any](path string, random io.Reader, read func(path string) (T, error)) (T, error) {
 	keys, err := read(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && random == nil {
+		err = holdfast.Errorf(holdfast.KindNotFound, filepath.Base(path), "%s is missing", holdfast.Quote(path)).
+			WithHint("put it back from a backup")
+	} else if errors.Is(err, fs.ErrNotExist) {
 		if err = create(path, random); err == nil {
 			keys, err = read(path)
 		}

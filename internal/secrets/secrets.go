@@ -74,6 +74,12 @@ func New(store Store, ring Keyring, now func() time.Time) *Vault {
 // bound is what a value is sealed for: an envelope of another name does not open.
 func bound(name holdfast.SecretName) string { return "the secret " + string(name) }
 
+// Check reports whether a keyring opens the envelope of a secret.
+func Check(ring Keyring, name holdfast.SecretName, sealed []byte) error {
+	_, err := ring.Open(bound(name), sealed)
+	return err
+}
+
 // Set makes a secret or gives it another value.
 func (v *Vault) Set(ctx context.Context, name holdfast.SecretName, value []byte) (holdfast.Secret, error) {
 	switch {

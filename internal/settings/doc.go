@@ -104,10 +104,10 @@ func ReadDir(dir string, tools []policy.Tool) (Settings, error) {
 	return Parse(files, tools)
 }
 
-// Parse reads the settings of an agent's folder from its files by path; files
-// that settings are not read from are passed over. Invalid: what makes no sense,
-// and in holdfast.yaml and in permissions every key that is not known.
-// Rules may name the standard tools and those of tools.
+// Parse reads the settings of an agent's folder from its files by path; it ignores
+// files that hold no settings. Invalid: settings that make no sense, and every unknown
+// key in holdfast.yaml and in permissions. Rules may name the standard tools and those
+// of tools.
 func Parse(files map[string][]byte, tools []policy.Tool) (Settings, error) {
 	return parse(files, tools, false)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// longTests names the variable that scripts/check sets.
+// longTests is the variable that scripts/check sets.
 const longTests = "HOLDFAST_TEST_LONG"
 
 // Long leaves a test to `make check`: `make test`, and a plain `go test`, skip it. It is

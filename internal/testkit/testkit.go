@@ -93,7 +93,7 @@ func Program(t testing.TB, pkg string) string {
 	return path
 }
 
-// Owner is an owner id for the drivers of a data directory: always the same one.
+// Owner returns a fixed owner id for the drivers of a data directory.
 func Owner(data string) string {
 	sum := sha256.Sum256([]byte(data))
 	return hex.EncodeToString(sum[:8])

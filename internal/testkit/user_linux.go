@@ -56,7 +56,9 @@ func AsUser(t *testing.T, pattern string, change ...func(*exec.Cmd)) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run", pattern, "-test.timeout", limit.String())
 	cmd.Dir = home
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, userEnv + "=" + home, "HOLDFAST_TEST_BOXD=" + Boxd(t)}
+	// The tests that pattern names run even if they are long: the calling test decides
+	// whether they are part of make test or of make check.
+	cmd.Env = []string{longTests + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, userEnv + "=" + home, "HOLDFAST_TEST_BOXD=" + Boxd(t)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: UID, Gid: UID}}
 	for _, c := range change {
 		c(cmd)

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Leftovers looks for what a stopped server and its boxes should not leave:
-// processes, mounts, cgroups and sockets that bear the data directory's or a
-// box's name.
+// Leftovers looks for resources that a stopped server and its boxes should not leave:
+// processes, mounts, cgroups and sockets with the name of the data directory or a box.
 func Leftovers(data string, boxes []string) []string {
 	var out []string
 	bears := func(s string) bool {

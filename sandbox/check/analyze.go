@@ -20,8 +20,8 @@ type Analysis struct {
 	Redirects []Redirect
 	// Opaque are the parts that could not be read.
 	Opaque []Opaque
-	// Unsure are the parts that a denial passes over and an allowance cannot vouch for:
-	// options that no table knows, variables that may name programs.
+	// Unsure lists parts that do not cause a denial but prevent an automatic allowance:
+	// unknown options, variables that may name programs.
 	Unsure []Opaque
 
 	left *bounds
@@ -35,17 +35,17 @@ type Command struct {
 	Args     []string
 	Computed bool
 	Pos      int
-	// Bare are the arguments without the options before a subcommand: push of
-	// git -C . push. Nil where there are none such.
+	// Bare holds the arguments without the options that precede a subcommand: push of git
+	// -C . push. Nil if no options precede it.
 	Bare []string
-	// Lent: a program runs it that is for nothing else, such as npx. Here: it runs in the
-	// directory that the program starts in.
+	// Lent: a launcher such as npx runs the command. Here: the command runs in the
+	// directory where the program starts.
 	Lent, Here bool
 
 	words []word
 	// cwds are the directories it may run in; none: not known.
 	cwds []string
-	// tabled: files are all that the program opens, as its table has it.
+	// tabled: the program's table lists every file that the command opens.
 	tabled bool
 	files  []file
 	links  []link
@@ -77,8 +77,8 @@ type Opaque struct {
 // that it is none.
 func Analyze(program, cwd, home string) (*Analysis, error) { return analyze(nil, program, cwd, home) }
 
-// AnalyzeWithin is Analyze that ends when ended gives an error, which is then the
-// error. It is asked now and then, in every loop.
+// AnalyzeWithin is Analyze with a stop condition: it calls ended now and then in every
+// loop, and returns the error that ended gives.
 func AnalyzeWithin(ended func() error, program, cwd, home string) (*Analysis, error) {
 	return analyze(ended, program, cwd, home)
 }
@@ -112,8 +112,8 @@ type analyzer struct {
 	depth   int
 	// outer is the position of a nested program in the outermost one; -1 in that.
 	outer int
-	// cwds are the directories that the command under the hand may run in, start the one
-	// of the outermost program.
+	// cwds are the directories that the current command may run in; start is the one of
+	// the outermost program.
 	cwds  []string
 	start string
 	// assigned are the variables that the program sets, text those of them that may
@@ -123,10 +123,10 @@ type analyzer struct {
 	// change the directory.
 	functions map[string]bool
 	wandering bool
-	// roams: the program changes its directory somewhere; adrift: from here on it may
-	// happen at any time.
+	// roams: the program changes its directory somewhere. adrift: from here on the
+	// directory may change at any time.
 	roams, adrift bool
-	// lent is Command.Lent of what is found.
+	// lent becomes Command.Lent of the commands that are found.
 	lent bool
 	// evaluates: variables may be set by text that is read elsewhere.
 	evaluates bool
@@ -158,6 +158,9 @@ func (a *analyzer) program(text string, lang syntax.LangVariant) error {
 	if err := shallow(f); err != nil {
 		return err
 	}
+	if continuedComment(text, f) {
+		return holdfast.Errorf(holdfast.KindInvalid, "command", `a comment ends with \, which shells and parsers read differently`)
+	}
 	a.collect(f)
 	a.stmts(f.Stmts)
 	return nil
@@ -180,7 +183,7 @@ func (a *analyzer) nested(text string, pos int, langs ...syntax.LangVariant) {
 			a.opaque(CodeUnparsable, pos, text, err.Error())
 			return
 		}
-		// What eval defines is defined here too.
+		// Functions that eval defines are defined here too.
 		maps.Copy(a.functions, inner.functions)
 		a.wandering, a.roams = a.wandering || inner.wandering, a.roams || inner.roams
 	}

@@ -13,31 +13,32 @@ import (
 // parsed, and its tree before it is walked. The figures are far above what people
 // and models write, and far below what costs memory.
 const (
-	// maxProgram is the longest program that is read, in bytes; nested ones count
-	// together up to maxPrograms.
+	// maxProgram is the longest program that is read, in bytes. Nested programs together
+	// may have maxPrograms.
 	maxProgram  = 64 << 10
 	maxPrograms = 256 << 10
-	// maxOpeners is how many openers a program may have. Nothing nests deeper than
-	// it has openers. Nested programs count together up to maxAllOpeners.
+	// maxOpeners is how many openers a program may have. A program cannot nest deeper than
+	// its number of openers. Nested programs together may have maxAllOpeners.
 	maxOpeners    = 1000
 	maxAllOpeners = 2000
 	// maxTree is how deep the tree of a program may be, in nodes. Chains such as
 	// a | b | c make deep trees without any opener.
 	maxTree = 2000
-	// maxWork is how many words and statements an analysis may read. A launcher that
-	// launches a launcher reads the same words again.
+	// maxWork is how many words and statements an analysis may read. Nested launchers read
+	// the same words again.
 	maxWork = 1 << 18
-	// maxSteps is how many nodes the walks over parts of a tree may visit: a part in
-	// ten others is walked ten times.
+	// maxSteps is how many nodes the walks over parts of a tree may visit. A part nested
+	// in ten others is walked ten times.
 	maxSteps = 1 << 21
 	// maxPath is PATH_MAX: the kernel opens no longer path.
 	maxPath = 4096
 )
 
-// bounds is what is left to the analysis of one command, its nested programs
-// included. Nil is no analysis: nothing is left.
+// bounds is the remaining budget of one command's analysis, including its nested
+// programs. Nil means that no analysis runs and nothing remains.
 type bounds struct {
-	// ended says why the analysis has to end, if it has; nil: it has all the time.
+	// ended returns an error when the analysis has to end; if it is nil, there is no
+	// deadline.
 	ended                func() error
 	bytes, openers, work int
 	ticks, steps         int
@@ -70,8 +71,8 @@ func (b *bounds) admit(text string) error {
 	return nil
 }
 
-// openers counts what may make the parser go one level deeper, wherever it stands:
-// whether a bracket is quoted is known only after parsing.
+// openers counts the characters and words that may make the parser go one level deeper.
+// It also counts quoted brackets: quoting is known only after parsing.
 func openers(text string) int {
 	n := 0
 	for i := 0; i < len(text); i++ {
@@ -104,13 +105,13 @@ func letter(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// opening are the keywords behind which a command or a list of them stands.
+// opening holds the keywords that a command or a list of commands follows.
 var opening = map[string]bool{
 	"if": true, "then": true, "elif": true, "else": true, "for": true, "while": true, "until": true, "do": true,
 	"case": true, "select": true, "function": true, "time": true, "coproc": true,
 }
 
-// shallow refuses a tree that is too deep to be walked.
+// shallow refuses a tree that is too deep to walk.
 func shallow(f *syntax.File) error {
 	depth, deep := 0, false
 	syntax.Walk(f, func(n syntax.Node) bool {
@@ -130,7 +131,7 @@ func shallow(f *syntax.File) error {
 	return nil
 }
 
-// spend takes n words or statements from what is left, and panics when nothing is.
+// spend takes n words or statements from the budget, and panics when it is used up.
 func (b *bounds) spend(n int) {
 	if b.work -= n; b.work < 0 {
 		panic(exceeded{tooMuch("it comes to more words than are read")})
@@ -138,7 +139,7 @@ func (b *bounds) spend(n int) {
 	b.tick()
 }
 
-// step takes one visit of a node from what is left.
+// step takes one visit of a node from the budget.
 func (b *bounds) step() {
 	if b.steps--; b.steps < 0 {
 		panic(exceeded{tooMuch("its parts are nested too deep to be read")})
@@ -146,8 +147,8 @@ func (b *bounds) step() {
 	b.tick()
 }
 
-// tick panics when the time of the analysis is over. It is called in loops and looks
-// at the clock now and then.
+// tick panics when the time for the analysis is over. Loops call it; it looks at the
+// clock now and then.
 func (b *bounds) tick() {
 	if b.ticks++; b.ended == nil || b.ticks&0x3f != 0 {
 		return
@@ -157,9 +158,9 @@ func (b *bounds) tick() {
 	}
 }
 
-// place charges for directories that a command may run in: each command keeps them,
-// each of its operands is joined with them, and one may be as long as a path. A
-// longer one is not followed: none is left then.
+// place charges for directories that a command may run in: each command keeps them and
+// joins each operand with them, and each may be as long as a path. It returns none if
+// one of them is longer than that.
 func (b *bounds) place(dirs []string) []string {
 	b.tick()
 	for _, d := range dirs {
@@ -171,7 +172,7 @@ func (b *bounds) place(dirs []string) []string {
 	return dirs
 }
 
-// head is the beginning of what was refused for its length.
+// head is the beginning of a text that was refused for its length.
 func head(s string) string {
 	const most = 200
 	if len(s) <= maxProgram {

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// bombs are programs that are one thing over and over: what stands in front, what is
-// repeated, and what stands behind.
+// bombs are programs that repeat one piece: the text before it, the piece, and the text
+// after it.
 var bombs = map[string][3]string{
 	"subshell": {"", "(", ""}, "subshell closed": {"", "(", ")"}, "block": {"", "{ ", ""}, "substitution": {"", "$(", ""},
 	"quoted substitution": {"", `"$(`, ""}, "backtick": {"", "`", ""}, "backtick escaped": {"`", "\\`", ""}, "expansion": {"", "${a:-", ""},
@@ -35,7 +35,7 @@ var bombs = map[string][3]string{
 	"double brackets": {"", "[[ ", ""}, "comments": {"", "#\n", ""}, "dollar quotes": {"a ", "$'a'", ""}, "nested heredoc": {"", "cat <<a\n$(", ""},
 }
 
-// bomb is a bomb of about size bytes; deep is how often its middle stands there at most.
+// bomb is a bomb of about size bytes that repeats its middle at most deep times.
 func bomb(of [3]string, size, deep int) string {
 	n := max(0, min((size-len(of[0])-len(of[2]))/len(of[1]), deep))
 	tail := of[2]
@@ -56,7 +56,7 @@ func bounded(t testing.TB) *Checker {
 }
 
 // TestBombsAreRefusedBeforeTheParser runs in a process of its own for each size: a
-// stack that overflows ends it.
+// stack overflow ends the process.
 func TestBombsAreRefusedBeforeTheParser(t *testing.T) {
 	if os.Getenv("CHECK_BOMBS") != "" {
 		explode(t)
@@ -77,7 +77,7 @@ func TestBombsAreRefusedBeforeTheParser(t *testing.T) {
 	}
 }
 
-// explode checks every bomb of one size, and what the worst of them costs.
+// explode checks every bomb of one size, and the cost of the worst.
 func explode(t *testing.T) {
 	var size int
 	fmt.Sscan(os.Getenv("CHECK_BOMBS"), &size)
@@ -91,7 +91,7 @@ func explode(t *testing.T) {
 		if size > maxProgram {
 			continue
 		}
-		// As much as the bounds let through reaches every walk.
+		// The largest inputs within the bounds reach every walk.
 		for _, deep := range []int{maxOpeners / 4, maxOpeners / 2, maxOpeners} {
 			c.Command(bomb(of, maxProgram, deep))
 		}
@@ -118,7 +118,7 @@ func peakMB(t *testing.T) int {
 	return 0
 }
 
-// TestOrdinaryProgramsAreWithinTheBounds: long programs that nest little are read.
+// TestOrdinaryProgramsAreWithinTheBounds: long programs with little nesting are read.
 func TestOrdinaryProgramsAreWithinTheBounds(t *testing.T) {
 	for name, text := range map[string]string{
 		"heredoc":   "cat > f <<'EOF'\n" + strings.Repeat("a line of text, (of a file)\n", 900) + "EOF\n",
@@ -143,14 +143,14 @@ func TestDeepTreesAreRefused(t *testing.T) {
 	}
 }
 
-// TestNestedProgramsShareTheirBounds: programs in programs are no way around them.
+// TestNestedProgramsShareTheirBounds: nested programs do not get around the bounds.
 func TestNestedProgramsShareTheirBounds(t *testing.T) {
 	inner := "bash -c '" + strings.Repeat("(", 900) + "true" + strings.Repeat(")", 900) + "'\n"
 	one, err := Analyze(inner, "/workspace", "")
 	if err != nil || len(one.Opaque) > 0 {
 		t.Fatalf("one program: %v, %+v", err, one)
 	}
-	// sh reads it in two grammars, and both count.
+	// sh is read in two grammars, and both count.
 	an, err := Analyze(strings.Replace(inner, "bash", "sh", 1), "/workspace", "")
 	if err != nil || !slices.ContainsFunc(an.Opaque, func(o Opaque) bool { return o.Code == CodeUnparsable && strings.Contains(o.Reason, "together") }) {
 		t.Errorf("%v, %+v", err, an)
@@ -168,7 +168,7 @@ func TestAnAnalysisEndsWithItsTime(t *testing.T) {
 	if v := bounded(t).CommandWithin(ended, text); v.Allowed || !strings.Contains(v.Reason, why.Error()) {
 		t.Errorf("CommandWithin: %+v", v)
 	}
-	// What takes its time is not only the reading.
+	// Reading is not the only step that takes time.
 	an, err := Analyze("cat"+strings.Repeat(" a/b", 1000), "/workspace", "")
 	if err != nil {
 		t.Fatal(err)

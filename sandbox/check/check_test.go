@@ -396,6 +396,35 @@ func TestAnalyze(t *testing.T) {
 	}
 }
 
+// TestPatternsThroughNamesOfTheLine: ** stands for any number of directories, so that a
+// pattern with it may be shorter or longer than the name that it reaches.
+func TestPatternsThroughNamesOfTheLine(t *testing.T) {
+	c := checker(t, Settings{DeniedPaths: []string{"/etc"}})
+	for cmd, allowed := range map[string]bool{
+		"ln 0** 0":                               true,
+		"ln -s / a/b/c; cat **/etc/passwd":       false,
+		"ln -s / a/b/c; cat **/b/c/etc/passwd":   false,
+		"ln -s / a/b/c; cat **":                  false,
+		"ln -s /etc a/b; cat */b/passwd":         false,
+		"ln -s /project/d a/b; cat */b/passwd":   true,
+		"ln -s /project/d a/b/c; cat */b/passwd": true,
+	} {
+		if v := c.Command(cmd); v.Allowed != allowed || strings.Contains(v.Reason, "runtime error") {
+			t.Errorf("%q: %+v", cmd, v)
+		}
+	}
+}
+
+// TestArraysAreRefused: with a reason that a person understands, in every form.
+func TestArraysAreRefused(t *testing.T) {
+	c := checker(t, Settings{DeniedPaths: []string{"/etc"}})
+	for _, cmd := range []string{"a=(x y)", "a+=(x)", "declare -a a=(x)", "local a=(x)", "a=() ls", "a=([1]=x); ls"} {
+		if v := c.Command(cmd); v.Allowed || strings.Contains(v.Reason, "runtime error") {
+			t.Errorf("%q: %+v", cmd, v)
+		}
+	}
+}
+
 func FuzzCommand(f *testing.F) {
 	for _, v := range append(vectors(f), vectorsOf(f, "sandbox-checker-cases-2.jsonl")...) {
 		f.Add(v.Input)
@@ -409,8 +438,8 @@ func FuzzCommand(f *testing.F) {
 		if !v.Allowed && (v.Code == "" || v.Reason == "") {
 			t.Errorf("%q: %+v", cmd, v)
 		}
-		if v.Pos < 0 || v.Pos > len(cmd) {
-			t.Errorf("%q: position %d", cmd, v.Pos)
+		if v.Pos < 0 || v.Pos > len(cmd) || strings.Contains(v.Reason, "runtime error") {
+			t.Errorf("%q: %+v", cmd, v)
 		}
 	})
 }

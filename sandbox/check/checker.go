@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"fmt"
 	"path"
 	"runtime"
 	"slices"
@@ -27,7 +28,7 @@ const (
 	CodeOutside       Code = "outside"
 	CodePathInvalid   Code = "path-invalid"
 	CodeDomain        Code = "domain"
-	// CodeUnsure denies nothing by itself: it is why an allowance was not given.
+	// CodeUnsure denies nothing by itself: it explains why no allowance was given.
 	CodeUnsure Code = "unsure"
 )
 
@@ -183,8 +184,8 @@ func asError(tool string, v Verdict) error {
 // what it lets pass, bash as it reads it does not turn into a denied command.
 func (c *Checker) Command(cmd string) Verdict { return c.command(nil, cmd) }
 
-// CommandWithin is Command that ends when ended gives an error: what is not decided
-// by then is denied.
+// CommandWithin is Command with a stop condition: when ended gives an error before the
+// decision, the command is denied.
 func (c *Checker) CommandWithin(ended func() error, cmd string) Verdict {
 	return c.command(ended, cmd)
 }
@@ -203,7 +204,8 @@ func (c *Checker) command(ended func() error, cmd string) (v Verdict) {
 		case exceeded:
 			v = Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: over.err.Error()}
 		default:
-			panic(over)
+			// A bug of the checker must not end the server: the command is refused.
+			v = Verdict{Code: CodeUnparsable, Subject: head(cmd), Reason: fmt.Sprintf("it cannot be judged: %v", over)}
 		}
 	}()
 	for _, check := range []func(*Analysis) Verdict{c.judgeNames, c.judgeOpaque, c.judgePaths} {

@@ -42,7 +42,7 @@ func (a *analyzer) emit(name string, words []word, pos int) {
 	a.out.Commands = append(a.out.Commands, cmd)
 }
 
-// simple reads a command whose words are known, wherever they came from.
+// simple reads a command whose words are known, from any source.
 func (a *analyzer) simple(words []word, in input) {
 	first := words[0]
 	if first.kind != literal || first.brace {
@@ -94,8 +94,8 @@ func (a *analyzer) redirect(r *syntax.Redirect) {
 	}
 }
 
-// inside looks for the programs in a word: substitutions, and what arithmetic or
-// an expansion could be made to run.
+// inside looks for the programs in a word: substitutions, and programs that arithmetic
+// or an expansion could run.
 func (a *analyzer) inside(w *syntax.Word) {
 	if w == nil || w.Lit() != "" {
 		return

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A root of deniedWritePaths may be read and not written, also where allowedWritePaths
+// A root of deniedWritePaths may be read but not written, also if allowedWritePaths
 // names a root above it or the root itself.
 func TestDeniedWritePaths(t *testing.T) {
 	fs := linkFS{"/project/link": "/project/.git"}

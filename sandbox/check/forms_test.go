@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// testdata/forms.txt has lines of a kind that a hostile reader of this package would
-// try, and everyday ones beside them: what they are held against (rm: it is a denied
-// command; paths: /etc and /project/secret are denied; writes: only /project/build may be
-// written), what comes of it (deny; ask: an allow rule leaves it to a person; allow), and
-// the line, in which ⏎ is a new line.
+// testdata/forms.txt has lines that a hostile reader of this package would try, and
+// everyday ones: the rules to judge by (rm: it is a denied command; paths: /etc and
+// /project/secret are denied; writes: only /project/build may be written), the expected
+// verdict (deny; ask: an allow rule leaves it to a person; allow), and the line, in
+// which ⏎ is a new line.
 func TestForms(t *testing.T) {
 	b, err := os.ReadFile("testdata/forms.txt")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// The longest lines that are read at all cost little memory, whatever they repeat.
+// The longest lines that are read cost little memory, whatever they repeat.
 func TestLongLinesAreCheap(t *testing.T) {
 	c := checker(t, Settings{DeniedPaths: []string{"/etc", "/project/secret"}, DeniedCommands: []string{"rm"}})
 	for name, line := range map[string]string{

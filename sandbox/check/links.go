@@ -9,23 +9,23 @@ import (
 	"syscall"
 )
 
-// alias is a name that a line makes for something that is elsewhere. Of what is
-// copied only the links below it lead there.
+// alias is a name that a line makes for a path elsewhere. If the name is a copy, only
+// the links below it lead there.
 type alias struct {
 	at, to string
 	copied bool
 }
 
 const (
-	// maxAliases bounds the names that a line makes, maxReadings the paths that one name
-	// of it may then mean.
+	// maxAliases bounds the names that a line makes, maxReadings the paths that one of
+	// these names may mean.
 	maxAliases, maxReadings = 64, 32
-	// maxLooks bounds what is looked at in the file system for one line.
+	// maxLooks bounds the directories and links that are looked up for one line.
 	maxLooks = 2000
 )
 
-// collect finds the names that the line makes. They count for all of it: a loop or a
-// function may use them before they are made.
+// collect finds the names that the line makes. They apply to the whole line: a loop or
+// a function may use them before they are made.
 func (j *judging) collect(an *Analysis) {
 	for i := range an.Commands {
 		cmd := &an.Commands[i]
@@ -54,7 +54,7 @@ func absolute(dir, name string) string {
 	return join(dir, name)
 }
 
-// through decides about a path in every reading that the line's own links give it.
+// through decides about a path in every reading that the line's own links allow.
 func (j *judging) through(p, cwd string, o Op) Verdict {
 	if v := j.pathFrom(p, cwd, o); !v.Allowed || len(j.aliases) == 0 {
 		return v
@@ -81,8 +81,8 @@ func (j *judging) linked(p string) bool {
 	return err != nil || len(r.Hops) > 0
 }
 
-// readings are the other paths that a path means by the links of the line. It is
-// false where there are too many.
+// readings returns the other paths that a path may mean because of links the line
+// makes. It returns false if there are too many.
 func (j *judging) readings(p string) ([]alias, bool) {
 	var out []alias
 	next := []string{p}
@@ -102,7 +102,7 @@ func (j *judging) readings(p string) ([]alias, bool) {
 	return out, true
 }
 
-// replacements are the paths that come of one link each.
+// replacements returns the paths that following one of the links gives.
 func (j *judging) replacements(p string) []alias {
 	var out []alias
 	at, rest := "/", p
@@ -136,9 +136,9 @@ func (j *judging) replacements(p string) []alias {
 	return out
 }
 
-// pattern decides about a glob: it may not be able to reach a denied tree, its fixed
-// beginning has to lie where all below is allowed, and the links that it matches have
-// to lead there as well.
+// pattern decides about a glob: it must not be able to reach a denied tree, its fixed
+// beginning must lie where everything below is allowed, and the links that it matches
+// must lead there as well.
 func (j *judging) pattern(w word, cwds []string, o Op) Verdict {
 	if strings.HasPrefix(w.glob, "/") {
 		cwds = []string{"/"}
@@ -158,8 +158,8 @@ func (j *judging) pattern(w word, cwds []string, o Op) Verdict {
 	return allowed
 }
 
-// glob decides about an absolute pattern. Depth counts the links of the line that
-// led to it.
+// glob decides about an absolute pattern. depth counts the links of the line that led
+// to it.
 func (j *judging) glob(glob string, w word, o Op, depth int) Verdict {
 	fixed, rest := splitGlob(glob)
 	if strings.Contains("/"+rest+"/", "/../") || depth > 4 {
@@ -183,15 +183,27 @@ func (j *judging) glob(glob string, w word, o Op, depth int) Verdict {
 		if a.copied || !reaches(glob, a.at) {
 			continue
 		}
-		more := strings.Join(split(glob)[len(split(a.at)):], "/")
-		if v := j.glob(join(escapeGlob(a.to), more), w, o, depth+1); !v.Allowed {
+		if v := j.glob(join(escapeGlob(a.to), afterReach(glob, a.at)), w, o, depth+1); !v.Allowed {
 			return v
 		}
 	}
 	return j.expand(fixed, rest, w, o)
 }
 
-// globThroughProc reports a pattern that could match a process's files in /proc.
+// afterReach returns the part of a pattern that applies below root; reaches(glob, root)
+// must be true. A segment with ** may match any number of directories, below root too: the
+// part begins with it.
+func afterReach(glob, root string) string {
+	segs := split(glob)
+	for i := range split(root) {
+		if strings.Contains(segs[i], "**") {
+			return strings.Join(append([]string{"**"}, segs[i+1:]...), "/")
+		}
+	}
+	return strings.Join(segs[len(split(root)):], "/")
+}
+
+// globThroughProc reports whether a pattern could match a process's files in /proc.
 func globThroughProc(glob string) bool {
 	segs := split(glob)
 	if len(segs) < 3 || !matches(segs[0], "proc") {
@@ -214,7 +226,7 @@ func (j *judging) expand(dir, rest string, w word, o Op) Verdict {
 	entries, err := j.opt.FS.ReadDir(dir)
 	switch {
 	case errors.Is(err, ErrUnknown), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EINVAL):
-		return allowed // nothing is there, or can be listed, that could match
+		return allowed // nothing that could match exists or can be listed
 	case errors.Is(err, ErrUnseen):
 		return unseen(w.text)
 	case err != nil:
@@ -231,7 +243,7 @@ func (j *judging) expand(dir, rest string, w word, o Op) Verdict {
 	return allowed
 }
 
-// matched decides about one name that a pattern matches, and goes on below it.
+// matched decides about one name that a pattern matches, and continues below it.
 func (j *judging) matched(name, more string, w word, o Op) Verdict {
 	fixed, rest := splitGlob(join(escapeGlob(name), more))
 	if j.looks--; j.looks < 0 {
@@ -248,8 +260,8 @@ func tooMany(w word) Verdict {
 	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "the pattern stands for more names than this checker looks at"}
 }
 
-// matches holds a name against one segment of a pattern. What Go's matcher reads in
-// another way than bash may match.
+// matches matches a name against one segment of a pattern. It also returns true for
+// segments that Go's matcher and bash read differently.
 func matches(seg, name string) bool {
 	if strings.Contains(seg, "**") || strings.Contains(seg, "[!") || strings.Contains(seg, "[[") || strings.Contains(seg, "[.") {
 		return true

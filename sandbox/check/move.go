@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// destination is where cd would lead to from each of the directories; none: not
-// known.
+// destination returns where cd would lead from each of the directories, or none if that
+// is not known.
 func (a *analyzer) destination(args []word) []string {
 	to := word{text: a.homeDir}
 	for i, w := range args {
@@ -31,7 +31,7 @@ func (a *analyzer) destination(args []word) []string {
 	}
 	var out []string
 	for _, d := range a.cwds {
-		// The physical directory is for the file system to say: `..` stays.
+		// Only the file system knows the physical directory: `..` stays.
 		out = append(out, join(d, to.text))
 	}
 	return a.left.place(out)

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// judging holds the files of one line against the path rules.
+// judging checks the files of one line against the path rules.
 type judging struct {
 	*Checker
-	// aliases are the names that the line itself makes for other things.
+	// aliases are the names that the line itself makes for other paths.
 	aliases []alias
 	left    *bounds
-	// looks is how many more directories and links may be looked at.
+	// looks is how many more directories and links may be looked up.
 	looks int
 }
 
@@ -63,8 +63,8 @@ func unknownOperand(w word) Verdict {
 	return Verdict{Code: CodeComputed, Subject: w.text, Reason: "an operand that is known only when it runs cannot be held against the path rules"}
 }
 
-// operands decides about the words of one command. The command word counts when
-// it is a path. Of a program without a table every word may be a file.
+// operands decides about the words of one command. The command word counts when it is a
+// path. If the program has no table, every word may be a file.
 func (j *judging) operands(cmd *Command) Verdict {
 	if strings.Contains(cmd.Name, "/") {
 		if v := j.operand(word{text: cmd.Name}, cmd.cwds, Read, true); !v.Allowed {
@@ -116,7 +116,7 @@ func (j *judging) file(f file, cwds []string) Verdict {
 	return allowed
 }
 
-// below refuses a tree that holds a denied one.
+// below refuses a tree that contains a denied one.
 func (j *judging) below(w word, cwds []string, o Op) Verdict {
 	if strings.HasPrefix(w.text, "/") {
 		cwds = []string{"/"}
@@ -191,7 +191,7 @@ func candidates(w word, o Op) []candidate {
 	return out
 }
 
-// fileURL is the path of a file address, in whatever form programs take one.
+// fileURL returns the path of a file URL in any form that programs accept.
 func fileURL(s string) string {
 	if len(s) < 6 || !strings.EqualFold(s[:5], "file:") {
 		return ""

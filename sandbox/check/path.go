@@ -10,38 +10,38 @@ import (
 	"syscall"
 )
 
-// FS is the file system that rules and paths are about, as far as links go. Its errors
-// are those of the system, or one of the two below.
+// FS gives the links and directories of the file system that rules and paths refer to.
+// Its errors are those of the system, or one of the two below.
 type FS interface {
 	// Readlink gives the target of a symbolic link. For what is there and is no link
 	// the error is syscall.EINVAL; for what is not there fs.ErrNotExist.
 	Readlink(name string) (string, error)
-	// ReadDir gives what a directory holds, in any order. It fails where that is more
-	// than it wants to give.
+	// ReadDir returns the entries of a directory, in any order. It fails if there are more
+	// than it is willing to return.
 	ReadDir(name string) ([]Entry, error)
 }
 
 var (
-	// ErrUnknown is the error for a part of a file system of which nothing is known:
-	// paths there lead where their text says.
+	// ErrUnknown is the error for a part of a file system about which nothing is known:
+	// paths there are taken as written.
 	ErrUnknown = errors.New("nothing is known of the file system there")
 	// ErrUnseen is the error of an FS that could not look: no path can be followed then,
-	// and what depends on one is denied.
+	// and calls that depend on one are denied.
 	ErrUnseen = errors.New("the links there could not be looked at")
 )
 
-// Entry is what a directory holds under a name.
+// Entry is one entry of a directory.
 type Entry struct {
 	Name string
-	// Link: a symbolic link; Dir: a directory.
+	// Link: the entry is a symbolic link. Dir: it is a directory.
 	Link, Dir bool
 }
 
-// Host is the machine's own file system, but for /proc: what the links there mean
-// depends on who follows them, so none of them is one.
+// Host is the machine's own file system, except for the links in /proc: their meaning
+// depends on the process that follows them, so Host reports none.
 type Host struct{}
 
-// maxEntries bounds a directory that is read.
+// maxEntries bounds how many entries of a directory are read.
 const maxEntries = 10_000
 
 // Readlink implements FS.
@@ -95,7 +95,7 @@ type Resolved struct {
 	Physical string
 	// Hops are the targets of the links on the way.
 	Hops []string
-	// proc: it leads through what /proc shows of a process.
+	// proc: the path leads through a process's files in /proc.
 	proc bool
 }
 
@@ -103,15 +103,15 @@ type Resolved struct {
 // kernel takes paths of PATH_MAX, from directories that may lie as deep again.
 const maxResolved = 4 * maxPath
 
-// Normalize resolves an absolute path. It fails on a loop of links and on a path
-// that is too long to be followed.
+// Normalize resolves an absolute path. It fails on a loop of links and on a path that
+// is too long to follow.
 func Normalize(fsys FS, p string) (Resolved, error) {
 	if len(p) > maxResolved {
 		return Resolved{}, syscall.ENAMETOOLONG
 	}
 	r := Resolved{Clean: path.Clean(p)}
 	if _, unknown := fsys.(none); unknown && strings.HasPrefix(p, "/") && !strings.Contains(p, "proc") && !strings.Contains(p, "fd") {
-		// Without links a path leads where its text says.
+		// Without links a path leads to where its text says.
 		r.Physical = r.Clean
 		return r, nil
 	}
@@ -119,7 +119,7 @@ func Normalize(fsys FS, p string) (Resolved, error) {
 	for rest != "" {
 		var seg string
 		seg, rest, _ = strings.Cut(rest, "/")
-		// What a descriptor is open on may be a directory anywhere.
+		// A descriptor may be open on any directory.
 		r.proc = r.proc || seg != "" && path.Dir(at) == "/dev/fd"
 		switch seg {
 		case "", ".":
@@ -179,8 +179,7 @@ func within(p, root string) bool {
 	return strings.HasPrefix(p, root) && p[len(root)] == '/'
 }
 
-// tree is a rule's root as it is written and where it leads, and the field that
-// names it.
+// tree is a rule's root: as written, the path it leads to, and the field that names it.
 type tree struct{ written, physical, field string }
 
 func (t tree) holds(p string) bool { return within(p, t.physical) || within(p, t.written) }
@@ -255,8 +254,8 @@ func (c *Checker) pathFrom(p, cwd string, o Op) Verdict {
 	return Verdict{Code: CodeOutside, Subject: p, Reason: "it leads to " + r.Physical + ", which no root of " + field + " holds"}
 }
 
-// throughProc reports a path through what /proc shows of a process: its root, its
-// working directory, its open files.
+// throughProc reports whether a path leads through a process's files in /proc: its
+// root, its working directory, its open files.
 func throughProc(p string) bool {
 	segs := split(p)
 	if len(segs) < 3 || segs[0] != "proc" {
@@ -312,22 +311,23 @@ func (c *Checker) fold(p string) string {
 	return p
 }
 
-// Scope is what path rules come to for one operation, for whoever opens files where
-// the links are: a path has to lead below a root of each list of Within and below none
-// of Denied, and may neither match one of Patterns nor lie below a match. The roots are
-// absolute, and so are patterns: their segments are matched as path.Match does, and a
+// Scope holds the path rules for one operation, for the code that opens files and so
+// knows where links lead: a path has to lead below a root of each list of Within and
+// below none of Denied, and may neither match one of Patterns nor lie below a match.
+// Roots and patterns are absolute. Pattern segments are matched as by path.Match; a
 // segment `**` is any number of directories.
 type Scope struct {
 	Denied   []string
 	Within   [][]string
 	Patterns []string
-	// Layers hold the processes that the operation starts.
+	// Layers restrict the processes that the operation starts.
 	Layers []Layer
 }
 
-// Layer is what processes of one agent may touch of its box, as the kernel can hold
-// it. Read and Write are roots, nil for no restriction; nothing of them may lead to
-// what is Denied, and nothing of Write to what is ReadOnly.
+// Layer is what the processes of one agent may touch in its box, in a form that the
+// kernel can enforce. Read and Write are roots, nil for no restriction. No root in
+// either list leads to a path in Denied, and no root in Write leads to a path in
+// ReadOnly.
 type Layer struct{ Read, Write, Denied, ReadOnly []string }
 
 // Scope adds the rules of these settings to s. Home is what ~ stands for.

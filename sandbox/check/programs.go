@@ -2,7 +2,7 @@ package check
 
 import "strings"
 
-// role says what a builtin has to be asked besides its name and its options.
+// role says what a builtin has to be checked for besides its name and its options.
 type role uint8
 
 const (
@@ -34,7 +34,7 @@ func newRoles() map[string]role {
 	return out
 }
 
-// roleOf is the role of a command, of a shell with a version in its name too.
+// roleOf is the role of a command. For a shell, a version in its name is ignored.
 func roleOf(name string) role {
 	if r := roles[name]; r != 0 {
 		return r

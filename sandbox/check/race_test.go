@@ -2,5 +2,5 @@
 
 package check
 
-// raced: the race detector is on, which multiplies what a test takes of memory.
+// raced: the race detector is on, which multiplies the memory of a test.
 const raced = true

@@ -82,6 +82,18 @@ func (d Destination) Matches(host string, port int) bool {
 	return d.Domain == "*" || domainMatches(d.Domain, host)
 }
 
+// Overlaps reports whether there may be a host and port that both mean.
+func (d Destination) Overlaps(o Destination) bool {
+	if d.Port != o.Port && (d.Port != 0 || o.Port != 80 && o.Port != 443) && (o.Port != 0 || d.Port != 80 && d.Port != 443) {
+		return false
+	}
+	// A name below the other's, whatever the other means.
+	below := func(a, b string) bool {
+		return b == "*" || strings.HasPrefix(b, "*.") && domainMatches(b, strings.TrimPrefix(a, "*."))
+	}
+	return d.Domain == o.Domain || below(d.Domain, o.Domain) || below(o.Domain, d.Domain)
+}
+
 // Reach is what a box may connect to: what all of its lists name. Without a list it
 // is nothing.
 type Reach []Destinations

@@ -24,7 +24,7 @@ type Settings struct {
 	AllowedWritePaths []string `json:"allowedWritePaths,omitempty"`
 	// DeniedPaths are roots that neither may touch; they win over what is allowed.
 	DeniedPaths []string `json:"deniedPaths,omitempty"`
-	// DeniedWritePaths are roots that may be read and not written; they win over
+	// DeniedWritePaths are roots that may be read but not written; they win over
 	// AllowedWritePaths.
 	DeniedWritePaths []string `json:"deniedWritePaths,omitempty"`
 	// DeniedCommands count only without AllowedCommands.

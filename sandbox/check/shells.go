@@ -79,8 +79,8 @@ func (a *analyzer) heredoc(r *syntax.Redirect) (string, bool) {
 	return text, true
 }
 
-// plainDelimiter reports whether every shell takes the word behind << for the same
-// delimiter: letters, escaped ones, or a quoted text without escapes.
+// plainDelimiter reports whether every shell reads the word behind << as the same
+// delimiter: letters, escaped letters, or a quoted text without escapes.
 func plainDelimiter(w *syntax.Word) bool {
 	if w == nil {
 		return false
@@ -215,8 +215,8 @@ func (a *analyzer) scriptFile(w word) {
 	}
 }
 
-// streams reports a name that may stand for a stream: below /dev or /proc from any
-// directory it may be relative to, or where no directory is known.
+// streams reports whether a name may stand for a stream: below /dev or /proc from any
+// directory it may be relative to, or if no directory is known.
 func (a *analyzer) streams(w word) bool {
 	if w.text == "-" {
 		return true
@@ -234,7 +234,7 @@ func (a *analyzer) streams(w word) bool {
 		if within(p, "/dev") || within(p, "/proc") {
 			return true
 		}
-		// A pattern may become any name of its directory.
+		// A pattern may match any name of its directory.
 		if w.kind == pattern && strings.HasPrefix(w.text, "/") && (reaches(w.glob, "/dev") || reaches(w.glob, "/proc")) {
 			return true
 		}
@@ -269,8 +269,8 @@ func (a *analyzer) evaluate(first word, words []word) {
 	a.nestedHere(strings.Join(texts, " "), first.pos)
 }
 
-// nestedHere reads a program that runs in this very shell. It reports whether that
-// may change its directory.
+// nestedHere reads a program that runs in the same shell. It reports whether the
+// program may change the shell's directory.
 func (a *analyzer) nestedHere(text string, pos int) bool {
 	a.nested(text, pos, syntax.LangBash)
 	moves := a.wandering || strings.Contains(text, "cd") || strings.Contains(text, "push") || strings.Contains(text, "pop") || strings.ContainsAny(text, `\'"`)

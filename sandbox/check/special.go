@@ -9,16 +9,16 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check/usage"
 )
 
-// link is a name that a command makes for something that is elsewhere.
+// link is a name that a command makes for a path elsewhere.
 type link struct {
 	at, to word
-	// beside: a relative target counts from where the link lies. copied: only links
-	// below the target lead elsewhere, the rest is a file of its own.
+	// beside: a relative target counts from the directory of the link. copied: only links
+	// below the target lead elsewhere; the rest is a separate file.
 	beside, copied bool
 }
 
-// special does what no table says: subcommands of git that have a language of their
-// own, and programs that write where no word of theirs points.
+// special handles cases that no table can express: subcommands of git with a language
+// of their own, and programs that write to places that none of their words name.
 func (r *reading) special() {
 	here := file{word: word{text: ".", pos: r.first.pos}, op: Write, sure: true}
 	switch r.name {
@@ -76,7 +76,7 @@ func (r *reading) special() {
 	}
 }
 
-// inPlace: with the extension of that name gawk writes its operands.
+// inPlace handles gawk's extension of that name, with which it writes its operands.
 func (r *reading) inPlace() {
 	edits := false
 	for _, u := range r.line.Uses {
@@ -91,7 +91,7 @@ func (r *reading) inPlace() {
 	}
 }
 
-// linker: go takes the name of a linker among the flags of its own.
+// linker handles the flags of go that name a linker.
 func (r *reading) linker() {
 	for _, u := range r.line.Uses {
 		if u.Option == "-ldflags" && strings.Contains(r.value(u).text, "extld") {
@@ -100,7 +100,7 @@ func (r *reading) linker() {
 	}
 }
 
-// remote: an archive of another machine is fetched by a program.
+// remote handles archives on another machine, which a program fetches.
 func (r *reading) remote() {
 	for _, u := range r.line.Uses {
 		if u.Option != "-f" && u.Option != "--file" || r.line.Has("--force-local") {
@@ -112,7 +112,8 @@ func (r *reading) remote() {
 	}
 }
 
-// unpacked: an archive is written to the directory that was changed to, else here.
+// unpacked handles the directory that an archive is written to: the one that was
+// changed to, else here.
 func (r *reading) unpacked(here file) {
 	to := []file{here}
 	for _, u := range r.line.Uses {
@@ -125,17 +126,17 @@ func (r *reading) unpacked(here file) {
 	}
 }
 
-// transport is the address of a helper that git runs.
+// transport matches the address of a helper that git runs.
 var transport = regexp.MustCompile(`^[A-Za-z0-9+.-]+::`)
 
-// settingsOfGit are those that name no program and lead to none.
+// settingsOfGit matches the settings that neither name a program nor lead to one.
 var settingsOfGit = regexp.MustCompile(`^(?i)(user\.(name|email|signingkey)|init\.defaultbranch|pull\.(rebase|ff)|push\.(default|autosetupremote|followtags)|` +
 	`core\.(autocrlf|eol|filemode|quotepath|ignorecase|longpaths|symlinks|abbrev|safecrlf|bare|sharedrepository|commentchar|precomposeunicode)|color\..*|` +
 	`advice\..*|commit\.(gpgsign|verbose|status)|tag\.(sort|gpgsign)|merge\.(conflictstyle|ff|renames|stat)|rebase\.(autostash|autosquash|updaterefs|stat)|` +
 	`fetch\.(prune|prunetags|parallel)|rerere\.(enabled|autoupdate)|branch\..*\.(remote|merge|rebase|pushremote|description)|diff\.(algorithm|renames|colormoved|mnemonicprefix|noprefix|context)|log\.(date|decorate|abbrevcommit)|` +
 	`status\..*|remote\.[^.]*\.(fetch|push|prune|tagopt)|http\.postbuffer|gc\.(auto|autodetach)|column\.ui)$`)
 
-// git looks at what the table of git cannot say.
+// git checks the cases that the table of git cannot express.
 func (r *reading) git() {
 	for _, w := range r.words {
 		if transport.MatchString(w.text) {
@@ -153,7 +154,7 @@ func (r *reading) git() {
 	}
 }
 
-// gitConfig refuses to set what may lead to a program.
+// gitConfig refuses settings that may lead to a program.
 func (r *reading) gitConfig() {
 	var operands []word
 	for _, i := range r.line.Operands {
@@ -179,7 +180,7 @@ func (r *reading) gitConfig() {
 	}
 }
 
-// links records the names that ln, cp, mv and their like make for other things.
+// links records the names that ln, cp, mv and similar commands make for other paths.
 func (r *reading) links() {
 	if !slices.Contains([]string{"ln", "link", "cp", "gcp", "mv", "rsync", "install"}, r.name) {
 		return

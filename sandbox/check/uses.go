@@ -7,17 +7,17 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check/usage"
 )
 
-// file is a name that a command opens, as far as its program's table tells.
+// file is a name that a command opens, as its program's table tells.
 type file struct {
 	word
 	op Op
-	// sure: it is a file, and not perhaps one.
+	// sure: it certainly is a file.
 	sure bool
-	// deep: all that lies below is meant. names: it holds the names of further files.
+	// deep: everything below it counts too. names: it lists the names of further files.
 	deep, names bool
 }
 
-// tableOf is the table of a program by its name, or by its name without a version.
+// tableOf returns the table of a program by its name, with or without a version.
 func tableOf(name string) *usage.Program {
 	if p := usage.Of(name); p != nil {
 		return p
@@ -28,28 +28,28 @@ func tableOf(name string) *usage.Program {
 	return usage.Of(withoutVersion(name))
 }
 
-// withoutVersion is python of python3.11, gcc of gcc-12.
+// withoutVersion turns python3.11 into python and gcc-12 into gcc.
 func withoutVersion(name string) string {
 	return strings.TrimRight(strings.TrimRight(name, "0123456789."), "-")
 }
 
-// reading is one command that is read by its table.
+// reading is the state of reading one command by its program's table.
 type reading struct {
 	*analyzer
 	name  string
 	first word
 	words []word
 	line  *usage.Line
-	// cmd is the command's place among those found.
+	// cmd is the command's index among the commands found.
 	cmd int
 	in  input
 	// places are the directories that its files may be relative to.
 	places []string
-	// sed and awk are the parts of its program.
+	// sed and awk are the parts of a program in that language.
 	sed, awk []word
 }
 
-// used reads what the words of a program mean to it.
+// used reads the words of a program by its table.
 func (a *analyzer) used(p *usage.Program, first word, words []word, in input) {
 	r := &reading{analyzer: a, name: baseName(first.text), first: first, words: words, cmd: len(a.out.Commands) - 1, in: in, places: a.cwds}
 	r.line = p.Read(tableWords(words))
@@ -88,7 +88,8 @@ func (a *analyzer) used(p *usage.Program, first word, words []word, in input) {
 	a.lent = before
 }
 
-// unsure records what a denial passes over and an allowance cannot vouch for.
+// unsure records a part that does not cause a denial but prevents an automatic
+// allowance.
 func (a *analyzer) unsure(pos int, subject, reason string) {
 	a.out.Unsure = append(a.out.Unsure, Opaque{Code: CodeUnsure, Pos: pos, Subject: subject, Reason: reason})
 }
@@ -103,7 +104,8 @@ func tableWords(words []word) []usage.Word {
 	return out
 }
 
-// value is the word that a use is about, without what stands before it.
+// value returns the value of an option or operand, without the text before it in its
+// word.
 func (r *reading) value(u usage.Use) word {
 	if u.Word < 0 {
 		return r.words[u.At]
@@ -115,7 +117,7 @@ func (r *reading) value(u usage.Use) word {
 	return w
 }
 
-// use does what one option or operand asks for.
+// use handles one option or operand.
 func (r *reading) use(u usage.Use) {
 	w := r.value(u)
 	switch u.Kind {
@@ -141,7 +143,7 @@ func (r *reading) use(u usage.Use) {
 	}
 }
 
-// program does what an option asks for that runs, loads or sets something.
+// program handles an option that runs, loads or sets something.
 func (r *reading) program(u usage.Use, w word) {
 	switch u.Kind {
 	case usage.Load:
@@ -189,7 +191,7 @@ func (r *reading) program(u usage.Use, w word) {
 	}
 }
 
-// code records a program in another language than the shell's.
+// code records a program in a language other than the shell's.
 func (r *reading) code(w word) {
 	r.out.Opaque = append(r.out.Opaque, Opaque{
 		Code: CodeProgram, Pos: w.pos, Subject: w.text, interpreter: r.name,
@@ -197,7 +199,7 @@ func (r *reading) code(w word) {
 	})
 }
 
-// load holds a file with code: one on disk is the box's business.
+// load handles a file with code; the box confines code that lies on disk.
 func (r *reading) load(u usage.Use, w word) {
 	if u.Word < 0 {
 		return
@@ -214,8 +216,8 @@ func (r *reading) load(u usage.Use, w word) {
 	r.file(u, w, Read, false)
 }
 
-// riskyModule reports modules that run what their arguments hold, and names that
-// are more than a name.
+// riskyModule reports modules that run what their arguments hold, and names that are
+// more than a plain name.
 func riskyModule(name string) bool {
 	switch name {
 	case "timeit", "code", "pdb", "bdb", "asyncio", "idlelib", "runpy", "IPython", "pyrepl":
@@ -226,7 +228,7 @@ func riskyModule(name string) bool {
 
 var plainModule = regexp.MustCompile(`^-?[A-Za-z0-9_.:/-]+(=[A-Za-z0-9_,.:/-]*)?$`)
 
-// setting holds a variable that is set on a line of make. Make expands its value.
+// setting handles a variable that a line of make sets. Make expands its value.
 func (r *reading) setting(w word) {
 	name, value, ok := strings.Cut(w.text, "=")
 	switch {
@@ -238,7 +240,7 @@ func (r *reading) setting(w word) {
 	}
 }
 
-// file records a name that may be, or is sure to be, a file.
+// file records a name that may be a file; sure says that it is one.
 func (r *reading) file(u usage.Use, w word, o Op, sure bool) {
 	if u.Word < 0 {
 		return
@@ -265,10 +267,10 @@ func (r *reading) at(w word) {
 	r.add(file{word: w, op: Read})
 }
 
-// enter follows an option that changes the directory: what is named may be relative
-// to where it was and to where it is.
+// enter follows an option that changes the directory: later names may be relative to
+// the directory before it or to the one after it.
 func (r *reading) enter(w word) {
-	// Each of them counts from where the one before led.
+	// Each of them is relative to the one before.
 	before := r.cwds
 	r.cwds = r.places
 	to := r.destination([]word{{text: "--"}, w})
@@ -285,7 +287,7 @@ func (r *reading) runs() {
 	before := r.cwds
 	r.cwds = r.places
 	defer func() {
-		// Only these run a builtin of this very shell, which may be cd.
+		// Only these run a builtin of the same shell, which may be cd.
 		if r.name != "command" && r.name != "builtin" {
 			r.cwds = before
 		}
@@ -308,8 +310,8 @@ func (r *reading) runs() {
 	}
 }
 
-// replaced is the command that a launcher runs. What xargs puts in or adds is known
-// only when it runs; the command's name stays as it is.
+// replaced is the command that a launcher runs. The text that xargs puts in or adds is
+// known only at run time; the command's name stays as it is.
 func (r *reading) replaced() []word {
 	cmd := append([]word(nil), r.words[r.line.Command:]...)
 	if r.name != "xargs" {

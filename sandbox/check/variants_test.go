@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check/usage"
 )
 
-// call is a simple command of a row whose words are all plain text.
+// plainCall is a simple command of a row whose words are all plain text.
 type plainCall struct {
 	from, to int
 	words    []string
 }
 
-// plainCalls are the commands of a line of a program with a table.
+// plainCalls returns the commands of a line whose programs have a table.
 func plainCalls(t testing.TB, line string) []plainCall {
 	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(line), "")
 	if err != nil {
@@ -46,7 +46,7 @@ func plainCalls(t testing.TB, line string) []plainCall {
 	return out
 }
 
-// written is one way to write a word for a shell.
+// written writes a word in one of the ways a shell accepts.
 func written(t *rapid.T, w string) string {
 	plain := w != "" && strings.IndexFunc(w, func(r rune) bool {
 		return !(r == '-' || r == '/' || r == '.' || r == '_' || r == '=' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9')
@@ -67,9 +67,9 @@ func written(t *rapid.T, w string) string {
 	return single
 }
 
-// varied writes a command in another way that means the same: options are shortened,
-// put into clusters or behind the rest, their values attached or taken apart, harmless
-// ones put in front.
+// varied rewrites a command with the same meaning: it shortens options, puts them into
+// clusters or behind the rest, attaches or separates their values, and puts harmless
+// ones in front.
 func varied(t *rapid.T, words []string) []string {
 	p := tableOf(baseName(words[0]))
 	args := make([]usage.Word, len(words)-1)
@@ -97,7 +97,7 @@ func varied(t *rapid.T, words []string) []string {
 		case single && strings.HasPrefix(words[u.At+1], "--"), table.Single || p.Single:
 			instead = words[u.At+1 : u.Word+2]
 		case single:
-			// The letters in front of it in its cluster stay.
+			// The letters before it in its cluster stay.
 			letters := words[u.At+1]
 			if end := len(letters) - 1; u.Word == u.At {
 				letters = letters[1 : u.From-1]
@@ -115,7 +115,7 @@ func varied(t *rapid.T, words []string) []string {
 			out = slices.Concat(out[:u.At+1], instead, rest)
 		}
 	}
-	// Flags of git config say what is done at all.
+	// Flags of git config select the action.
 	modes := line.Sub >= 0 && args[line.Sub].Text == "config"
 	if flags := harmlessFlags(table); len(flags) > 0 && !p.Old && !modes && rapid.Bool().Draw(t, "more") {
 		at := line.Sub + 2
@@ -124,7 +124,7 @@ func varied(t *rapid.T, words []string) []string {
 	return out
 }
 
-// harmlessFlags are options of a table without a value or a meaning of their own.
+// harmlessFlags are options of a table without a value or a special meaning.
 func harmlessFlags(p *usage.Program) []string {
 	var out []string
 	for _, o := range p.Options {
@@ -156,7 +156,7 @@ func long(t *rapid.T, p *usage.Program, name, value string) []string {
 	if len(name) > 4 {
 		cut = name[:rapid.IntRange(4, len(name)).Draw(t, "letters")]
 	}
-	// A shorter name that is the whole of another option's means that one.
+	// A shortened name that equals another option's full name means that option.
 	if slices.ContainsFunc(p.Options, func(o usage.Option) bool { return o.Name == cut }) {
 		cut = name
 	}
@@ -166,8 +166,8 @@ func long(t *rapid.T, p *usage.Program, name, value string) []string {
 	return []string{cut, value}
 }
 
-// Whatever way a denied line is written, it is denied: every row of the corpus that
-// names an option, in the ways its program reads it.
+// A denied line is denied in every form: every row of the corpus that names an option,
+// in the ways its program reads it.
 func TestDeniedRowsAreDeniedInEveryForm(t *testing.T) {
 	type row struct {
 		vector

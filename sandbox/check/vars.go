@@ -83,10 +83,15 @@ func number(s string) bool {
 func (a *analyzer) assign(as *syntax.Assign) {
 	if as.Name != nil {
 		value := "$"
-		if as.Value == nil && as.Array == nil {
+		switch {
+		case as.Array != nil:
+			a.opaque(CodeUnparsable, a.pos(as.Pos()), as.Name.Value, "an array: its elements are not followed")
+		case as.Value == nil:
 			value = ""
-		} else if w := a.reduce(as.Value); as.Value != nil && w.kind != computed {
-			value = w.text
+		default:
+			if w := a.reduce(as.Value); w.kind != computed {
+				value = w.text
+			}
 		}
 		a.sets(as.Name.Value, value, a.pos(as.Pos()))
 	}
@@ -108,8 +113,8 @@ func (a *analyzer) assign(as *syntax.Assign) {
 	}
 }
 
-// sets refuses variables that make other programs do something. A value with a
-// dollar is one that is not known.
+// sets refuses variables that make other programs do something. A value with a dollar
+// is unknown.
 func (a *analyzer) sets(name, value string, pos int) {
 	switch {
 	case meansMore(name, value):
@@ -119,20 +124,21 @@ func (a *analyzer) sets(name, value string, pos int) {
 	}
 }
 
-// setsText is sets for a variable that may hold any text afterwards.
+// setsText is sets for a variable whose later value may be any text.
 func (a *analyzer) setsText(name, value string, pos int) {
 	a.assigned[name], a.text[name] = true, true
 	a.sets(name, value, pos)
 }
 
-// forOneRead reports IFS before read: it splits one line and is back afterwards.
+// forOneRead reports whether the line sets IFS for one read: it splits one line and is
+// restored afterwards.
 func (a *analyzer) forOneRead(as *syntax.Assign, words []word) bool {
 	return as.Name != nil && as.Name.Value == "IFS" && as.Array == nil && as.Index == nil &&
 		len(words) > 0 && words[0].kind == literal && words[0].text == "read" && !a.functions["read"]
 }
 
-// prefixed looks at a variable that one command is given. A program with options that
-// run others has variables that do so as well.
+// prefixed checks a variable that is set for one command. If a program has options that
+// run others, it has variables that do so as well.
 func (a *analyzer) prefixed(name string, first word) {
 	if p := tableOf(baseName(first.text)); p != nil && p.Opens() && !said(name) && !meansMore(name, "$") && !loads(name, "$") {
 		a.unsure(first.pos, name, "a variable of which nobody knows what "+baseName(first.text)+" does with it")

@@ -91,8 +91,8 @@ func TestVectors_SDK_K_L(t *testing.T) {
 	}
 }
 
-// TestVectors2_SDK_L9 is the second corpus, of what a hostile review found. 181 of its
-// rows are a gate; the others are judgements, which are held as well.
+// TestVectors2_SDK_L9 is the second corpus, from a hostile review. 181 of its rows are
+// a gate; the others are matters of judgement, and are tested too.
 func TestVectors2_SDK_L9(t *testing.T) {
 	gates := 0
 	for _, v := range vectorsOf(t, "sandbox-checker-cases-2.jsonl") {

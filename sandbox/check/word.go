@@ -27,8 +27,7 @@ type word struct {
 	// glob is the pattern with its literal characters escaped.
 	glob string
 	pos  int
-	// brace says that it came out of a brace expansion; split that it may become several
-	// words.
+	// brace: it came out of a brace expansion. split: it may become several words.
 	brace, split bool
 }
 
@@ -181,7 +180,8 @@ func (r *reducer) part(p syntax.WordPart, first bool) {
 	}
 }
 
-// manyWords reports "$@" and "${a[@]}", which become several words between quotes too.
+// manyWords reports whether a part is "$@" or "${a[@]}", which become several words
+// even between quotes.
 func manyWords(p syntax.WordPart) bool {
 	e, ok := p.(*syntax.ParamExp)
 	if !ok || e.Param == nil {

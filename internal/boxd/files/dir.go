@@ -76,8 +76,8 @@ func (f *FS) exists(path string) bool {
 	return true
 }
 
-// firstNames are the first limit names of an open directory in order, in memory
-// bounded by the limit however many there are.
+// firstNames returns the first limit names of an open directory in order. The limit
+// bounds its memory, however many names there are.
 func firstNames(dir, limit int) (names []string, more bool, err error) {
 	l := &lister{fd: dir}
 	for {
@@ -147,8 +147,8 @@ func (f *FS) Remove(req wire.RemoveRequest) error {
 	return after(op, req.Path, syncAt(dir))
 }
 
-// changing is parent for a name that is to be removed or replaced: what the box stands
-// on is refused.
+// changing is parent for a name that is to be removed or replaced: it refuses paths
+// that the box needs.
 func (f *FS) changing(op, shown, path string) (dir int, name string, err error) {
 	if dir, name, err = f.parent(op, shown, path); err != nil {
 		return dir, name, err
@@ -167,8 +167,8 @@ func removeOne(dir int, name string, isDir bool) error {
 	return unix.Unlinkat(dir, name, flags)
 }
 
-// removeTree removes a name of an open directory and all below it. What goes away
-// meanwhile is fine; links are removed, never followed.
+// removeTree removes a name of an open directory and everything below it. Names that
+// vanish meanwhile are no error; links are removed, never followed.
 func removeTree(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err == nil || errors.Is(err, syscall.ENOENT) {
@@ -200,8 +200,8 @@ func removeTree(dir int, name string) error {
 	}
 }
 
-// removeSome removes what the first entries of an open directory name, and says how
-// many of them went.
+// removeSome removes the first entries of an open directory, and returns how many it
+// removed.
 func removeSome(dir int) (n int, first error) {
 	l := &lister{fd: dir}
 	var names []string
@@ -232,7 +232,7 @@ func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	if err != nil {
 		return err
 	}
-	// An existing one is judged, too: mkdirAll judges what it makes.
+	// An existing path is judged too: mkdirAll judges the directories it makes.
 	if fd, err := f.open(op, req.Path, path, paths.Way); err == nil {
 		_ = unix.Close(fd)
 	} else if holdfast.IsKind(err, holdfast.KindDenied) {
@@ -297,8 +297,8 @@ func after(op, shown string, err error) error {
 	return fail(op, shown, err)
 }
 
-// mkdirAll makes a directory and its parents, each durable in its parent and where the
-// scope allows it.
+// mkdirAll makes a directory and its parents where the scope allows it, each durable in
+// its parent.
 func (f *FS) mkdirAll(op, shown, path string) error {
 	err := paths.IsDir(path)
 	if err == nil || !errors.Is(err, syscall.ENOENT) {

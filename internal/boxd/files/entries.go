@@ -16,7 +16,7 @@ const (
 	kindLink
 )
 
-// kindOfMode is the kind that a mode of stat says.
+// kindOfMode returns the kind in the mode of a stat.
 func kindOfMode(mode uint32) kind {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -37,14 +37,14 @@ type entry struct {
 
 func (e entry) cost() int { return len(e.name) + 32 }
 
-// lister reads an open directory piece by piece. It works on the descriptor alone:
-// os.File would look up by path what the file system does not say of an entry.
+// lister reads an open directory piece by piece. It uses only the descriptor: os.File
+// would look up by path the kinds that the file system does not report.
 type lister struct {
 	fd  int
 	buf [8 << 10]byte
 }
 
-// next are more entries, in no order; none at the end.
+// next returns more entries, in no order; none at the end.
 func (l *lister) next() ([]entry, error) {
 	for {
 		n, err := unix.ReadDirent(l.fd, l.buf[:])
@@ -66,7 +66,7 @@ func (l *lister) next() ([]entry, error) {
 	}
 }
 
-// kindUnsaid is of an entry whose file system does not say.
+// kindUnsaid marks an entry whose kind the file system does not report.
 const kindUnsaid kind = 255
 
 func (l *lister) ask(name string) kind {
@@ -77,14 +77,14 @@ func (l *lister) ask(name string) kind {
 	return kindOfMode(uint32(st.Mode))
 }
 
-// statAt is a name of an open directory, a link itself.
+// statAt returns the stat of a name in an open directory; it does not follow a link.
 func statAt(dir int, name string) (st unix.Stat_t, err error) {
 	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return st, err
 }
 
-// linkAt is where a symlink of an open directory points. An empty name is the link
-// that dir itself is.
+// linkAt returns the target of a symlink in an open directory. An empty name means that
+// dir itself is the link.
 func linkAt(dir int, name string) (string, error) {
 	buf := make([]byte, maxPath+1)
 	n, err := unix.Readlinkat(dir, name, buf)

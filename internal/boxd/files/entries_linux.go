@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parse takes the records of getdents64 apart: inode and offset of 8 bytes each, the
-// length of the record, a type, a name that ends with a NUL.
+// parse splits the records of getdents64: inode and offset of 8 bytes each, the length
+// of the record, a type, a name that ends with a NUL.
 func (l *lister) parse(b []byte) (out []entry) {
 	const head = 19
 	for len(b) > head {

@@ -1,19 +1,18 @@
-// Package files carries out boxd's file operations: read, write, edit, stat,
-// list, glob, grep, remove, mkdir, rename.
+// Package files carries out boxd's file operations: read, write, edit, stat, list,
+// glob, grep, remove, mkdir, rename.
 //
-// It owns how a path of the protocol meets the file system. boxd imports it; it
-// imports the standard library, golang.org/x/sys, the wire protocol and the
-// vocabulary only. Invariants (I-19): no call blocks on what it opens (only regular
-// files and directories are opened, everything else is refused); a file that is
-// written is either the old or the new one whole, whenever the machine stops;
-// memory, entries visited and time of a call are bounded, and every answer fits
-// one frame.
+// It owns how a path of the protocol meets the file system. boxd imports it; it imports
+// the standard library, golang.org/x/sys, the wire protocol and the vocabulary only.
+// Invariants (I-19): no call blocks on what it opens (only regular files and
+// directories are opened, everything else is refused); a file that is written has
+// either its old or its new content whole, whenever the machine stops; memory, entries
+// visited and time of a call are bounded, and every answer fits one frame.
 //
-// The calls run with the identity and confinement of tools on one OS thread:
-// they start no goroutine and no process. Absolute paths are allowed as they are: every
-// path is resolved by package paths, below the box's "/" and through no magic link, and
-// all else is done below an open directory. No call here hands the kernel a path that
-// it would resolve any other way, and /proc is refused (TestNoPathsButThroughTheResolver).
+// The calls run with the identity and confinement of tools on one OS thread: they start
+// no goroutine and no process. Absolute paths are used as they are: package paths
+// resolves every path below the box's "/" and through no magic link, and the rest works
+// below an open directory. No call here hands the kernel a path that it would resolve
+// any other way, and /proc is refused (TestNoPathsButThroughTheResolver).
 package files
 
 import (
@@ -53,7 +52,7 @@ type Config struct {
 	// do not isolate, not a boundary: symlinks are followed as the kernel does.
 	// Empty: paths are what they say.
 	Base string
-	// Proc lets files of /proc be opened: for a driver that does not isolate.
+	// Proc allows opening files of /proc: for a driver that does not isolate.
 	Proc bool
 	// MaxEntries bounds how many directory entries one glob or grep looks at;
 	// 0 is 200,000. What lies beyond is reported as truncated.
@@ -108,7 +107,7 @@ func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
-	// Open to look at only, so that a file counts that may not be read.
+	// O_PATH, so that files without read permission count too.
 	fd, err := f.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW)
 	if err != nil {
 		return wire.FileInfo{}, err
@@ -121,7 +120,8 @@ func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	return describe(f.shown(path), &st, func() (string, error) { return linkAt(fd, "") }), nil
 }
 
-// describe makes a FileInfo; name is the path to show, link reads where a link points.
+// describe makes a FileInfo; name is the path to show, link returns the target of a
+// link.
 func describe(name string, st *unix.Stat_t, link func() (string, error)) wire.FileInfo {
 	sec, nsec := st.Mtim.Unix()
 	out := wire.FileInfo{
@@ -197,8 +197,8 @@ func within(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
-// fixed refuses paths that the box stands on: the root, the workspace, the home and
-// what is above them. dir is the open directory of the name.
+// fixed refuses paths that the box needs: the root, the workspace, the home and their
+// parents. dir is the open directory of the name.
 func (f *FS) fixed(op, shown string, dir int, name string) error {
 	at, err := paths.Where(dir)
 	if err != nil {

@@ -102,8 +102,8 @@ type globber struct {
 }
 
 // dir searches one directory; rel is its path below the root, with a final slash. Only
-// the first directory's error is told; what cannot be read below it is passed over, as
-// find does without its messages.
+// the first directory's error is returned; unreadable directories below it are skipped,
+// like find with its messages hidden.
 func (g *globber) dir(rel string, at []place) error {
 	fd, err := g.open(rel)
 	if err != nil {

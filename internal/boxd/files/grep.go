@@ -54,7 +54,7 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 	case err == nil:
 		err = s.dir("")
 	case errors.Is(err, syscall.ENOTDIR):
-		// It is a file, or nothing.
+		// The path is a file, or does not exist.
 		s.root = root
 		err = s.single(op, req.Path, root)
 	}
@@ -182,8 +182,8 @@ func (s *search) single(op, shown, path string) error {
 	return nil
 }
 
-// load reads a file that was opened into the shared buffer, and closes it; ok is false
-// for one that is too large.
+// load reads an opened file into the shared buffer, and closes it; ok is false if the
+// file is too large.
 func (s *search) load(file *file, err error) (data []byte, ok bool, _ error) {
 	if err != nil {
 		return nil, false, err

@@ -12,8 +12,8 @@ import (
 )
 
 // open opens what an absolute path leads to, below the box's "/" and through no magic
-// link. What lies in /proc or outside of the scope is refused: the open file is judged,
-// so no rename comes between the judgement and the use.
+// link. Files in /proc or outside of the scope are refused. The open file is judged, so
+// that no rename can come between the check and the use.
 func (f *FS) open(op, shown, path string, flags int) (int, error) {
 	fd, err := paths.Open(path, flags)
 	if err != nil {
@@ -58,9 +58,9 @@ func (f *FS) notProc(op, shown string, fd int) error {
 	return nil
 }
 
-// parent opens the directory in which the last name of path lies, and gives that name.
-// The name itself may be missing or be a link, which is not followed; where it lies is
-// admitted in the directory's stead.
+// parent opens the directory of the last name of path, and returns that name. The name
+// may be missing or be a link, which is not followed; its directory is admitted instead
+// of it.
 func (f *FS) parent(op, shown, path string) (dir int, name string, err error) {
 	above, name := paths.Split(path)
 	dir, err = paths.Open(above, paths.Way|unix.O_DIRECTORY)
@@ -88,8 +88,8 @@ type file struct {
 	st unix.Stat_t
 }
 
-// openRegular opens a regular file, following links, and never waits: a FIFO, socket
-// or device is refused without being used.
+// openRegular opens a regular file, following links, and never waits: a FIFO, socket or
+// device is refused without being used.
 func (f *FS) openRegular(op, shown, path string, flags int) (*file, error) {
 	return regular(op, shown, flags, func(flags int) (int, error) { return f.open(op, shown, path, flags) })
 }
@@ -99,7 +99,8 @@ func regularAt(op, shown string, dir int, name string, flags int) (*file, error)
 	return regular(op, shown, flags|unix.O_NOFOLLOW, func(flags int) (int, error) { return paths.At(dir, name, flags, 0) })
 }
 
-// regularBelow opens a file below an open directory that the directory calls regular.
+// regularBelow opens a file below an open directory whose entry says that it is
+// regular.
 func regularBelow(op, shown string, dir int, rel string) (*file, error) {
 	return used(op, shown, func() (int, error) {
 		return paths.Below(dir, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
@@ -122,7 +123,7 @@ func regular(op, shown string, flags int, open func(flags int) (int, error)) (*f
 	return used(op, shown, func() (int, error) { return open(flags | unix.O_NONBLOCK | unix.O_NOCTTY) })
 }
 
-// used opens what is going to be read or written, and refuses all but a regular file.
+// used opens a file for reading or writing, and refuses all but a regular file.
 func used(op, shown string, open func() (int, error)) (*file, error) {
 	fd, err := open()
 	if err != nil {
@@ -136,7 +137,7 @@ func used(op, shown string, open func() (int, error)) (*file, error) {
 	return f, nil
 }
 
-// mustBeRegular looks at what is open.
+// mustBeRegular refuses an open file that is not regular.
 func (f *file) mustBeRegular(op, shown string) error {
 	if err := unix.Fstat(f.fd, &f.st); err != nil {
 		return fail(op, shown, err)
@@ -220,11 +221,11 @@ func (f *file) readAll(buf []byte, max int) (data []byte, over bool, err error) 
 	}
 }
 
-// toList are the flags that open a directory and nothing else, without waiting.
+// toList are the flags that open only directories, without waiting.
 const toList = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 
-// syncAt makes the entries of an open directory durable. The directory may be open for
-// going on from only.
+// syncAt makes the entries of an open directory durable. The directory may be open with
+// O_PATH.
 func syncAt(dir int) error {
 	fd, err := paths.At(dir, ".", toList, 0)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 const (
 	// maxAlternatives is how many patterns braces may expand to.
 	maxAlternatives = 1000
-	// maxExpansion is how many bytes expanding them may write. The work of compiling
-	// and the memory of the result grow with it.
+	// maxExpansion is how many bytes the expansion may write. The work of compiling and
+	// the memory of the result grow with it.
 	maxExpansion = 256 << 10
 )
 
@@ -91,7 +91,7 @@ func compilePattern(op, src string) (*pattern, error) {
 	return p, nil
 }
 
-// braces expands braces.
+// braces expands braces within bounds.
 type braces struct {
 	texts []string
 	// left is how many bytes may still be written.
@@ -99,7 +99,7 @@ type braces struct {
 }
 
 // expand appends the patterns without braces that src stands for; why says what is
-// wrong.
+// wrong with src.
 func (b *braces) expand(src string) (why string) {
 	open, depth, start := -1, 0, 0
 	var options []string
@@ -298,9 +298,9 @@ func (p *pattern) start() []place {
 	return out
 }
 
-// add adds a place and, across a "**", the one behind it. Places come by alternative
-// and rise within it: of place s come at most s, s+1 and s+2. So a place that is there
-// already is among the last three.
+// add adds a place and, across a "**", the one behind it. Places are ordered by
+// alternative and rise within it: place s adds at most s, s+1 and s+2. So a place that
+// was added before is among the last three.
 func (p *pattern) add(to []place, at place) []place {
 	for {
 		if slices.Contains(to[max(0, len(to)-3):], at) {

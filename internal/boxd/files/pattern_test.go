@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestBracesWriteABoundedAmount: few alternatives can still be a lot of text, and
-// groups of one option write all of it again for each group.
+// TestBracesWriteABoundedAmount: few alternatives can still be much text, and groups of
+// one option write all of it again for each group.
 func TestBracesWriteABoundedAmount(t *testing.T) {
 	many := strings.Repeat("{,}", 9)
 	for name, p := range map[string]string{
@@ -35,8 +35,8 @@ func TestBracesWriteABoundedAmount(t *testing.T) {
 	}
 }
 
-// TestPlacesAreThereOnce: with many ** each directory is a place of many segments, and
-// none is there twice.
+// TestPlacesAreThereOnce: with many ** each directory is at many segments' places, but
+// at none of them twice.
 func TestPlacesAreThereOnce(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("**/*/", 300) + "x", strings.Repeat("**/", 300) + "x", "{**/a,*/**/a,**}/{**/*/**,a}/**/*/b", strings.Repeat("*/**/*/", 100) + "a",

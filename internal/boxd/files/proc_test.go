@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// TestProcIsRefused: no file operation opens what lies in /proc, by its name or behind a
-// link, and says what to do instead; a driver that does not isolate may allow it.
+// TestProcIsRefused: no file operation opens a file in /proc, by its name or through a
+// link, and the error says what to do instead; a driver that does not isolate may allow
+// it.
 func TestProcIsRefused(t *testing.T) {
 	b := newBox(t)
 	must(t, os.Symlink("/proc/self", b.path("l")))
@@ -51,7 +52,7 @@ func TestProcIsRefused(t *testing.T) {
 		_, err := b.Read(wire.ReadRequest{Path: path}, new(strings.Builder))
 		wantKind(t, err, holdfast.KindDenied, "/proc")
 	}
-	// A walk from above passes it over.
+	// A walk from above skips it.
 	if ans, err := b.Glob(wire.GlobRequest{Path: "/", Pattern: fmt.Sprintf("proc/%d/status", os.Getpid())}); err == nil && len(ans.Paths) > 0 {
 		t.Errorf("glob from above: %q", ans.Paths)
 	}
@@ -63,12 +64,12 @@ func TestProcIsRefused(t *testing.T) {
 	if _, err := open.Read(wire.ReadRequest{Path: "/proc/self/status"}, &out); err != nil || out.Len() == 0 {
 		t.Errorf("where it is allowed: %v", err)
 	}
-	// Magic links are followed for nobody.
+	// Magic links are never followed.
 	_, err := open.List(wire.ListRequest{Path: "/proc/self/cwd"})
 	wantKind(t, err, holdfast.KindInvalid, "symbolic links")
 }
 
-// patterned is a box with files that patterns hold back, and links to them.
+// patterned is a box with files that patterns protect, and links to them.
 func patterned(t *testing.T) (box, wire.Scope) {
 	t.Helper()
 	b := newBox(t)
@@ -84,8 +85,8 @@ func patterned(t *testing.T) (box, wire.Scope) {
 	return b, s
 }
 
-// TestScopePatternsHold: what matches a pattern is refused for every operation, by its
-// name and where it leads, and left out of lists and searches.
+// TestScopePatternsHold: a path that matches a pattern is refused for every operation,
+// by its name and by its target, and left out of lists and searches.
 func TestScopePatternsHold(t *testing.T) {
 	b, s := patterned(t)
 	for path, ok := range map[string]bool{
@@ -133,7 +134,7 @@ func TestScopePatternsHold(t *testing.T) {
 	if len(ans.Matches) != 2 || len(found.Paths) < 4 || len(list.Entries) != 1 {
 		t.Errorf("too little is shown: %+v %q %+v", ans.Matches, found.Paths, list.Entries)
 	}
-	// A pattern that cannot be read refuses everything.
+	// An unreadable pattern refuses everything.
 	for _, bad := range []string{"relative", "/a/["} {
 		if _, err := b.Within(wire.Scope{Patterns: []string{bad}}).Read(wire.ReadRequest{Path: "plain"}, new(strings.Builder)); err == nil {
 			t.Errorf("%s refuses nothing", bad)
@@ -141,7 +142,8 @@ func TestScopePatternsHold(t *testing.T) {
 	}
 }
 
-// TestScopePatternsHoldChanges is the same for the operations that make, move and remove.
+// TestScopePatternsHoldChanges is TestScopePatternsHold for the operations that make,
+// move and remove.
 func TestScopePatternsHoldChanges(t *testing.T) {
 	b, s := patterned(t)
 	for path, ok := range map[string]bool{"plain": true, "sub/.env": false, "dir/.env": false, "named": false} {

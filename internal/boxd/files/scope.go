@@ -14,14 +14,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// scope is a wire.Scope, and its roots where they lie. They are located with the first
+// scope is a wire.Scope with its roots resolved. They are resolved at the first
 // judgement: on a tool's thread, not where the request came in.
 type scope struct {
 	said wire.Scope
 	// fs has no scope itself.
 	fs      *FS
 	masks   masks
-	bad     error // why the scope cannot be held
+	bad     error // why the scope cannot be enforced
 	located bool
 	denied  []string
 	within  [][]string
@@ -37,7 +37,7 @@ func (f *FS) Within(s wire.Scope) *FS {
 	return &out
 }
 
-// locate finds where the roots lie now.
+// locate finds where the roots lead now.
 func (s *scope) locate() {
 	if s.located {
 		return
@@ -85,17 +85,17 @@ func (s *scope) holds(path string) bool {
 	return true
 }
 
-// refusesName reports whether a path is refused as it is written, wherever it leads.
+// refusesName reports whether a path is refused as written, wherever it leads.
 func (s *scope) refusesName(path string) bool {
 	s.locate()
 	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.cover(path)
 }
 
-// deleted is what the kernel puts behind the path of a file that has lost its name.
+// deleted is the suffix that the kernel adds to the path of a removed file.
 const deleted = " (deleted)"
 
-// allowed refuses what the scope does not hold: path is how it was named, at where it
-// was found.
+// allowed refuses files outside of the scope: path is the name in the request, at the
+// place where the file was found.
 func (f *FS) allowed(op, shown, path, at string) error {
 	if f.scope.bad != nil {
 		return f.scope.bad
@@ -110,8 +110,8 @@ func outOfScope(op, shown, real string) error {
 	return holdfast.Errorf(holdfast.KindDenied, op, "%s leads to %s, which the sandbox settings or deny rules do not allow", holdfast.Quote(shown), holdfast.Quote(real))
 }
 
-// located is where a path leads: links followed as the kernel does, what is missing
-// appended.
+// located returns where a path leads: links are followed as by the kernel, missing
+// names are appended.
 func located(path string) (string, error) {
 	for range maxLinks {
 		fd, err := paths.Open(path, paths.Way)
@@ -130,12 +130,12 @@ func located(path string) (string, error) {
 		}
 		dir, err := paths.Open(at, paths.Way|unix.O_DIRECTORY)
 		if err != nil {
-			return paths.Join(at, name), nil // its directory is missing, too
+			return paths.Join(at, name), nil // its directory is missing too
 		}
 		link, err := linkAt(dir, name)
 		_ = unix.Close(dir)
 		if err != nil {
-			return paths.Join(at, name), nil // missing, and no link
+			return paths.Join(at, name), nil // missing, not a link
 		}
 		if path = link; !strings.HasPrefix(link, "/") {
 			path = paths.Join(at, link)

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxScopePatterns and maxScopePattern bound what one request may bring.
+// maxScopePatterns and maxScopePattern bound the patterns of one request.
 const (
 	maxScopePatterns = 1000
 	maxScopePattern  = maxPath
@@ -21,8 +21,8 @@ type masks [][]string
 // anyDirs is the segment that stands for any number of directories.
 const anyDirs = "**"
 
-// compileMasks reads patterns. One that cannot be read refuses the whole request: what
-// it was meant to hold back is not known.
+// compileMasks reads patterns. One unreadable pattern refuses the whole request,
+// because the paths that it should protect are unknown.
 func compileMasks(patterns []string) (masks, error) {
 	bad := func(p, why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "scope", "pattern %s: %s", holdfast.Quote(p), why).
@@ -58,7 +58,7 @@ func compileMasks(patterns []string) (masks, error) {
 	return out, nil
 }
 
-// split is the names of an absolute path.
+// split returns the names of an absolute path.
 func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
@@ -73,7 +73,7 @@ func (m masks) cover(p string) bool {
 	return slices.ContainsFunc(m, func(segs []string) bool { return covers(segs, names) })
 }
 
-// covers matches each segment as compileMasks has tried it.
+// covers is coversBy with path.Match for each segment; compileMasks has checked them.
 func covers(segs, names []string) bool {
 	return coversBy(segs, names, func(seg, name string) bool {
 		ok, _ := path.Match(seg, name)
@@ -81,8 +81,8 @@ func covers(segs, names []string) bool {
 	})
 }
 
-// coversBy follows all ways through a pattern at once: at[i] says that the names so far
-// may be what the first i segments stand for.
+// coversBy follows all matches of a pattern at once: at[i] says that the first i
+// segments match the names so far.
 func coversBy(segs, names []string, match func(seg, name string) bool) bool {
 	at := make([]bool, len(segs)+1)
 	at[0] = true

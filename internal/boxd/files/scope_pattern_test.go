@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// TestScopePatterns: a pattern refuses what it matches and what lies below.
+// TestScopePatterns: a pattern refuses its matches and everything below them.
 func TestScopePatterns(t *testing.T) {
 	for _, c := range []struct {
 		pattern, p string
@@ -51,7 +51,7 @@ func TestScopePatterns(t *testing.T) {
 	}
 }
 
-// TestScopePatternsAreLinear: no pattern takes more than a step for each pair of a
+// TestScopePatternsAreLinear: a pattern takes at most one step for each pair of a
 // segment and a name. Going back to each ** in turn would take years for this one.
 func TestScopePatternsAreLinear(t *testing.T) {
 	m, err := compileMasks([]string{strings.Repeat("/**/a", 400) + "/b", "/" + strings.Repeat("*a", 120) + "b"})
@@ -75,7 +75,7 @@ func TestScopePatternsAreLinear(t *testing.T) {
 	}
 }
 
-// FuzzScopePattern holds the matcher against the plain, exponential definition.
+// FuzzScopePattern compares the matcher with the plain, exponential definition.
 func FuzzScopePattern(f *testing.F) {
 	for _, s := range [][2]string{{"/**/.env", "/a/.env"}, {"/a/**/b", "/a/c/b/d"}, {"/*/[ab]", "/x/a"}} {
 		f.Add(s[0], s[1])

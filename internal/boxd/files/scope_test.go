@@ -78,8 +78,8 @@ func TestSDKK14_FilesAreCheckedWhereTheyLie(t *testing.T) {
 func TestSDKK14_LinksThatMoveMeanwhile(t *testing.T) {
 	b, s := scoped(t)
 	b.put(t, "flip/k.txt", "harmless")
-	// The exact moment: a walk has begun in a directory that turns into a link, and what
-	// it opens below still lies where it began. A parent that turned into one is judged
+	// The exact moment: a walk has begun in a directory that turns into a link; the files
+	// it opens below still lie where it began. A parent that turned into a link is judged
 	// where it was opened.
 	f := b.Within(s)
 	w := f.newWalk()

@@ -21,16 +21,16 @@ var plainCalls = map[string][]string{
 	"io/ioutil":     {},
 }
 
-// byDescriptor are all calls of unix and syscall that this package may make, with the
-// place of the directory descriptor for those that take a name; -1 takes none.
+// byDescriptor lists all calls of unix and syscall that this package may make, with the
+// index of the directory descriptor for those that take a name; -1 for the others.
 var byDescriptor = map[string]int{
 	"Close": -1, "Fstat": -1, "Read": -1, "Write": -1, "Seek": -1, "Fsync": -1, "Fchown": -1, "Fchmod": -1, "ReadDirent": -1, "ParseDirent": -1,
 	"Fstatat": 0, "Readlinkat": 0, "Mkdirat": 0, "Unlinkat": 0, "Renameat": 0,
 }
 
-// TestNoPathsButThroughTheResolver reads the source of this package: no call hands a
-// path to the kernel but by package paths, whatever library it comes from. A new call
-// has to be added here, and reviewed.
+// TestNoPathsButThroughTheResolver reads the source of this package: only package paths
+// hands a path to the kernel, whatever library a call comes from. A new call has to be
+// added here, and reviewed.
 func TestNoPathsButThroughTheResolver(t *testing.T) {
 	names, err := filepath.Glob("*.go")
 	must(t, err)
@@ -45,7 +45,7 @@ func TestNoPathsButThroughTheResolver(t *testing.T) {
 	if files < 10 || calls < 30 {
 		t.Errorf("%d files with %d calls were looked at: the test is blind", files, calls)
 	}
-	// And it does see what it is for.
+	// The check must find bad calls.
 	for _, bad := range []string{
 		`import "os"; var _, _ = os.Stat("x")`, `import "os"; var f = os.Lstat`, `import x "os"; var _ = x.Remove("x")`,
 		`import . "os"; var _ = Remove("x")`, `import "path/filepath"; var _, _ = filepath.EvalSymlinks("x")`,
@@ -75,7 +75,7 @@ type counter struct {
 
 func (c *counter) Errorf(string, ...any) { *c.n++ }
 
-// checkSource reports what it finds in one file, and how many calls it looked at.
+// checkSource reports its findings in one file, and returns how many calls it checked.
 func checkSource(t reporter, name string, src any) (calls int) {
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, name, src, 0)
@@ -140,7 +140,7 @@ func function(name string) bool {
 	return strings.ToUpper(name) != name && !strings.HasSuffix(name, "_t") && name != "Errno"
 }
 
-// named reports whether an expression is a variable or a field, no constant.
+// named reports whether an expression is a variable or a field, not a constant.
 func named(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -152,8 +152,8 @@ func named(e ast.Expr) bool {
 	return false
 }
 
-// TestResolverIsTheOnlyOne: package paths itself hands paths to the kernel in two places,
-// for "/" and for the names of boxd's own files, and never with AT_FDCWD.
+// TestResolverIsTheOnlyOne: package paths itself hands paths to the kernel in two
+// places, for "/" and for the names of boxd's own files, and never with AT_FDCWD.
 func TestResolverIsTheOnlyOne(t *testing.T) {
 	b, err := os.ReadFile("../paths/paths_linux.go")
 	must(t, err)

@@ -17,8 +17,8 @@ const maxPending = 8 << 20
 // What the bounds cut off is reported as truncated, never as an error.
 type walk struct {
 	fs *FS
-	// top is the open directory where the walk begins, root its path as it is shown
-	// and real where that lies. What is below is opened from top, through no link.
+	// top is the open directory where the walk begins, root its path as it is shown, and
+	// real its actual path. Everything below is opened from top, through no link.
 	top        int
 	root, real string
 
@@ -51,7 +51,7 @@ func (w *walk) end() {
 	}
 }
 
-// holds reports whether the scope leaves a path below the root to the walk.
+// holds reports whether the scope allows a path below the root.
 func (w *walk) holds(rel string) bool {
 	if w.fs.scope == nil {
 		return true
@@ -93,7 +93,8 @@ func (w *walk) open(rel string) (int, error) {
 	return fd, nil
 }
 
-// entries reads an open directory, sorted by name. The caller gives them back with done.
+// entries reads an open directory, sorted by name. The caller returns the memory with
+// done.
 func (w *walk) entries(dir int) ([]entry, error) {
 	l := &lister{fd: dir}
 	var out []entry

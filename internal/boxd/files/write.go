@@ -60,8 +60,8 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 
 // target is the file that a write is to replace or create.
 type target struct {
-	// dir is the open directory, name the final name in it, no symlink (unless it turns
-	// into one meanwhile: then the rename replaces the link).
+	// dir is the open directory, name the final name in it, which is no symlink (if it
+	// turns into one meanwhile, the rename replaces the link).
 	dir    int
 	name   string
 	exists bool
@@ -88,8 +88,8 @@ func (f *FS) openTarget(op, shown, path string) (target, error) {
 	return target{}, fail(op, shown, syscall.ELOOP)
 }
 
-// step opens the directory of a path. When the last name is a symlink, it gives where
-// the link points instead of a target.
+// step opens the directory of a path. If the last name is a symlink, it returns the
+// link's target as a path instead.
 func (f *FS) step(op, shown, path string) (t target, link string, err error) {
 	_, name := paths.Split(path)
 	if name == "" || name == "." || name == ".." {
@@ -127,7 +127,7 @@ func (f *FS) step(op, shown, path string) (t target, link string, err error) {
 	return t, "", err
 }
 
-// followed is the path that a symlink of an open directory stands for.
+// followed is the path that a symlink of an open directory points to.
 func followed(dir int, name string) (string, error) {
 	link, err := linkAt(dir, name)
 	if err != nil || strings.HasPrefix(link, "/") {

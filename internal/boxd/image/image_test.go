@@ -84,9 +84,9 @@ func TestExtractRepairsAndIsStable(t *testing.T) {
 	}
 }
 
-// TestProgramIsMappedInSmallPages holds that no part of the program lies in its file as
-// it lies in memory, modulo 2 MiB. The kernel maps 2 MiB at once where both agree, and
-// an idle boxd that touches one page of it then costs 2 MiB in each box.
+// TestProgramIsMappedInSmallPages checks that no part of the program has the same
+// offset in its file as in memory, modulo 2 MiB. Where both agree the kernel maps 2 MiB
+// at once, and an idle boxd that touches one page of it then costs 2 MiB in each box.
 func TestProgramIsMappedInSmallPages(t *testing.T) {
 	program, err := Binary()
 	if err != nil {

@@ -9,11 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// detach cuts the directories of the host that boxd holds open off from the host: the
-// state directory, and the work leaf of cgroup v2. They cannot be closed, because boxd
-// makes files in the one and children in the other as long as it lives. Each becomes a
-// mount that hangs nowhere, so that ".." in it leads to itself and nothing in it can be
-// executed.
+// detach cuts the host directories that boxd holds open off from the host: the state
+// directory, and the work leaf of cgroup v2. They cannot be closed, because boxd makes
+// files in the first and children in the second as long as it lives. Each becomes a
+// detached mount, so that ".." in it leads to itself and nothing in it can be executed.
 func (e *entry) detach() error {
 	for what, fd := range map[string]int{"state directory": e.cfg.StateFD, "work leaf": e.jail.WorkCgroup} {
 		if fd <= 0 {
@@ -33,8 +32,8 @@ func (e *entry) detach() error {
 	return nil
 }
 
-// detachDir does so to one directory. A root server's has been cut off by the server:
-// its boxd has ids that do not reach it by a path.
+// detachDir detaches one directory. For a root server, the server has done so already:
+// its boxd's ids cannot reach the directory by a path.
 func detachDir(fd int) error {
 	if top, err := isTop(fd); top || err != nil {
 		return err
@@ -55,8 +54,8 @@ func detachDir(fd int) error {
 	return unix.Dup3(tree, fd, unix.O_CLOEXEC)
 }
 
-// Detached is a mount of its own of a directory, that hangs nowhere and executes
-// nothing. An empty path is the open directory itself.
+// Detached returns a detached mount of a directory, in which nothing can be executed.
+// An empty path is the open directory itself.
 func Detached(dir int, path string) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW)
 	if path == "" {
@@ -86,7 +85,7 @@ func isTop(fd int) (bool, error) {
 	return here.Dev == above.Dev && here.Ino == above.Ino, nil
 }
 
-// same refuses two descriptors of different files.
+// same returns an error if two descriptors are of different files.
 func same(a, b int) error {
 	var x, y unix.Stat_t
 	if err := unix.Fstat(a, &x); err != nil {

@@ -1,11 +1,11 @@
-// Package jail closes the box around boxd from the inside: it builds the root
-// out of the mounts it is handed, and owns the confined threads on which every
-// tool process is forked and every file operation runs.
+// Package jail closes the box around boxd from the inside: it builds the root out of
+// the mounts it is handed, and owns the confined threads on which every tool process is
+// forked and every file operation runs.
 //
 // Only cmd/boxd imports it. It imports boxd's contract, the wire protocol and
 // golang.org/x/sys. Invariant (I-16): no tool process exists before Enter returned, and
 // every one is forked by a thread that holds no capability a tool could use,
 // no_new_privs, a Landlock domain and the seccomp program. boxd's own threads stay
-// outside of those domains, so tools cannot signal or trace them (HZ-1, HZ-9). What
-// has path rules of its own is forked by a thread kept for them.
+// outside of those domains, so tools cannot signal or trace them (HZ-1, HZ-9).
+// Processes with path rules of their own are forked by a thread kept for those rules.
 package jail

@@ -18,14 +18,15 @@ import (
 const oomRaise = 700
 
 // forker owns the confined threads that fork, and the few that serve file operations.
-// All that has the same layers is forked by one thread, in one domain: so a later
-// command kills the server that an earlier one started, and none reaches boxd.
+// All processes with the same layers are forked by one thread, in one domain: so a
+// later command can kill the server that an earlier one started, and no command reaches
+// boxd.
 type forker struct {
 	jail *wire.Jail
 	oom  int // /proc/self/oom_score_adj of boxd; -1 without
 	home int // boxd's own score
 
-	plain *forkThread // forks what has no layers
+	plain *forkThread // forks processes without layers
 	sets  layerSets   // guarded by mu
 	file  *pool
 
@@ -75,21 +76,21 @@ func beginFork() error {
 	return filterThread(seccompProgramClone3)
 }
 
-// apart gives the calling thread a working directory of its own, for the processes that
-// it forks, and what else flags name.
+// apart gives the calling thread its own working directory, which its children inherit,
+// and unshares what else flags name.
 func apart(flags int) error {
 	if err := unix.Unshare(flags | unix.CLONE_FS); err != nil {
 		return err
 	}
-	_ = unix.Umask(0o022) // it had the server's, and shares that of boxd no more
+	_ = unix.Umask(0o022) // the umask was shared with the server, and no longer is with boxd
 	return nil
 }
 
 // wait returns when both threads have their filters.
 func (t *Threads) wait() error { return errors.Join(<-t.begun, <-t.begun) }
 
-// confine does the rest to the two threads, and keeps the tools' rule set for the
-// threads that fork inside of layers. The process has its ids by now.
+// confine completes the confinement of the two threads, and keeps the tools' rule set
+// for threads that fork inside of layers. The process has its ids by now.
 func (f *forker) confine(rules *rulesets) error {
 	uid := f.jail.ToolUID
 	if f.jail.SameUID {
@@ -102,7 +103,7 @@ func (f *forker) confine(rules *rulesets) error {
 	return errors.Join(err, <-files)
 }
 
-// confineFork completes the calling thread, which has its filter, as one that forks.
+// confineFork completes the calling thread, which has its filter, as a forking one.
 func (f *forker) confineFork(domains ...int) error {
 	keep := []int{unix.CAP_SETUID, unix.CAP_SETGID}
 	if f.jail.SameUID {
@@ -155,14 +156,14 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 }
 
 // fork runs on the confined thread t. On cgroup v1 the thread itself is in the work
-// leaf, so that the child is charged from its first instruction on; on v2 the
-// kernel puts the child there. The thread stays until the gate closes: to move it
-// in and out costs as much as half a fork, and in there it only sleeps. Its memory
-// is charged to boxd, and the kernel kills no thread but a leader for memory.
+// leaf, so that the child is charged from its first instruction on; on v2 the kernel
+// puts the child there. The thread stays until the gate closes: moving it in and out
+// costs as much as half a fork, and in there it only sleeps. Its memory is charged to
+// boxd, and the kernel kills no thread but a leader for memory.
 //
-// The thread has a working directory of its own, which the child inherits. A child that
-// went to a path instead would still hold boxd's descriptors, and a link to one of them
-// in /proc/self/fd would lead it there.
+// The thread has its own working directory, which the child inherits. A child that
+// entered its directory by a path would still hold boxd's descriptors, and a link to
+// one of them in /proc/self/fd would lead it there.
 func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) {
 	if err := f.goTo(dir); err != nil {
 		return 0, &dirError{spec.Dir, err}
@@ -187,7 +188,7 @@ func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) 
 	return syscall.ForkExec(spec.Path, spec.Argv, attr)
 }
 
-// directory opens the working directory of a process to be. The caller closes it.
+// directory opens the working directory for a process. The caller closes it.
 func (f *forker) directory(path string) (int, error) {
 	if path == "" {
 		path = "/"
@@ -200,7 +201,7 @@ func (f *forker) directory(path string) (int, error) {
 }
 
 // program refuses a program that only a link of /proc leads to: the child still holds
-// boxd's descriptors when it is executed. All else the kernel says itself.
+// boxd's descriptors when it is executed. The kernel reports all other errors itself.
 func (f *forker) program(path string) error {
 	fd, err := paths.Open(path, paths.Way)
 	if errors.Is(err, syscall.ELOOP) {
@@ -212,7 +213,7 @@ func (f *forker) program(path string) error {
 	return nil
 }
 
-// goTo makes an open directory the thread's own, with a tool's right to enter it.
+// goTo makes an open directory the thread's own, with a tool's permission to enter it.
 func (f *forker) goTo(dir int) error {
 	if f.jail.SameUID {
 		return unix.Fchdir(dir)
@@ -273,7 +274,7 @@ func (e *dirError) Error() string {
 }
 func (e *dirError) Unwrap() error { return e.err }
 
-// kind is not_found or denied, or invalid for a path that no process may take.
+// kind is not_found or denied, or invalid for a path that no process may use.
 func (e *dirError) kind() holdfast.Kind {
 	switch {
 	case errors.Is(e.err, syscall.ENOENT), errors.Is(e.err, syscall.ENOTDIR):

@@ -24,7 +24,7 @@ const (
 // threads that serve file operations, which must not reach boxd through /proc.
 type rulesets struct {
 	tools, files int
-	// abi is the kernel's Landlock; 0 without.
+	// abi is the kernel's Landlock version; 0 without Landlock.
 	abi int
 }
 
@@ -168,8 +168,8 @@ func addRule(path string, access uint64, sets ...int) error {
 	return grant(fd, access, sets...)
 }
 
-// grant grants access below an open file; what only directories have is left out for
-// any other.
+// grant grants access below an open file; if it is not a directory, rights that only
+// directories have are left out.
 func grant(fd int, access uint64, sets ...int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

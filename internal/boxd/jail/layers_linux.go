@@ -19,18 +19,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// maxSets is how many different sets of layers a box keeps a thread for.
+// maxSets is how many different sets of layers have a thread in a box.
 const maxSets = 8
 
 // layerSets are the threads that fork inside of layers, one for each set. A thread
-// stays for the life of the box: its children are in its domain, and only the next
-// ones of that domain may signal them.
+// stays for the life of the box: its children are in its domain, and only later
+// children of that domain may signal them.
 type layerSets struct {
 	abi     int // of Landlock; 0 without
-	base    int // the tools' rule set; -1 without
+	base    int // the tools' rule set; -1 without Landlock
 	threads map[string]*forkThread
-	// spare have what only a thread made before the capabilities went can have: on
-	// cgroup v2 a namespace whose root is above the work leaf.
+	// spare threads have what only threads made before the capabilities are dropped can
+	// have: on cgroup v2 a namespace whose root is above the work leaf.
 	spare []*forkThread
 }
 
@@ -42,9 +42,9 @@ type forkThread struct {
 
 func newForkThread() *forkThread { return &forkThread{work: make(chan func())} }
 
-// run makes the calling goroutine's thread the one that forks, once begin has run on it.
+// run makes the calling goroutine's thread the forking one, once begin has run on it.
 func (t *forkThread) run(begin func() error, begun chan<- error) {
-	// Never unlocked: what was confined, whole or in part, ends with its goroutine.
+	// Never unlocked: a confined thread, even in part, ends with its goroutine.
 	runtime.LockOSThread()
 	boxd.UsualTimers()
 	err := begin()
@@ -64,7 +64,7 @@ func (t *forkThread) on(fn func() error) error {
 	return <-done
 }
 
-// threads are all threads that fork. The caller holds mu.
+// threads returns all threads that fork. The caller holds mu.
 func (f *forker) threads() iter.Seq[*forkThread] {
 	return func(yield func(*forkThread) bool) {
 		if !yield(f.plain) {
@@ -78,7 +78,7 @@ func (f *forker) threads() iter.Seq[*forkThread] {
 	}
 }
 
-// spares makes the threads that layers may need later, where they cannot be made then.
+// spares makes the threads that layers may need, where they cannot be made later.
 func (f *forker) spares() error {
 	if f.jail.WorkCgroup <= 0 {
 		return nil
@@ -96,7 +96,7 @@ func (f *forker) spares() error {
 	return all
 }
 
-// thread is the one that forks inside of these layers. The caller holds mu.
+// thread returns the one that forks inside of these layers. The caller holds mu.
 func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
 	if len(layers) == 0 {
 		return f.plain, nil
@@ -126,7 +126,7 @@ func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
 	return t, nil
 }
 
-// held refuses layers that this kernel would not hold as a whole. An ordinary user's
+// held refuses layers that this kernel would enforce only in part. An ordinary user's
 // tools have boxd's uid: without scopes they could signal its threads, and those of
 // other sets.
 func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
@@ -152,7 +152,7 @@ func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 
 // layered makes a thread that forks inside of layers. The thread first restricts itself
 // with the tools' rules. Its domain is then a sibling of every other thread's, and none
-// of them reaches what another one forked.
+// of them reaches processes that another one forked.
 func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
 	domains := []int{f.sets.base}
 	defer func() {
@@ -199,8 +199,8 @@ func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
 	return t, nil
 }
 
-// What a layer restricts. Devices are left to the box's own rules, and so is what
-// they take by ioctl.
+// The rights that a layer restricts. Devices and their ioctls are left to the box's own
+// rules.
 const (
 	layerRead  = llRead
 	layerWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
@@ -211,8 +211,8 @@ const (
 	refer = unix.LANDLOCK_ACCESS_FS_REFER
 )
 
-// What every layer grants: what programs of the system are made of, and where they
-// leave what is nobody's.
+// Every layer grants these: the programs of the system, and the places for temporary
+// files.
 var (
 	alwaysRead = []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/dev", "/sys",
@@ -281,8 +281,8 @@ func fillLayer(set int, l wire.Layer, handled uint64) error {
 	return nil
 }
 
-// grantBelow grants access to what a path leads to in the box, unless it leads to
-// something denied. What does not exist is granted to nobody.
+// grantBelow grants access to the target of a path in the box, unless it is denied. A
+// missing path grants nothing.
 func grantBelow(name string, access uint64, denied []string, set int) error {
 	fd, err := openRoot(name)
 	if fd < 0 {
@@ -305,8 +305,8 @@ func grantBelow(name string, access uint64, denied []string, set int) error {
 	return grant(fd, access, set)
 }
 
-// openRoot opens what a root of a layer leads to; -1 without an error for nothing that
-// could be granted.
+// openRoot opens the target of a layer's root; -1 without an error if nothing there can
+// be granted.
 func openRoot(name string) (int, error) {
 	fd, err := paths.Open(path.Clean(name), paths.Way)
 	switch {
@@ -319,7 +319,7 @@ func openRoot(name string) (int, error) {
 	return -1, fmt.Errorf("%s: %w", holdfast.Quote(name), err)
 }
 
-// leads are the roots as they are written, and where they lead.
+// leads returns the roots as written, and their targets.
 func leads(roots []string) ([]string, error) {
 	var out []string
 	for _, r := range roots {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// TestLayersFollowTheABI: what a kernel would hold in part only is refused.
+// TestLayersFollowTheABI: layers that a kernel would enforce only in part are refused.
 func TestLayersFollowTheABI(t *testing.T) {
 	read, write := []wire.Layer{{Read: []string{"/r"}}}, []wire.Layer{{Read: []string{"/r"}}, {Write: []string{}}}
 	for _, c := range []struct {
@@ -49,8 +49,8 @@ func TestLayersFollowTheABI(t *testing.T) {
 	}
 }
 
-// TestNoSetWithoutLandlock: where nothing holds a set, its command is refused, and what
-// has none runs on.
+// TestNoSetWithoutLandlock: if nothing enforces a set, its command is refused; commands
+// without layers still run.
 func TestNoSetWithoutLandlock(t *testing.T) {
 	f := confined(t, wire.Jail{ToolUID: 61_234}, none())
 	spec := boxd.StartSpec{Path: "/bin/true", Dir: "/", Layers: []wire.Layer{{Write: []string{"/tmp"}}}}
@@ -65,8 +65,8 @@ func TestNoSetWithoutLandlock(t *testing.T) {
 	}
 }
 
-// TestHalfConfinedThreadEnds: a thread on which a layer could not be set forks nothing
-// and is gone; the set is asked for again at the next command.
+// TestHalfConfinedThreadEnds: a thread that failed to set a layer forks nothing and
+// ends; the set gets a new thread at the next command.
 func TestHalfConfinedThreadEnds(t *testing.T) {
 	abi, err := landlockABI()
 	if err != nil {

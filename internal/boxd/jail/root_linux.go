@@ -17,7 +17,8 @@ import (
 // few files made up for the box, with everything else moved in.
 type root struct{ jail *wire.Jail }
 
-// build makes all of the root. A file of the host that was replaced meanwhile is busy.
+// build makes the whole root. If a file of the host was replaced meanwhile, the error
+// is busy.
 func (r *root) build() error { return replaced(r.make()) }
 
 func (r *root) make() error {
@@ -193,10 +194,10 @@ func below(target string) (string, error) {
 	return target[1:], nil
 }
 
-// replaced marks an error as busy if it says that a file of the host was replaced while
-// its mount was made: the box can be started again with what is there now.
+// replaced marks an error as busy if a file of the host was replaced while its mount
+// was made: a new start of the box uses the new file.
 func replaced(err error) error {
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR) {
 		return holdfast.Errorf(holdfast.KindBusy, op, "%w", err)
 	}
 	return err

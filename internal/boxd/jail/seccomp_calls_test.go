@@ -20,12 +20,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// lastCall is over the youngest call of any kernel of today.
+// lastCall is above the youngest call of any present kernel.
 const lastCall = 520
 
 // TestEveryCallMeetsItsVerdict makes every system call under the filters of a tool and
-// holds the kernel's answer against the generated program: what it refuses is refused
-// with that error, and what it lets pass is answered as it is without filters.
+// compares the kernel's answer with the generated program: refused calls fail with that
+// error, and allowed ones give the same answer as without filters.
 func TestEveryCallMeetsItsVerdict(t *testing.T) {
 	f := confined(t, wire.Jail{ToolUID: 61_234}, none())
 	probe := testkit.Program(t, "./sandbox/sandboxtest/escape/testdata/probe")
@@ -71,11 +71,11 @@ func TestEveryCallMeetsItsVerdict(t *testing.T) {
 	}
 }
 
-// kernelPasses reports calls that kernels of today make without asking a filter: those
-// that probes of the kernel itself put into programs. They do nothing elsewhere.
+// kernelPasses reports calls that present kernels run without asking a filter: those
+// that kernel probes put into programs. They do nothing elsewhere.
 func kernelPasses(nr int) bool { return runtime.GOARCH == "amd64" && (nr == 335 || nr == 336) }
 
-// withoutFilter is what a call says to nobody, with no filter.
+// withoutFilter returns the result of a call without filters.
 func withoutFilter(t *testing.T, probe string, nr int) string {
 	t.Helper()
 	cmd := exec.Command(probe, "every-call", strconv.Itoa(nr), strconv.Itoa(nr+1))
@@ -88,8 +88,8 @@ func withoutFilter(t *testing.T, probe string, nr int) string {
 	return name
 }
 
-// BenchmarkFilters is what a call costs under the filters of a tool: one that always
-// passes, and one of which the arguments are looked at.
+// BenchmarkFilters measures a call under the filters of a tool: one that always passes,
+// and one with inspected arguments.
 func BenchmarkFilters(b *testing.B) {
 	for _, filtered := range []bool{false, true} {
 		done := make(chan struct{})

@@ -16,10 +16,10 @@ import (
 
 var update = flag.Bool("update", false, "write the generated seccomp programs")
 
-// Which calls pass is in seccomp_policy_test.go; here are those of which the arguments
-// are looked at. What a call may not do is answered with EPERM unless said otherwise.
-// Arguments of type int are compared by their low half only: the kernel ignores the
-// high one, and a filter that looked at it could be fooled.
+// seccomp_policy_test.go lists which calls pass; this file handles those with inspected
+// arguments. Forbidden uses get EPERM unless said otherwise. Arguments of type int are
+// compared by their low half only: the kernel ignores the high one, and a filter that
+// looked at it could be fooled.
 
 const (
 	errnoEPERM           = 1
@@ -95,8 +95,8 @@ func (g *generator) creating(flags, mode uint32) func() {
 	}
 }
 
-// socket allows UNIX, of INET and INET6 what needs no protocol but TCP, UDP and ICMP, and
-// NETLINK for routes. Multipath TCP and UDP-Lite are answered as by a kernel without.
+// socket allows UNIX, INET and INET6 with the protocols TCP, UDP and ICMP, and NETLINK
+// for routes. Multipath TCP and UDP-Lite get the answer of a kernel without them.
 func (g *generator) socket() {
 	const unix, inet, inet6, netlink = 1, 2, 10, 16
 	ok, ip, nl, no := g.NewLabel(), g.NewLabel(), g.NewLabel(), g.NewLabel()
@@ -111,7 +111,7 @@ func (g *generator) socket() {
 	g.JmpIfTrue(bpf.JumpNotEqual, 0, no)
 	g.Ret(seccomp.ActionAllow)
 	g.SetLabel(ip)
-	// Stream, datagram and raw are 1, 2 and 3: no other type has none of these bits.
+	// Stream, datagram and raw are 1, 2 and 3: every other type has further bits.
 	stream := g.NewLabel()
 	g.LdLo(1)
 	g.JmpIfTrue(bpf.JumpBitsNotSet, 0xc, stream)
@@ -128,7 +128,7 @@ func (g *generator) socket() {
 	g.Ret(deny(errnoEPERM))
 }
 
-// looked are the calls of which the arguments are looked at. Each body ends in a return.
+// looked holds the calls with inspected arguments. Each body ends in a return.
 func (g *generator) looked() map[string]func() {
 	calls := map[string]func(){
 		"openat":      g.creating(2, 3),
@@ -150,19 +150,20 @@ func (g *generator) looked() map[string]func() {
 	return calls
 }
 
-// often are calls of which the arguments are looked at so often that they come before
-// all others. Calls that always pass need no such place: the kernel remembers them.
+// often lists calls with inspected arguments that are so frequent that they come before
+// all others. Calls that always pass need no such place: the kernel caches their
+// verdict.
 var often = []string{"openat", "ioctl"}
 
-// segment is the verdict on all calls from a number on, up to the next segment.
+// segment is the verdict on all calls from a number up to the next segment.
 type segment struct {
 	from uint32
-	// verdict tells segments apart.
+	// verdict distinguishes segments.
 	verdict string
 	emit    func() // ends in a return
 }
 
-// youngest is over every number that a list names.
+// youngest is above every number that a list names.
 const youngest = 1024
 
 // segments are the verdicts on all numbers, in order.
@@ -227,11 +228,12 @@ func (g *generator) search(list []segment) {
 	g.search(list[half:])
 }
 
-// program assembles the policy for an architecture. The library's own Policy is
-// not used: it lets calls of a foreign architecture pass and compares all 64 bits.
+// program assembles the policy for an architecture. The library's own Policy is not
+// used: it lets calls of a foreign architecture pass and compares all 64 bits.
 //
-// clone3 and openat2 say which of these two calls are allowed. Their flags lie in memory,
-// where no program can see them: only threads that run boxd's own code may use openat2.
+// clone3 and openat2 say which of these two calls are allowed. Their flags lie in
+// memory, where a filter cannot see them: only threads that run boxd's own code may use
+// openat2.
 func program(info *arch.Info, clone3, openat2 bool) ([]bpf.RawInstruction, error) {
 	g := &generator{Program: seccomp.NewProgram(), names: map[string]int{}}
 	for name, nr := range newCalls {

@@ -27,9 +27,9 @@ func filterThread(program []unix.SockFilter) error {
 	return loadFilter(program)
 }
 
-// noClone3 takes clone3 out of seccompProgramClone3. Only cgroup v2 needs
-// clone3, whose flags no filter can see, and the box as a whole may then make no user
-// namespace. The number is the same on every architecture.
+// noClone3 takes clone3 out of seccompProgramClone3. Only cgroup v2 needs clone3, whose
+// flags no filter can see, and then the whole box may make no user namespace. The
+// number is the same on every architecture.
 var noClone3 = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_CLONE3},

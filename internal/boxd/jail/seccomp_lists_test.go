@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// numbers are the calls of an architecture by name, those younger than the library's
-// table included.
+// numbers returns the calls of an architecture by name, including those younger than
+// the library's table.
 func numbers(info *arch.Info) map[string]int {
 	out := map[string]int{}
 	for name, nr := range newCalls {
@@ -23,8 +23,8 @@ func numbers(info *arch.Info) map[string]int {
 	return out
 }
 
-// TestSeccompAllowsByList: on every architecture, every number that no list names is
-// answered like a call that the kernel does not have, whatever its arguments are.
+// TestSeccompAllowsByList: on every architecture, every number that no list names gets
+// the answer for an unknown call, whatever its arguments are.
 func TestSeccompAllowsByList(t *testing.T) {
 	args := [][6]uint64{{}, {1, 1, 1, 1, 1, 1}, {high, high, high, high}, {^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}}
 	for _, c := range policyCases {
@@ -76,8 +76,9 @@ func TestSeccompAllowsByList(t *testing.T) {
 	}
 }
 
-// TestSeccompListsAreWhole: every name of the lists is one of some architecture, in one
-// list only; and every call that the library knows is in a list or left out on purpose.
+// TestSeccompListsAreWhole: every name of the lists exists on some architecture and is
+// in one list only; every call that the library knows is in a list or left out on
+// purpose.
 func TestSeccompListsAreWhole(t *testing.T) {
 	amd, arm := numbers(arch.X86_64), numbers(arch.AARCH64)
 	seen := map[string]bool{}
@@ -98,7 +99,7 @@ func TestSeccompListsAreWhole(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	// What no kernel of today implements, or a 64-bit program does not call.
+	// No present kernel implements these, or no 64-bit program calls them.
 	never := []string{
 		"afs_syscall", "epoll_ctl_old", "epoll_wait_old", "get_thread_area", "set_thread_area", "getpmsg", "putpmsg",
 		"security", "tuxcall", "vserver", "arch_specific_syscall",

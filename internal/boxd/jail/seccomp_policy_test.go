@@ -1,9 +1,8 @@
 package jail
 
-// The policy, as lists of names. A call that no list names is answered with ENOSYS, as
-// by a kernel that does not have it: so does a call that comes with a later kernel, and
-// programs do what they did before there was one. Names that an architecture does not
-// have are left out.
+// The policy, as lists of names. A call that no list names gets ENOSYS, as from a
+// kernel without it. So do the calls of later kernels: programs fall back to what they
+// did before. Names that an architecture does not have are left out.
 
 // allowed calls pass whatever their arguments are.
 var allowed = []string{
@@ -69,16 +68,16 @@ var refused = []string{
 	"iopl", "ioperm", "syslog", "sethostname", "setdomainname", "vhangup", "uselib", "sysfs", "_sysctl", "vm86", "vm86old",
 }
 
-// absent calls answer ENOSYS like those that no list names; callers fall back to an
-// older call. They are named because they were left out on purpose, as clone3 and
-// openat2 are, of which no program sees the flags.
+// absent calls get ENOSYS like unlisted ones; callers fall back to an older call. They
+// are named because they were left out on purpose, as are clone3 and openat2, whose
+// flags no filter sees.
 var absent = []string{
 	"memfd_secret", "uretprobe", "uprobe", "file_getattr", "file_setattr", "statmount", "listmount",
 	"lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules", "cachestat", "process_mrelease", "ustat",
 }
 
-// newCalls are calls younger than the library's table, or so old that it may lack them;
-// since 424 all architectures number them alike.
+// newCalls are calls that the library's table may lack because they are young or very
+// old; from 424 on all architectures number them alike.
 var newCalls = map[string]int{
 	"pidfd_send_signal": 424, "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
 	"pidfd_open": 434, "clone3": 435, "close_range": 436, "openat2": 437, "pidfd_getfd": 438, "faccessat2": 439,

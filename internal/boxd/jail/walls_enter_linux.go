@@ -15,7 +15,7 @@ import (
 // maxListed bounds how many walls box.started names.
 const maxListed = 40
 
-// maxReported bounds the list of walls that boxd reports: it travels in one frame.
+// maxReported bounds the list of walls that boxd reports: it has to fit in one frame.
 const maxReported = wire.MaxFrame / 2
 
 // buildWalls turns the path rules of the config into mounts, if it has any.
@@ -34,8 +34,8 @@ func (e *entry) buildWalls() error {
 	return nil
 }
 
-// proveWalls has a confined thread try what each wall is there to refuse: what holds
-// it back holds back every tool.
+// proveWalls has a confined thread try what each wall refuses: if the wall stops this
+// thread, it stops every tool.
 func (e *entry) proveWalls() error {
 	if e.walls == nil {
 		return nil
@@ -105,7 +105,7 @@ func (n *node) prove() error {
 	default:
 		return nil
 	}
-	// What the tools' user cannot reach at all needs no wall.
+	// A path that the tools' user cannot reach needs no wall.
 	if hidden := errors.Is(err, unix.EACCES) && errors.Is(reach(n.path), unix.EACCES); !hidden && !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }) {
 		if err == nil {
 			err = errors.New("it was let through")
@@ -123,7 +123,7 @@ func open(p string) error {
 	return err
 }
 
-// makeIn makes a directory in p, and takes it away again should it succeed.
+// makeIn tries to make a directory in p, and removes it if it succeeds.
 func makeIn(p string) error {
 	err := unix.Mkdir(p+"/.holdfast-wall", 0o700)
 	if err == nil {
@@ -137,7 +137,7 @@ func reach(p string) error {
 	return unix.Lstat(p, &st)
 }
 
-// sameMode sets a file's mode to what it is.
+// sameMode sets a file's mode to its present value.
 func sameMode(p string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(p, &st); err != nil {
@@ -146,8 +146,8 @@ func sameMode(p string) error {
 	return unix.Chmod(p, st.Mode&0o777)
 }
 
-// built is what the driver keeps of the walls: those that a rename on the host could
-// take away, and the placeholders.
+// built returns what the driver records of the walls: those that a rename on the host
+// could remove, and the placeholders.
 func (w *walls) built(list []*node) []wire.Wall {
 	var out []wire.Wall
 	for _, n := range list {

@@ -13,13 +13,13 @@ import (
 )
 
 // Bounds of the expansion of patterns. A pattern that needs more keeps the box from
-// starting: a wall with holes would be worse than none.
+// starting, since a wall with holes would be worse than none.
 const (
 	maxMatches = 1_000
 	maxVisited = 200_000
 )
 
-// expander finds what patterns match when the box starts.
+// expander finds the files that patterns match when the box starts.
 type expander struct {
 	w        *walls
 	patterns []globbed
@@ -41,8 +41,8 @@ type match struct {
 // state is a position in a pattern: the segment that the next name has to match.
 type state struct{ pattern, segment int }
 
-// expand wants a wall for everything in the session's files that a pattern matches
-// now. What appears later is held back by the file operations.
+// expand requests a wall for everything in the session's files that a pattern matches
+// now. For files that appear later the file operations enforce the pattern.
 func (w *walls) expand() error {
 	x := &expander{w: w}
 	for _, l := range []struct {
@@ -69,7 +69,7 @@ func (w *walls) expand() error {
 	return nil
 }
 
-// matched wants the wall of a match, wherever it leads.
+// matched requests the wall of a match, wherever it leads.
 func (w *walls) matched(m match) error {
 	if err := w.rule(m.path, m.pattern.kind, false); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (w *walls) matched(m match) error {
 	return nil
 }
 
-// tops are the directories that are searched: what the session keeps, and where a
-// pattern begins with fixed names those.
+// tops are the directories to search: those that hold the session's files, and the
+// fixed directories that patterns begin with.
 func (x *expander) tops() []string {
 	out := []string{x.w.workspace, x.w.home}
 	for _, g := range x.patterns {
@@ -127,7 +127,7 @@ func (x *expander) from(top string) error {
 	return nil
 }
 
-// close adds the states after a `**`, which may also be no directory at all.
+// close adds the states after a `**`, which may also match no directory.
 func (x *expander) close(states []state) []state {
 	for i := 0; i < len(states); i++ {
 		s := states[i]
@@ -139,7 +139,7 @@ func (x *expander) close(states []state) []state {
 	return states
 }
 
-// next is the states after a name, and a pattern that ends with it.
+// next returns the states after a name, and a pattern that ends with it.
 func (x *expander) next(states []state, name string) (out []state, ended *globbed) {
 	for _, s := range states {
 		g := &x.patterns[s.pattern]
@@ -167,14 +167,14 @@ func (x *expander) next(states []state, name string) (out []state, ended *globbe
 	return out, ended
 }
 
-// searched is a directory to be searched, and how far the patterns are there.
+// searched is a directory to search, and the states of the patterns there.
 type searched struct {
 	dir    string
 	states []state
 }
 
 // search looks at the entries of a directory and returns the directories among them
-// that may hold matches. No link is followed: what it leads to is found where it is.
+// that may hold matches. It follows no link: a link's target is found where it lies.
 func (x *expander) search(d searched) ([]searched, error) {
 	entries, err := x.entries(d.dir)
 	if err != nil {
@@ -203,7 +203,7 @@ func (x *expander) search(d searched) ([]searched, error) {
 	return inner, nil
 }
 
-// entries are those of a directory; none where no directory is.
+// entries returns the entries of a directory; none if it does not exist.
 func (x *expander) entries(dir string) ([]os.DirEntry, error) {
 	at, err := x.w.at(dir)
 	if err == unix.ENOENT || err == unix.ENOTDIR {
@@ -225,8 +225,8 @@ func (x *expander) entries(dir string) ([]os.DirEntry, error) {
 	return f.ReadDir(-1)
 }
 
-// failed refuses a directory that cannot be searched where the session keeps its
-// files. Elsewhere what boxd cannot read the tools cannot either.
+// failed refuses a directory of the session's files that cannot be searched. Elsewhere,
+// if boxd cannot read a directory the tools cannot either.
 func (x *expander) failed(dir string, err error) error {
 	if x.w.tree(dir) == "" {
 		return nil

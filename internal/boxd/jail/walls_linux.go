@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// wallsDir holds what masks are made of. It lies on the box's root, which is
+// wallsDir holds the files that masks use. It lies on the box's root, which is
 // read-only once the box runs.
 const wallsDir = ".walls"
 
-// The files of wallsDir: what a masked directory or file looks like, and a link
-// that leads to nothing, which stands where nothing may appear.
+// The files of wallsDir: stand-ins for a masked directory and file, and a link that
+// leads to nothing, for places where nothing may appear.
 const (
 	maskDir    = wallsDir + "/dir"
 	maskFile   = wallsDir + "/file"
@@ -27,7 +27,7 @@ const (
 )
 
 // walls builds path rules into the mounts of the box: after its root is complete and
-// before anything of the box runs. Every path is resolved below the new root.
+// before any tool runs. Every path is resolved below the new root.
 type walls struct {
 	spec      wire.Walls
 	workspace string
@@ -41,7 +41,7 @@ type walls struct {
 	missing []string
 }
 
-// node is one mount to be made.
+// node is one mount to make.
 type node struct {
 	path string
 	kind string
@@ -52,11 +52,12 @@ type node struct {
 	writable bool
 	// listed: read-only because a list allows writing elsewhere only.
 	listed bool
-	// ino is what lies below the mount.
+	// ino is the inode of the file below the mount.
 	ino uint64
 }
 
-// strength orders what may be wanted of the same path: the stricter one stays.
+// strength orders the kinds that rules may request for the same path: the stricter one
+// wins.
 func (n *node) strength() int {
 	switch {
 	case n.kind == wire.WallMasked:
@@ -90,7 +91,7 @@ func (w *walls) build() (err error) {
 	})
 }
 
-// templates makes what masks are clones of.
+// templates makes the files that masks are clones of.
 func (w *walls) templates() error {
 	if err := unix.Mkdir(wallsDir, 0o755); err != nil {
 		return err
@@ -117,10 +118,10 @@ func (w *walls) templates() error {
 	return nil
 }
 
-// trees are where processes of the box can make, rename and remove things.
+// trees are the places where processes of the box can make, rename and remove files.
 func (w *walls) trees() []string { return []string{w.workspace, w.home, "/tmp", "/dev/shm"} }
 
-// tree is the writable tree that holds p; empty when none does.
+// tree returns the writable tree that holds p, or "".
 func (w *walls) tree(p string) string {
 	for _, t := range w.trees() {
 		if within(p, t) {
@@ -135,12 +136,12 @@ func within(p, root string) bool {
 	return root == "/" || p == root || strings.HasPrefix(p, root+"/")
 }
 
-// note says what is not a wall, and why.
+// note records a rule that gets no wall, and why.
 func (w *walls) note(rule, why string) {
 	w.missing = append(w.missing, "wall of "+holdfast.Quote(rule)+": "+why)
 }
 
-// want asks for a mount. Of two for the same path the stricter one is made.
+// want requests a mount. Of two for the same path the stricter one is made.
 func (w *walls) want(n node) {
 	if old := w.nodes[n.path]; old == nil || old.strength() < n.strength() {
 		w.nodes[n.path] = &n
@@ -159,8 +160,8 @@ func (w *walls) pin(p, rule string) {
 	}
 }
 
-// own are the mounts that the box itself lives on. A rule about one of them is held
-// by the text of calls only.
+// own reports whether the box itself lives on the mount of p. A rule about such a mount
+// is checked only by the text of calls.
 func (w *walls) own(p string) bool {
 	return p == "/" || within(p, "/proc") || within(p, "/run") || within(p, "/"+wallsDir)
 }
@@ -180,12 +181,12 @@ func (w *walls) fixed() error {
 	return nil
 }
 
-// rule wants a wall where a path leads. pinned is for rules of fixed paths: what
-// leads there stays as it is.
+// rule requests a wall where a path leads. pinned is for fixed paths: the links and
+// directories that lead there stay in place.
 func (w *walls) rule(rule, kind string, pinned bool) error {
 	clean := path.Clean(rule)
 	if kind == wire.WallReadOnly && (clean == "/" || slices.ContainsFunc(w.trees(), func(t string) bool { return t != clean && within(t, clean) })) {
-		// All but these is read-only already.
+		// Everything outside of these trees is read-only already.
 		for _, t := range w.trees() {
 			if within(t, clean) {
 				w.want(node{path: t, kind: kind, dir: true, rule: rule})
@@ -229,25 +230,25 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 	return nil
 }
 
-// fixRule is what can be done about a rule that keeps a box from starting.
+// fixRule tells the user how to mend a rule that keeps a box from starting.
 const fixRule = "look at the path in the session's workspace, or change the rule; holdfast policy explain shows where rules come from"
 
-// absent deals with a rule whose path does not exist. Where it could appear a
-// placeholder keeps its place.
+// absent handles a rule whose path does not exist. If the path could appear, a
+// placeholder takes its place.
 func (w *walls) absent(rule, kind string, p lead) error {
 	if w.tree(p.path) == "" {
 		return nil // everything else is read-only: nothing can appear
 	}
 	if !p.isDir() {
-		// Below a file nothing can be, as long as the file stays.
+		// Nothing can exist below a file as long as the file stays.
 		w.want(node{path: p.path, kind: wire.WallPin, rule: rule})
 		w.pin(p.path, rule)
 		return nil
 	}
 	at, names, dir := p.path, p.rest, strings.HasSuffix(rule, "/")
 	if i := slices.Index(names, ".."); i >= 0 {
-		// A link that goes through what does not exist: as long as it does not, the
-		// link leads nowhere.
+		// A link goes through a name that does not exist: until that name appears the link
+		// leads nowhere.
 		names, dir = names[:i], false
 	}
 	for i, name := range names {
@@ -271,7 +272,7 @@ func (w *walls) absent(rule, kind string, p lead) error {
 	return nil
 }
 
-// apply makes the mounts, parents first, so that each is made upon the one above.
+// apply makes the mounts, parents first, so that each is made on top of its parent.
 func (w *walls) apply() error {
 	list := w.list()
 	for _, n := range list {
@@ -288,8 +289,8 @@ func (w *walls) apply() error {
 	return nil
 }
 
-// list are the mounts to be made in their order, without those that a denial above
-// them makes pointless.
+// list returns the mounts in order, without those below a masked directory, which need
+// none.
 func (w *walls) list() []*node {
 	var out []*node
 	for _, n := range w.nodes {
@@ -306,7 +307,7 @@ func (w *walls) list() []*node {
 	return out
 }
 
-// at opens what stands at a resolved path; a link is opened itself.
+// at opens the file at a resolved path; a link itself is opened.
 func (w *walls) at(p string) (int, error) {
 	return unix.Openat2(w.root, strings.TrimPrefix(p, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -355,7 +356,7 @@ func (w *walls) mount(n *node) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// template is what a mask is a clone of; empty for what is bound on itself.
+// template is the file that a mask is a clone of; empty for a path bound on itself.
 func (n *node) template() string {
 	switch {
 	case n.kind == wire.WallAbsent:
@@ -368,7 +369,7 @@ func (n *node) template() string {
 	return ""
 }
 
-// verify looks whether a mask is what stands at its path.
+// verify checks that a mask is the file at its path.
 func (w *walls) verify(n *node) error {
 	name := n.template()
 	if name == "" {

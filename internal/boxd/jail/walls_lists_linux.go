@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// listed are the trees that allow lists are about: what the session keeps.
+// listed returns the trees that allow lists restrict: the session's own files.
 func (w *walls) listed() []string {
 	if w.spec.KeepHome {
 		return []string{w.workspace}
@@ -20,8 +20,8 @@ func (w *walls) listed() []string {
 	return []string{w.workspace, w.home}
 }
 
-// writable makes workspace and home read-only but for what every list of
-// write roots holds. The other writable trees end with the box and stay.
+// writable makes workspace and home read-only except for the roots that every list of
+// write roots holds. The other writable trees end with the box and stay writable.
 func (w *walls) writable() error {
 	if len(w.spec.Writable) == 0 {
 		return nil
@@ -49,8 +49,9 @@ func (w *walls) writable() error {
 	return nil
 }
 
-// readable hides all of the box's own trees but what every list of read roots holds,
-// and what programs need to run: /usr and its like, /etc, /proc, /dev, /tmp, /run.
+// readable hides all of the box's own trees except for the roots that every list of
+// read roots holds, and what programs need to run: /usr and its like, /etc, /proc,
+// /dev, /tmp, /run.
 func (w *walls) readable() error {
 	if len(w.spec.Readable) == 0 {
 		return nil
@@ -88,8 +89,8 @@ func (w *walls) readable() error {
 	return nil
 }
 
-// roots resolves a list. A root that is missing grants nothing; one that may be
-// written is made where the session keeps its files.
+// roots resolves a list. A missing root grants nothing; with create it is made if it
+// lies in the session's files.
 func (w *walls) roots(list []string, create bool) ([]string, error) {
 	var out []string
 	for _, rule := range list {
@@ -119,7 +120,7 @@ func (w *walls) roots(list []string, create bool) ([]string, error) {
 	return out, nil
 }
 
-// meet is what all lists hold: of two roots the one within the other.
+// meet returns the roots that all lists hold: of two nested roots the inner one.
 func meet(lists [][]string) []string {
 	out := lists[0]
 	for _, list := range lists[1:] {
@@ -143,8 +144,8 @@ func meet(lists [][]string) []string {
 	})
 }
 
-// cover puts an empty read-only directory in place of a tree, in which only the given
-// paths of the tree are.
+// cover replaces a tree by an empty read-only directory that contains only the given
+// paths of the tree.
 func (w *walls) cover(top string, inner []string) error {
 	trees := make([]int, 0, len(inner))
 	dirs := make([]bool, 0, len(inner))

@@ -8,12 +8,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// Mend puts walls of a running box back that something outside of it took away: a
-// rename over a name takes the mount there along. The calling thread is in the box'
-// mount namespace, with its root, and may mount there; it is of no other use afterwards.
-// It touches files as the tools' user: processes of the box run meanwhile and could
-// exchange what it is about to change. Walls are in the order in which they were built,
-// parents first.
+// Mend restores walls of a running box that something outside of it removed: a rename
+// over a name takes the mount along. The calling thread is in the box's mount
+// namespace, with its root, and may mount there; it cannot be used for anything else
+// afterwards. It touches files as the tools' user: processes of the box run meanwhile
+// and could exchange the files it is about to change. Walls are in the order in which
+// they were built, parents first.
 func Mend(built []wire.Wall, tool int) (err error) {
 	if err := fileIdentity(tool); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (w *walls) mend(b wire.Wall) error {
 	}
 	n.dir = dir
 	if n.kind == wire.WallAbsent {
-		n.kind = wire.WallMasked // something is there now
+		n.kind = wire.WallMasked // something exists there now
 	}
 	if err := w.mount(n); err != nil {
 		return err

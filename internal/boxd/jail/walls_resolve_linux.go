@@ -13,23 +13,23 @@ import (
 // maxLinks is how many links a path may lead through, as in the kernel.
 const maxLinks = 40
 
-// lead is where a path of the box leads.
+// lead is the result of resolving a path of the box.
 type lead struct {
-	// path is what exists of it, without links; rest are the names below that do not.
+	// path is the existing part, without links; rest holds the missing names below it.
 	path string
 	rest []string
 	st   unix.Stat_t
-	// links are the links on the way that processes of the box could replace.
+	// links are the links on the path that processes of the box could replace.
 	links []string
 	loop  bool
 }
 
 func (p *lead) isDir() bool { return p.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// where is the whole path, with what does not exist.
+// where is the whole path, with its missing names.
 func (p *lead) where() string { return path.Join(p.path, path.Join(p.rest...)) }
 
-// follow resolves an absolute path below the new root, the last name too.
+// follow resolves an absolute path below the new root, including its last name.
 func (w *walls) follow(p string) (lead, error) {
 	out := lead{path: "/"}
 	if err := w.look(&out, "/"); err != nil {
@@ -79,7 +79,7 @@ func (w *walls) follow(p string) (lead, error) {
 	return out, nil
 }
 
-// split is a path's names, without those that mean nothing.
+// split returns a path's names, without empty ones and dots.
 func split(p string) []string {
 	var out []string
 	for name := range strings.SplitSeq(p, "/") {
@@ -90,7 +90,7 @@ func split(p string) []string {
 	return out
 }
 
-// look fills in what stands at a path without links on its way.
+// look reads what exists at a path that has no links on its way.
 func (w *walls) look(p *lead, at string) error {
 	if at == "/" {
 		p.path = at
@@ -116,7 +116,7 @@ func (w *walls) readlink(at string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// The modification time of a placeholder. A file that is empty and has it is a
+// The modification time of a placeholder. An empty file with this time is a
 // placeholder, also when boxd was killed before it reported the file. It is in 1970, so
 // that no clock gives it to another file.
 const markSec, markNsec = 1, 481516234
@@ -160,7 +160,7 @@ func (w *walls) placeholder(at string, dir bool) error {
 	if err == nil || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EROFS) {
 		return err
 	}
-	// A file system without nameless files, or a kernel that does not name them.
+	// The file system has no nameless files, or the kernel cannot name them.
 	if fd, err = unix.Openat(dirfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600); err != nil {
 		return err
 	}

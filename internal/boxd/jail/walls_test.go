@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 )
 
-// TestHZ25_ProofNoticesWhatIsNotThere: a wall that lets through what it is there to
-// refuse is found, whatever its kind, and the error names the rule.
+// TestHZ25_ProofNoticesWhatIsNotThere: a wall of any kind that does not hold is found,
+// and the error names the rule.
 func TestHZ25_ProofNoticesWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func TestHZ25_ProofNoticesWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// matches lists what of paths the expansion of a pattern would wall.
+// matches returns those of paths that the expansion of a pattern would wall.
 func matches(pattern string, paths ...string) []string {
 	x := &expander{patterns: []globbed{{pattern, wire.WallMasked, split(pattern)}}}
 	var out []string
@@ -59,8 +59,8 @@ func matches(pattern string, paths ...string) []string {
 	return out
 }
 
-// TestHZ25_PatternsMatch: a pattern matches segment by segment, `**` any number of
-// directories, and what lies below a match belongs to it.
+// TestHZ25_PatternsMatch: a pattern matches segment by segment, `**` matches any number
+// of directories, and everything below a match belongs to it.
 func TestHZ25_PatternsMatch(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string][]string{
@@ -80,7 +80,7 @@ func TestHZ25_PatternsMatch(t *testing.T) {
 	}
 }
 
-// TestHZ25_ListsMeet: of several lists of roots counts what every one holds.
+// TestHZ25_ListsMeet: of several lists of roots only paths in all of them count.
 func TestHZ25_ListsMeet(t *testing.T) {
 	t.Parallel()
 	got := meet([][]string{{"/w/a", "/w/b", "/usr"}, {"/w", "/x"}, {"/w/a/deep", "/w/a/deep/er", "/w/b", "/usr"}})

@@ -1,10 +1,10 @@
-// Package paths opens what a path leads to, without ever leaving the box.
+// Package paths opens the target of a path, without ever leaving the box.
 //
 // It owns the one way in which boxd resolves a path that an agent may have shaped. boxd
 // and its parts import it; it imports the standard library and golang.org/x/sys only.
 // Invariant (I-19): the kernel resolves every path below the box's "/" and follows no
-// magic link of /proc, so no link leads to a descriptor of boxd or out of the box, at
-// no moment. A kernel that cannot do that refuses every path.
+// magic link of /proc, so that at no moment a link leads to a descriptor of boxd or out
+// of the box. A kernel that cannot do that refuses every path.
 package paths
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // maxTries bounds how often a path is resolved again because something was renamed
-// meanwhile. A process that renames without a pause must not hold a call for ever.
+// meanwhile. A process that renames all the time must not block a call for ever.
 const maxTries = 1000
 
 // slash is the box's "/". It is opened once: a process has one root, and boxd has
@@ -25,9 +25,9 @@ var slash = sync.OnceValues(func() (int, error) {
 	return unix.Open("/", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 })
 
-// Open opens what path leads to; the path is absolute. The caller closes the
-// descriptor. ELOOP means too many links, or one that only the kernel can follow, as
-// /proc/1/fd/3; EBUSY that names on the way change without a pause.
+// Open opens the target of an absolute path. The caller closes the descriptor. ELOOP
+// means too many links, or one that only the kernel can follow, as /proc/1/fd/3; EBUSY
+// means that names on the path change all the time.
 func Open(path string, flags int) (int, error) {
 	root, err := slash()
 	if err != nil {
@@ -41,12 +41,13 @@ func OpenIn(root int, path string, flags int) (int, error) {
 	return again(func() (int, error) { return openIn(root, path, flags|unix.O_CLOEXEC) })
 }
 
-// Below opens a path below an open directory that has no link in it, and no "..".
+// Below opens a path below an open directory; the path may have no link in it and no
+// "..".
 func Below(dir int, rel string, flags int) (int, error) {
 	return again(func() (int, error) { return openBelow(dir, rel, flags|unix.O_CLOEXEC) })
 }
 
-// At opens one name of an open directory and follows no link.
+// At opens one name of an open directory and does not follow a link.
 func At(dir int, name string, flags int, perm uint32) (int, error) {
 	return again(func() (int, error) {
 		return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
@@ -84,8 +85,8 @@ func IsProgram(path string) bool {
 	return err == nil && uint32(st.Mode)&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
 }
 
-// Split and Join take a path apart and together without cleaning it: a ".." after a
-// link means what the kernel takes it for.
+// Split and Join take a path apart and put it together without cleaning it: ".." after
+// a link keeps the kernel's meaning.
 func Split(path string) (dir, name string) {
 	i := strings.LastIndexByte(path, '/')
 	switch {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way opens something to go on from or to look at, which takes no right to read it.
+// Way opens a file or directory as a base for other calls or for its metadata; it needs
+// no permission to read.
 const Way = unix.O_PATH
 
 func openIn(root int, path string, flags int) (int, error) {
@@ -30,12 +31,12 @@ func InProc(fd int) (bool, error) {
 	return st.Type == unix.PROC_SUPER_MAGIC, err
 }
 
-// descriptors is the directory of the names of boxd's open files.
+// descriptors is the directory that lists boxd's open files.
 var descriptors = sync.OnceValues(func() (int, error) {
 	return unix.Open("/proc/self/fd", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 })
 
-// Chmod changes the mode of an open file, which may be open for going on from only.
+// Chmod changes the mode of an open file, also of one opened with Way.
 func Chmod(fd int, mode uint32) error {
 	dir, err := descriptors()
 	if err != nil {
@@ -44,8 +45,8 @@ func Chmod(fd int, mode uint32) error {
 	return unix.Fchmodat(dir, strconv.Itoa(fd), mode, 0)
 }
 
-// Where is the path of an open file as the box sees it, without links. What was
-// removed since has " (deleted)" behind it. A file outside of the box is EXDEV.
+// Where returns the path of an open file as the box sees it, without links. A file that
+// was removed since has " (deleted)" at the end. A file outside of the box is EXDEV.
 func Where(fd int) (string, error) {
 	dir, err := descriptors()
 	if err != nil {

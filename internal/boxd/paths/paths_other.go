@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way opens something to go on from or to look at.
+// Way opens a file or directory as a base for other calls or for its metadata.
 const Way = unix.O_RDONLY
 
-// Elsewhere there are no boxes, only the driver of tests, which does not isolate.
+// Other systems have no boxes, only the driver of tests, which does not isolate.
 
 func openIn(root int, path string, flags int) (int, error) {
 	return unix.Openat(root, "./"+strings.TrimLeft(path, "/"), flags, 0)
@@ -24,7 +24,7 @@ func openBelow(dir int, rel string, flags int) (int, error) {
 // InProc reports whether an open file lies in a procfs.
 func InProc(int) (bool, error) { return false, nil }
 
-// Where is the path of an open file. What depends on it is refused.
+// Where cannot tell the path of an open file here: calls that need it are refused.
 func Where(int) (string, error) { return "", unix.ENOSYS }
 
 // Chmod changes the mode of an open file.

@@ -32,7 +32,7 @@ func look(t testing.TB, fd int, err error) string {
 }
 
 // TestMagicLinksAreNotFollowed: links that only the kernel can follow lead nowhere, by
-// whatever path they are reached; usual links work.
+// any path; usual links work.
 func TestMagicLinksAreNotFollowed(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -86,7 +86,7 @@ func TestMagicLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// TestBelowTakesNoLink: neither the last name nor one on the way.
+// TestBelowTakesNoLink: neither as the last name nor on the way.
 func TestBelowTakesNoLink(t *testing.T) {
 	dir := t.TempDir()
 	for _, err := range []error{os.MkdirAll(dir+"/a/b", 0o700), os.WriteFile(dir+"/a/b/f", nil, 0o600), os.Symlink("a", dir+"/l"), os.Symlink("f", dir+"/a/b/g")} {
@@ -110,8 +110,8 @@ func TestBelowTakesNoLink(t *testing.T) {
 	}
 }
 
-// jailed opens paths on a thread whose root is another directory: what the kernel takes
-// a path for there is what the resolver must take it for. It takes root.
+// jailed opens paths on a thread whose root is another directory: the resolver must
+// agree with the kernel there. It needs root.
 type jailed struct{ work chan func() }
 
 func newJailed(t testing.TB, root string) *jailed {
@@ -145,31 +145,32 @@ func (j *jailed) open(path string) (fd int, err error) {
 	return fd, err
 }
 
-// plant lays out a tree that a program of instructions describes: each names a path
-// below root by two letters, and what it becomes.
-func plant(root, program string) {
+// plant makes a tree from a program of instructions: each names a path below root by
+// two letters, and what to make there. A link of the
+// tree that leads out of root is not followed.
+func plant(root *os.Root, program string) {
 	name := func(c byte) string { return string('a' + c%5) }
 	for len(program) >= 4 {
-		p := filepath.Join(root, name(program[0]))
+		p := name(program[0])
 		if program[0]&0x80 != 0 {
 			p = filepath.Join(p, name(program[1]))
 		}
 		switch program[2] % 4 {
 		case 0:
-			_ = os.Mkdir(p, 0o755)
+			_ = root.Mkdir(p, 0o755)
 		case 1:
-			_ = os.WriteFile(p, nil, 0o644)
+			_ = root.WriteFile(p, nil, 0o644)
 		default:
 			parts := []string{"/", "..", name(program[3]), name(program[3] >> 3), ".", "../..", "/../" + name(program[1])}
 			to := parts[int(program[3])%len(parts)] + "/" + parts[int(program[3]>>2)%len(parts)]
-			_ = os.Symlink(to, p)
+			_ = root.Symlink(to, p)
 		}
 		program = program[4:]
 	}
 }
 
-// FuzzResolve: in random trees of links, directories and files, what is opened always
-// lies inside of the root, and is what a process finds whose root that is.
+// FuzzResolve: in random trees of links, directories and files, every opened file lies
+// inside of the root, and is the file that a process with this root finds.
 func FuzzResolve(f *testing.F) {
 	f.Add("\x00\x00\x00\x00\x80\x01\x02\x05", "/a/b/../a")
 	f.Add("\x01\x00\x02\x01\x82\x03\x02\x31\x03\x01\x02\x07", "/b/../../c//d/./e")
@@ -192,6 +193,11 @@ func FuzzResolve(f *testing.F) {
 		f.Fatal(err)
 	}
 	kernel := newJailed(f, root)
+	tree, err := os.OpenRoot(root)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = tree.Close() })
 	f.Fuzz(func(t *testing.T, program, path string) {
 		if len(program) > 200 || len(path) > 500 || strings.Contains(path, "\x00") || path == "" {
 			return
@@ -200,7 +206,7 @@ func FuzzResolve(f *testing.F) {
 		for _, e := range entries {
 			_ = os.RemoveAll(filepath.Join(root, e.Name()))
 		}
-		plant(root, program)
+		plant(tree, program)
 		path = "/" + path
 		got, err := OpenIn(fd, path, Way)
 		if err == nil {

@@ -68,9 +68,9 @@ type Jail struct {
 	// InForce and Missing are what the driver itself verified, for the Welcome.
 	InForce []string `json:"in_force,omitempty"`
 	Missing []string `json:"missing,omitempty"`
-	// Walls are path rules; nil is none, and costs nothing.
+	// Walls are path rules; nil means none, and costs nothing.
 	Walls *Walls `json:"walls,omitempty"`
-	// Built are the walls as boxd built them, once it has.
+	// Built are the walls that boxd built; set once they are built.
 	Built []Wall `json:"-"`
 }
 

@@ -8,20 +8,20 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Layer holds a process to less than its box allows: the kernel refuses what no list
-// grants. What the box itself refuses stays refused. Paths are absolute and count for
-// everything below them; one that does not exist grants nothing.
+// Layer restricts a process further than its box does: the kernel refuses access that
+// no list grants. Access that the box refuses stays refused. Paths are absolute and
+// include everything below them; a missing path grants nothing.
 type Layer struct {
-	// Read is where files may be read and run, beside the system's own directories.
-	// Nil does not restrict reading; an empty list grants the system's only.
+	// Read lists where files may be read and run, besides the system's own directories.
+	// Nil does not restrict reading; an empty list grants only the system's directories.
 	Read []string `json:"read,omitzero"`
-	// Write is where files may be made, changed and removed, beside /tmp and /dev/shm.
+	// Write lists where files may be made, changed and removed, besides /tmp and /dev/shm.
 	// Nil does not restrict writing.
 	Write []string `json:"write,omitzero"`
-	// Denied is where nothing of Read and Write may lead: a layer in which it does is
-	// refused, because a list of what is allowed cannot take a part of it back.
+	// Denied lists where no path of Read and Write may lead. A layer with such a path is
+	// refused, because a list of allowed paths cannot exclude a part of one.
 	Denied []string `json:"denied,omitempty"`
-	// ReadOnly is the same for Write alone.
+	// ReadOnly is like Denied, for Write alone.
 	ReadOnly []string `json:"read_only,omitempty"`
 }
 
@@ -32,7 +32,7 @@ const (
 	maxLayerPath  = 4096
 )
 
-// CheckLayers refuses layers that no kernel could hold.
+// CheckLayers refuses layers that no kernel could enforce.
 func CheckLayers(layers []Layer) error {
 	bad := func(format string, args ...any) *holdfast.Error {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", format, args...)
@@ -55,9 +55,9 @@ func CheckLayers(layers []Layer) error {
 	return nil
 }
 
-// LayersKey is the same for layers that mean the same; empty for those that hold
-// nothing back. They have to be such as CheckLayers lets pass: no path holds a NUL, and
-// none looks like the name of a list.
+// LayersKey returns equal keys for layers with equal meaning; empty for layers that
+// restrict nothing. The layers must pass CheckLayers: no path holds a NUL, and none
+// looks like the name of a list.
 func LayersKey(layers []Layer) string {
 	var b strings.Builder
 	list := func(name string, roots []string) {
@@ -84,7 +84,7 @@ func LayersKey(layers []Layer) string {
 	return b.String()
 }
 
-// canonical is a list of roots without order, repetitions, and slashes that mean nothing.
+// canonical sorts a list of roots and removes repetitions and needless slashes.
 func canonical(roots []string) []string {
 	if roots == nil {
 		return nil

@@ -29,7 +29,7 @@ func TestCheckLayers(t *testing.T) {
 	}
 }
 
-// TestLayersKey: layers that mean the same share a thread, others do not.
+// TestLayersKey: layers with the same meaning share a thread, others do not.
 func TestLayersKey(t *testing.T) {
 	same := [][]Layer{
 		{{Read: []string{"/a", "/b"}}},
@@ -62,7 +62,7 @@ func TestLayersKey(t *testing.T) {
 	}
 }
 
-// TestLayersTravel: an empty list is not the same as none.
+// TestLayersTravel: an empty list differs from a missing one.
 func TestLayersTravel(t *testing.T) {
 	b, err := json.Marshal(ExecBody{Exec: []byte("{}"), Layers: []Layer{{Read: []string{}}}})
 	if err != nil {

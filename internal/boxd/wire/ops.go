@@ -33,6 +33,7 @@ const (
 	OpPS      Op = "ps"      // -> PSAnswer
 	OpGate    Op = "gate"    // GateRequest -> Empty: hold or admit forks around a freeze
 	OpListen  Op = "listen"  // ListenRequest -> Empty; accepted connections come as OpAccepted streams
+	OpWatch   Op = "watch"   // WatchRequest -> Changes
 	OpStop    Op = "stop"    // StopRequest -> StopAnswer: end everything, flush outcomes, exit
 
 	// OpAccepted is the request of a stream that boxd opens: AcceptedRequest,
@@ -59,10 +60,10 @@ type Request struct {
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
-// Scope is what a file operation may touch, by where paths really lead in the box.
-// They have to lie below a root of each list of Within, and below none of Denied.
-// Roots are absolute. No path may match one of Patterns or lie below a match, neither
-// as it is written nor where it leads. A pattern is an absolute path whose segments
+// Scope is what a file operation may touch, by the places that paths really lead to in
+// the box. They have to lie below a root of each list of Within, and below none of
+// Denied. Roots are absolute. No path may match one of Patterns or lie below a match,
+// neither as written nor where it leads. A pattern is an absolute path whose segments
 // are matched as path.Match does; the segment ** stands for any number of directories.
 type Scope struct {
 	Denied   []string   `json:"denied,omitempty"`
@@ -128,8 +129,11 @@ type ExecBody struct {
 	// what Exec and the box's own environment name wins over it. It may be another
 	// one when the call is issued again.
 	Env []string `json:"env,omitempty"`
-	// Layers hold the process; like Env they may be others when the call is issued again.
+	// Layers restrict the process; like Env they may differ when the call is issued again.
 	Layers []Layer `json:"layers,omitempty"`
+	// Watch asks which files of the workspace differ when the call has ended; an attaching
+	// server gets what the one that started the call asked for.
+	Watch bool `json:"watch,omitempty"`
 	// Only attaches: an unknown call is not_found instead of started.
 	AttachOnly bool `json:"attach_only,omitempty"`
 }
@@ -175,6 +179,8 @@ type ExecResult struct {
 	DurationMS float64  `json:"duration_ms"`
 	// Message explains classes error, oom and pids.
 	Message string `json:"message,omitempty"`
+	// Changes are the files that differ, of a call that was started with Watch.
+	Changes *Changes `json:"changes,omitempty"`
 }
 
 // CallStatus is the state of a held call.

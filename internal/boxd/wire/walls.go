@@ -14,12 +14,12 @@ type Walls struct {
 	// Masked can be neither read nor written, ReadOnly can be read only.
 	Masked   []string `json:"masked,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
-	// Readable and Writable hold lists of roots: only what lies below a root of every
-	// list may be read, or written.
+	// Readable and Writable hold lists of roots: a path may be read, or written, only if
+	// it lies below a root of every list.
 	Readable [][]string `json:"readable,omitempty"`
 	Writable [][]string `json:"writable,omitempty"`
-	// Patterns and WritePatterns are absolute globs of what is masked or read-only,
-	// segment by segment as path.Match has it; `**` is any number of directories.
+	// Patterns and WritePatterns are absolute globs of masked and of read-only paths. Each
+	// segment matches as in path.Match; `**` is any number of directories.
 	Patterns      []string `json:"patterns,omitempty"`
 	WritePatterns []string `json:"write_patterns,omitempty"`
 	// KeepHome leaves the home directory out of Readable and Writable: an agent's
@@ -27,13 +27,13 @@ type Walls struct {
 	KeepHome bool `json:"keep_home,omitempty"`
 }
 
-// Empty reports whether nothing is restricted.
+// Empty reports whether the walls restrict nothing.
 func (w Walls) Empty() bool {
 	return len(w.Masked)+len(w.ReadOnly)+len(w.Readable)+len(w.Writable)+len(w.Patterns)+len(w.WritePatterns) == 0
 }
 
-// Canonical is w with every list sorted and without repetitions: walls that restrict
-// the same by the same paths are equal.
+// Canonical is w with every list sorted and without repetitions: walls with the same
+// paths in the same lists are equal.
 func (w Walls) Canonical() Walls {
 	set := func(list []string) []string {
 		out := slices.Clone(list)
@@ -52,12 +52,12 @@ func (w Walls) Canonical() Walls {
 		Masked: set(w.Masked), ReadOnly: set(w.ReadOnly), Readable: sets(w.Readable), Writable: sets(w.Writable),
 		Patterns: set(w.Patterns), WritePatterns: set(w.WritePatterns),
 	}
-	// It means something for the lists only.
+	// KeepHome has a meaning only for the lists.
 	out.KeepHome = w.KeepHome && len(w.Readable)+len(w.Writable) > 0
 	return out
 }
 
-// Hash names the walls: empty for none, the same for equal canonical forms.
+// Hash identifies the walls: empty for none, the same for equal canonical forms.
 func (w Walls) Hash() string {
 	if w.Empty() {
 		return ""
@@ -75,21 +75,21 @@ func (w Walls) Hash() string {
 const (
 	WallMasked   = "masked"
 	WallReadOnly = "read-only"
-	// WallAbsent stands where nothing is and nothing may appear: reads say that
+	// WallAbsent covers a name that does not exist and may not appear: reads report that
 	// nothing exists.
 	WallAbsent = "absent"
-	// WallPin keeps a directory on the way to another wall where it is.
+	// WallPin keeps a directory on the way to another wall in place.
 	WallPin = "pin"
 )
 
-// Wall is one mount that boxd built for a path rule, and proved.
+// Wall is one mount that boxd built for a path rule, and tested.
 type Wall struct {
-	// Path is where it stands in the box: a path without links.
+	// Path is the wall's place in the box: a path without links.
 	Path string `json:"path"`
 	Kind string `json:"kind"`
 	Dir  bool   `json:"dir,omitempty"`
-	// Made: nothing was there, and boxd made the placeholder below the mount.
+	// Made: the path did not exist, and boxd made the placeholder below the mount.
 	Made bool `json:"made,omitempty"`
-	// Ino is the inode that lies below the mount.
+	// Ino is the inode of the file below the mount.
 	Ino uint64 `json:"ino,omitempty"`
 }

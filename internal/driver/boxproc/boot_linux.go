@@ -59,9 +59,9 @@ type Boot struct {
 	kernel  string
 }
 
-// Spawn makes the process of a boxd, which waits for its configuration: see Hand.
-// log takes its stdout and stderr, and its last argument is the directory's Mark. On
-// error nothing is left. l.Prepare and what only Dir.Start knows is not looked at.
+// Spawn makes the process of a boxd, which waits for its configuration: see Hand. log
+// takes its stdout and stderr, and its last argument is the directory's Mark. On error
+// nothing is left. It ignores l.Prepare and the fields that only Dir.Start uses.
 func (d *Dir) Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) {
 	fail := func(err error) (*Boot, error) {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.spawn", "boxd: %w", err)

@@ -1,6 +1,7 @@
 package boxproc
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -45,10 +46,10 @@ type Dir struct {
 	owner string
 }
 
-// Open makes the directory (0700) when it is missing. owner is the data directory's
-// owner id. Records of another owner came with a copy, or are of boxes that were started
-// before the directory got its id: the boxes that hold this directory are taken over, the
-// records of others are removed, and nothing else of them is touched.
+// Open makes the directory (0700) if it is missing. owner is the data directory's owner
+// id. Records of another owner came with a copy, or their boxes were started before the
+// directory got its id. Boxes that hold this directory are taken over; records of all
+// others are removed, and nothing else of these is touched.
 func Open(path, owner string) (*Dir, error) {
 	const op = "boxproc.open"
 	if raw, err := hex.DecodeString(owner); err != nil || len(raw) != 8 {
@@ -181,14 +182,14 @@ func (d *Dir) Ended(box holdfast.BoxID) error {
 	return nil
 }
 
-// List is every readable record of this owner, by box. Records that do not parse are
-// left alone and not listed.
+// List returns every readable record of this owner, by box. Records that do not parse
+// are left alone and not listed.
 func (d *Dir) List() ([]Record, error) {
 	all, err := d.all()
 	return slices.DeleteFunc(all, func(r Record) bool { return r.Owner != d.owner }), err
 }
 
-// all is every readable record, by box.
+// all returns every readable record, by box.
 func (d *Dir) all() ([]Record, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -207,6 +208,30 @@ func (d *Dir) all() ([]Record, error) {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Box < out[j].Box })
 	return out, nil
+}
+
+// Inspect reads the records of a driver's directory, which a server may be using, and
+// changes nothing: those of any owner, and the paths of files that hold no record. An
+// empty one, or one of zeros, is what a power cut leaves: it counts for nothing. A missing
+// directory has none.
+func Inspect(path string) (records []Record, broken []string, err error) {
+	names, err := filepath.Glob(filepath.Join(path, "*.json"))
+	if err != nil {
+		return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "boxproc.inspect", "%s: %w", holdfast.Quote(path), err)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		var r Record
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case err == nil && len(bytes.Trim(b, "\x00")) == 0:
+		case err != nil || json.Unmarshal(b, &r) != nil || Key(r.Box)+".json" != filepath.Base(name):
+			broken = append(broken, name)
+		default:
+			records = append(records, r)
+		}
+	}
+	return records, broken, nil
 }
 
 // StrayAge is how old a file without a record must be for a running server to

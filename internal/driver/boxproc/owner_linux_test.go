@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 )
 
-// TestRecordsOfAnotherOwner: a record that came with a copy goes, one of a box that holds
-// this directory becomes ours, and one that cannot be read stays for who starts the box.
+// TestRecordsOfAnotherOwner: a record that came with a copy is removed, one of a box
+// that holds this directory becomes ours, and an unreadable one stays for the box's
+// next start.
 func TestRecordsOfAnotherOwner(t *testing.T) {
 	d := open(t)
 	_, r := start(t, d)
@@ -45,8 +46,9 @@ func TestRecordsOfAnotherOwner(t *testing.T) {
 	}
 }
 
-// TestHZ20_CopyDoesNotHoldTheBox: in a copy of the directory, records and all, the very
-// process of the record is nobody's: it is neither found nor signalled. Moved, it is ours.
+// TestHZ20_CopyDoesNotHoldTheBox: in a copy of the directory, including its records,
+// the recorded process belongs to the original: it is neither found nor signalled. In a
+// moved directory it is ours.
 func TestHZ20_CopyDoesNotHoldTheBox(t *testing.T) {
 	d := open(t)
 	_, r := start(t, d)

@@ -52,7 +52,8 @@ func StartTime(pid int) (uint64, error) {
 	return start, nil
 }
 
-// runs reports whether the record's very process still runs, whoever's it is.
+// runs reports whether the record's very process still runs, whichever directory owns
+// it.
 func (r Record) runs() bool {
 	if r.PID <= 0 {
 		return false
@@ -68,15 +69,17 @@ func (r Record) runs() bool {
 // Alive reports whether the record's very process still runs and holds this directory.
 func (d *Dir) Alive(r Record) bool { return r.runs() && d.holds(r) }
 
-// Foreign reports whether the record's process runs and is a box of another directory,
-// of which this one is a copy: neither it nor its cgroup is to be touched (HZ-20).
+// Foreign reports whether the record's process runs and belongs to a box of another
+// directory, of which this one is a copy: the process and its cgroup must not be
+// touched (HZ-20).
 func (d *Dir) Foreign(r Record) bool { return r.runs() && !d.holds(r) }
 
-// holds reports whether a process has this directory's log of the box for its output, as
-// each boxd has from its start. Of one that we may not look into, its argument tells.
-// Both are compared by inode on the running kernel: a copy of the directory, and an image
-// of it mounted elsewhere, have others. One that is ending has let go of its files; it is
-// taken for ours, since nothing that we do to it changes anything.
+// holds reports whether a process has this directory's log of the box as its output,
+// which every boxd has from its start. If we may not look into the process, its
+// argument decides. Both are compared by inode on the running kernel, since a copy of
+// the directory, and an image of it mounted elsewhere, have other inodes. A process
+// that is ending has closed its files; it counts as ours, since signals no longer
+// change anything about it.
 func (d *Dir) holds(r Record) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(r.PID))
 	var own, its unix.Stat_t
@@ -112,9 +115,8 @@ type Proc struct {
 	wait  sync.WaitGroup
 }
 
-// Find takes hold of the record's process: not_found when it has ended or is a box of
-// another directory. The pid cannot be reused for another process as far as the Proc is
-// concerned.
+// Find opens the record's process: not_found if it has ended or belongs to a box of
+// another directory. The Proc never refers to another process that got the same pid.
 func (d *Dir) Find(r Record) (*Proc, error) {
 	if r.PID > 0 {
 		p, err := hold(r.PID)

@@ -144,8 +144,8 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	return d.info(r), nil
 }
 
-// mark is the environment entry of all processes of a box. It names the directory by its
-// inode, so that a box of a copy bears another.
+// mark is the environment entry of all processes of a box. It names the directory by
+// its inode, so that boxes of a copy have another mark.
 func (d *Driver) mark(box holdfast.BoxID) (string, error) {
 	dir, err := d.dir.Mark()
 	if err != nil {
@@ -266,7 +266,7 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 	}
 	defer unlock()
 	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
-		record = d.dir.Delete // it died by itself: nothing tells of it any more
+		record = d.dir.Delete // it died by itself: its record goes too
 	}
 	if err := d.clear(ctx, box); err != nil {
 		return err
@@ -291,7 +291,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	return d.killMarked(ctx, r)
 }
 
-// killMarked ends what bears the mark of a box, unless those are processes of a box of
+// killMarked ends all processes with the mark of a box, unless they belong to a box of
 // another directory.
 func (d *Driver) killMarked(ctx context.Context, r boxproc.Record) error {
 	if d.dir.Foreign(r) {

@@ -369,9 +369,9 @@ func procs(dir string) []int {
 	return out
 }
 
-// kill sends SIGKILL to everything in the box' leaves and thaws it, in that
-// order: a frozen process dies at the thaw, before it runs again (HZ-10). The server
-// itself is spared: a thread of it is in the leaf of a box that it starts.
+// kill sends SIGKILL to everything in the box's leaves and thaws it, in that order: a
+// frozen process dies at the thaw, before it runs again (HZ-10). The server itself is
+// spared: one of its threads is in the leaf of a box that it starts.
 func (c *boxCgroup) kill() {
 	if c.V2 {
 		for _, d := range c.dirs() {

@@ -100,7 +100,7 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 		return r, false
 	}
 	if !spec.Walls.Empty() {
-		// It was reserved before there were path rules.
+		// It was reserved before the path rules existed.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()
 		_ = b.end(clean)

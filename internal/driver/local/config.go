@@ -25,7 +25,7 @@ type Config struct {
 	ReadOnly []string
 	// LimitsMode is used for specs that name none; empty is required.
 	LimitsMode sandbox.LimitsMode
-	// Landlock is used for specs that say nothing of it; empty is required.
+	// Landlock is the mode for specs that leave it empty; empty means required.
 	Landlock sandbox.LandlockMode
 	// CgroupRoot is a cgroup v2 directory to make boxes in; empty finds the place
 	// by itself: below the server's own cgroup, or at the top where it may.

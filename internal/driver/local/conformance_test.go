@@ -86,6 +86,7 @@ func TestConformance(t *testing.T) {
 
 // TestConformancePrewarmed: a box out of a ready boot keeps the same contract.
 func TestConformancePrewarmed(t *testing.T) {
+	testkit.Long(t)
 	conformance(t, true)
 }
 

@@ -14,16 +14,15 @@ import (
 // procFD is the path of an open file of this process.
 func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// inMountNamespace runs fn on a thread of its own in the mount namespace of a
-// process, with that namespace's root. The thread is never used again: it ends with
-// its goroutine.
+// inMountNamespace runs fn on a new thread in the mount namespace of a process, with
+// that namespace's root. The thread is never used again: it ends with its goroutine.
 func inMountNamespace(pid int, start uint64, fn func() error) error {
 	ns, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/mnt")
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
-	// The id may have been used again before the file was opened, not after.
+	// The pid may have been reused before the file was opened, not after.
 	if now, err := boxproc.StartTime(pid); err != nil || now != start {
 		return errors.Join(err, unix.ESRCH)
 	}
@@ -38,15 +37,15 @@ func inMountNamespace(pid int, start uint64, fn func() error) error {
 	})
 }
 
-// onOwnThread runs fn on a thread that nothing else of the server runs on, before or
-// afterwards. Never on the first one: /proc/self shows that one's mounts, and the Go
-// runtime cannot end it.
+// onOwnThread runs fn on a thread that runs nothing else of the server, before or
+// afterwards. It is never the first thread: /proc/self shows that one's mounts, and the
+// Go runtime cannot end it.
 func onOwnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// As long as this goroutine keeps the thread, another one has to run elsewhere.
+			// While this goroutine keeps the thread, the next one has to run elsewhere.
 			done <- onOwnThread(fn)
 			runtime.UnlockOSThread()
 			return

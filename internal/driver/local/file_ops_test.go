@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// TestHZ9_FileThreadsAreConfined: an ordinary user's boxd owns what is mounted in the
-// box, as tools do; that file operations write there nothing but what tools may write is
-// the work of the Landlock domain of their threads.
+// TestHZ9_FileThreadsAreConfined: an ordinary user's boxd owns the mounts of the box,
+// as tools do. Only the Landlock domain of their threads keeps file operations to the
+// places that tools may write.
 func TestHZ9_FileThreadsAreConfined(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir)
@@ -33,7 +33,7 @@ func TestHZ9_FileThreadsAreConfined(t *testing.T) {
 
 // TestHZ18_NoDirectoryOfTheHostIsHeld: no directory that boxd holds open, and so none
 // that the threads of file operations hold, leads to a directory of the host: each lies
-// in a mount of the box, or is the top of a mount that hangs nowhere (HZ-18).
+// in a mount of the box, or is the top of a detached mount (HZ-18).
 func TestHZ18_NoDirectoryOfTheHostIsHeld(t *testing.T) {
 	heldDirectories(t)
 }
@@ -94,7 +94,7 @@ func heldDirectories(t *testing.T, opts ...option) {
 		if st.Dev != above.Dev || st.Ino != above.Ino {
 			to, _ := os.Readlink(path)
 			if to == os.Getenv("HOLDFAST_TEST_COUNTERS") {
-				continue // a boxd that measures coverage, and no user has, leaves it there
+				continue // only a boxd that measures coverage leaves it there; users have none
 			}
 			t.Errorf("descriptor %s is %s of the host, and leads on from there", fd, to)
 		}
@@ -105,7 +105,7 @@ func heldDirectories(t *testing.T, opts ...option) {
 	}
 }
 
-// sharedDescriptors are the names of the descriptors of a process. Every thread has to
+// sharedDescriptors returns the names of a process's descriptors. Every thread has to
 // have the same ones.
 func sharedDescriptors(pid int) ([]string, error) {
 	names := func(dir string) ([]string, error) {
@@ -152,7 +152,7 @@ func mountOf(t *testing.T, pid int, fd string) string {
 }
 
 // TestHZ18_WorkingDirectoryStaysInTheBox: between fork and exec a child still holds
-// what boxd holds; a working directory, or a program, that is a link to a descriptor
+// boxd's descriptors; a working directory, or a program, that is a link to a descriptor
 // leads it nowhere.
 func TestHZ18_WorkingDirectoryStaysInTheBox(t *testing.T) {
 	workingDirectory(t)
@@ -187,7 +187,7 @@ func workingDirectory(t *testing.T, opts ...option) {
 	if res, out := try(t, b, wire.ExecRequest{Argv: []string{"./goodprog"}}); res.Class != holdfast.ExitOK {
 		t.Errorf("%+v %q", res, out)
 	}
-	// A call leaves its working directory to no other one.
+	// A call's working directory does not pass to another call.
 	if out := sh(t, b, "pwd -P"); out != "/workspace" {
 		t.Errorf("the next call begins in %s", out)
 	}
@@ -202,9 +202,9 @@ func refused(t *testing.T, b *sandbox.Box, req wire.ExecRequest) {
 	}
 }
 
-// TestHZ18_NoOracleForPathsOfTheHost: whether a path of the host exists cannot be
-// learned by asking for it: what exists and what does not is answered alike, by every
-// operation, along every descriptor of boxd.
+// TestHZ18_NoOracleForPathsOfTheHost: file operations do not reveal whether a path of
+// the host exists: existing and missing ones get the same answer, from every operation,
+// along every descriptor of boxd.
 func TestHZ18_NoOracleForPathsOfTheHost(t *testing.T) {
 	noOracle(t)
 }
@@ -246,8 +246,8 @@ func noOracle(t *testing.T, opts ...option) {
 	}
 }
 
-// answers are what file operations say of a path, without the path. below adds those
-// that take a link for itself.
+// answers returns the answers of file operations about a path, without the path. below
+// adds the operations that work on a link itself.
 func answers(t *testing.T, b *sandbox.Box, path string, below bool) string {
 	t.Helper()
 	ctx := t.Context()

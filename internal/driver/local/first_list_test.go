@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestFirstListSparesStartingBoxes: the first List of a driver clears what dead boxes
-// left. A box that is being started meanwhile, by a thread of this process in the box's
-// cgroup, is none of them.
+// TestFirstListSparesStartingBoxes: the first List of a driver removes the remains of
+// dead boxes. It spares a box that is being started meanwhile, by a thread of this
+// process in the box's cgroup.
 func TestFirstListSparesStartingBoxes(t *testing.T) {
 	for range 5 {
 		dir := home(t)

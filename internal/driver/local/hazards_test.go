@@ -253,6 +253,7 @@ func TestHZ2_MemoryHogsDoNotEndTheBox(t *testing.T) {
 // TestHZ2_FullTmpDoesNotEndTheBox: what file operations write to memory-backed
 // directories is boxd's own memory.
 func TestHZ2_FullTmpDoesNotEndTheBox(t *testing.T) {
+	testkit.Long(t)
 	dir := home(t)
 	d := open(t, dir)
 	needLimits(t, d)

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// BenchmarkExecLayers is BenchmarkExec inside of layers of so many paths; "none" has
-// no layer. The first one of a set makes its thread and is not measured.
+// BenchmarkExecLayers is BenchmarkExec inside of layers with this many paths; "none"
+// has no layer. The first command of a set makes its thread and is not measured.
 func BenchmarkExecLayers(b *testing.B) {
 	for _, n := range []int{-1, 0, 100, 1000} {
 		name := fmt.Sprint(n)

@@ -34,7 +34,7 @@ func layered(t *testing.T, b *sandbox.Box, script string, layers ...sandbox.Laye
 	return res, strings.TrimSpace(out.String())
 }
 
-// layerBox is a box with the directories a and b, on a kernel that holds layers.
+// layerBox is a box with the directories a and b, on a kernel that enforces layers.
 func layerBox(t *testing.T, name string, opts ...option) (*local.Driver, sandbox.Spec, *sandbox.Box) {
 	t.Helper()
 	dir := home(t)
@@ -56,8 +56,8 @@ var (
 	readsA  = sandbox.Layer{Read: []string{"/workspace/a"}}
 )
 
-// TestAnyLayersHold: the kernel holds a command to the lists of its agent, whatever
-// its text says, and lets it do what they allow.
+// TestAnyLayersHold: the kernel restricts a command to the lists of its agent, whatever
+// its text says, and allows everything they allow.
 func TestAnyLayersHold(t *testing.T) {
 	_, _, b := layerBox(t, "layers")
 	works := func(script string, layers ...sandbox.Layer) {
@@ -98,7 +98,7 @@ func TestAnyLayersHold(t *testing.T) {
 	}
 	works("cat ../b/f && ls ..", writesA)
 	works("echo b > ../b/written && rm ../b/written", readsA)
-	// Nothing of the list exists, and neither magic links nor files are a way around it.
+	// Nothing of the list exists, and neither magic links nor files lead around it.
 	sh(t, b, "ln -s /proc/1/root magic; ln -s /proc/self/cwd here")
 	nothing := sandbox.Layer{Write: []string{"/workspace/none", "/workspace/magic", "/workspace/here", "/workspace/home/x", "/proc/self/cwd", "/proc/1/cwd"}}
 	refused("mkdir ../none", nothing)
@@ -108,8 +108,8 @@ func TestAnyLayersHold(t *testing.T) {
 	}
 }
 
-// TestAnyLayersWhatIsDenied: a list that leads into what is denied, by a link of the
-// agent for example, is refused as a whole.
+// TestAnyLayersWhatIsDenied: a list with a path that leads to a denied one, by a link
+// of the agent for example, is refused as a whole.
 func TestAnyLayersWhatIsDenied(t *testing.T) {
 	_, _, b := layerBox(t, "denied")
 	for _, l := range []sandbox.Layer{
@@ -132,8 +132,8 @@ func TestAnyLayersWhatIsDenied(t *testing.T) {
 	}
 }
 
-// TestAnyLayersLieSideBySide: what one set started, the next command of that set ends;
-// no other set does, nor enters it, and none reaches boxd.
+// TestAnyLayersLieSideBySide: the next command of a set can end what the set started;
+// no other set can end or enter it, and none reaches boxd.
 func TestAnyLayersLieSideBySide(t *testing.T) {
 	_, _, b := layerBox(t, "apart")
 	server := "(trap '' HUP; exec sleep 1000) >/dev/null 2>&1 & echo $!"
@@ -175,7 +175,7 @@ func TestAnyLayersLieSideBySide(t *testing.T) {
 			t.Errorf("a later command of set %s did not end what an earlier one started: %+v %s", name, res, out)
 		}
 	}
-	// boxd ends what any set started.
+	// boxd can end processes of any set.
 	call := newCall(t)
 	ctx := sandbox.Layered(t.Context(), func() ([]sandbox.Layer, error) { return []sandbox.Layer{onlyB}, nil })
 	started, done := make(chan struct{}), make(chan wire.ExecResult, 1)
@@ -198,8 +198,8 @@ func TestAnyLayersLieSideBySide(t *testing.T) {
 	}
 }
 
-// TestAnyLayersNest: the threads of two sets take the box's rules upon themselves by
-// themselves, and one layer for each of a set.
+// TestAnyLayersNest: the threads of two sets each restrict themselves to the box's
+// rules, and then to one layer after the other of their set.
 func TestAnyLayersNest(t *testing.T) {
 	_, _, b := layerBox(t, "nest")
 	for want, layers := range [][]sandbox.Layer{1: nil, 2: {writesA}, 3: {writesA, {Write: []string{"/"}}}} {
@@ -210,14 +210,14 @@ func TestAnyLayersNest(t *testing.T) {
 			t.Errorf("%+v: %q, want %d", layers, out, want)
 		}
 	}
-	// A terminal is held like a command.
+	// A terminal is restricted like a command.
 	ctx := sandbox.Layered(t.Context(), func() ([]sandbox.Layer, error) { return []sandbox.Layer{writesA}, nil })
 	var out bytes.Buffer
 	res, err := b.Exec(ctx, newCall(t), wire.ExecRequest{Shell: "echo x > /workspace/home", PTY: &wire.Size{Rows: 24, Cols: 80}}, sandbox.ExecOptions{Stdout: &out})
 	if err != nil || res.Class == holdfast.ExitOK || !strings.Contains(out.String(), "Permission denied") {
 		t.Errorf("%+v %v %s", res, err, out.String())
 	}
-	// Layers are no argument: rules may change before a call is issued again.
+	// Layers are no part of a call: rules may change before it is issued again.
 	again := newCall(t)
 	for _, layers := range [][]sandbox.Layer{{writesA}, nil, {onlyB}} {
 		ctx := sandbox.Layered(t.Context(), func() ([]sandbox.Layer, error) { return layers, nil })
@@ -246,8 +246,8 @@ func TestAnyLayersNest(t *testing.T) {
 	}
 }
 
-// TestCgroupV2Layers: there a set's thread is one that was made before the capabilities
-// went. One more set than there are of those is refused, like anywhere.
+// TestCgroupV2Layers: there a set's thread was made before the capabilities were
+// dropped. A set too many is refused, like anywhere.
 func TestCgroupV2Layers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("an ordinary user has no unified hierarchy to write to")
@@ -270,7 +270,7 @@ func TestCgroupV2Layers(t *testing.T) {
 	}
 }
 
-// TestAnyNinthSet: a box keeps eight sets; another one's command does not run.
+// TestAnyNinthSet: a box keeps eight sets; a command of a ninth does not run.
 func TestAnyNinthSet(t *testing.T) {
 	_, _, b := layerBox(t, "ninth")
 	set := func(n int) sandbox.Layer {
@@ -279,7 +279,7 @@ func TestAnyNinthSet(t *testing.T) {
 	for round := range 2 {
 		for n := range 8 {
 			l := set(n)
-			if round > 0 { // the same, said differently
+			if round > 0 { // the same set in another form
 				l.Write = []string{"/workspace/a", l.Write[0], "/workspace/./a"}
 			}
 			if res, out := layered(t, b, "echo x > a/f", l); res.Class != holdfast.ExitOK {
@@ -296,8 +296,8 @@ func TestAnyNinthSet(t *testing.T) {
 	}
 }
 
-// TestHZ10_FrozenBoxWithLayers: closing the gate takes every thread that forks out of
-// the work leaf, not one of them.
+// TestHZ10_FrozenBoxWithLayers: closing the gate takes all forking threads out of the
+// work leaf, not just one of them.
 func TestHZ10_FrozenBoxWithLayers(t *testing.T) {
 	d, s, b := layerBox(t, "frozen")
 	if !capable(t, d, "freeze") {
@@ -322,7 +322,7 @@ func TestHZ10_FrozenBoxWithLayers(t *testing.T) {
 				t.Errorf("a thread of boxd is inside the frozen leaf: %s %v", c, err)
 			}
 		}
-		// A collection of garbage stops every thread of boxd, a frozen one for ever.
+		// A garbage collection stops every thread of boxd; a frozen one never answers.
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		for range 200 {
 			if _, err := b.Stats(ctx); err != nil {

@@ -33,7 +33,8 @@ type Driver struct {
 
 	ready readyBoots
 	watch watcher
-	// deadOnce clears what boxes left that died while no server looked.
+	host  hostFiles
+	// deadOnce guards the clean-up after boxes that died while no server ran.
 	deadOnce sync.Once
 }
 
@@ -197,7 +198,7 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 	}
 	defer unlock()
 	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
-		record = d.dir.Delete // it died by itself: nothing tells of it any more
+		record = d.dir.Delete // it died by itself: its record goes too
 	}
 	return d.endLocked(ctx, box, record)
 }
@@ -285,7 +286,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 		}
 	}
 	if d.dir.Foreign(r) {
-		return nil // its cgroup is the other's too
+		return nil // its cgroup belongs to the other directory too
 	}
 	if p, err := d.dir.Find(r); err == nil {
 		defer p.Close()
@@ -308,7 +309,7 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 		if err := w.removePlaceholders(); err != nil {
 			return err
 		}
-		// What is at their paths later is somebody else's.
+		// Later files at these paths belong to somebody else.
 		delete(r.Extra, extraWalls)
 		return d.dir.Write(r)
 	}

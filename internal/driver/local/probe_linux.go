@@ -55,7 +55,7 @@ const (
 const (
 	fixCgroup = "run the server as root, or on cgroup v2: systemd-run --user --scope -p Delegate=yes holdfast serve"
 	fixLimits = fixCgroup + "; or without limits: holdfast serve --set limits.mode=best-effort"
-	// fixLandlock is what to do where the kernel has no Landlock.
+	// fixLandlock says how to go on if the kernel has no Landlock.
 	fixLandlock = "boot a kernel with lsm=landlock,… in its command line, or run the server as root; or without it: holdfast serve --set landlock=best-effort"
 )
 

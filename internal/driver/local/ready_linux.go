@@ -166,8 +166,16 @@ func (b *readyBoot) lives() bool {
 	}
 }
 
-// boot makes one.
-func (d *Driver) boot(ctx context.Context, number int) (*readyBoot, error) {
+// boot makes one, tried again as startAgain does.
+func (d *Driver) boot(ctx context.Context, number int) (b *readyBoot, err error) {
+	err = again(ctx, func(last bool) error {
+		b, err = d.bootOnce(ctx, number, last)
+		return err
+	})
+	return b, err
+}
+
+func (d *Driver) bootOnce(ctx context.Context, number int, last bool) (*readyBoot, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 	defer cancel()
 	start, err := boxproc.StartTime(os.Getpid())
@@ -178,7 +186,7 @@ func (d *Driver) boot(ctx context.Context, number int) (*readyBoot, error) {
 	b := &readyBoot{name: fmt.Sprintf("ready-%d-%d-%d", os.Getpid(), start, number)}
 	b.file = filepath.Join(d.dir.Path(), b.name+readyExt)
 	b.cg = h.plan(holdfast.BoxID(b.name))
-	if err := d.fill(ctx, h, b); err != nil {
+	if err := d.fill(ctx, h, b, last); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()
 		return nil, errors.Join(explain(err), b.end(clean))
@@ -186,7 +194,7 @@ func (d *Driver) boot(ctx context.Context, number int) (*readyBoot, error) {
 	return b, nil
 }
 
-func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
+func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool) error {
 	log, err := os.OpenFile(b.file, os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
@@ -200,7 +208,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot) error {
 		return err
 	}
 	b.spec = sandbox.Spec{Dir: b.directory()}
-	l := &launch{d: d, cg: b.cg}
+	l := &launch{d: d, cg: b.cg, last: last}
 	defer l.close()
 	listener := l.hand.Give(f)
 	d.ready.mu.Lock()

@@ -133,7 +133,7 @@ func (p *planner) top() error {
 		case st.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(source)
 			if err != nil {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", changed(err))
 			}
 			p.add(wire.Mount{Link: to, Target: "/" + name})
 		case st.IsDir() && p.below("/"+name):
@@ -147,8 +147,12 @@ func (p *planner) top() error {
 	}
 	for _, entry := range p.cfg.ReadOnly {
 		source, target := bound(entry)
-		if st, err := os.Stat(source); err != nil || !st.IsDir() {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory", holdfast.Quote(source)).
+		st, err := os.Stat(source)
+		if err == nil && !st.IsDir() {
+			err = unix.ENOTDIR
+		}
+		if err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory: %w", holdfast.Quote(source), changed(err)).
 				WithHint("take it out of the driver's list of read-only directories")
 		}
 		p.bind(source, target, true)
@@ -173,7 +177,7 @@ func (p *planner) below(dir string) bool {
 func (p *planner) each(source, target string) error {
 	entries, err := os.ReadDir(source)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", changed(err))
 	}
 	for _, e := range entries {
 		from, at := path.Join(source, e.Name()), path.Join(target, e.Name())
@@ -262,13 +266,17 @@ func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 			continue
 		}
 		f, err := openTree(*m)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
-			err = errors.Join(err, errReplaced)
-		}
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "mount of %s: %w", holdfast.Quote(m.Source), err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "mount of %s: %w", holdfast.Quote(m.Source), changed(err))
 		}
+		source := m.Source
 		m.Source, m.TreeFD = "", give(f)
+		// A file may have taken the place of the directory since the first look, or the reverse.
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "mount of %s: %w", holdfast.Quote(source), err)
+		}
+		m.File = st.Mode&unix.S_IFMT != unix.S_IFDIR
 	}
 	return nil
 }

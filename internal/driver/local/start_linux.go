@@ -39,6 +39,8 @@ type launch struct {
 	// leaf is where boxd is born: the tasks of its leaf on v1, the box's directory
 	// on v2.
 	leaf []*os.File
+	// last: it is not tried again.
+	last bool
 	// hand is what boxd is handed, but for what has to do with cgroups.
 	hand boxproc.Handover
 
@@ -52,9 +54,9 @@ func (l *launch) close() {
 
 // start starts the box; its lock is held and nothing of it is left from before.
 // inForce is what protects and limits it, as measured.
-func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, inForce []string, err error) {
+func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r boxproc.Record, inForce []string, err error) {
 	h := d.cg()
-	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: h.plan(spec.Box)}
+	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: h.plan(spec.Box), last: last}
 	if r, err = withCgroup(boxproc.Record{Box: spec.Box, StartedAt: d.cfg.Now()}, l.cg); err != nil {
 		return r, nil, err
 	}
@@ -76,25 +78,15 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (r boxproc.Record
 	return r, l.inForce, nil
 }
 
-// startTries bounds how often a box is started while files of the host that it mounts are
-// being replaced, as a package manager does.
-const startTries = 8
-
-// startAgain is start, tried again with what the host has then if a file was replaced
-// while it was mounted. Nothing is left of the try before.
+// startAgain is start with retries: if a file of the host was replaced while it was
+// mounted, it starts again with what the host has then. A failed try leaves nothing behind.
 func (d *Driver) startAgain(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, inForce []string, err error) {
-	for range startTries {
-		r, inForce, err = d.start(ctx, spec)
-		if !errors.Is(err, errReplaced) && !holdfast.IsKind(err, holdfast.KindBusy) || ctx.Err() != nil {
-			return r, inForce, err
-		}
-	}
-	return r, inForce, holdfast.Errorf(holdfast.KindUnavailable, op, "files of the host were replaced at each of %d tries: %w", startTries, err).
-		WithHint("start it again once the package manager is done")
+	err = again(ctx, func(last bool) error {
+		r, inForce, err = d.start(ctx, spec, last)
+		return err
+	})
+	return r, inForce, err
 }
-
-// errReplaced says that a file of the host went away between a look at it and its mount.
-var errReplaced = errors.New("it was replaced meanwhile")
 
 func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxproc.Record, error) {
 	// While boxd's leaf and its process are made, what it will be handed is.
@@ -147,7 +139,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		if r, err = withWalls(r, w); err != nil {
 			return r, err
 		}
-		// Before anything runs: a rename on the host from here on is noticed.
+		// This comes before anything runs: a rename on the host is noticed from here on.
 		r.Missing = unique(append(st.Missing, l.missing...))
 		if lack := l.d.guard(r); lack != "" {
 			r.Missing = append(r.Missing, lack)
@@ -218,9 +210,9 @@ func (l *launch) accept(missing []string) error {
 }
 
 // needsLandlock reports whether the box may not start without Landlock. The tools of an
-// ordinary user's box have that user's id on the host, so without Landlock a single way
-// around the mounts is a way to all of the user's files. A root server's boxes have ids
-// that own nothing else.
+// ordinary user's box have that user's id on the host: without Landlock a single way
+// around the mounts leads to all of the user's files. The ids of a root server's boxes
+// own nothing else.
 func (l *launch) needsLandlock() bool {
 	mode := l.spec.Landlock
 	if mode == "" {
@@ -262,6 +254,9 @@ func (l *launch) prepare() error {
 		return err
 	}
 	mounts, err := plan(&l.d.cfg, workspace, filepath.Join(l.spec.Dir, "home"), l.limits, !l.d.root)
+	if err == nil {
+		err = l.d.host.compare(mounts, l.last)
+	}
 	if err != nil {
 		return err
 	}
@@ -284,7 +279,7 @@ func (l *launch) prepare() error {
 	return nil
 }
 
-// detached makes an open directory that boxd will hold a mount of its own, from which
+// detached makes a directory that boxd will hold open a mount of its own, from which
 // ".." leads nowhere. An ordinary user's boxd does that itself.
 func (l *launch) detached(dir *os.File) (*os.File, error) {
 	if !l.d.root {
@@ -312,7 +307,7 @@ func (l *launch) config() wire.Config {
 	}
 }
 
-// walls are the box's path rules; nil without any.
+// walls are the box's path rules; nil if it has none.
 func (l *launch) walls() *wire.Walls {
 	if l.spec.Walls.Empty() {
 		return nil
@@ -378,7 +373,7 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	a.GidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getgid()))}
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 	if !l.spec.Walls.Empty() {
-		// A directory that its owner may not enter must not hide from a wall.
+		// A wall has to hold also in a directory that its owner may not enter.
 		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_DAC_OVERRIDE)
 	}
 	return a

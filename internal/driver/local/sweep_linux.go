@@ -45,9 +45,9 @@ func (d *Driver) Sweep(ctx context.Context) ([]sandbox.Leftover, error) {
 	return found, errors.Join(err, d.sweepOthers(ctx), d.endNameless(ctx))
 }
 
-// sweepDead removes what is left of boxes that died while no server looked, or in the
-// midst of their start. What cannot be removed stays with its record, and the next start
-// of the box tries again.
+// sweepDead cleans up after boxes that died while no server ran, or in the middle of
+// their start. If something cannot be removed, its record stays, and the next start of
+// the box tries again.
 func (d *Driver) sweepDead(ctx context.Context) {
 	records, err := d.dir.List()
 	if err != nil {
@@ -59,7 +59,7 @@ func (d *Driver) sweepDead(ctx context.Context) {
 }
 
 // endDead removes a box that does not run. A box that is being started looks the same,
-// but its lock is held: the record is read under it.
+// but its lock is held: so endDead reads the record under the lock.
 func (d *Driver) endDead(ctx context.Context, box holdfast.BoxID) error {
 	unlock, err := d.locks.Lock(ctx, box)
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Driver) endDead(ctx context.Context, box holdfast.BoxID) error {
 	return d.endLocked(ctx, box, d.dir.Delete)
 }
 
-// exists reports whether one of the box' directories is there.
+// exists reports whether one of the box's directories exists.
 func (c *boxCgroup) exists() bool {
 	return slices.ContainsFunc(c.dirs(), func(dir string) bool { return unix.Access(dir, unix.F_OK) == nil })
 }

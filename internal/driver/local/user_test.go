@@ -63,6 +63,7 @@ func unified(t *testing.T) string {
 // controllers are in use by version 1 the limits are not in force, and said so;
 // placing, freezing and killing work all the same.
 func TestCgroupV2(t *testing.T) {
+	testkit.Long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("the delegated variant is TestHZ16_DelegatedUser")
 	}
@@ -71,6 +72,7 @@ func TestCgroupV2(t *testing.T) {
 
 // TestCgroupV2Prewarmed is the same with ready boots.
 func TestCgroupV2Prewarmed(t *testing.T) {
+	testkit.Long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("the delegated variant is TestHZ16_DelegatedUser")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// BenchmarkReadyWalls is from nothing to the answered hello with masks, and with
+// BenchmarkReadyWalls measures from nothing to the answered hello with masks, and with
 // masks that each need a directory pinned (gate: 15 ms).
 func BenchmarkReadyWalls(b *testing.B) {
 	for _, c := range []struct {

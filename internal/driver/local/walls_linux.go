@@ -18,11 +18,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// extraWalls is the key of a record's walls.
+// extraWalls is the key of the walls in a record.
 const extraWalls = "walls"
 
-// wallRecord is what a record keeps of a box' walls: enough to compare them, to watch
-// over them, and to remove their placeholders after a crash of boxd or the server.
+// wallRecord is the part of a record about a box's walls: enough to compare them, to
+// watch them, and to remove their placeholders after a crash of boxd or the server.
 type wallRecord struct {
 	Hash string `json:"hash"`
 	// Workspace and Home are the host's directories.
@@ -30,7 +30,7 @@ type wallRecord struct {
 	Home      string `json:"home"`
 	// Tool is the host uid that placeholders belong to; 0 for an ordinary user's box.
 	Tool uint32 `json:"tool,omitempty"`
-	// Planned are paths at which boxd may make placeholders: written before it starts.
+	// Planned are paths at which boxd may make placeholders: recorded before boxd starts.
 	Planned []string `json:"planned,omitempty"`
 	// Built are the walls that boxd reported.
 	Built []wire.Wall `json:"built,omitempty"`
@@ -53,7 +53,7 @@ func withWalls(r boxproc.Record, w wallRecord) (boxproc.Record, error) {
 	return r, nil
 }
 
-// planWalls is the record of walls that are about to be built.
+// planWalls returns the record of walls before they are built.
 func planWalls(s sandbox.Spec, root bool) wallRecord {
 	w := wallRecord{Hash: s.Walls.Hash(), Workspace: s.Workspace, Home: filepath.Join(s.Dir, "home")}
 	if w.Workspace == "" {
@@ -73,7 +73,7 @@ func planWalls(s sandbox.Spec, root bool) wallRecord {
 	return w
 }
 
-// inside reports whether a path of the box lies in what the session keeps.
+// inside reports whether a path of the box lies in the session's files.
 func (w *wallRecord) inside(p string) bool {
 	return strings.HasPrefix(p, boxWorkspace+"/") || strings.HasPrefix(p, boxHome+"/")
 }
@@ -91,9 +91,9 @@ func (w *wallRecord) parent(p string) (int, error) {
 	return rooted.OpenDir(top, path.Dir(rel))
 }
 
-// removePlaceholders takes away what boxd made so that a wall had something to stand
-// on. The box has ended. What somebody used meanwhile stays: only empty things go, and
-// of those that boxd did not live to report only the ones with its mark.
+// removePlaceholders removes the placeholders that boxd made for walls. The box has
+// ended. Used placeholders stay: only empty ones are removed, and of those that boxd
+// did not live to report only the ones with its mark.
 func (w *wallRecord) removePlaceholders() error {
 	made := map[string]bool{}
 	for _, p := range w.Planned {
@@ -123,7 +123,7 @@ func (w *wallRecord) removePlaceholders() error {
 func (w *wallRecord) removePlaceholder(p string, reported bool) error {
 	dir, err := w.parent(p)
 	if err != nil {
-		return nil // it is not there
+		return nil // it does not exist
 	}
 	defer unix.Close(dir)
 	var st unix.Stat_t

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// TestAnyWallsReadOnly: what may not be written can be read, and stays where it is.
+// TestAnyWallsReadOnly: a read-only path can be read, and stays where it is.
 func TestAnyWallsReadOnly(t *testing.T) {
 	w := withWalls(t, prepared, sandbox.Walls{ReadOnly: []string{"/workspace/docs/", "/workspace/src/code", "/workspace/later", "/workspace/made/"}})
 	w.shows("cat docs/text src/code")
@@ -40,7 +40,7 @@ func TestAnyWallsReadOnly(t *testing.T) {
 }
 
 // TestAnyWallsAbsent: nothing can appear at a path that may not be read, and its
-// placeholder goes with the box, whoever was killed.
+// placeholder goes with the box, whichever process was killed.
 func TestAnyWallsAbsent(t *testing.T) {
 	walls := sandbox.Walls{Masked: []string{"/workspace/new/deep/key", "/workspace/vault/", "/workspace/.env.local"}}
 	w := withWalls(t, "true", walls)
@@ -74,7 +74,7 @@ func TestAnyWallsAbsent(t *testing.T) {
 	w.stop()
 	none("after the stop")
 
-	// boxd dies, and with it everything that could clean up.
+	// boxd dies, and with it every process that could clean up.
 	w.restart(walls)
 	info, err := w.d.List(t.Context())
 	if err != nil || len(info) != 1 {
@@ -90,7 +90,7 @@ func TestAnyWallsAbsent(t *testing.T) {
 	w.stop()
 	none("after SIGKILL and the next box")
 
-	// What somebody put there meanwhile is no placeholder.
+	// A directory that somebody made there meanwhile is no placeholder.
 	w.restart(sandbox.Walls{Masked: []string{"/workspace/vault/"}})
 	if err := os.WriteFile(filepath.Join(w.host("vault"), "mine"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -101,8 +101,8 @@ func TestAnyWallsAbsent(t *testing.T) {
 	}
 }
 
-// TestAnyWallsLinks: a wall stands where a rule's path leads, its links stay, and what
-// a wall cannot hold is said.
+// TestAnyWallsLinks: a wall stands where a rule's path leads, its links stay, and paths
+// that a wall cannot protect are reported.
 func TestAnyWallsLinks(t *testing.T) {
 	w := withWalls(t, prepared+` && ln -s a l && ln -s /usr/share out && ln src/code hard && ln -s loop loop && ln -s ../workspace/a/secret/key back && ln -s nowhere/.. odd`,
 		sandbox.Walls{Masked: []string{"/workspace/l/secret/", "/workspace/out", "/workspace/hard", "/workspace/loop", "/workspace/back", "/workspace/odd"}})
@@ -123,7 +123,8 @@ func TestAnyWallsLinks(t *testing.T) {
 	}
 }
 
-// TestAnyWallsLists: allow lists are all that is there, and all that can be written.
+// TestAnyWallsLists: only the paths of allow lists are visible, and only those can be
+// written.
 func TestAnyWallsLists(t *testing.T) {
 	can := func(w *walled, script string, want bool) {
 		t.Helper()
@@ -159,7 +160,7 @@ func TestAnyWallsLists(t *testing.T) {
 	}
 }
 
-// TestAnyWallsPatterns: what matches when the box starts is masked; a pattern that
+// TestAnyWallsPatterns: files that match when the box starts are masked; a pattern that
 // needs too much keeps the box from starting.
 func TestAnyWallsPatterns(t *testing.T) {
 	w := withWalls(t, prepared+` && mkdir -p x/y/.git && cp .env x/y/.env && cp .env x/y/k.pem && cp .env x/.git-key && cp .env ~/.netrc && mkdir -p x/deep/secrets/in && cp .env x/deep/secrets/in/f && ln -s ../src/code x/link.pem`,
@@ -182,8 +183,8 @@ func TestAnyWallsPatterns(t *testing.T) {
 	}
 }
 
-// TestAnyWallsRefused: a rule that cannot be a wall keeps the box from starting, and
-// says which it is.
+// TestAnyWallsRefused: a rule that cannot become a wall keeps the box from starting,
+// and the error names it.
 func TestAnyWallsRefused(t *testing.T) {
 	dir := home(t)
 	d := open(t, dir)
@@ -201,15 +202,15 @@ func TestAnyWallsRefused(t *testing.T) {
 	}
 }
 
-// TestAnyWallsClosedDirectory: a directory that its owner closed hides nothing from a
-// wall: once it is open again the wall stands.
+// TestAnyWallsClosedDirectory: a directory without permissions for its owner hides
+// nothing from a wall: once it is open again the wall stands.
 func TestAnyWallsClosedDirectory(t *testing.T) {
 	w := withWalls(t, prepared+" && chmod 000 a", sandbox.Walls{Masked: []string{"/workspace/a/secret/key"}, Patterns: []string{"/**/k*y"}})
 	w.refused("chmod 755 a; cat a/secret/key")
 }
 
-// TestAnyWallsHostRename: a rename on the host over a masked name takes the mask away.
-// A root server puts it back; an ordinary user's box is known to lack it.
+// TestAnyWallsHostRename: a rename on the host over a masked name removes the mask. A
+// root server restores it; an ordinary user's box is known to lack it.
 func TestAnyWallsHostRename(t *testing.T) {
 	walls := sandbox.Walls{Masked: []string{"/workspace/.env", "/workspace/a/secret/"}, ReadOnly: []string{"/workspace/docs/text"}}
 	w := withWalls(t, prepared, walls)
@@ -231,7 +232,7 @@ func TestAnyWallsHostRename(t *testing.T) {
 	if res, _ := try(t, w.b, wire.ExecRequest{Shell: "echo x > docs/text"}); res.Class == holdfast.ExitOK {
 		t.Error("a file that may not be written was, after a rename on the host")
 	}
-	// A directory on the way, and its successor.
+	// A directory on the way, and its replacement.
 	if err := os.Rename(w.host("a"), w.host("a2")); err != nil {
 		t.Fatal(err)
 	}
@@ -252,8 +253,8 @@ func TestAnyWallsHostRename(t *testing.T) {
 	}
 }
 
-// settled waits until the walls hold: a root server puts them back by itself, the box
-// of an ordinary user is started again.
+// settled waits until the walls hold: a root server restores them by itself, an
+// ordinary user's box is started again.
 func (w *walled) settled() {
 	w.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -264,7 +265,7 @@ func (w *walled) settled() {
 			w.restart(w.s.Walls)
 			return
 		}
-		// The event is there at once; its handling takes less than this.
+		// The event arrives at once; handling it takes less than this.
 		if os.Geteuid() == 0 && holds && seen {
 			return
 		}
@@ -276,8 +277,8 @@ func (w *walled) settled() {
 	w.t.Fatal("nothing was noticed")
 }
 
-// TestAnyWallsTwoBoxes: what a box without walls does to files that it shares takes
-// no wall of the other one away for longer than a moment.
+// TestAnyWallsTwoBoxes: if a box without walls changes files that it shares, the other
+// box loses its walls for no longer than a moment.
 func TestAnyWallsTwoBoxes(t *testing.T) {
 	w := withWalls(t, prepared, sandbox.Walls{Masked: []string{"/workspace/.env"}})
 	other := w.s
@@ -291,8 +292,8 @@ func TestAnyWallsTwoBoxes(t *testing.T) {
 	w.refused("cat .env")
 }
 
-// TestAnyWallsAdopted: a server that comes back finds what happened to the walls while
-// it was away.
+// TestAnyWallsAdopted: a server that comes back notices changes to walls while it was
+// away.
 func TestAnyWallsAdopted(t *testing.T) {
 	w := withWalls(t, prepared, sandbox.Walls{Masked: []string{"/workspace/.env"}})
 	if err := w.d.Close(); err != nil {

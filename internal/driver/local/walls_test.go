@@ -62,7 +62,8 @@ func (w *walled) stop() {
 	}
 }
 
-// refused runs a script that must print no canary, and returns what it printed.
+// refused runs a script whose output must not contain the canary, and returns the
+// output.
 func (w *walled) refused(script string) string {
 	w.t.Helper()
 	_, out := try(w.t, w.b, wire.ExecRequest{Shell: script})
@@ -82,8 +83,8 @@ func (w *walled) shows(script string) {
 
 const prepared = `mkdir -p a/secret docs src && echo ` + canaryText + ` | tee .env a/secret/key docs/text src/code >/dev/null`
 
-// TestAnyWallsMask: a masked path can neither be read nor written nor moved, by any
-// tool, and the way to it stays where it is, also in the next box.
+// TestAnyWallsMask: no tool can read, write or move a masked path, and the directories
+// on the way stay where they are, also in the next box.
 func TestAnyWallsMask(t *testing.T) {
 	walls := sandbox.Walls{Masked: []string{"/workspace/a/secret/", "/workspace/.env"}}
 	w := withWalls(t, prepared, walls)

@@ -15,15 +15,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 )
 
-// maxWatches bounds how many directories are watched over for all boxes together:
-// the kernel counts them for the server's user.
+// maxWatches bounds how many directories are watched for all boxes together: the kernel
+// counts them for the server's user.
 const maxWatches = 4096
 
-// watchFor are the events of a directory that may take a wall from its place.
+// watchFor are the events of a directory that may remove a wall from its place.
 const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
-// watcher notices what happens on the host to the names that walls stand at: a rename
-// over such a name takes the mount away from every box. The zero value is ready; its
+// watcher notices changes on the host to the names that walls stand at: a rename over
+// such a name takes the mount away from every box. The zero value is ready; its
 // goroutine starts with the first wall.
 type watcher struct {
 	mu sync.Mutex
@@ -32,7 +32,7 @@ type watcher struct {
 	done   chan struct{}
 	closed bool
 	boxes  map[holdfast.BoxID]*guarded
-	// dirs is what is watched: by watch descriptor, box and name.
+	// dirs holds the watched names: by watch descriptor and box.
 	dirs map[int32]map[holdfast.BoxID]map[string]bool
 }
 
@@ -41,7 +41,7 @@ type guarded struct {
 	record wallRecord
 	pid    int
 	start  uint64
-	// broken: a wall may be gone, and is not known to be back.
+	// broken: a wall may be gone and has not been seen to be back.
 	broken bool
 }
 
@@ -53,9 +53,9 @@ func (d *Driver) WallsHold(box holdfast.BoxID) bool {
 	return g == nil || !g.broken
 }
 
-// guard watches over the walls of a running box. What happened to them before, while
-// nobody watched, is found by their inodes. lack says why a directory is not watched:
-// the machine has no more watches; the walls hold all the same.
+// guard watches the walls of a running box. Earlier changes, while nobody watched, are
+// found by the walls' inodes. lack says why a directory is not watched, such as no
+// watches left on the machine; the walls hold all the same.
 func (d *Driver) guard(r boxproc.Record) (lack string) {
 	w, ok := wallsOf(r)
 	if !ok {
@@ -78,7 +78,7 @@ func (d *Driver) guard(r boxproc.Record) (lack string) {
 	return lack
 }
 
-// errWatches is the bound of this server.
+// errWatches reports that this server's own bound is reached.
 var errWatches = errors.New("too many directories are watched")
 
 // noWatch reports whether an error is about the number of watches, not about a
@@ -87,8 +87,8 @@ func noWatch(err error) bool {
 	return errors.Is(err, errWatches) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// add watches the directories of a box' walls; w.mu is held. With an error that is not
-// about the number of watches a wall may be gone.
+// add watches the directories of a box's walls; w.mu is held. After an error that is
+// not about the number of watches a wall may be gone.
 func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxID)) error {
 	if w.closed {
 		return nil
@@ -118,7 +118,7 @@ func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxI
 // name watches one name.
 func (w *watcher) name(box holdfast.BoxID, r *wallRecord, p string) error {
 	if !r.inside(p) {
-		return nil // the top of a tree: a directory of the server's
+		return nil // the top of a tree, which lies in a directory of the server
 	}
 	dir, err := r.parent(p)
 	if err != nil {
@@ -156,7 +156,7 @@ func inotifyAdd(f *os.File, dir int) (int32, error) {
 	return int32(wd), errors.Join(err, aerr)
 }
 
-// forget stops watching over a box that has ended.
+// forget stops watching a box that has ended.
 func (w *watcher) forget(box holdfast.BoxID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +173,7 @@ func (w *watcher) drop(box holdfast.BoxID) {
 		if len(boxes) == 0 {
 			delete(w.dirs, wd)
 			if c, err := w.file.SyscallConn(); err == nil {
-				// It may be gone with its directory.
+				// The watch may have gone with its directory.
 				_ = c.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) })
 			}
 		}
@@ -194,7 +194,7 @@ func (w *watcher) close() error {
 	return err
 }
 
-// read tells of every box one of whose names something happened to.
+// read reports each box for which something happened to one of its names.
 func (w *watcher) read(f *os.File, done chan struct{}, noticed func(holdfast.BoxID)) {
 	defer close(done)
 	buf := make([]byte, 64<<10)
@@ -209,7 +209,7 @@ func (w *watcher) read(f *os.File, done chan struct{}, noticed func(holdfast.Box
 	}
 }
 
-// concerned are the boxes whose walls the events are about; after an overflow all.
+// concerned returns the boxes whose walls the events are about; after an overflow all.
 func (w *watcher) concerned(events []byte) []holdfast.BoxID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,7 +241,7 @@ func (w *watcher) concerned(events []byte) []holdfast.BoxID {
 	return out
 }
 
-// noticed puts the walls of a box back.
+// noticed reacts to an event about the walls of a box: it restores them.
 func (d *Driver) noticed(box holdfast.BoxID) {
 	d.watch.mu.Lock()
 	g := d.watch.boxes[box]
@@ -251,8 +251,8 @@ func (d *Driver) noticed(box holdfast.BoxID) {
 	}
 }
 
-// mend puts the walls of a running box back where they belong. Only a root server
-// can; the box of an ordinary user's stays broken until it is started again.
+// mend restores the walls of a running box. Only a root server can; an ordinary user's
+// box stays broken until it is started again.
 func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
 	broken := true
 	if d.root {
@@ -268,7 +268,7 @@ func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
 	if broken {
 		return
 	}
-	// Directories may be others now; their watches went with the old ones.
+	// Directories may have been replaced; their watches went with the old ones.
 	for _, wall := range g.record.Built {
 		if err := d.watch.name(box, &g.record, wall.Path); err != nil && !noWatch(err) {
 			g.broken = true
@@ -276,7 +276,7 @@ func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
 	}
 }
 
-// standing reports whether at every name is still what the wall was built upon.
+// standing reports whether every name still has the file that its wall was built on.
 func (w *wallRecord) standing() bool {
 	for _, b := range w.Built {
 		if !w.inside(b.Path) || b.Ino == 0 {

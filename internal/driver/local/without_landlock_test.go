@@ -23,12 +23,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/sandboxtest/escape"
 )
 
-// landlockEnv makes the test binary start itself again on a kernel without Landlock: a
-// filter answers ENOSYS to its calls, for the server, boxd and all they start.
+// landlockEnv makes the test binary start itself again without Landlock: a filter
+// answers ENOSYS to its calls, for the server, boxd and all they start.
 const (
 	landlockEnv  = "LOCAL_TEST_LANDLOCK"
 	landlockOff  = "off"
-	landlockGone = "gone" // the filter is there
+	landlockGone = "gone" // the filter is installed
 )
 
 func bestEffortLandlock(c *local.Config) { c.Landlock = sandbox.LandlockBestEffort }
@@ -49,7 +49,8 @@ func noLandlock() int {
 	fp := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	var err error
 	if os.Geteuid() != 0 {
-		// Root may load a filter without, and some controls need what this takes.
+		// Root can load a filter without no_new_privs, and some controls need what it
+		// prevents.
 		err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
 	if err == nil {
@@ -74,8 +75,8 @@ func landlockIsGone(t *testing.T) {
 }
 
 // TestHZ18_LandlockIsRequired: on a kernel without Landlock no box of an ordinary user
-// starts, the probe and the error say why and what can be done, and with the setting
-// the box starts and says what it lacks. A root server's boxes start either way.
+// starts, and the probe and the error say why and how to go on. With the setting the
+// box starts and lists what it lacks. A root server's boxes start either way.
 func TestHZ18_LandlockIsRequired(t *testing.T) {
 	if os.Getenv(landlockEnv) == landlockGone {
 		withoutLandlock(t)
@@ -137,7 +138,7 @@ func withoutLandlock(t *testing.T) {
 	if c := capability(p); p.Usable || !c.Required || !strings.Contains(p.Reason, "landlock") || !strings.Contains(p.Hint, "landlock=best-effort") {
 		t.Errorf("no box can start here, and the probe says %+v %v %q %q", c, p.Usable, p.Reason, p.Hint)
 	}
-	// Neither does a ready boot become one: those are made as the driver's setting says.
+	// Ready boots do not become one either: they follow the driver's setting.
 	waived := open(t, home(t), bestEffortLandlock)
 	if p := waived.Probe(t.Context()); !p.Usable {
 		t.Errorf("waived, and not usable: %s", p.Reason)
@@ -147,7 +148,7 @@ func withoutLandlock(t *testing.T) {
 	if missing := strings.Join(info.Missing, "\n"); !strings.Contains(missing, "landlock: ") {
 		t.Errorf("Landlock is not listed as missing:\n%s", missing)
 	}
-	// Without it, file operations still leave the box by no link.
+	// Also without Landlock, file operations leave the box by no link.
 	noOracle(t, bestEffortLandlock)
 	workingDirectory(t, bestEffortLandlock)
 }
@@ -155,6 +156,7 @@ func withoutLandlock(t *testing.T) {
 // TestI16_EscapesWithoutLandlock makes the attempts by file operations on a kernel
 // without Landlock: as root, and in an ordinary user's box that was allowed to start.
 func TestI16_EscapesWithoutLandlock(t *testing.T) {
+	testkit.Long(t)
 	if os.Getenv(landlockEnv) == landlockGone {
 		landlockIsGone(t)
 		rows := attemptsWithoutLandlock(t)
@@ -199,7 +201,7 @@ func TestI16_EscapesWithoutLandlock(t *testing.T) {
 func attemptsWithoutLandlock(t *testing.T) []escape.Row {
 	t.Helper()
 	cfg := escapeConfig(t)
-	// What Landlock has no part in is left to TestI16_Escapes: it takes long.
+	// TestI16_Escapes makes the attempts that do not depend on Landlock: they take long.
 	cfg.Without = []string{"resources", "races"}
 	if os.Geteuid() == 0 {
 		return escape.Run(t, cfg)

@@ -148,6 +148,7 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 		Hands:   m,
 		Files:   fs,
 		Scoped:  func(s wire.Scope) boxd.FileOps { return fs.Within(s) },
+		Watch:   fs.Watch,
 		InForce: []string{"imitated processes"},
 		Missing: []string{"memory-limit: not imitated", "terminal: not imitated"},
 	})

@@ -56,6 +56,19 @@ func (r *Runtime) Forget(holdfast.SessionID) {}
 // lateTime bounds what has to be done for a turn that was cancelled.
 const lateTime = 20 * time.Second
 
+// Require implements runtime.Requirer.
+func (r *Runtime) Require(trust holdfast.Trust) error {
+	if err := runtime.NeedsBox(op, r.Name(), trust); err != nil {
+		return err
+	}
+	if api := r.cfg.Profile.Unserved; api != "" {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the runtime %s needs %s, which this server does not give to boxes", holdfast.Quote(r.Name()), api).
+			WithHint("use --runtime acp:opencode, claude or native")
+	}
+	_, err := r.cfg.Profile.Find()
+	return err
+}
+
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))

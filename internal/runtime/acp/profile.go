@@ -36,6 +36,9 @@ type Profile struct {
 	// Find gives the program as boxes see it; unavailable, with a hint, when it is
 	// not there.
 	Find func() (Program, error)
+	// Unserved names the model API that the agent needs, if the broker does not speak it.
+	// Sessions with such an agent cannot be created. Empty: the broker speaks its API.
+	Unserved string
 	// Hint helps where it does not start; empty is how it is installed.
 	Hint string
 	// Args follow the program's.
@@ -189,7 +192,7 @@ func openCodeConfig(model string) map[string]any {
 // Gemini is the Gemini CLI. It speaks Google's API, which the broker does not.
 func Gemini(find func() (Program, error)) Profile {
 	return Profile{
-		Name: "gemini", Find: find, Args: []string{"--acp"}, State: ".gemini", Auth: "gemini-api-key",
+		Name: "gemini", Find: find, Unserved: "Google's model API", Args: []string{"--acp"}, State: ".gemini", Auth: "gemini-api-key",
 		Env: map[string]string{
 			"GEMINI_API_KEY": heldKey, "GOOGLE_GEMINI_BASE_URL": "{model_url}", "GEMINI_TELEMETRY_ENABLED": "false",
 			"GEMINI_CLI_NO_RELAUNCH": "true", "NO_BROWSER": "true",

@@ -47,7 +47,7 @@ var bombKinds = []struct{ name, text string }{
 	{"unknown of many values", `{"type":"x","x":"WIDE"}`},
 }
 
-// bombLine is a line of a kind whose bombs have about so many bytes.
+// bombLine is a line of a kind whose bombs have about this many bytes.
 func bombLine(text, opener string, size int) string {
 	bomb := strings.Repeat(opener, size/len(opener))
 	quoted, _ := json.Marshal(bomb)
@@ -59,7 +59,7 @@ func bombLine(text, opener string, size int) string {
 	return strings.NewReplacer(`"BOMB"`, string(quoted), `"RAW"`, bomb, `"DEEP"`, deep, `"WIDE"`, wide).Replace(text)
 }
 
-// peakOf is the most memory that this process had since the last call, in MB.
+// peakOf is the most memory that this process used since the last call, in MB.
 func peakOf(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
@@ -79,21 +79,21 @@ func peakOf(t *testing.T) int {
 	return mb
 }
 
-// TestBombsInEveryLineOfTheCLI: an agent in the place of the CLI writes lines of 10 MB
-// and less. The process that reads them lives, its memory stays bounded, and the next
-// turn is answered.
+// TestBombsInEveryLineOfTheCLI: an agent in the place of the CLI writes lines of up to
+// 10 MB. The process that reads them lives, its memory stays bounded, and the next turn
+// is answered.
 func TestBombsInEveryLineOfTheCLI(t *testing.T) {
 	testkit.Long(t)
 	bombLines(t, 1)
 }
 
-// TestBombsInSomeLinesOfTheCLI is a sample of them; make check sends them all.
+// TestBombsInSomeLinesOfTheCLI sends a sample of them; make check sends them all.
 func TestBombsInSomeLinesOfTheCLI(t *testing.T) { bombLines(t, 13) }
 
-// bombLines sends the bombs of one kind of so many.
+// bombLines sends the bombs of every of-th kind.
 func bombLines(t *testing.T, of int) {
 	t.Helper()
-	// As the server does it.
+	// The server sets the same limit.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(144 << 20))
 	cfg := fakeCLI(t, `once() { [ -e /workspace/bomb ]; }
 		scenario() { cat /workspace/bomb; }`)
@@ -137,7 +137,7 @@ func bombLines(t *testing.T, of int) {
 // TestBombsInTranscripts reads back transcripts that an agent wrote into its box: lines
 // of 15 MB, deep ones and ones of millions of small values.
 func TestBombsInTranscripts(t *testing.T) {
-	// As the server does it.
+	// The server sets the same limit.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(144 << 20))
 	const size = 15_000_000
 	head := `{"uuid":"u","parentUuid":null,"type":"user","message":`

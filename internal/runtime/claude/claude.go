@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -51,9 +52,9 @@ type Config struct {
 	Rand        io.Reader
 }
 
-// standard are the CLI's tools that agents have and that policy knows as they are; own
-// are the others, with their registration. Those that wake an agent by themselves, reach
-// other sessions or ask over a screen are not among them.
+// standard are the CLI's tools whose registration is the standard one; own are the
+// others, with their registration. Tools that wake an agent by themselves, reach other
+// sessions or ask over a screen are left out.
 var (
 	standard = []string{"Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite", "WebFetch", "Write"}
 	own      = []policy.Tool{
@@ -63,8 +64,8 @@ var (
 	}
 )
 
-// Offered are the tools of the CLI that agents have. The CLI is started with these
-// alone, so that none is offered that policy does not know.
+// Offered lists the tools of the CLI that agents have. The CLI is started with these
+// alone, so that it offers no tool that policy does not know.
 func Offered() []policy.Tool {
 	out := slices.Clone(own)
 	for _, t := range policy.StandardTools() {
@@ -76,6 +77,11 @@ func Offered() []policy.Tool {
 	return out
 }
 
+// TranscriptPath implements runtime.Transcriber.
+func (r *Runtime) TranscriptPath(agentID string) string {
+	return transcript.Path(transcripts, agentID, transcript.Main)
+}
+
 // changesNothing reports whether an offered tool leaves files and the world alone.
 func changesNothing(name string) bool {
 	return slices.ContainsFunc(Offered(), func(t policy.Tool) bool {
@@ -83,7 +89,7 @@ func changesNothing(name string) bool {
 	})
 }
 
-// edited is the file that a call of an offered tool edits; empty for none.
+// edited returns the file that a call of an offered tool edits; empty for none.
 func edited(name string, input json.RawMessage) string {
 	i := slices.IndexFunc(Offered(), func(t policy.Tool) bool { return t.Name == name && t.Class == policy.ClassEdits })
 	var in map[string]json.RawMessage

@@ -71,6 +71,8 @@ type verdict struct {
 	body object
 	ran  *holdfast.ToolFinished
 	said []string
+	// untold says which changed files no hook was told of.
+	untold string
 }
 
 // asked takes a request of the CLI.
@@ -210,8 +212,12 @@ func (x *run) pursue(ctx context.Context, p pending) {
 		Tool: u.name, ReadOnly: changesNothing(u.name), Input: u.input, CallID: x.askedAs(u), Agent: u.agent,
 		Ready: func() error { return x.ready(ctx) },
 	}
+	listed := x.listed(u)
 	x.beside(u.agent, func() verdict {
 		d, err := x.host.Decide(ctx, req)
+		if err == nil && d.Verdict == policy.Allowed {
+			listed.begin(ctx)
+		}
 		v := verdict{p: p, use: u, d: d, err: err}
 		if x.t.Hooks != nil && err == nil {
 			v.said = x.t.Hooks.Said()
@@ -273,6 +279,9 @@ func (x *run) ready(ctx context.Context) error {
 
 // settle records a decision, and answers the CLI after that.
 func (x *run) settle(ctx context.Context, v verdict) error {
+	if v.untold != "" {
+		x.notice(holdfast.NoticeFilesUntold, valid(v.untold))
+	}
 	if v.body != nil {
 		x.out = append(x.out, reply(v.p.ID, v.body))
 		return x.flush(ctx)
@@ -400,11 +409,16 @@ func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string
 	}
 	before := x.saved
 	x.saved = nil
+	listed := x.listed(u)
 	x.beside(u.agent+"\x00post", func() verdict {
+		changes := listed.end(ctx)
 		res := x.t.Hooks.Fire(ctx, about)
 		name := about.ToolName
 		if file := edited(name, about.ToolInput); about.Event == hook.PostToolUse && file != "" {
 			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: file})
+		}
+		for _, c := range changes.Files {
+			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: c.Path, Trigger: string(c.Kind), AgentID: about.AgentID})
 		}
 		out := object{"hookEventName": event}
 		if said := append(before, x.t.Hooks.Said()...); len(said) > 0 {
@@ -413,7 +427,7 @@ func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string
 		if res.ToolOutput != nil && strings.HasPrefix(name, "mcp__") {
 			out["updatedMCPToolOutput"] = *res.ToolOutput
 		}
-		return verdict{p: pending{ID: id}, body: object{"hookSpecificOutput": out}}
+		return verdict{p: pending{ID: id}, body: object{"hookSpecificOutput": out}, untold: changes.Untold()}
 	})
 }
 

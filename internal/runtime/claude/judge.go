@@ -146,7 +146,7 @@ func (x *run) interrupted(ctx context.Context) error {
 	return cause
 }
 
-// kill ends the process in the box. The box is nil where this attempt was refused one.
+// kill ends the process in the box. The box is nil if this attempt got none.
 func (x *run) kill(ctx context.Context) error {
 	if x.box == nil {
 		return errGone

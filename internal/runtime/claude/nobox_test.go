@@ -9,15 +9,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// boxless is a host that has no box to give any more.
+// boxless is a host that cannot provide a box any more.
 type boxless struct{ *tape }
 
 func (boxless) Box(context.Context) (*sandbox.Box, error) {
 	return nil, holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "no box starts")
 }
 
-// TestATurnWhoseBoxDoesNotComeBackFails: the CLI was at work when its box was stopped, and
-// the next attempt gets no box: the turn fails, and nothing panics.
+// TestATurnWhoseBoxDoesNotComeBackFails: the CLI was at work when its box was stopped,
+// and the next attempt gets no box: the turn fails, and nothing panics.
 func TestATurnWhoseBoxDoesNotComeBackFails(t *testing.T) {
 	r := &Runtime{cfg: Config{Version: Version}}
 	x := r.newRun(runtime.Turn{ID: "t"}, boxless{newTape("u")})

@@ -102,7 +102,8 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	// ended is where a turn ended, given the newest in which the agent got a prompt.
 	ended := map[holdfast.TurnID]int64{}
 	var given holdfast.TurnID
-	var told int64
+	// cut is a notice of a power cut that no prompt of the agent came after.
+	var told, cut int64
 	for ev, err := range host.Log(ctx, 0) {
 		if err != nil {
 			return err
@@ -124,13 +125,19 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 			})
 		case holdfast.EventAgentQuarantined:
 			x.asides++
+		case holdfast.EventNotice:
+			err = of(ev, func(n *holdfast.Notice) {
+				if n.Code == holdfast.NoticeFilesAtRisk {
+					cut = ev.Seq
+				}
+			})
 		case holdfast.EventAgentMirrored:
 			err = of(ev, func(m *holdfast.AgentMirrored) {
 				if m.Generation != f.current.Generation {
 					return
 				}
 				if rec.Add(*m); rec.Prompted() {
-					given, x.began = ev.Turn, true
+					given, x.began, cut = ev.Turn, true, 0
 				}
 			})
 		}
@@ -150,6 +157,9 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	switch {
 	case x.began && given == f.turn:
 		x.upto = f.newest
+	case x.began && cut > 0:
+		// The turn that it stands in may have ended without a word to the agent.
+		x.upto = min(ended[given], cut-1)
 	case x.began:
 		x.upto = ended[given]
 	case x.turns > 0:

@@ -1,12 +1,16 @@
 package claude
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/retell"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 )
 
 // TestTheBestTierIsPlanned: each rung of the ladder, with what it does to what was
@@ -87,6 +91,57 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 			if !strings.HasPrefix(a.To, boxConfig+"/quarantine/1-1/") || !strings.HasPrefix(a.From, transcripts) {
 				t.Errorf("%s: %+v", c.name, a)
 			}
+		}
+	}
+}
+
+// TestACutIsToldWhenItsTurnEndedWithoutAWord: an agent that goes on from its transcript is
+// told of a power cut that came after its last prompt, in a turn that ended at once too.
+func TestACutIsToldWhenItsTurnEndedWithoutAWord(t *testing.T) {
+	prompt := func(uuid string) holdfast.AgentMirrored {
+		line := fmt.Sprintf(`{"type":"user","uuid":%q,"parentUuid":null,"message":{"role":"user","content":"x"}}`, uuid)
+		return holdfast.AgentMirrored{Generation: 1, File: transcript.Main, Entries: []json.RawMessage{json.RawMessage(line)}}
+	}
+	cut := holdfast.Notice{Code: holdfast.NoticeFilesAtRisk, Text: "files are gone"}
+	for _, c := range []struct {
+		name   string
+		second []journal.Draft
+		told   bool
+	}{
+		{"after the prompt", []journal.Draft{
+			{Type: holdfast.EventMessageUser, Turn: "two", Data: holdfast.UserMessage{Text: "second"}},
+			{Type: holdfast.EventAgentMirrored, Turn: "two", Data: prompt("b")},
+			{Type: holdfast.EventNotice, Turn: "two", Data: cut},
+			{Type: holdfast.EventTurnFailed, Turn: "two", Data: holdfast.TurnEnded{Message: "the box is gone"}},
+		}, true},
+		{"between the turns", []journal.Draft{
+			{Type: holdfast.EventNotice, Data: cut},
+		}, true},
+		{"before the prompt, which had it", []journal.Draft{
+			{Type: holdfast.EventMessageUser, Turn: "two", Data: holdfast.UserMessage{Text: "second"}},
+			{Type: holdfast.EventNotice, Turn: "two", Data: cut},
+			{Type: holdfast.EventAgentMirrored, Turn: "two", Data: prompt("b")},
+			{Type: holdfast.EventTurnFailed, Turn: "two", Data: holdfast.TurnEnded{Message: "no"}},
+		}, false},
+	} {
+		h := newTape("x")
+		h.log = nil
+		_, err := h.Keep(t.Context(), nil, append([]journal.Draft{
+			{Type: holdfast.EventMessageUser, Turn: "one", Data: holdfast.UserMessage{Text: "first"}},
+			{Type: holdfast.EventAgentMirrored, Turn: "one", Data: prompt("a")},
+			{Type: holdfast.EventTurnCompleted, Turn: "one", Data: holdfast.TurnEnded{}},
+		}, c.second...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := facts{turn: "three", newest: int64(len(h.log)), current: &holdfast.AgentState{Generation: 1, Runtime: Name, Turns: 1}}
+		var x transcriptFacts
+		if err := x.readLog(t.Context(), h, f, &transcript.Record{}); err != nil {
+			t.Fatal(err)
+		}
+		missed, err := tell(t.Context(), h, x.upto, f.newest)
+		if err != nil || x.upto == 0 || strings.Contains(preface(missed), cut.Text) != c.told || strings.Contains(preface(missed), "first") {
+			t.Errorf("%s: after #%d: %q, %v", c.name, x.upto, preface(missed), err)
 		}
 	}
 }

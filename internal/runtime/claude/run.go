@@ -70,7 +70,7 @@ type story struct {
 	text    string
 	stop    string
 	ended   bool
-	// warnings are notices of the turn that an agent has to know when it is started.
+	// warnings are notices of the turn that an agent has to get when it starts.
 	warnings []string
 	// others: messages of turns that the agent was given nothing of.
 	others int64
@@ -140,6 +140,15 @@ const (
 	denied
 	answered
 )
+
+// Require implements runtime.Requirer.
+func (r *Runtime) Require(trust holdfast.Trust) error {
+	if err := runtime.NeedsBox(op, Name, trust); err != nil {
+		return err
+	}
+	_, err := r.cfg.Program()
+	return err
+}
 
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {

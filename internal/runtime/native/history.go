@@ -367,7 +367,7 @@ func (h *history) remind(e holdfast.Event) error {
 	return nil
 }
 
-// warn gives the model a warning: at once where its turn goes on, else with the next
+// warn gives the model a warning: at once if its turn goes on, else with the next
 // message.
 func (h *history) warn(e holdfast.Event, text string) {
 	reminder := "<system-reminder>" + text + "</system-reminder>"

@@ -235,9 +235,8 @@ func TestLiveTail(t *testing.T) {
 	}
 }
 
-// TestACallKnowsWhenItBegan: a server that takes it up reckons from there.
-// TestPowerCutReachesTheModel: the notice comes with the next message, and in a turn that
-// goes on behind the answers of its tools, each time once.
+// TestPowerCutReachesTheModel: the notice comes with the next message, and in a turn
+// that goes on after the answers of its tools, once in each case.
 func TestPowerCutReachesTheModel(t *testing.T) {
 	cut := holdfast.Notice{Code: holdfast.NoticeFilesAtRisk, Text: "files are gone"}
 	want := "[<system-reminder>files are gone</system-reminder>]"
@@ -258,6 +257,7 @@ func TestPowerCutReachesTheModel(t *testing.T) {
 	}
 }
 
+// TestACallKnowsWhenItBegan: a server that takes it up counts from that time.
 func TestACallKnowsWhenItBegan(t *testing.T) {
 	log := logOf(user("a"), begins, says(2, "use:u"), asks("u"), allows("u"),
 		holdfast.ToolStarted{ToolUseID: "u", Call: "call"})

@@ -21,8 +21,8 @@ type scoping struct {
 
 func (s scoping) Scope(context.Context, policy.Request) (policy.Scope, error) { return s.scope, s.err }
 
-// TestFileToolsAreHeldToTheScope: file tools touch nothing outside of the scope that the
-// decider gives, and nothing at all where it cannot give one.
+// TestFileToolsAreHeldToTheScope: file tools touch nothing outside of the decider's
+// scope, and nothing at all if it cannot give one.
 func TestFileToolsAreHeldToTheScope(t *testing.T) {
 	results := func(text string, s scoping) []holdfast.ToolFinished {
 		w := runtimetest.NewWorld(t)

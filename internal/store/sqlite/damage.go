@@ -16,14 +16,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// maxDamage bounds how many damaged places are named.
+// maxDamage bounds how many damaged places are listed.
 const maxDamage = 100
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// eventSum is the checksum of an event's row, its place in the log included.
+// eventSum is the checksum of an event's row, including its place in the log.
 func eventSum(id, at int64, typ, turn string, data []byte) int64 {
 	var room [128]byte
 	b := binary.LittleEndian.AppendUint64(room[:0], uint64(id))
@@ -33,8 +34,8 @@ func eventSum(id, at int64, typ, turn string, data []byte) int64 {
 	return int64(crc32.Update(crc32.Update(0, castagnoli, b), castagnoli, data))
 }
 
-// whole reports whether an event's row is what was written. One from before there
-// were checksums counts as long as it is an event.
+// whole reports whether an event's row is as it was written. A row from before
+// checksums existed counts as whole if it is an event.
 func whole(id, at int64, typ, turn string, data []byte, sum int64) bool {
 	if sum < 0 {
 		return typ != "" && utf8.Valid(data) && json.Valid(data)
@@ -42,8 +43,8 @@ func whole(id, at int64, typ, turn string, data []byte, sum int64) bool {
 	return eventSum(id, at, typ, turn, data) == sum
 }
 
-// scanEvent reads an event of a session. One that is not what was written becomes
-// event.damaged, so that the others of its session can be read (I-37).
+// scanEvent reads an event of a session. A damaged one becomes event.damaged, so that
+// the other events of its session can be read (I-37).
 func (s *Store) scanEvent(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
 	e := holdfast.Event{Session: session}
 	var key, at, sum int64
@@ -61,21 +62,20 @@ func (s *Store) scanEvent(rows *sql.Rows, session holdfast.SessionID) holdfast.E
 	return e
 }
 
-// damage is what was found damaged, each place once.
+// damage lists the damaged places, each once.
 type damage struct {
 	mu    sync.Mutex
 	known []string
 }
 
-// Damaged are the places that were found damaged since the store was opened, at most
-// a hundred.
+// Damaged lists the damaged places found since the store was opened, at most a hundred.
 func (s *Store) Damaged() []string {
 	s.damage.mu.Lock()
 	defer s.damage.mu.Unlock()
 	return slices.Clone(s.damage.known)
 }
 
-// damaged notes a damaged place and says so the first time.
+// damaged records a damaged place and logs it the first time.
 func (s *Store) damaged(place string) {
 	s.damage.mu.Lock()
 	known := slices.Contains(s.damage.known, place) || len(s.damage.known) >= maxDamage
@@ -89,34 +89,42 @@ func (s *Store) damaged(place string) {
 	}
 }
 
-// The mark beside a database says that a server has it open, and from when on it is
-// being closed: only then may its log be gone at the next start.
+// The mark next to a database says that a server has it open or has begun to close it:
+// only in the second case may the write-ahead log be missing at the next start.
 var markOpen, markClosing = []byte("open\n"), []byte("shut\n")
 
-func (s *Store) markPath() string { return s.cfg.Path + "-open" }
+func (s *Store) markPath() string { return markOf(s.cfg.Path) }
 
-// lookForLog says when the last server did not close the database and its log is gone.
-// It comes before SQLite makes another log.
+func markOf(path string) string { return path + "-open" }
+
+// lookForLog warns if the last server did not close the database and its log is
+// missing. It runs before SQLite makes a new log.
 func (s *Store) lookForLog() {
-	mark, err := os.ReadFile(s.markPath())
-	if err != nil || !bytes.Equal(mark, markOpen) {
-		return
-	}
-	if _, err := os.Lstat(s.cfg.Path + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		s.damaged(s.cfg.Path + "-wal is missing after a server that was killed: the newest events may be gone, " +
-			"unless another program opened the database meanwhile and moved them into it")
+	if lost := lostLog(s.cfg.Path); lost != "" {
+		s.damaged(lost)
 	}
 }
 
-// opened leaves the mark of an open database. It comes when there is a log. A disk
-// without room for it costs the warning, not the start.
+// lostLog says that the last server did not close the database and that its log is gone;
+// empty when that is not so.
+func lostLog(path string) string {
+	mark, err := os.ReadFile(markOf(path))
+	if err != nil || !bytes.Equal(mark, markOpen) || hasLog(path) {
+		return ""
+	}
+	return path + "-wal is missing after a server that was killed: the newest events may be gone, " +
+		"unless another program opened the database meanwhile and moved them into it"
+}
+
+// opened leaves the mark of an open database, once the log exists. If the disk has no
+// room for it, the store warns and goes on.
 func (s *Store) opened() {
 	if err := s.mark(markOpen, os.O_CREATE); err != nil {
 		s.cfg.Warn(failure("store.open", err))
 	}
 }
 
-// closing changes the mark in place, which needs no room. It comes before SQLite
+// closing changes the mark in place, which needs no space. It runs before SQLite
 // removes the log.
 func (s *Store) closing() {
 	if s.writeDB == nil {
@@ -134,7 +142,7 @@ func (s *Store) closedClean() {
 	}
 }
 
-// mark writes the mark, on disk on return.
+// mark writes the mark and syncs it.
 func (s *Store) mark(text []byte, flags int) error {
 	f, err := os.OpenFile(s.markPath(), os.O_WRONLY|flags, 0o600)
 	if err != nil {
@@ -144,9 +152,5 @@ func (s *Store) mark(text []byte, flags int) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil || flags == 0 {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(s.cfg.Path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.SyncDir(filepath.Dir(s.cfg.Path))
 }

@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// warnings collects what a store warns of.
+// warnings collects the warnings of a store.
 type warnings struct {
 	mu   sync.Mutex
 	said []string
@@ -57,8 +58,8 @@ func logsOf(t *testing.T, path string, n int) (logs map[int][]holdfast.Event) {
 	return logs
 }
 
-// TestDamagedEventIsNamed: an event that is not what was written is named in its
-// place; all others are read as ever.
+// TestDamagedEventIsNamed: a damaged event is named in its place; all others are read
+// as usual.
 func TestDamagedEventIsNamed(t *testing.T) {
 	for name, change := range map[string]string{
 		"data":   `UPDATE events SET data = CAST(replace(CAST(data AS TEXT), 'x', 'y') AS BLOB)`,
@@ -105,9 +106,10 @@ func TestDamagedEventIsNamed(t *testing.T) {
 	}
 }
 
-// TestNoFlippedBitIsServedAsTruth flips bits all over a database, one at a time: what is
-// read of a log is what was written, or the damage is named.
+// TestNoFlippedBitIsServedAsTruth flips bits all over a database, one at a time: either
+// a log reads as it was written, or the damage is named.
 func TestNoFlippedBitIsServedAsTruth(t *testing.T) {
+	testkit.Long(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "holdfast.db")
 	was := logsOf(t, path, 40)
@@ -166,7 +168,7 @@ func TestNoFlippedBitIsServedAsTruth(t *testing.T) {
 	}
 }
 
-// TestMissingLogIsNamed: the log of a server that was killed is gone.
+// TestMissingLogIsNamed: the log of a killed server is missing.
 func TestMissingLogIsNamed(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "holdfast.db")
@@ -179,7 +181,7 @@ func TestMissingLogIsNamed(t *testing.T) {
 			}
 		})
 		_ = p.Wait()
-		// Whoever only looks leaves the log where it is.
+		// A reader that only looks leaves the log in place.
 		if v, err := Verify(t.Context(), path); err != nil || len(v.Problems) > 0 || v.Events < 50 {
 			t.Errorf("%+v %v", v, err)
 		}
@@ -187,13 +189,25 @@ func TestMissingLogIsNamed(t *testing.T) {
 			if err := os.Remove(path + "-wal"); err != nil {
 				t.Fatal(err)
 			}
+			v, err := Verify(t.Context(), path)
+			if err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], path+"-wal is missing") {
+				t.Errorf("%+v %v", v, err)
+			}
+			// Had either look made a log, the next start would not miss it.
+			f, err := OpenAudit(t.Context(), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil || hasLog(path) {
+				t.Errorf("a look left a log: %v, %v", hasLog(path), err)
+			}
 		}
 		var warned warnings
 		s := openAt(t, Config{Path: path, Warn: warned.hear})
 		if got := s.Damaged(); gone != (len(got) == 1 && strings.Contains(got[0], path+"-wal is missing")) || len(warned.said) != len(got) {
 			t.Errorf("gone %v: %q, warned %q", gone, got, warned.said)
 		}
-		for range 2 { // and after a clean end nothing is
+		for range 2 { // and after a clean end none is missing
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -25,7 +25,7 @@ func code(err error) int {
 	return e.Code() & 0xff
 }
 
-// extended is the code of err with what makes it more precise.
+// extended returns SQLite's extended error code of err.
 func extended(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -34,9 +34,9 @@ func extended(err error) int {
 	return e.Code()
 }
 
-// lost reports whether what was written may not be there: nothing more may be written
-// after err. After a failed fsync the kernel may have dropped the pages, so trying
-// again could succeed and still lose them. What cannot be read is no such thing.
+// lost reports whether written data may be missing: no write may follow such an error.
+// After a failed fsync the kernel may have dropped the pages, so that a second try
+// could succeed and still lose them. Read errors do not count.
 func lost(err error) bool {
 	switch code(err) {
 	case lib.SQLITE_IOERR:
@@ -47,7 +47,7 @@ func lost(err error) bool {
 	return errors.Is(err, errFault)
 }
 
-// unreadable reports whether err is about something that is there and cannot be read.
+// unreadable reports whether err says that existing data cannot be read.
 func unreadable(err error) bool {
 	switch extended(err) {
 	case lib.SQLITE_IOERR_READ, lib.SQLITE_IOERR_SHORT_READ, lib.SQLITE_IOERR_CORRUPTFS, lib.SQLITE_IOERR_DATA:

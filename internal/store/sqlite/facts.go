@@ -16,7 +16,7 @@ func (s *Store) Fact(ctx context.Context, name string) (value string, ok bool, e
 	return value, ok, nil
 }
 
-// SetFact remembers a value under a name, replacing the one before. It is on disk on
+// SetFact stores a value under a name, replacing the former one. It is on disk on
 // return, in one transaction that compares the epoch like every other.
 func (s *Store) SetFact(ctx context.Context, name, value string) error {
 	if name == "" {

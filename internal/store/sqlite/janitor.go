@@ -22,6 +22,8 @@ const (
 	purgeEvents = 2000
 	// wipePages is how many pages one transaction of a clean-up works on.
 	wipePages = 128
+	// sideBusy is how long the janitor waits for a lock: it comes back later.
+	sideBusy = 50 * time.Millisecond
 )
 
 // janitor does what must not happen in the path of a commit: checkpoints
@@ -31,7 +33,7 @@ type janitor struct {
 	stop chan struct{}
 	// pages estimates the growth of the log since the last checkpoint.
 	pages atomic.Int64
-	// wipe: something was purged whose words and pages are still in the files.
+	// wipe: something was purged, and its words and pages are still in the files.
 	wipe bool
 	// rounds is how often it has looked, for those who wait until it rests.
 	rounds atomic.Int64
@@ -60,8 +62,8 @@ func (j *janitor) wrote(pages int, limit int64) {
 	}
 }
 
-// clean is the janitor goroutine. It sleeps until it is woken; only while there is
-// no space it looks again and again.
+// clean is the janitor goroutine. It sleeps until it is woken; while there is no space
+// it looks again at intervals.
 func (s *Store) clean(ctx context.Context) {
 	for {
 		var again <-chan time.Time
@@ -91,7 +93,7 @@ func (s *Store) tend(ctx context.Context) {
 			}
 			s.cfg.Warn(failure("store.checkpoint", err))
 		}
-		s.topUp()
+		s.topUp(ctx)
 	}
 	if s.room.full.Load() != nil {
 		if s.recover(ctx); s.room.refuses(false) != nil {
@@ -107,8 +109,8 @@ func (s *Store) tend(ctx context.Context) {
 	}
 }
 
-// wipeOut takes what was purged out of the files: its words from the index, its pages
-// from the database, and all of it from the log. Each step is a small transaction.
+// wipeOut removes purged data from the files: its words from the index, its pages from
+// the database, and all of it from the log. Each step is a small transaction.
 func (s *Store) wipeOut(ctx context.Context) error {
 	for pages := -wipePages; ; pages = wipePages {
 		var before, after int64
@@ -144,7 +146,7 @@ func (s *Store) wipeOut(ctx context.Context) error {
 			was := free
 			err = t.s.conn.QueryRowContext(t.ctx, `PRAGMA freelist_count`).Scan(&free)
 			if free == was {
-				free = 0 // a database of before, which keeps its pages
+				free = 0 // an older database, which keeps its pages
 			}
 			return err
 		})
@@ -163,7 +165,8 @@ func (s *Store) step(ctx context.Context, apply func(*tx) error) error {
 	return s.do(ctx, "store.purge", &op{plan: func(*tx) error { return nil }, apply: apply})
 }
 
-// truncateLog folds the log in and empties it. Readers of an older state put it off.
+// truncateLog copies the log into the database and empties it. Readers of an older
+// state delay it.
 func (s *Store) truncateLog(ctx context.Context) error {
 	if _, _, err := s.passive(ctx); err != nil {
 		return err
@@ -176,7 +179,7 @@ func (s *Store) truncateLog(ctx context.Context) error {
 	}
 	if busy == 0 {
 		s.janitor.wipe = false
-		s.topUp()
+		s.topUp(ctx)
 	}
 	return nil
 }

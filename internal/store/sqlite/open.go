@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 //go:embed migrations/*.sql
@@ -34,20 +35,20 @@ type Config struct {
 	Clock func() time.Time
 	// Readers is how many reads may run at once (default 4).
 	Readers int
-	// CheckpointBytes is how much log may gather before it is copied into the
-	// database file, in the background (default 16 MiB, on a small disk an eighth of
-	// it). As much is reserved for the log, and again for the database.
+	// CheckpointBytes is how large the log may grow before it is copied into the database
+	// file, in the background (default 16 MiB, on a small disk an eighth of it). The same
+	// amount is reserved for the log, and again for the database.
 	CheckpointBytes int64
-	// Space hears of it when the disk is too full for some or all writes, and when it
-	// is not any more (default: nobody). It must not block.
+	// Space is called when the disk is too full for some or all writes, and when it has
+	// room again (default: not called). It must not block.
 	Space func(Space)
-	// Failed hears once why the store takes no writes any more, for good: what it
-	// wrote may not be there. Before the process has ended nothing more may be taken
-	// for durable. It may end the process (default: reads go on).
+	// Failed is called once if the store has to stop all writes for good, because data it
+	// wrote may be missing. Until the process has ended nothing more may be treated as
+	// durable. It may end the process (default: reads go on).
 	Failed func(error)
 	// fresh: the file is empty, and this connection makes the database.
 	fresh bool
-	// probe is how often space is looked for where there is none (default 1 s).
+	// probe is the interval between looks for space while there is none (default 1 s).
 	probe time.Duration
 	// busy is how long a lock of another program is waited for (default 10 s).
 	busy time.Duration
@@ -186,13 +187,15 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	writer := s.cfg
 	writer.fresh = info.Size() == 0
+	side := s.cfg
+	side.busy = sideBusy
 	for _, p := range []struct {
 		db    **sql.DB
 		conns int
 		dsn   string
 	}{
 		{&s.writeDB, 1, writer.dsn("cache_size(-4000)")},
-		{&s.sideDB, 1, s.cfg.dsn("cache_size(-500)", "busy_timeout(50)")},
+		{&s.sideDB, 1, side.dsn("cache_size(-500)")},
 		{&s.readDB, s.cfg.Readers, s.cfg.dsn("cache_size(-1000)", "query_only(1)")},
 	} {
 		c, err := sqlite.NewConnector(p.dsn)
@@ -222,7 +225,7 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.openAudit(ctx); err != nil {
 		return openError(s.cfg.Path, err)
 	}
-	s.topUp()
+	s.topUp(ctx)
 	s.opened()
 	return nil
 }
@@ -236,7 +239,7 @@ func (cfg Config) dsn(pragmas ...string) string {
 	q.Set("_dqs", "0")
 	q.Set("_error_rc", "1")
 	if cfg.fresh {
-		// Before the first table: what is deleted gives its pages back.
+		// This has to come before the first table: deleted data returns its pages.
 		q.Add("_pragma", "auto_vacuum(2)")
 	}
 	for _, p := range append([]string{
@@ -249,7 +252,7 @@ func (cfg Config) dsn(pragmas ...string) string {
 		"journal_size_limit(67108864)",
 		"temp_store(MEMORY)",
 		"trusted_schema(0)",
-		// What is deleted is overwritten, here and, by its own setting, in the index.
+		// Deleted data is overwritten, here and, by its own setting, in the index.
 		"secure_delete(1)",
 	}, pragmas...) {
 		q.Add("_pragma", p)
@@ -294,12 +297,7 @@ func createFile(path string) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 func openError(path string, err error) error {
@@ -318,9 +316,9 @@ func openError(path string, err error) error {
 // Epoch is the fencing token of this server: higher than that of any before.
 func (s *Store) Epoch() uint64 { return s.epoch }
 
-// Healthy is nil while all writes are taken; otherwise why some are not: unavailable
-// while the disk is full and after a failed write or fsync, conflict after another
-// server took over.
+// Healthy returns nil while all writes are accepted, otherwise why some are not:
+// unavailable while the disk is full and after a failed write or fsync, conflict after
+// another server took over.
 func (s *Store) Healthy() error {
 	if e := s.room.refuses(true); e != nil {
 		return e

@@ -28,8 +28,11 @@ func TestSettingsHoldOnEveryConnection(t *testing.T) {
 			"journal_mode": "wal", "synchronous": "2", "busy_timeout": "10000", "foreign_keys": "1",
 			"wal_autocheckpoint": "0", "temp_store": "2", "trusted_schema": "0", "mmap_size": "0", "query_only": "0",
 		}
-		if strings.HasPrefix(name, "read") {
+		switch {
+		case strings.HasPrefix(name, "read"):
 			want["query_only"] = "1"
+		case name == "side":
+			want["busy_timeout"] = "50"
 		}
 		for pragma, v := range want {
 			var got string

@@ -30,8 +30,8 @@ func holds(t *testing.T, dir, text string) (n int) {
 	return n
 }
 
-// TestPurgedTextIsGone: of a deleted session no file keeps a word, and the database
-// gets smaller.
+// TestPurgedTextIsGone: no file keeps a word of a deleted session, and the database
+// shrinks.
 func TestPurgedTextIsGone(t *testing.T) {
 	const marker = "zqxmarkerzqx"
 	dir := t.TempDir()
@@ -91,4 +91,49 @@ func TestPurgedTextIsGone(t *testing.T) {
 	if v, err := Verify(t.Context(), path); err != nil || len(v.Problems) > 0 {
 		t.Errorf("%+v %v", v, err)
 	}
+}
+
+// TestPurgedWordsOfALargeIndexAreGone: also where one step of the clean-up does not reach
+// the words of the deleted session, because those of others come before them.
+func TestPurgedWordsOfALargeIndexAreGone(t *testing.T) {
+	const marker = "zqxmarkerzqx"
+	dir := t.TempDir()
+	s := openAt(t, Config{Path: filepath.Join(dir, "holdfast.db"), probe: 2 * time.Second})
+	for i := range 2 {
+		if _, err := s.Commit(t.Context(), creation(testID(i))); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 40 {
+			text := marker
+			if i == 0 {
+				text = manyWords(n)
+			}
+			if _, err := s.Commit(t.Context(), appending(testID(i), fmt.Appendf(nil, `{"content":%q}`, text), 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.index.settled(t.Context(), 10*time.Second)
+	if holds(t, dir, marker) == 0 {
+		t.Fatal("the marker is not in the files")
+	}
+	c := appending(testID(1), nil, 0)
+	c.Status = []holdfast.Status{holdfast.StatusEnded}
+	if _, err := s.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteSession(t.Context(), testID(1)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "no copy of the marker is left", func() bool { return holds(t, dir, marker) == 0 })
+}
+
+// manyWords is a text of words that no other number has and that come before the marker
+// in the index.
+func manyWords(n int) string {
+	var b strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&b, "a%dof%d ", i, n)
+	}
+	return b.String()
 }

@@ -371,7 +371,7 @@ func clampLimit(n, zero, most int) int {
 	return min(n, most)
 }
 
-// newest is the newest event of each session.
+// newest joins each session with its newest event.
 const newest = ` FROM sessions s JOIN events e ON e.id =
 	(SELECT max(id) FROM events WHERE id BETWEEN s.number << 32 AND (s.number + 1 << 32) - 1)`
 

@@ -7,28 +7,18 @@ import (
 	"syscall"
 )
 
-// keepSize is FALLOC_FL_KEEP_SIZE: blocks beyond the end of a file, which stays as
-// long as it is.
+// keepSize is FALLOC_FL_KEEP_SIZE: it reserves blocks beyond the end of a file and
+// keeps the file's length.
 const keepSize = 1
 
-// growTo gives a file its blocks ahead, as zeros: a commit that lets a file grow
-// waits for the file system's journal as well. A file system that cannot do it lets
-// the file grow as it is written.
-func growTo(f *os.File, bytes int64) error {
-	st, err := f.Stat()
-	if err != nil || st.Size() >= bytes {
-		return err
-	}
-	return allocate(f, 0, st.Size(), bytes-st.Size())
-}
+// syncFileRangeWrite is SYNC_FILE_RANGE_WRITE: it starts to write dirty pages to the disk.
+const syncFileRangeWrite = 2
 
-// keepFrom reserves blocks for a file behind from.
-func keepFrom(f *os.File, from, bytes int64) error { return allocate(f, keepSize, from, bytes) }
-
-// allocate fails only where there is no space.
-func allocate(f *os.File, mode uint32, from, bytes int64) error {
+// keepFrom reserves disk space for bytes of a file, beginning at the offset from. The
+// length of the file stays as it is. The only error is a full disk.
+func keepFrom(f *os.File, from, bytes int64) error {
 	for {
-		err := syscall.Fallocate(int(f.Fd()), mode, from, bytes)
+		err := syscall.Fallocate(int(f.Fd()), keepSize, from, bytes)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
@@ -39,8 +29,14 @@ func allocate(f *os.File, mode uint32, from, bytes int64) error {
 	}
 }
 
-// diskSpace is what the disk of a file has left for this process and in all; 0 in all
-// when it cannot be said.
+// startSync starts to write bytes of a file to the disk, beginning at the offset from, and
+// does not wait for the end.
+func startSync(f *os.File, from, bytes int64) {
+	_ = syscall.SyncFileRange(int(f.Fd()), from, bytes, syncFileRangeWrite)
+}
+
+// diskSpace returns the space of a file's disk: free for this process, and in total;
+// total is 0 if it is unknown.
 func diskSpace(path string) (free, total int64) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {

@@ -4,6 +4,6 @@ package sqlite
 
 import "os"
 
-func growTo(*os.File, int64) error          { return nil }
 func keepFrom(*os.File, int64, int64) error { return nil }
+func startSync(*os.File, int64, int64)      {}
 func diskSpace(string) (free, total int64)  { return -1, 0 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // rss is what of this process is in memory, in MB.
@@ -64,6 +65,7 @@ func childRSS(ctx context.Context, s *Store) {
 // TestMemory holds the store's share of the gates "server RSS at rest ≤ 50 MB"
 // and "with 10,000 paused sessions ≤ 80 MB".
 func TestMemory(t *testing.T) {
+	testkit.Long(t)
 	p := startChild(t, "rss", filepath.Join(t.TempDir(), "holdfast.db"))
 	var seen int
 	var rest, full float64

@@ -14,43 +14,45 @@ import (
 )
 
 const (
-	// probeEvery is how often a store that lacks space looks whether there is some.
+	// probeEvery is how often a store that lacks space looks for it.
 	probeEvery = time.Second
-	// leastSpace is how much must be free before a full store tries to write again.
+	// leastSpace is how much space must be free before a full store tries to write again.
 	leastSpace = 1 << 20
-	// shmBytes is the index of the write-ahead log that is reserved: enough for a log
-	// of 64 MiB.
+	// shmBytes is the space reserved for the index of the write-ahead log: enough for a
+	// log of 64 MiB.
 	shmBytes = 128 << 10
-	// diskPart is which part of a disk the default log may take, so that log and
-	// reserve leave room on a small one; leastLog is the least it takes.
+	// diskPart limits the default log to one part in diskPart of the disk, so that log and
+	// reserve leave room on a small one; leastLog is its minimum.
 	diskPart, leastLog = 8, 512 << 10
 )
 
-// Space is what the disk lets a store do. Err is nil when all writes are taken.
+// Space reports which writes the disk has room for. Err is nil while all writes are
+// accepted.
 type Space struct {
-	// Path is the database, Free the bytes that its disk has left; negative: unknown.
+	// Path is the database, Free the free bytes of its disk; negative if unknown.
 	Path string
 	Free int64
-	// Full: every write is refused with Err. Otherwise only new sessions and messages
-	// are, and what runs is recorded in the space that is reserved.
+	// Full: every write is refused with Err. Otherwise only new sessions and messages are
+	// refused, and running work is recorded in the reserved space.
 	Full bool
 	Err  error
 }
 
 // room is the space that a store has, and why it refuses writes.
 //
-// Log, database and index of the log have blocks reserved beyond what they use, so
-// that a full disk does not keep the server from recording what already ran. The
-// files stay open as long as SQLite has them: closing one earlier would drop the
-// locks that SQLite holds on it.
+// Log, database and index of the log have blocks reserved beyond their present size, so
+// that the server can record work that already ran even on a full disk. The files stay
+// open as long as SQLite has them: closing one earlier would drop the locks that SQLite
+// holds on it.
 type room struct {
 	db, wal, shm *os.File
-	// broken is why no more writes are taken, for good; full why none are until there
-	// is space; low why nothing new is taken. nil: it is not so.
+	// broken is why all writes are refused for good; full why all are refused until there
+	// is space; low why new work is refused. Each is nil while it does not apply.
 	broken, full, low atomic.Pointer[holdfast.Error]
 }
 
-// refuses is why a write is refused, nil when it is taken. admits: it brings new work.
+// refuses returns why a write is refused, nil if it is accepted. admits: it brings new
+// work.
 func (r *room) refuses(admits bool) *holdfast.Error {
 	if e := r.broken.Load(); e != nil {
 		return e
@@ -88,17 +90,16 @@ func (s *Store) openRoom() (err error) {
 	return nil
 }
 
-// reserve takes the blocks that the next checkpoint will need, and those of a log
-// that was cut. It fails when the disk has less than a quarter of them.
-func (s *Store) reserve() error {
+// reserve allocates the blocks that the next checkpoint will need, and those of a log
+// that was truncated. It fails if the disk has less than a quarter of them.
+func (s *Store) reserve(ctx context.Context) error {
 	if err := s.openSides(); err != nil {
 		return err
 	}
 	if err := keepFrom(s.room.shm, 0, shmBytes); err != nil {
 		return err
 	}
-	// What follows the last frame of a log is not read, so zeros may.
-	if err := growTo(s.room.wal, s.cfg.CheckpointBytes); err != nil {
+	if err := s.fillLog(ctx); err != nil {
 		return err
 	}
 	info, err := s.room.db.Stat()
@@ -112,8 +113,41 @@ func (s *Store) reserve() error {
 	}
 }
 
-// openSides opens the log and its index, which SQLite makes, and makes again for an
-// empty database.
+// fillLog appends zeros to the log until it has the size at which it is checkpointed.
+// SQLite does not read past the last frame, so zeros may follow it. They make commits
+// faster: an fsync of blocks that were never written also waits for the file system's
+// journal. While fillLog writes it holds SQLite's write lock, so that no other connection
+// appends a frame. If it does not get the lock it only reserves the disk space.
+func (s *Store) fillLog(ctx context.Context) error {
+	info, err := s.room.wal.Stat()
+	if err != nil || info.Size() >= s.cfg.CheckpointBytes {
+		return err
+	}
+	if err := keepFrom(s.room.wal, info.Size(), s.cfg.CheckpointBytes-info.Size()); err != nil {
+		return err
+	}
+	tx, err := s.sideDB.BeginTx(ctx, nil)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = tx.Rollback() }()
+	if info, err = s.room.wal.Stat(); err != nil {
+		return err
+	}
+	zeros := make([]byte, 1<<20)
+	at := info.Size()
+	for at < s.cfg.CheckpointBytes {
+		n, err := s.room.wal.WriteAt(zeros[:min(s.cfg.CheckpointBytes-at, int64(len(zeros)))], at)
+		if at += int64(n); err != nil {
+			return err
+		}
+	}
+	startSync(s.room.wal, info.Size(), at-info.Size())
+	return nil
+}
+
+// openSides opens the log and its index. SQLite makes these files, and makes them again
+// for an empty database.
 func (s *Store) openSides() (err error) {
 	if s.room.wal == nil {
 		if s.room.wal, err = os.OpenFile(s.cfg.Path+"-wal", os.O_RDWR, 0); err != nil {
@@ -126,11 +160,11 @@ func (s *Store) openSides() (err error) {
 	return err
 }
 
-// topUp refreshes the reserve and says when there is none, or one again.
-func (s *Store) topUp() {
-	err := s.reserve()
+// topUp refreshes the reserve and reports when it is lost and when it is back.
+func (s *Store) topUp(ctx context.Context) {
+	err := s.reserve(ctx)
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-		err = nil // no reserve, and no full disk
+		err = nil // there is no reserve, but the disk is not full
 	}
 	switch was := s.room.low.Load(); {
 	case err == nil && was != nil:
@@ -159,8 +193,8 @@ func (s *Store) told(err *holdfast.Error, full bool) {
 	s.cfg.Space(sp)
 }
 
-// broke turns the failure of a write into its answer. A full disk stops all writes
-// until there is space; what may have lost a page stops them for good.
+// broke turns a failed write into the error to return. A full disk stops all writes
+// until there is space; a failure that may have lost a page stops them for good.
 func (s *Store) broke(err error) error {
 	switch {
 	case s.noSpace(err):
@@ -193,9 +227,9 @@ func (s *Store) fail(e *holdfast.Error) {
 	}
 }
 
-// noSpace reports whether err says that the disk is full: nothing of the transaction
-// counts, and what was acknowledged is not touched. The index of the log, which
-// SQLite lets grow in a way of its own, meets the end as an I/O error.
+// noSpace reports whether err says that the disk is full: the transaction is undone,
+// and acknowledged data is untouched. SQLite lets the index of the log grow in its own
+// way and reports a full disk there as an I/O error.
 func (s *Store) noSpace(err error) bool {
 	switch extended(err) {
 	case lib.SQLITE_FULL:
@@ -220,7 +254,7 @@ func (s *Store) recover(ctx context.Context) {
 		},
 	})
 	if err != nil {
-		return // it stays full, or is broken now; either is said
+		return // it is still full, or broken now; both are reported elsewhere
 	}
 	s.room.full.Store(nil)
 	if e := s.room.low.Load(); e != nil {
@@ -228,7 +262,7 @@ func (s *Store) recover(ctx context.Context) {
 	} else {
 		s.told(nil, false)
 	}
-	// Entries that could not be indexed meanwhile.
+	// Index the entries that could not be indexed meanwhile.
 	if err := s.unindexed(ctx); err != nil && !s.janitor.stopping() {
 		s.cfg.Warn(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// spaces collects what a store says of its space.
+// spaces collects a store's reports about its space.
 type spaces struct {
 	mu   sync.Mutex
 	said []Space
@@ -72,14 +72,14 @@ func grow(t *testing.T, s *Store, id holdfast.SessionID, last int64) int64 {
 	return 0
 }
 
-// TestHZ17_FullDisk fills a real file system behind the store's back. What runs is
-// recorded in the reserve, new work is refused first, then all; with space writes
-// come back in the same store, with nothing lost and nothing twice.
+// TestHZ17_FullDisk fills a real file system behind the store's back. Running work is
+// recorded in the reserve, new work is refused first, then all; with space, writes come
+// back in the same store, with nothing lost and nothing twice.
 func TestHZ17_FullDisk(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// held keeps the log from starting over, so that it meets the end and not the
-		// database.
+		// held keeps the log from starting over, so that the log and not the database fills
+		// the disk.
 		held bool
 	}{{"database", false}, {"log", true}} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -13,12 +14,25 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Verified is what a database turned out to hold. Problems are at most a hundred.
+// Verified is the result of Verify. Problems are at most a hundred.
 type Verified struct {
 	Sessions, Events int64
-	// Unsummed are the events from before there were checksums.
+	// Unsummed counts the events from before checksums existed.
 	Unsummed int64
 	Problems []string
+	// Rows are the sessions; nil if they cannot be read.
+	Rows map[holdfast.SessionID]VerifiedRow
+	// Secrets are the envelopes of the credential store.
+	Secrets map[holdfast.SecretName][]byte
+	// Heads is how many heads of the audit chain are signed.
+	Heads int64
+}
+
+// VerifiedRow is what a session has outside the database.
+type VerifiedRow struct {
+	Ended, HadFiles bool
+	// Env is the sealed environment; nil without one.
+	Env []byte
 }
 
 func (v *Verified) problem(format string, args ...any) {
@@ -28,16 +42,36 @@ func (v *Verified) problem(format string, args ...any) {
 }
 
 // looking is a way into a database that leaves its files as they are, the log of a
-// server that was killed included.
+// server that was killed included. Without a log no server has the database open; it is
+// read as a file that nobody changes, or SQLite would make an empty log, and the next
+// start could not see that the log is gone.
 func looking(path string) string {
-	return Config{Path: path, busy: time.Second}.dsn("query_only(1)") + "&mode=ro"
+	dsn := Config{Path: path, busy: time.Second}.dsn("query_only(1)") + "&mode=ro"
+	if !hasLog(path) {
+		dsn += "&immutable=1"
+	}
+	return dsn
+}
+
+func hasLog(path string) bool {
+	_, err := os.Lstat(path + "-wal")
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Verify reads all of a database, which a server may be using: its pages, the checksum
-// of each event, the numbers of each log, and where turns end. It changes nothing.
-// The problems of the database are in what it returns; an error says that it could not
-// be looked at.
-func Verify(ctx context.Context, path string) (v Verified, err error) {
+// of each event, the numbers of each log, where turns end, and whether its log is there.
+// It changes nothing. The problems of the database are in what it returns; an error says
+// that it could not be looked at.
+func Verify(ctx context.Context, path string) (Verified, error) {
+	had := hasLog(path)
+	v, err := verify(ctx, path)
+	if !had && hasLog(path) && (err != nil || len(v.Problems) > 0) {
+		v, err = verify(ctx, path) // a server opened it meanwhile
+	}
+	return v, err
+}
+
+func verify(ctx context.Context, path string) (v Verified, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return v, holdfast.Errorf(holdfast.KindNotFound, "store.verify", "%w", err)
@@ -46,13 +80,17 @@ func Verify(ctx context.Context, path string) (v Verified, err error) {
 		v.problem("%s is empty", path)
 		return v, nil
 	}
+	if lost := lostLog(path); lost != "" {
+		v.problem("%s", lost)
+	}
 	c, err := sqlite.NewConnector(looking(path))
 	if err != nil {
 		return v, openError(path, err)
 	}
 	db := sql.OpenDB(c)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	// One transaction: a server that writes meanwhile moves nothing under us.
+	// One transaction, so that a server that writes meanwhile changes nothing that we
+	// read.
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		if unreadable(err) || lost(err) {
@@ -62,7 +100,7 @@ func Verify(ctx context.Context, path string) (v Verified, err error) {
 		return v, openError(path, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	for _, look := range []func(context.Context, *sql.Tx) error{v.pages, v.logs, v.turns} {
+	for _, look := range []func(context.Context, *sql.Tx) error{v.pages, v.logs, v.turns, v.rows, v.sealed} {
 		if err := look(ctx, tx); err != nil {
 			if ctx.Err() != nil {
 				return v, failure("store.verify", err)
@@ -91,7 +129,7 @@ func (v *Verified) pages(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
-// logs walks all events in the order of their keys, which is that of the logs.
+// logs reads all events in the order of their keys, which is the order in the logs.
 func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM sessions`).Scan(&v.Sessions); err != nil {
 		return err
@@ -132,7 +170,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
-// expected is the number that follows in a log.
+// expected returns the number that has to follow in a log.
 func expected(was, number int64) int64 {
 	if was>>32 == number {
 		return was&maxSeq + 1
@@ -140,7 +178,7 @@ func expected(was, number int64) int64 {
 	return 1
 }
 
-// turns compares what turns point at with where their logs end.
+// turns compares the ends that turns point at with the ends of their logs.
 func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, `SELECT sessions.id, t.number, max(t.message_seq, t.end_seq), coalesce(`+lastSeq+`, 0)
 		FROM turns t JOIN sessions ON sessions.number = t.session`)
@@ -157,6 +195,52 @@ func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 		if seq > head&maxSeq {
 			v.problem("turn %d of session %s ends at #%d, its log at #%d", number, session, seq, head&maxSeq)
 		}
+	}
+	return rows.Err()
+}
+
+// rows collects what sessions have outside the database.
+func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
+	v.Rows = map[holdfast.SessionID]VerifiedRow{}
+	defer func() {
+		if err != nil {
+			v.Rows = nil
+		}
+	}()
+	rows, err := tx.QueryContext(ctx, `SELECT id, status = ?, had_files, sealed_env FROM sessions`, holdfast.StatusEnded)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id holdfast.SessionID
+		var r VerifiedRow
+		if err := rows.Scan(&id, &r.Ended, &r.HadFiles, &r.Env); err != nil {
+			return err
+		}
+		v.Rows[id] = r
+	}
+	return rows.Err()
+}
+
+// sealed collects what else is sealed or signed with a key of the data directory.
+func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM audit_heads`).Scan(&v.Heads); err != nil {
+		return err
+	}
+	v.Secrets = map[holdfast.SecretName][]byte{}
+	rows, err := tx.QueryContext(ctx, `SELECT name, sealed FROM secrets`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name holdfast.SecretName
+		var sealed []byte
+		if err := rows.Scan(&name, &sealed); err != nil {
+			return err
+		}
+		v.Secrets[name] = sealed
 	}
 	return rows.Err()
 }

@@ -126,7 +126,7 @@ func (s *Store) do(ctx context.Context, name string, o *op) error {
 	return s.put(ctx, name, o)
 }
 
-// put is do, whether or not the disk is known to be full.
+// put is do without the check for a full disk.
 func (s *Store) put(ctx context.Context, name string, o *op) error {
 	o.done = make(chan error, 1)
 	if !s.queue.put(o) {

@@ -1,9 +1,9 @@
 // Package powercut gives tests a disk whose power can be cut: an ext4 file system on a
-// loop device, and copies of the bytes that the device has at one moment.
+// loop device, and copies of the bytes on the device at one moment.
 //
-// Only tests import it. Invariant: a copy holds what was written to the device before
-// the cut and nothing that was in the page cache only; whatever is mounted is
-// unmounted with the test.
+// Only tests import it. Invariant: a copy holds everything written to the device before
+// the cut and nothing that was only in the page cache; every mount is unmounted with
+// the test.
 package powercut
 
 import (
@@ -33,8 +33,8 @@ type Disk struct {
 	image, dir string
 }
 
-// New makes an ext4 file system of size bytes and mounts it until the test ends.
-// Where that cannot be done, as without root, it skips the test, loudly.
+// New makes an ext4 file system of size bytes and mounts it until the test ends. If
+// that is impossible, as without root, it skips the test, loudly.
 func New(t testing.TB, size int64) *Disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -48,7 +48,8 @@ func New(t testing.TB, size int64) *Disk {
 	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is initialised lazily: the kernel would write for minutes by itself.
+	// Nothing is initialised lazily: otherwise the kernel would write for minutes by
+	// itself.
 	err = run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", d.image)
 	if err == nil {
 		err = d.mount(t)
@@ -62,9 +63,9 @@ func New(t testing.TB, size int64) *Disk {
 // Dir is the directory that the file system is mounted on. Every user may enter it.
 func (d *Disk) Dir() string { return d.dir }
 
-// Cut copies what the device has at this moment, mounts the copy elsewhere and returns
-// it; the disk itself is not changed. The caller stops or kills the writers before: the
-// copy waits for a moment in which the device is not written to.
+// Cut copies the content of the device at this moment, mounts the copy elsewhere and
+// returns it; the disk itself is not changed. The caller stops or kills the writers
+// before: the copy waits for a moment in which the device is not written to.
 func (d *Disk) Cut(t testing.TB) *Disk {
 	t.Helper()
 	after := &Disk{image: filepath.Join(testkit.BaseDir(t), "disk.img")}
@@ -83,8 +84,8 @@ func (d *Disk) Cut(t testing.TB) *Disk {
 	return after
 }
 
-// mount mounts the image. A file system that counts on what applications fsync: ext4
-// would otherwise flush a file that is renamed over another by itself.
+// mount mounts the image. The file system relies on the fsyncs of applications: by
+// default ext4 would flush a file that is renamed over another by itself.
 func (d *Disk) mount(t testing.TB) error {
 	t.Helper()
 	d.dir = filepath.Join(filepath.Dir(d.image), "disk")
@@ -98,8 +99,8 @@ func (d *Disk) mount(t testing.TB) error {
 	return nil
 }
 
-// unmount waits until nothing holds the file system any more; after that it is taken
-// out of sight, and the kernel unmounts it with its last user.
+// unmount waits until nothing uses the file system any more; after that it detaches it,
+// and the kernel unmounts it with its last user.
 func unmount(t testing.TB, dir string) {
 	var err error
 	if !soon(func() bool { err = unix.Unmount(dir, 0); return !errors.Is(err, unix.EBUSY) }) || err != nil {
@@ -121,8 +122,7 @@ func soon(cond func() bool) bool {
 	return true
 }
 
-// writes names the state of the device: how many writes it has done, with none under
-// way.
+// writes returns the state of the device: its number of writes, with none in progress.
 func (d *Disk) writes(t testing.TB) (done string) {
 	t.Helper()
 	var st unix.Stat_t

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCutKeepsWhatWasSynced: after a cut a synced file is whole, and one whose name alone
-// was synced is empty.
+// TestCutKeepsWhatWasSynced: after a cut a synced file is whole, and a file of which
+// only the name was synced is empty.
 func TestCutKeepsWhatWasSynced(t *testing.T) {
 	d := New(t, MinSize)
 	write := func(name string, sync bool) {

@@ -2,9 +2,9 @@ package usage
 
 import "strings"
 
-// ReadAwk reads an awk program as far as is needed to see what it runs and which
-// files it opens. A slash begins an expression or divides: where that cannot be told
-// from what stands before it, both are tried.
+// ReadAwk reads an awk program far enough to find the programs it runs and the files it
+// opens. A slash begins an expression or divides: if the text before it does not decide
+// this, both are tried.
 func ReadAwk(text string) Script {
 	a := &awkReader{text: text, operand: false}
 	for a.out.Unread == "" && a.out.Runs == "" && a.next() {
@@ -16,17 +16,18 @@ type awkReader struct {
 	text string
 	at   int
 	out  Script
-	// operand: the last token ended an operand, so a slash divides. postfix: it was ++
-	// or --, after which nobody knows.
+	// operand: the last token ended an operand, so a slash divides. postfix: it was ++ or
+	// --, after which a slash may mean either.
 	operand, postfix bool
-	// controls are the open parentheses: whether each belongs to an if, while or for.
+	// controls has an entry for each open parenthesis: whether it belongs to an if, while
+	// or for.
 	controls []bool
-	// control: the last word was one of those.
+	// control: the last word was an if, while or for.
 	control bool
-	// printing is the number of open parentheses at the last print, -1 outside of one.
+	// printing is the number of open parentheses at the last print, -1 outside of a print.
 	printing int
 	begun    bool
-	// forks counts the slashes that were read in both ways.
+	// forks counts the slashes that were read both ways.
 	forks int
 }
 
@@ -34,7 +35,7 @@ func (a *awkReader) fail(why string) { a.out.Unread = why }
 
 func (a *awkReader) rest(s string) bool { return strings.HasPrefix(a.text[a.at:], s) }
 
-// next reads one token; it is false at the end.
+// next reads one token; it returns false at the end.
 func (a *awkReader) next() bool {
 	if !a.begun {
 		a.begun, a.printing = true, -1
@@ -76,7 +77,7 @@ func (a *awkReader) next() bool {
 
 func (a *awkReader) set(operand bool) { a.operand, a.postfix, a.control = operand, false, false }
 
-// quoted reads a string; its text is as it is written.
+// quoted reads a string and returns its text as written.
 func (a *awkReader) quoted() (string, bool) {
 	begin := a.at + 1
 	for a.at++; a.at < len(a.text); a.at++ {
@@ -119,8 +120,8 @@ func (a *awkReader) word() {
 	}
 }
 
-// getline reads the next line, of a file behind `<`. That it reads from a program is
-// seen by the pipe before it.
+// getline reads the next line, from a file behind `<`. The pipe before a getline shows
+// that it reads from a program.
 func (a *awkReader) getline(begin int) {
 	rest := strings.TrimLeft(a.text[a.at:], " \t")
 	lvalue := strings.TrimLeft(rest, "$_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
@@ -142,7 +143,7 @@ func (a *awkReader) getline(begin int) {
 	}
 }
 
-// file reads the name of a file, which has to be one string to be known.
+// file reads the name of a file, which is known only if it is one string.
 func (a *awkReader) file(to *[]string) {
 	begin := a.at
 	name, ok := a.quoted()
@@ -172,7 +173,7 @@ func (a *awkReader) slash() {
 }
 
 // otherwise reads the rest a second time, as if the slash after ++ began a regular
-// expression. It adds the commands and files of that reading to the result.
+// expression. It adds the commands and files that it finds to the result.
 func (a *awkReader) otherwise() {
 	if a.forks++; a.forks > 3 {
 		a.fail("too many slashes that divide or begin an expression")
@@ -189,7 +190,7 @@ func (a *awkReader) otherwise() {
 	}
 }
 
-// expression goes over /…/.
+// expression skips /…/.
 func (a *awkReader) expression() {
 	inside := false
 	for a.at++; a.at < len(a.text); a.at++ {
@@ -265,7 +266,7 @@ func (a *awkReader) closed() {
 	a.set(!control)
 }
 
-// written reads `>`: a comparison, or behind a print the file it goes to.
+// written reads `>`: a comparison, or after a print the file that it writes.
 func (a *awkReader) written() {
 	begin := a.at
 	a.at++

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzOptions: whatever words stand behind whatever program, every use of them points
-// into them, and what is unknown is one of them.
+// FuzzOptions: for any words behind any program, every use points into the words, and
+// the unknown option is one of them.
 func FuzzOptions(f *testing.F) {
 	for _, line := range []string{
 		"tar\ncIf\nsh\na.tar", "git\n-C\n.\n-c\na=b\nlog\n--exec=x", "sed\n-ne1erm\nf", "env\n-S\nx", "find\n.\n-exec\nrm\n{}\n;", "xargs\n-I%\nsh\n-c\n%",
@@ -41,8 +41,8 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// FuzzScripts: programs of sed and awk are read to their end, whatever they hold, and
-// the word system outside of quotes, expressions and comments is seen.
+// FuzzScripts: programs of sed and awk are always read to their end, and the word
+// system outside of quotes, expressions and comments is found.
 func FuzzScripts(f *testing.F) {
 	for _, s := range []string{"1erm", "s/a/b/w f", `/[/]/d`, "a\\\nx", "{p;}", `BEGIN{system("rm")}`, `{x = y++ / 2 / 3}`, `{print > "f"; getline l < "g"}`, `/[^/]/`, "#", `"`, "s", `\`} {
 		f.Add(s)

@@ -8,51 +8,52 @@ import (
 // Word is one word of a command line.
 type Word struct {
 	Text string
-	// Computed: Text is only the source of it, and it may become any text. Vague: it may
-	// become several words, or one that begins with a dash.
+	// Computed: the word is computed when the line runs; Text is only its source. Vague:
+	// it may become several words, or one that begins with a dash.
 	Computed, Vague bool
 }
 
-// Use is a flag, a value of an option, or an operand, and what it is to the program.
+// Use is one flag, option value or operand, and its meaning to the program.
 type Use struct {
 	Kind Kind
 	// Option is the option's name; empty for an operand.
 	Option string
-	// At is the word that the option stands in, Word the one that its value stands in,
-	// From where in that the value begins. Flags have a Word of -1.
+	// At is the word that holds the option, Word the one that holds its value, From the
+	// index in Word where the value begins. Flags have a Word of -1.
 	At, Word, From int
-	// Maybe: an option before it is not known, so it may be something else.
+	// Maybe: an unknown option precedes it, so it may have another meaning.
 	Maybe bool
 }
 
-// Line is what a program makes of its words.
+// Line is a program's reading of its words.
 type Line struct {
 	Uses []Use
-	// Unknown is the word of the first option that the table does not have, or of one
-	// that may be any option; -1 where there is none.
+	// Unknown is the word of the first option that is missing in the table or that may be
+	// any option; -1 if every option is known.
 	Unknown int
-	// Sub is the word of the subcommand; -1 where there is none.
+	// Sub is the word of the subcommand; -1 if there is none.
 	Sub int
-	// Command is the word that begins a command which the program runs; -1 for none.
+	// Command is the word that begins a command which the program runs; -1 if there is
+	// none.
 	Command int
-	// Execs are commands within the line: first word and the one behind the last.
+	// Execs are commands within the line: the first word and the one behind the last.
 	Execs [][2]int
 	// Unread: the subcommand runs others in ways that no table follows.
 	Unread bool
 	// Operands are the words that are operands.
 	Operands []int
-	// Quiet: the program says something and does nothing else.
+	// Quiet: the program only prints something, such as its version.
 	Quiet bool
-	// Lookup: a launcher that runs nothing.
+	// Lookup: the launcher runs nothing.
 	Lookup bool
-	// Deep: all below the operands is meant.
+	// Deep: the operands stand for everything below them.
 	Deep bool
 	// Unpack: files are written below the working directory.
 	Unpack bool
 	// Written: all operands are written.
 	Written bool
-	// Strict: the line cannot be read with an unknown option in it. Stdin: without a
-	// program on the line it is read from standard input.
+	// Strict: the line cannot be read with an unknown option in it. Stdin: if the line
+	// holds no program, the program is read from standard input.
 	Strict, Stdin bool
 }
 
@@ -73,17 +74,17 @@ type reader struct {
 	table, top *Program
 	words      []Word
 	line       *Line
-	// loose is, if not 0, the word behind the first option that was not known: that
-	// word may be its value, so what comes from there on may be something else.
+	// loose is, if not 0, the index of the word behind the first unknown option: that word
+	// may be its value, so the meaning of all later words is uncertain.
 	loose int
-	// targeted: an option named what the last operand otherwise does.
+	// targeted: an option named the target that otherwise is the last operand.
 	targeted bool
-	// programmed: an option held the program that otherwise is the first operand;
-	// instead: one held something else that otherwise is.
+	// programmed: an option held the program that otherwise is the first operand. instead:
+	// an option held some other first operand.
 	programmed, instead bool
 }
 
-// Read gives what the words behind a program's name mean to it.
+// Read returns the meaning of the words behind a program's name.
 func (p *Program) Read(words []Word) *Line {
 	r := &reader{table: p, top: p, words: words, line: &Line{Unknown: -1, Sub: -1, Command: -1}}
 	i := 0
@@ -128,7 +129,7 @@ func (r *reader) read(i int) {
 }
 
 // Opens reports whether the table has options that run or load something: only then
-// a word that may become any option matters.
+// does it matter that a word may become any option.
 func (prog *Program) Opens() bool {
 	return prog.Subs != nil || slices.ContainsFunc(prog.Options, func(o Option) bool { return o.Kind.opens() })
 }
@@ -150,7 +151,7 @@ func (r *reader) unknown(i int) {
 	}
 }
 
-// sub goes on with the table of a subcommand.
+// sub continues with the table of a subcommand.
 func (r *reader) sub(i int) {
 	r.line.Sub = i
 	next := r.table.Subs[r.words[i].Text]
@@ -167,8 +168,8 @@ func (r *reader) sub(i int) {
 	r.table, r.line.Unread = next, next.Unread
 }
 
-// stays records an operand. It is false where a command begins, which ends the
-// program's own words.
+// stays records an operand. It returns false for a word that begins a command, which
+// ends the program's own words.
 func (r *reader) stays(i int) bool {
 	n := len(r.line.Operands)
 	if len(r.table.operands) > 0 && r.table.operands[0] == Assign {
@@ -186,7 +187,7 @@ func (r *reader) stays(i int) bool {
 	return true
 }
 
-// assigns reports NAME=VALUE.
+// assigns reports whether a word has the form NAME=VALUE.
 func assigns(w Word) bool {
 	name, _, ok := strings.Cut(w.Text, "=")
 	for i, c := range []byte(name) {
@@ -197,8 +198,8 @@ func assigns(w Word) bool {
 	return ok && name != ""
 }
 
-// find gives the options that a long name may mean: the one of that name, else all
-// that begin so.
+// find returns the options that a long name may mean: the option of that name, else all
+// that begin with it.
 func (r *reader) find(name string) []Option {
 	if name == "--help" || name == "--version" {
 		return []Option{{Name: name, Kind: Quiet}}
@@ -206,14 +207,14 @@ func (r *reader) find(name string) []Option {
 	out := r.named(name)
 	if positive, ok := strings.CutPrefix(name, "--no-"); ok && len(out) == 0 && positive != "" {
 		for _, o := range r.named("--" + positive) {
-			// Taking something back neither opens nor runs it.
+			// A negated option neither opens nor runs anything.
 			out = append(out, Option{Name: o.Name, Kind: Text})
 		}
 	}
 	return out
 }
 
-// named gives the options that begin with a name, or the one that it is.
+// named returns the option of that name, else all options that begin with it.
 func (r *reader) named(name string) []Option {
 	var out []Option
 	tables := []*Program{r.table}
@@ -233,7 +234,7 @@ func (r *reader) named(name string) []Option {
 	return out
 }
 
-// option reads the option in a word, and gives the last word that belongs to it.
+// option reads the option in a word, and returns the last word that belongs to it.
 func (r *reader) option(i int) int {
 	w := r.words[i]
 	if r.table.Numbers && strings.Trim(w.Text[1:], "0123456789") == "" {
@@ -268,7 +269,7 @@ func (r *reader) option(i int) int {
 	return r.cluster(i)
 }
 
-// prefix finds the longest of the options that stand for all that begins so.
+// prefix finds the longest prefix option that the text begins with.
 func (r *reader) prefix(text string) *Option {
 	var out *Option
 	for i, o := range r.table.Options {
@@ -279,7 +280,7 @@ func (r *reader) prefix(text string) *Option {
 	return out
 }
 
-// attached reads an option of one dash with its value behind it, as -ofile.
+// attached reads a single-dash option with its value behind it, as -ofile.
 func (r *reader) attached(i int) int {
 	w := r.words[i]
 	for n := len(w.Text) - 1; n >= 2; n-- {
@@ -293,7 +294,7 @@ func (r *reader) attached(i int) int {
 	return i
 }
 
-// cluster reads short options: letters, the last of which may have a value.
+// cluster reads short options: letters, of which the last may have a value.
 func (r *reader) cluster(i int) int {
 	w := r.words[i]
 	for j := 1; j < len(w.Text); j++ {
@@ -332,8 +333,8 @@ func (r *reader) short(c byte) (Option, bool) {
 	return Option{}, false
 }
 
-// take records the values of an option. Where a name may mean several options, it is
-// taken for each of them.
+// take records the values of an option. If a name may mean several options, it records
+// them for each.
 func (r *reader) take(found []Option, i, from int, attached bool) int {
 	last := i
 	for _, o := range found {
@@ -364,7 +365,7 @@ func (r *reader) use(u Use) {
 	r.line.Uses = append(r.line.Uses, u)
 }
 
-// means notes what an option changes about the whole line.
+// means notes how an option changes the meaning of the whole line.
 func (r *reader) means(k Kind, option string) {
 	r.instead = r.instead || slices.Contains(r.table.instead, option)
 	switch k {
@@ -433,7 +434,7 @@ func (r *reader) old() int {
 	return next
 }
 
-// operands gives every operand its kind, now that all options are known.
+// operands assigns each operand its kind, now that all options are known.
 func (r *reader) operands() {
 	list := r.line.Operands
 	shift := 0

@@ -2,21 +2,21 @@ package usage
 
 import "strings"
 
-// Script is what a program of sed or awk does besides working on text.
+// Script lists the files and programs that a sed or awk program uses.
 type Script struct {
 	// Reads and Writes are the files that it names.
 	Reads, Writes []string
-	// Runs is the part that runs a program; empty for none.
+	// Runs is the part that runs a program; empty if it runs none.
 	Runs string
-	// Opens is the part that opens a file whose name is known only when it runs.
+	// Opens is the part that opens a file whose name is known only at run time.
 	Opens string
-	// Unread says why it could not be read; empty if it was.
+	// Unread says why the script could not be read; empty if it was read.
 	Unread string
 }
 
-// ReadSed reads a sed script. Seds do not agree on whether a delimiter inside of
-// brackets ends an expression: where both readings are possible, what either does
-// counts.
+// ReadSed reads a sed script. Implementations differ on whether a delimiter inside of
+// brackets ends an expression: if both readings are possible, the effects of both
+// count.
 func ReadSed(text string) Script {
 	plain, brackets := readSed(text, false), readSed(text, true)
 	switch {
@@ -71,7 +71,7 @@ func (s *sedReader) skip(set string) {
 	}
 }
 
-// address reads one address, if there is one.
+// address reads one address, if one follows.
 func (s *sedReader) address() bool {
 	switch c := s.peek(); {
 	case c >= '0' && c <= '9', c == '+', c == '~':
@@ -98,7 +98,7 @@ func (s *sedReader) address() bool {
 	return true
 }
 
-// until gives the text up to a delimiter and goes behind it.
+// until returns the text up to a delimiter and moves behind it.
 func (s *sedReader) until(delim byte) (string, bool) {
 	begin, inside := s.at, false
 	for ; s.at < len(s.text); s.at++ {
@@ -110,7 +110,7 @@ func (s *sedReader) until(delim byte) (string, bool) {
 			return "", false
 		case s.brackets && !inside && c == '[':
 			inside = true
-			// A bracket that comes first is one of the set.
+			// A bracket that comes first belongs to the set.
 			if s.at+1 < len(s.text) && s.text[s.at+1] == '^' {
 				s.at++
 			}
@@ -129,7 +129,7 @@ func (s *sedReader) until(delim byte) (string, bool) {
 	return "", false
 }
 
-// line gives the rest of the line.
+// line returns the rest of the line.
 func (s *sedReader) line() string {
 	end := strings.IndexByte(s.text[s.at:], '\n')
 	if end < 0 {
@@ -202,7 +202,7 @@ func (s *sedReader) command() {
 	}
 }
 
-// end wants the end of a command.
+// end expects the end of a command.
 func (s *sedReader) end() {
 	s.skip(" \t")
 	if c := s.peek(); s.at < len(s.text) && c != ';' && c != '\n' && c != '}' && c != '#' && s.out.Unread == "" {
@@ -210,7 +210,7 @@ func (s *sedReader) end() {
 	}
 }
 
-// appended goes over the text of a, i or c: to the end of a line without a backslash.
+// appended skips the text of a, i or c: up to the end of a line without a backslash.
 func (s *sedReader) appended() {
 	for ; s.at < len(s.text); s.at++ {
 		switch s.text[s.at] {
@@ -223,7 +223,7 @@ func (s *sedReader) appended() {
 	s.at = min(s.at, len(s.text))
 }
 
-// pair goes over the two halves of s or y.
+// pair skips the two halves of s or y.
 func (s *sedReader) pair() bool {
 	delim := s.peek()
 	if s.at == len(s.text) || delim == '\n' || delim == '\\' {

@@ -15,25 +15,25 @@ var programsText string
 //go:embed git.txt
 var gitText string
 
-// Kind says what a value or an operand is to its program.
+// Kind is the meaning of a value or an operand to its program.
 type Kind uint8
 
 // The kinds of values, operands and flags.
 const (
-	// Text is nothing that is opened or run.
+	// Text is neither opened nor run.
 	Text Kind = iota
-	// Any may be a file or not: nothing is known of it.
+	// Any may or may not be a file: nothing is known about it.
 	Any
 	// Read and Write are files and directories that are opened.
 	Read
 	Write
-	// Dir is a directory that relative names count from afterwards.
+	// Dir is a directory that later relative names count from.
 	Dir
 	// List is a file that names the files to work on.
 	List
 	// At is a file behind an @, or text.
 	At
-	// Load is a file with code that the program runs, Module the name of such code.
+	// Load is a file with code that the program runs, Module the name of a code module.
 	Load
 	Module
 	// Code is a program in the language of the program itself.
@@ -47,12 +47,12 @@ const (
 	Expand
 	// Run is a program to run, or something that leads to one.
 	Run
-	// Ask is known, and nothing that an allowance can vouch for.
+	// Ask is a known option that an allowance cannot vouch for.
 	Ask
-	// Var names a variable of the shell, Assign sets one of the environment.
+	// Var names a shell variable, Assign sets an environment variable.
 	Var
 	Assign
-	// Replace is the text for which xargs puts in what it reads.
+	// Replace is the text that xargs replaces with its input.
 	Replace
 	// Exec begins a command that ends with ; or +.
 	Exec
@@ -60,15 +60,15 @@ const (
 	Setting
 	// Command is the first word of a command that the program runs.
 	Command
-	// The rest are flags that change what operands are: all of them are written; the
-	// value is read and all operands are written; the value is the target and operands
-	// are only sources; everything below them is reached; relative names are written to.
+	// The rest are flags that change the meaning of operands: all are written; the value
+	// is read and all operands are written; the value is the target and all operands are
+	// sources; everything below them counts; relative names are written to.
 	Writes
 	Refer
 	Target
 	Deep
 	Unpack
-	// Quiet flags make the program say something and do nothing else.
+	// Quiet flags make the program only print something.
 	Quiet
 	// Lookup flags make a launcher run nothing.
 	Lookup
@@ -81,7 +81,7 @@ var kinds = map[string]Kind{
 	"deep": Deep, "unpack": Unpack, "quiet": Quiet, "lookup": Lookup,
 }
 
-// opens reports a kind that makes the program run or load something.
+// opens reports whether a kind makes the program run or load something.
 func (k Kind) opens() bool {
 	switch k {
 	case Load, Module, Code, Sed, Awk, Shell, Expand, Run, Ask, Exec, Setting, Command, Var, Assign:
@@ -95,12 +95,12 @@ type Option struct {
 	// Name is the option with its dashes.
 	Name string
 	Kind Kind
-	// Values is how many words it takes; Optional says that only an attached value is one.
+	// Values is how many words it takes; Optional: only an attached value counts as one.
 	Values   int
 	Optional bool
-	// Digits: digits behind it are its value, and what follows them are further letters.
+	// Digits: digits behind the option are its value; further letters may follow them.
 	Digits bool
-	// Prefix: whatever begins so is the option, with the rest for its value.
+	// Prefix: every word that begins with Name is the option; the rest is its value.
 	Prefix bool
 }
 
@@ -108,26 +108,24 @@ type Option struct {
 type Program struct {
 	Name    string
 	Options []Option
-	// First: what follows the first operand are no options any more. Single: long
-	// options have one dash. Old: the first word is a cluster without a dash. Plus: +
-	// begins an option. Strict: a line with an unknown option cannot be read. Stdin:
-	// without an operand the program is read from standard input. Anywhere: options of
-	// the program may stand behind its subcommand.
-	// Always: its input is commands, whatever its arguments are. Unread: it runs others
-	// in ways that no table follows.
+	// First: the first operand ends the options. Single: long options have one dash. Old:
+	// the first word is a cluster without a dash. Plus: + begins an option. Strict: a line
+	// with an unknown option cannot be read. Stdin: without an operand the program is read
+	// from standard input. Anywhere: options of the program may stand behind its
+	// subcommand. Always: its input is commands, whatever its arguments are. Unread: it
+	// runs others in ways that no table follows.
 	First, Single, Old, Plus, Strict, Stdin, Anywhere, Always, Unread bool
-	// Open: options that the table does not have are taken for flags that do no harm.
-	// Runner: running other programs is all that it is for, so an allowance of it is one
-	// of them.
-	// Free: its words are those of a program that it runs, so none of them is an option.
+	// Open: options that are missing in the table count as harmless flags. Runner: the
+	// program only runs other programs, so allowing it means allowing those. Free: its
+	// words belong to a program that it runs, so none of them is an option of its own.
 	Open, Runner, Free bool
-	// Numbers: an option may be a number.
+	// Numbers: an option may be a number, as -5.
 	Numbers bool
-	// Subs are the subcommands; nil where there are none.
+	// Subs are the subcommands; nil if the program has none.
 	Subs map[string]*Program
 
 	// operands are the kinds of the operands by position. The one at index repeat stands
-	// for any number of them.
+	// for any number of operands.
 	operands []Kind
 	repeat   int
 	// words are first operands that mean something special; instead are options whose
@@ -139,17 +137,17 @@ type Program struct {
 var load = sync.OnceValue(func() map[string]*Program {
 	all, err := parse(programsText + "\n" + gitText)
 	if err != nil {
-		// The text is part of the program and a test reads it: without tables no line
-		// may pass for one that was understood.
+		// The tables are part of the program and a test reads them. Going on without tables
+		// would treat lines as understood that nobody has read.
 		panic(err)
 	}
 	return all
 })
 
-// Of is the table of a program, or nil.
+// Of returns the table of a program, or nil.
 func Of(name string) *Program { return load()[name] }
 
-// Names are all programs that have a table, in order.
+// Names lists all programs that have a table, in order.
 func Names() []string {
 	var out []string
 	for n := range load() {
@@ -164,7 +162,7 @@ type parser struct {
 	programs map[string]*Program
 	groups   map[string]*Program
 	at       *Program
-	// top is the program whose subcommands are read.
+	// top is the program whose subcommands are being read.
 	top []*Program
 }
 
@@ -249,7 +247,7 @@ func (prog *Program) attributes(words []string) error {
 	return nil
 }
 
-// line adds options, operands or a group to what is read.
+// line adds options, operands or a group to the program being read.
 func (p *parser) line(words []string) error {
 	if p.at == nil {
 		return fmt.Errorf("options of nothing")
@@ -318,7 +316,7 @@ func (prog *Program) add(w string, kind Kind) error {
 	last := o
 	var err error
 	for i, n := range names {
-		// Of letters that stand together the last has what follows them.
+		// Of letters that stand together only the last takes the values.
 		if o = (Option{Kind: kind}); i == len(names)-1 {
 			o = last
 		}

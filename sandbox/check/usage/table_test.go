@@ -2,7 +2,7 @@ package usage
 
 import "testing"
 
-// The tables are part of the program: each line of them can be read.
+// The tables are part of the program: each of their lines can be read.
 func TestTables(t *testing.T) {
 	all, err := parse(programsText + "\n" + gitText)
 	if err != nil {

@@ -1,7 +1,7 @@
 package escape
 
-// callAttempts makes system calls that the filter refuses: no list names them, or no
-// program in a box needs them.
+// callAttempts makes system calls that the filter refuses, because no list names them
+// or because no program in a box needs them.
 func callAttempts() []attempt {
 	const old = "this kernel does not have the call"
 	return []attempt{

@@ -13,16 +13,16 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// fileOp is one file operation of a box, and what a naive server would do for it: the
-// same on the host, by the path that it was given. at is a directory that holds a file
-// named secret. An operation that succeeds gives what it saw.
+// fileOp is one file operation of a box, and the naive server's version of it: the same
+// operation on the host, by the path that it was given. at is a directory that holds a
+// file named secret. An operation that succeeds returns what it saw.
 type fileOp struct {
 	name, does string
 	box        func(r *rig, at string) (string, error)
 	naive      func(at string) error
 }
 
-// secretFile is the file that must neither be seen nor changed.
+// secretFile must neither be seen nor changed.
 const secretFile = "secret"
 
 func fileOps() []fileOp {
@@ -102,7 +102,7 @@ func fileOps() []fileOp {
 	}
 }
 
-// wayOut is where the links lead that a tool plants for file operations to follow.
+// wayOut is a target for links that a tool plants for file operations to follow.
 type wayOut struct {
 	name, does string
 	// to returns the targets of the links that a tool in the box makes. free returns the
@@ -111,7 +111,7 @@ type wayOut struct {
 	free func(r *rig, fd int) string
 }
 
-// mostDescriptors is more than a boxd has open.
+// mostDescriptors is more descriptors than a boxd has open.
 const mostDescriptors = 64
 
 func waysOut() []wayOut {
@@ -152,7 +152,7 @@ func waysOut() []wayOut {
 	}
 }
 
-// linkAttempts are all file operations along all ways out.
+// linkAttempts combines every file operation with every way out.
 func linkAttempts() (out []attempt) {
 	for _, way := range waysOut() {
 		for _, op := range fileOps() {
@@ -230,7 +230,7 @@ func (r *rig) naiveLink(op fileOp, way wayOut) string {
 	return "the same on the host: ok"
 }
 
-// layOut makes the directory of the host that is to be reached.
+// layOut makes the directory of the host that the attempts try to reach.
 func (r *rig) layOut() {
 	r.Helper()
 	dir := filepath.Join(r.data, "fop")
@@ -240,7 +240,7 @@ func (r *rig) layOut() {
 	r.file(filepath.Join(dir, secretFile), canary+"fop")
 }
 
-// changed says what is not as layOut made it.
+// changed names everything that differs from layOut's work.
 func (r *rig) changed() string {
 	dir := filepath.Join(r.data, "fop")
 	entries, err := os.ReadDir(dir)
@@ -281,7 +281,7 @@ func (r *rig) procByName() Row {
 	return row
 }
 
-// callOf makes the id of a call.
+// callOf returns the id of a call.
 type callOf func() sandbox.Call
 
 // mutate makes a call that changes something, and releases it.

@@ -12,11 +12,11 @@ import (
 // Path rules as mounts. Each attempt runs in a box of its own, whose workspace holds
 // canaries behind walls; the control is the same attempt in a box without walls.
 
-// wallFiles are what the workspace holds, made before the walls are.
+// wallFiles makes the files of the workspace, before the walls are built.
 const wallFiles = `mkdir -p a/vault ro && printf ` + canary + `wall | tee .env a/vault/key a/cert.pem > /dev/null && printf open > ro/text && ln -s a/vault way`
 
-// wallsUp are the walls: of a file, of a tree, of a pattern, against writing, and of
-// what does not exist.
+// wallsUp are the walls: on a file, a tree, a pattern, against writing, and on a path
+// that does not exist.
 func wallsUp() sandbox.Walls {
 	return sandbox.Walls{
 		Masked: []string{"/workspace/.env", "/workspace/a/vault/", "/workspace/later"}, ReadOnly: []string{"/workspace/ro/"},
@@ -28,7 +28,7 @@ func wallsUp() sandbox.Walls {
 type wallTry struct {
 	id, does, sh string
 	op           func(*rig, *sandbox.Box) string
-	// want is what the walled box sees, free what the other one does.
+	// want is what the walled box should see, free what the box without walls should see.
 	want, free string
 }
 

@@ -37,7 +37,7 @@ type Config struct {
 	// Outside is a directory of the host that every user may enter, and the user
 	// of this process may write.
 	Outside string
-	// Without are the names of groups that are left out.
+	// Without names the groups to leave out.
 	Without []string
 }
 
@@ -179,7 +179,7 @@ func (r *rig) try(a attempt) Row {
 	if a.user != "" && os.Geteuid() != 0 {
 		want = a.user
 	}
-	// Without Landlock another wall may stand where it would have.
+	// Without Landlock another wall may hold instead.
 	stands := a.limit == "landlock" && matches(want, row.Saw)
 	if a.limit != "" && r.missing(a.limit) && !stands {
 		row.Verdict = NotEnforced

@@ -29,15 +29,15 @@ func (e *entry) chained() bool { return e.uuid != "" }
 // mostLevels is how deep the JSON of a line may nest, as in encoding/json.
 const mostLevels = 10_000
 
-// parse reads a line token by token, so that its memory stays that of the line: a list
-// of small values takes twenty times as much once it is decoded. Two lines whose values
-// are equal have the same sum, whatever their white space and escapes.
+// parse reads a line token by token, so that it needs no more memory than the line: a
+// decoded list of small values takes twenty times as much. Two lines whose values are
+// equal have the same sum, whatever their white space and escapes.
 func parse(line []byte) (entry, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
 	var e entry
 	sum := sha256.New()
-	// objects says of each open level whether it is an object.
+	// objects tells for each open level whether it is an object.
 	var objects []bool
 	var key string
 	keyNext := false
@@ -77,8 +77,8 @@ func parse(line []byte) (entry, error) {
 	return e, nil
 }
 
-// set takes a field of the line, by its exact name: a decoder into a struct takes other
-// spellings as well.
+// set stores a field of the line, by its exact name: a decoder into a struct would
+// accept other spellings as well.
 func (e *entry) set(key string, v json.Token) {
 	text, _ := v.(string)
 	switch key {
@@ -93,8 +93,8 @@ func (e *entry) set(key string, v json.Token) {
 	}
 }
 
-// addToken hashes a token with its kind and length, so that no two sequences of tokens
-// are hashed as the same bytes.
+// addToken hashes a token with its kind and length, so that different sequences of
+// tokens never hash as the same bytes.
 func addToken(h hash.Hash, tok json.Token) {
 	kind, text := byte(0), ""
 	switch v := tok.(type) {

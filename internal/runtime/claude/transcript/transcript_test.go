@@ -282,7 +282,7 @@ func canon(t *testing.T, line string) string {
 	return string(out)
 }
 
-// TestDeepLinesAreNoEntries: a line as deep as encoding/json refuses it.
+// TestDeepLinesAreNoEntries: lines too deep for encoding/json are refused.
 func TestDeepLinesAreNoEntries(t *testing.T) {
 	lines := talk(1)
 	r := record(t, lines)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callVerbs are calls that a box answers like a kernel that does not have them, or
-// refuses because no program of a box needs them.
+// callVerbs are calls that a box refuses, either as unknown to the kernel or because no
+// program of a box needs them.
 func callVerbs() map[string]verb {
 	return map[string]verb{
 		"modify-ldt":       simple(modifyLDT),
@@ -38,7 +38,8 @@ func callVerbs() map[string]verb {
 	}
 }
 
-// listMount lists the mounts below the root, by ids that no /proc/self/mounts tells.
+// listMount lists the mounts below the root, by ids that /proc/self/mounts does not
+// show.
 func listMount() error {
 	req := struct {
 		size, spare uint32
@@ -67,8 +68,8 @@ func lsmModules() error {
 	return sys(461, uintptr(unsafe.Pointer(&ids[0])), uintptr(unsafe.Pointer(&size)), 0)
 }
 
-// fileAttr reads or sets the flags of a file of its own, those of chattr. Where a file
-// system has none, the call was reached.
+// fileAttr reads or sets the flags of its own file, those of chattr. If the file system
+// has none, the call still reached the kernel.
 func fileAttr(nr uintptr) error {
 	f, err := os.CreateTemp("", "probe")
 	if err != nil {
@@ -81,11 +82,11 @@ func fileAttr(nr uintptr) error {
 		syscall.EOPNOTSUPP, syscall.ENOTTY)
 }
 
-// refusedExit is the exit code of a raw call that was answered with an error like that
-// of a filter.
+// refusedExit is the exit code when a raw call failed with an error that the filter
+// gives.
 const refusedExit = 100
 
-// rawCall makes a call with senseless arguments and exits with what came of it.
+// rawCall makes a call with senseless arguments and exits with a code for its result.
 func rawCall(a []string) (string, error) {
 	bad := ^uintptr(0)
 	_, _, errno := syscall.RawSyscall6(uintptr(atoi(a[0])), bad, bad, bad, bad, bad, bad)
@@ -96,9 +97,9 @@ func rawCall(a []string) (string, error) {
 	return "", nil
 }
 
-// everyCall makes each call in a process of its own and lists those that were answered
-// with an error like that of a filter, as NUMBER=EPERM. A call that does not return, or
-// ends its process, was reached.
+// everyCall makes each call in a process of its own and lists those that failed with an
+// error that the filter gives, as NUMBER=EPERM. A call that does not return, or ends
+// its process, was reached.
 func everyCall(a []string) (string, error) {
 	var out strings.Builder
 	from, to := atoi(a[0]), atoi(a[1])

@@ -23,7 +23,7 @@ func int80() error {
 	return nil
 }
 
-// modifyLDT reads the table of segments of this process, which has none.
+// modifyLDT reads the table of segments of this process, which is empty.
 func modifyLDT() error {
 	var buf [64]byte
 	return sys(unix.SYS_MODIFY_LDT, 0, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))

@@ -1,0 +1,227 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/seal"
+	"github.com/holdfast-run/holdfast/internal/secrets"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+)
+
+// Verification is what `holdfast doctor --verify` found.
+type Verification struct {
+	OK     bool    `json:"ok"`
+	Data   string  `json:"data"`
+	Checks []Check `json:"checks"`
+}
+
+// restore is the hint for damage that the server cannot repair.
+const restore = "put the data directory back from a backup"
+
+// maxNamed bounds how many things of one kind a verification names.
+const maxNamed = 20
+
+// verifier checks one data directory.
+type verifier struct {
+	data    string
+	environ []string
+	checks  []Check
+}
+
+func (v *verifier) add(c Check) { v.checks = append(v.checks, c) }
+
+// addErr adds what is wrong, or that all is well.
+func (v *verifier) addErr(name string, err error, detail string) {
+	switch hint := holdfast.HintOf(err); {
+	case err == nil:
+		v.add(good(name, "%s", detail))
+	case hint == "":
+		v.add(bad(name, restore, "%v", err))
+	default:
+		v.add(bad(name, hint, "%v", err))
+	}
+}
+
+// Verify checks all that a data directory holds, with or without a running server. It
+// changes nothing. environ is the environment that a server would have.
+func Verify(ctx context.Context, cfg config.Config, environ []string) (Verification, error) {
+	v := &verifier{data: cfg.Data, environ: environ}
+	out := Verification{Data: cfg.Data}
+	if err := checkDatabase(cfg.Data); err != nil {
+		out.Checks = []Check{bad("database", holdfast.HintOf(err), "%v", err)}
+		return out, nil
+	}
+	// Before the database: a box has its session in there first.
+	boxes, err := inspectBoxes(cfg.Data)
+	if err != nil {
+		return out, err
+	}
+	found, err := sqlite.Verify(ctx, filepath.Join(cfg.Data, "holdfast.db"))
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return out, holdfast.Errorf(holdfast.KindNotFound, "doctor", "there is no database in %s", cfg.Data).
+			WithHint("holdfast doctor --verify --data DIR")
+	}
+	if err != nil {
+		return out, err
+	}
+	v.database(found)
+	if c, ok := checkAudit(ctx, cfg.Data); ok {
+		v.add(c)
+	}
+	v.keys(found)
+	if found.Rows != nil {
+		v.boxes(boxes, found.Rows)
+		v.files(found.Rows)
+	}
+	out.OK, out.Checks = true, v.checks
+	for _, c := range out.Checks {
+		out.OK = out.OK && c.OK
+	}
+	return out, nil
+}
+
+func (v *verifier) database(found sqlite.Verified) {
+	for _, p := range found.Problems {
+		v.add(bad("database", restore, "%s", p))
+	}
+	if len(found.Problems) > 0 {
+		return
+	}
+	detail := fmt.Sprintf("%d events of %d sessions are what was written", found.Events, found.Sessions)
+	if found.Unsummed > 0 {
+		detail += fmt.Sprintf("; %d of them are from before there were checksums", found.Unsummed)
+	}
+	v.add(good("database", "%s", detail))
+}
+
+// keys checks each key by what it has to open.
+func (v *verifier) keys(found sqlite.Verified) {
+	id, err := lifecycle.LookAtIdentity(v.data)
+	detail := "is that of this directory"
+	if id.Copy {
+		detail = "is that of another directory: this is a copy, or was restored, and starts nothing until holdfast serve --accept-copy"
+	}
+	v.addErr("identity", err, detail)
+	_, err = lifecycle.ReadToken(filepath.Join(v.data, "token"))
+	v.addErr("token", err, "is one")
+	opened, err := v.environments(found.Rows)
+	v.addErr("secret.key", err, fmt.Sprintf("opens the environments of %d sessions", opened))
+	if len(found.Secrets) > 0 {
+		v.addErr("secrets.key", v.secrets(found.Secrets), fmt.Sprintf("opens %d secrets", len(found.Secrets)))
+	}
+	_, err = seal.KeyFile(filepath.Join(v.data, "audit.key"), nil)
+	v.addErr("audit.key", err, "is a key")
+}
+
+// environments opens the sealed environments of all sessions.
+func (v *verifier) environments(rows map[holdfast.SessionID]sqlite.VerifiedRow) (opened int, err error) {
+	sealer, err := seal.Open(filepath.Join(v.data, "secret.key"), nil)
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		if rows[id].Env == nil {
+			continue
+		}
+		if _, err := sealer.Open("session "+string(id), rows[id].Env); err != nil {
+			return opened, err
+		}
+		opened++
+	}
+	return opened, nil
+}
+
+func (v *verifier) secrets(sealed map[holdfast.SecretName][]byte) error {
+	ring, err := openRing(v.data, v.environ, nil)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return holdfast.Errorf(holdfast.KindNotFound, "secrets.key", "%s is missing: %d secrets are sealed with it", filepath.Join(v.data, "secrets.key"), len(sealed)).
+			WithHint("put it back from a backup, or give %s as the server has it", rootKeyVariable)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(sealed)) {
+		if err := secrets.Check(ring, name, sealed[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// boxRecords are those of all drivers.
+type boxRecords struct {
+	records []boxproc.Record
+	broken  []string
+}
+
+func inspectBoxes(data string) (b boxRecords, err error) {
+	for _, driver := range []string{"host", "local"} {
+		records, broken, err := boxproc.Inspect(filepath.Join(data, "run", driver))
+		if err != nil {
+			return b, err
+		}
+		b.records, b.broken = append(b.records, records...), append(b.broken, broken...)
+	}
+	return b, nil
+}
+
+// boxes compares the records of boxes with the sessions. A record of a session that has
+// ended is not wrong: the server may be removing it.
+func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.VerifiedRow) {
+	const name = "boxes"
+	known := map[holdfast.BoxID]bool{}
+	for id := range rows {
+		known[holdfast.SessionBox(id)] = true
+	}
+	var wrong []Check
+	for _, path := range found.broken {
+		wrong = append(wrong, bad(name, "rm "+quoted(path), "%s holds no record of a box", path))
+	}
+	for _, r := range found.records {
+		if !known[r.Box] {
+			wrong = append(wrong, bad(name, "holdfast containers prune, unless the database is older than the box", "box %s is on record, and its session is not in the database", holdfast.Quote(string(r.Box))))
+		}
+	}
+	v.compared(name, wrong, good(name, "%d on record, each of a session", len(found.records)))
+}
+
+// compared adds the first maxNamed of what is wrong and counts the others; fine is added
+// if nothing is wrong.
+func (v *verifier) compared(name string, wrong []Check, fine Check) {
+	if len(wrong) == 0 {
+		v.add(fine)
+		return
+	}
+	v.checks = append(v.checks, wrong[:min(len(wrong), maxNamed)]...)
+	if more := len(wrong) - maxNamed; more > 0 {
+		v.add(bad(name, "", "and %d more", more))
+	}
+}
+
+// files compares the sessions that have files with their directories.
+func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
+	const name = "files"
+	have := 0
+	var gone []Check
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		if !rows[id].HadFiles || rows[id].Ended {
+			continue
+		}
+		have++
+		dir := filepath.Join(v.data, "sessions", string(id), "workspace")
+		if st, err := os.Lstat(dir); err == nil && st.IsDir() {
+			continue
+		}
+		gone = append(gone, bad(name, "put it back from a backup; to go on without the files: holdfast session resume --fresh "+string(id), "%s is missing", dir))
+	}
+	v.compared(name, gone, good(name, "%d sessions have files, each its directory", have))
+}

@@ -1,0 +1,175 @@
+package files
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+const (
+	// watchEntries, watchBytes and watchTime bound a listing: directory entries, bytes
+	// of names, time.
+	watchEntries = 100_000
+	watchBytes   = 8 << 20
+	watchTime    = 2 * time.Second
+	// tick is longer than the clock of a file system stands still between two steps.
+	tick = 20 * time.Millisecond
+)
+
+// listing is what the workspace's files were at one moment.
+type listing struct {
+	// files are stamps by path below the workspace.
+	files map[string]uint64
+	// unseen says why files may be missing; empty: all are there.
+	unseen string
+	// newest is the latest change of a file.
+	newest time.Time
+}
+
+// stamp is what the kernel changes whenever a file is written, replaced, or given
+// other permissions. No program can set the time of the last change.
+type stamp struct {
+	ino, mode uint64
+	size      int64
+	// written and changed are nanoseconds.
+	written, changed int64
+}
+
+// Watch lists the workspace's files and symlinks. The function that it returns lists
+// them again and says which differ. Directories named .git are passed over, symlinks
+// are not followed. When a listing is cut short, only files that both listings hold
+// are compared, and Unseen says why.
+func (f *FS) Watch() func() wire.Changes {
+	seed := maphash.MakeSeed()
+	before := f.list(seed)
+	if d := tick - f.cfg.Now().Sub(before.newest); d > 0 && d <= tick {
+		// A file that changed just now could change again without a later time.
+		time.Sleep(d)
+	}
+	return func() wire.Changes { return f.compare(before, f.list(seed)) }
+}
+
+func (f *FS) list(seed maphash.Seed) listing {
+	l := listing{files: map[string]uint64{}}
+	root, err := f.resolveDir("file.watch", "")
+	if err != nil {
+		return listing{unseen: err.Error()}
+	}
+	w := &watcher{walk: f.newWalk(), listing: &l, seed: seed}
+	w.left = min(w.left, watchEntries)
+	w.deadline = w.now().Add(min(f.cfg.MaxTime, watchTime))
+	defer w.end()
+	if err := w.begin("file.watch", "", root); err != nil {
+		return listing{unseen: err.Error()}
+	}
+	if err := w.dir(""); err != nil {
+		l.unseen = fail("file.watch", ".", err).Error()
+	}
+	if w.truncated {
+		l.unseen = fmt.Sprintf("the workspace has more than %d entries or %d MiB of names, or listing it takes longer than %s", watchEntries, watchBytes>>20, watchTime)
+	}
+	return l
+}
+
+type watcher struct {
+	*walk
+	*listing
+	seed  maphash.Seed
+	bytes int
+}
+
+// dir lists one directory; rel is its path below the workspace, with a final slash.
+func (w *watcher) dir(rel string) error {
+	fd, err := w.open(rel)
+	if err != nil {
+		return err
+	}
+	entries, err := w.entries(fd)
+	for _, e := range entries {
+		if w.truncated || w.late() {
+			break
+		}
+		if e.kind == kindFile || e.kind == kindLink {
+			w.file(fd, rel, e.name)
+		}
+	}
+	// A deep tree must not take a descriptor for each level.
+	_ = unix.Close(fd)
+	defer w.done(entries)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if w.truncated || w.late() {
+			return nil
+		}
+		if e.kind != kindDir || e.name == ".git" {
+			continue
+		}
+		if err := w.dir(rel + e.name + "/"); err != nil && !errors.Is(err, syscall.ENOENT) {
+			w.unseen = fmt.Sprintf("the directory %s cannot be listed: %s", EncodeName(rel+e.name), err.Error())
+		}
+	}
+	return nil
+}
+
+func (w *watcher) file(dir int, rel, name string) {
+	st, err := statAt(dir, name)
+	if err != nil {
+		return // it went away meanwhile
+	}
+	if w.bytes += len(rel) + len(name); w.bytes > watchBytes {
+		w.truncated = true
+		return
+	}
+	w.files[rel+name] = maphash.Comparable(w.seed, stamp{
+		ino: st.Ino, mode: uint64(st.Mode), size: st.Size, written: st.Mtim.Nano(), changed: st.Ctim.Nano(),
+	})
+	if at := time.Unix(0, st.Ctim.Nano()); at.After(w.newest) {
+		w.newest = at
+	}
+}
+
+// compare is what differs between two listings, in the order of paths.
+func (f *FS) compare(before, after listing) wire.Changes {
+	out := wire.Changes{Unseen: cmp.Or(after.unseen, before.unseen)}
+	whole := out.Unseen == ""
+	var found []wire.Change
+	for path, now := range after.files {
+		switch was, known := before.files[path]; {
+		case known && was != now:
+			found = append(found, wire.Change{Path: path, Kind: wire.ChangeChanged})
+		case !known && whole:
+			found = append(found, wire.Change{Path: path, Kind: wire.ChangeCreated})
+		}
+	}
+	if whole {
+		for path := range before.files {
+			if _, left := after.files[path]; !left {
+				found = append(found, wire.Change{Path: path, Kind: wire.ChangeRemoved})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b wire.Change) int { return cmp.Compare(a.Path, b.Path) })
+	if n := len(found) - wire.MaxChanges; n > 0 {
+		found, out.More = found[:wire.MaxChanges], n
+	}
+	root, err := f.resolveDir("file.watch", "")
+	if err != nil {
+		return wire.Changes{Unseen: err.Error()}
+	}
+	for i := range found {
+		found[i].Path = EncodeName(f.shown(paths.Join(root, found[i].Path)))
+	}
+	out.Files = found
+	return out
+}

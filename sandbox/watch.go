@@ -1,0 +1,232 @@
+package sandbox
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Patience is how long operations wait for a box that gives no sign of life. Zero
+// fields take the defaults.
+type Patience struct {
+	// Silence is how long a box may say nothing about an operation under way (default
+	// 1 min), Grace how long after the timeout of a process its end may be unknown
+	// (default 10 s). Then the box is asked whether it is alive.
+	Silence, Grace time.Duration
+}
+
+func (p Patience) orDefaults() Patience {
+	if p.Silence == 0 {
+		p.Silence = time.Minute
+	}
+	if p.Grace == 0 {
+		p.Grace = 10 * time.Second
+	}
+	return p
+}
+
+// probeTime is how long a box may take to show that it is alive, agentProbeTime the
+// same for one with a process that has no timeout: it is asked without any suspicion.
+const (
+	probeTime      = 3 * time.Second
+	agentProbeTime = 10 * time.Second
+)
+
+// ErrUnsent is in the chain of the error of an operation that the box never received.
+var ErrUnsent error = &holdfast.Error{
+	Op: "box", Kind: holdfast.KindUnavailable, Msg: "the pipe to the box broke before the call was sent",
+	Hint: "nothing was done: try again", Err: ErrLost,
+}
+
+// keeper is what a Box knows of its Pool.
+type keeper struct {
+	patience Patience
+	// hung is called when the box does not answer. It returns false if the box is allowed
+	// to be silent: it is frozen or being stopped.
+	hung func() bool
+}
+
+// giveUp breaks the pipe of a box that does not answer, unless the pool knows why.
+func (b *Box) giveUp() bool {
+	if k := b.keeper.Load(); k != nil && !k.hung() {
+		return false
+	}
+	_ = b.session.Close()
+	return true
+}
+
+func (b *Box) patience() Patience {
+	if k := b.keeper.Load(); k != nil {
+		return k.patience
+	}
+	return Patience{}.orDefaults()
+}
+
+// alive asks the box anything. It returns in time even if the pipe takes no byte.
+func (b *Box) alive(within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(boxContext{b}, within)
+	defer cancel()
+	answered := make(chan bool, 1)
+	go func() {
+		_, err := b.Calls(ctx)
+		// A refusal is an answer.
+		answered <- err == nil || ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindUnavailable)
+	}()
+	select {
+	case ok := <-answered:
+		return ok
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// owed is what a box owes to an operation: the first sign of life within until+first,
+// then one within each span of quiet. A living box may take for ever over an endless one.
+type owed struct {
+	until, first, quiet time.Duration
+	endless             bool
+}
+
+// operation is what a box owes to all but processes.
+func (b *Box) operation() owed {
+	silence := b.patience().Silence
+	return owed{first: silence, quiet: silence}
+}
+
+// process is what a box owes to a process with a timeout in milliseconds, 0 being none.
+func (b *Box) process(timeoutMS int64) owed {
+	p := b.patience()
+	if timeoutMS <= 0 {
+		return owed{first: p.Grace, quiet: p.Silence, endless: true}
+	}
+	return owed{until: time.Duration(timeoutMS) * time.Millisecond, first: p.Grace, quiet: p.Grace}
+}
+
+// watch ends an operation whose box stands still.
+type watch struct {
+	b     *Box
+	owed  owed
+	began time.Time
+
+	mu     sync.Mutex
+	timer  *time.Timer
+	stream *yamux.Stream
+	// last is the last sign of life; busy: the caller takes its time, not the box.
+	last time.Time
+	busy bool
+	over bool
+	// verdict is why the operation was ended.
+	verdict error
+}
+
+func (b *Box) watch(o owed) *watch {
+	now := time.Now()
+	w := &watch{b: b, owed: o, began: now, last: now}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(o.until+o.first, w.look)
+	return w
+}
+
+// opened has the stream that a verdict interrupts.
+func (w *watch) opened(s *yamux.Stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stream = s
+	if w.verdict != nil {
+		interrupt(s)
+	}
+}
+
+// sign notes a sign of life; busy says that the caller is at work until the next one.
+func (w *watch) sign(busy bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last, w.busy = time.Now(), busy
+}
+
+// end ends the watch; its verdict is nil if the operation ended by itself.
+func (w *watch) end() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.timer.Stop()
+	return w.verdict
+}
+
+// look asks the box whether it is alive once it owes a sign.
+func (w *watch) look() {
+	w.mu.Lock()
+	wait, seen := w.wait(), w.last
+	if w.over || wait > 0 {
+		w.again(wait)
+		w.mu.Unlock()
+		return
+	}
+	w.mu.Unlock()
+	within := probeTime
+	if w.owed.endless {
+		within = agentProbeTime
+	}
+	alive := w.b.alive(within)
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.over || w.busy || !w.last.Equal(seen):
+		w.again(w.owed.quiet)
+		return
+	case !alive:
+		alive = !w.b.giveUp()
+	}
+	limit := w.owed.until + w.owed.first
+	if !seen.Equal(w.began) {
+		limit = w.owed.until + w.owed.quiet
+	}
+	switch {
+	case !alive:
+		w.verdict = &holdfast.Error{
+			Op: "box", Kind: holdfast.KindUnavailable, Err: ErrLost,
+			Msg:  "the box did not answer within " + limit.String() + " and was stopped",
+			Hint: "whether the call had an effect is unknown: look at the files, then try again; the next call starts a new box",
+		}
+	case w.owed.endless:
+		w.last = time.Now()
+		w.again(w.owed.quiet)
+		return
+	default:
+		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not answer within %s; it is alive or frozen", limit).
+			WithHint("try again; what it was asked for may still happen")
+	}
+	if w.stream != nil {
+		interrupt(w.stream)
+	}
+}
+
+// wait is how long the box owes nothing yet. w.mu is held.
+func (w *watch) wait() time.Duration {
+	if w.busy {
+		return w.owed.quiet
+	}
+	due := w.began.Add(w.owed.until + w.owed.first)
+	if at := w.last.Add(w.owed.quiet); at.After(due) && !w.last.Equal(w.began) {
+		due = at
+	}
+	return time.Until(due)
+}
+
+// again looks again after a while. w.mu is held.
+func (w *watch) again(after time.Duration) {
+	if !w.over {
+		w.timer.Reset(after)
+	}
+}
+
+func interrupt(s *yamux.Stream) {
+	_ = s.SetReadDeadline(past)
+	_ = s.SetWriteDeadline(past)
+}
