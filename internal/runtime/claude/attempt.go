@@ -88,6 +88,7 @@ func (x *run) connect(ctx context.Context) (bool, error) {
 			for i := range x.mem.Sent {
 				x.mem.Sent[i].At += st.StdinTaken
 			}
+			x.pursueAll(ctx)
 			x.receipt(holdfast.TierLive)
 			return true, x.flush(ctx)
 		case <-k.done:
@@ -132,17 +133,24 @@ func (x *run) resume(ctx context.Context, taken int64) error {
 		x.out = append(x.out, prompt(s.UUID, text))
 		x.dirty = true
 	}
-	for _, p := range slices.Clone(x.mem.Pending) {
-		x.pursue(ctx, p)
+	x.pursueAll(ctx)
+	if x.mem.Shaken && len(x.mem.Sent) == 0 {
+		x.receipt(holdfast.TierLive)
+		if len(x.out) == 0 {
+			return nil // It is recorded with the prompt, which comes next.
+		}
 	}
 	if len(x.mem.Sent) > 0 || len(x.out) > 0 {
 		return x.flush(ctx)
 	}
-	if x.mem.Shaken {
-		// It is recorded with the prompt, which comes next.
-		x.receipt(holdfast.TierLive)
-	}
 	return nil
+}
+
+// pursueAll answers what the CLI asked a former attachment: those answers may be lost.
+func (x *run) pursueAll(ctx context.Context) {
+	for _, p := range slices.Clone(x.mem.Pending) {
+		x.pursue(ctx, p)
+	}
 }
 
 func size(lines [][]byte) (n int64) {

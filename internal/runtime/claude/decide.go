@@ -31,10 +31,15 @@ func useID(agent, id string) string {
 const (
 	// mostContent bounds what is recorded of a tool's outcome.
 	mostContent = 100_000
-	// mostPending is how many requests of the CLI may be open, mostKept bounds what the
-	// state holds of them, in bytes: less than the store takes of a state.
+	// mostPending is how many requests of the CLI the state may hold, mostKept bounds their
+	// bytes: less than the store takes of a state.
 	mostPending = 128
 	mostKept    = 128 << 10
+	// mostAnswers of them may be answers, mostAnswered bounds the bytes of those.
+	mostAnswers, mostAnswered = 32, 32 << 10
+	// mostKeptOutcome bounds what the state holds of a tool's outcome, for the next server's
+	// hooks, in bytes.
+	mostKeptOutcome = 16 << 10
 	// mostInputs bounds the inputs of a turn's tool uses, in bytes.
 	mostInputs = 64 << 20
 )
@@ -94,14 +99,14 @@ func (x *run) asked(ctx context.Context, l *line) error {
 	case q.Subtype == "mcp_message":
 		return x.mcp(ctx, l.RequestID, q)
 	default:
-		x.out = append(x.out, refuse(l.RequestID, "not served: "+clip(q.Subtype, 60)))
+		x.answer(p, refuse(p.ID, "not served: "+clip(q.Subtype, 60)))
 		return nil
 	}
-	if slices.ContainsFunc(x.mem.Pending, func(o pending) bool { return o.ID == p.ID }) {
+	if x.has(p.ID) {
 		return nil
 	}
 	if p.ID == "" || p.Use == "" || !x.fits(pending{}) {
-		x.out = append(x.out, denial(p, "too much at once"))
+		x.answer(p, denial(p, "too much at once"))
 		return nil
 	}
 	input = objectOf(input)
@@ -116,7 +121,8 @@ func (x *run) asked(ctx context.Context, l *line) error {
 		p.Input = input
 	}
 	if !x.fits(p) {
-		x.out = append(x.out, denial(p, "the input of this call is not the one of the answer that asks for it, and is too large"))
+		p.Input = nil
+		x.answer(p, denial(p, "the input of this call is not the one of the answer that asks for it, and is too large"))
 		return nil
 	}
 	x.mem.Pending = append(x.mem.Pending, p)
@@ -129,6 +135,33 @@ func (x *run) asked(ctx context.Context, l *line) error {
 	}
 	x.pursue(ctx, p)
 	return nil
+}
+
+// has reports whether a request was taken before.
+func (x *run) has(id string) bool {
+	return slices.ContainsFunc(x.mem.Pending, func(p pending) bool { return p.ID == id })
+}
+
+// answer answers a request that waits for nothing. The answer goes into the state as well:
+// a server that dies between the commit and the sending leaves it to the next one, which
+// does not read the request again. Of many such answers the oldest are forgotten: the CLI
+// has them.
+func (x *run) answer(p pending, line []byte) {
+	if p.ID != "" && x.has(p.ID) {
+		return
+	}
+	x.out = append(x.out, line)
+	p.Kind, p.Answer = kindAnswer, bytes.TrimSpace(line)
+	count, size := 0, 0
+	x.mem.Pending = append(x.mem.Pending, p)
+	for i := len(x.mem.Pending) - 1; i >= 0; i-- {
+		if a := x.mem.Pending[i]; a.Kind == kindAnswer {
+			count, size = count+1, size+len(a.Answer)
+			if count > mostAnswers || size > mostAnswered {
+				x.mem.Pending = slices.Delete(x.mem.Pending, i, i+1)
+			}
+		}
+	}
 }
 
 // told is the input of a tool use in the log, or in the answer that is not complete.
@@ -150,9 +183,9 @@ func (x *run) know(u use) *use {
 	return &u
 }
 
-// fits reports that the state has room for a request.
+// fits reports that the state has room for a request, beside the answers.
 func (x *run) fits(p pending) bool {
-	return len(x.mem.Pending) < mostPending && len(bytesOf(append(slices.Clip(x.mem.Pending), p))) <= mostKept
+	return len(x.mem.Pending) < mostPending-mostAnswers && len(bytesOf(append(slices.Clip(x.mem.Pending), p))) <= mostKept-mostAnswered
 }
 
 // spare forgets the input of a request that is not needed any more.
@@ -174,6 +207,10 @@ func first(a, b string) string {
 // pursue gets a request of the CLI its answer: the one that is in the log, or a
 // decision.
 func (x *run) pursue(ctx context.Context, p pending) {
+	if p.Kind == kindAnswer {
+		x.out = append(x.out, append(slices.Clone(p.Answer), '\n'))
+		return
+	}
 	u := x.uses[p.Use]
 	if u == nil {
 		// It was asked about something that no answer holds.
@@ -184,8 +221,12 @@ func (x *run) pursue(ctx context.Context, p pending) {
 		p.Input = nil
 		x.spare(p.ID)
 	}
-	if p.Kind == kindCall {
+	switch p.Kind {
+	case kindCall:
 		x.call(ctx, p, u)
+		return
+	case kindPost:
+		x.fire(ctx, p, u)
 		return
 	}
 	switch u.state {
@@ -327,7 +368,7 @@ func (x *run) settle(ctx context.Context, v verdict) error {
 		x.saved = append(x.saved, v.said...)
 	}
 	for _, p := range x.mem.Pending {
-		if p.Use == u.id {
+		if p.Use == u.id && p.open() {
 			x.pursue(ctx, p)
 			if p.Kind == kindPre {
 				x.spare(p.ID)
@@ -392,20 +433,50 @@ func sameJSON(a, b json.RawMessage) bool {
 	return bytes.Equal(bytesOf(x), bytesOf(y))
 }
 
+// outcome is what hooks are told of a tool use that the CLI carried out.
+type outcome struct {
+	Failed bool   `json:"failed,omitempty"`
+	Text   string `json:"text,omitempty"`
+}
+
 // post tells the hooks of a tool's outcome, and the model what they say to it.
 func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string) {
-	event := in.Event
-	u := x.uses[useID(in.Agent, toolUse)]
+	p := pending{ID: id, Use: useID(in.Agent, toolUse), Kind: kindPost}
+	u := x.uses[p.Use]
 	if x.t.Hooks == nil || u == nil {
-		x.out = append(x.out, reply(id, object{}))
+		x.answer(p, reply(id, object{}))
+		return
+	}
+	if x.has(id) {
+		return
+	}
+	o := outcome{Text: outputOf(in.Output)}
+	if in.Event != "PostToolUse" {
+		o = outcome{Failed: true, Text: outputOf(in.Error)}
+	}
+	kept := p
+	kept.Input = bytesOf(outcome{o.Failed, clip(o.Text, mostKeptOutcome)})
+	if x.fits(kept) {
+		x.mem.Pending = append(x.mem.Pending, kept)
+	}
+	o.Text = clip(o.Text, mostContent)
+	p.Input = bytesOf(o)
+	x.fire(ctx, p, u)
+}
+
+// fire runs the hooks that follow a tool use, beside the loop, and then answers the CLI.
+// Fired again by the next server, hooks whose runs are in the log do not run again.
+func (x *run) fire(ctx context.Context, p pending, u *use) {
+	var o outcome
+	if x.t.Hooks == nil || !decode(p.Input, &o) {
+		x.out = append(x.out, reply(p.ID, object{}))
 		return
 	}
 	about := hook.Input{
-		Event: hook.PostToolUse, ToolName: u.name, ToolInput: u.runs(), ToolUseID: u.id, AgentID: u.agent,
-		ToolOutput: clip(outputOf(in.Output), mostContent),
+		Event: hook.PostToolUse, ToolName: u.name, ToolInput: u.runs(), ToolUseID: u.id, AgentID: u.agent, ToolOutput: o.Text,
 	}
-	if event != "PostToolUse" {
-		about.Event, about.ToolOutput, about.Error = hook.PostToolUseFailure, "", clip(outputOf(in.Error), mostContent)
+	if o.Failed {
+		about.Event, about.ToolOutput, about.Error = hook.PostToolUseFailure, "", o.Text
 	}
 	before := x.saved
 	x.saved = nil
@@ -420,14 +491,14 @@ func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string
 		for _, c := range changes.Files {
 			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: c.Path, Trigger: string(c.Kind), AgentID: about.AgentID})
 		}
-		out := object{"hookEventName": event}
+		out := object{"hookEventName": about.Event}
 		if said := append(before, x.t.Hooks.Said()...); len(said) > 0 {
 			out["additionalContext"] = strings.Join(said, "\n")
 		}
 		if res.ToolOutput != nil && strings.HasPrefix(name, "mcp__") {
 			out["updatedMCPToolOutput"] = *res.ToolOutput
 		}
-		return verdict{p: pending{ID: id}, body: object{"hookSpecificOutput": out}, untold: changes.Untold()}
+		return verdict{p: p, body: object{"hookSpecificOutput": out}, untold: changes.Untold()}
 	})
 }
 

@@ -9,10 +9,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
@@ -25,6 +27,8 @@ type tape struct {
 	log    []holdfast.Event
 	states []holdfast.AgentState
 	calls  int
+	// hooks are told of tools, if set.
+	hooks *heard
 	// most is the largest state that was kept, together the most events at once.
 	most, together int
 }
@@ -73,6 +77,22 @@ func (h *tape) Scope(context.Context, policy.Request) (policy.Scope, error) {
 	return policy.Scope{}, nil
 }
 
+// heard keeps what hooks are told.
+type heard struct {
+	mu    sync.Mutex
+	fired []string
+}
+
+func (h *heard) Fire(_ context.Context, in hook.Input) hook.Result {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fired = append(h.fired, fmt.Sprintf("%s %s %s%s", in.Event, in.ToolUseID, in.ToolOutput, in.Error))
+	return hook.Result{}
+}
+
+func (h *heard) Said() []string        { return nil }
+func (h *heard) Waits(hook.Input) bool { return false }
+
 // newTape is a session whose turn has begun, and was said to the agent as uuid.
 func newTape(uuid string) *tape {
 	h := new(tape)
@@ -93,7 +113,11 @@ type player struct {
 
 func (h *tape) play(t testing.TB) *player {
 	r := &Runtime{cfg: Config{Now: time.Now, Version: Version}}
-	x := r.newRun(runtime.Turn{Session: holdfast.Session{ID: "s", Model: "m"}, ID: "t"}, h)
+	turn := runtime.Turn{Session: holdfast.Session{ID: "s", Model: "m"}, ID: "t"}
+	if h.hooks != nil {
+		turn.Hooks = h.hooks
+	}
+	x := r.newRun(turn, h)
 	if err := x.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -273,6 +297,83 @@ func TestFoldAfterACrashAnywhere(t *testing.T) {
 			if got := h.story(p.due); got != want {
 				t.Fatalf("%s, killed after line %d:\n%swant\n%s", name, n, got, want)
 			}
+		}
+	}
+}
+
+// TestHZ12_AnswersThatDiedWithTheServer: a server that dies after it committed a request
+// of the CLI, and before the CLI had the answer, leaves the answer to the next one, which
+// does not read the request again. Hooks after a tool are asked again: the engine answers
+// for those that ran.
+func TestHZ12_AnswersThatDiedWithTheServer(t *testing.T) {
+	const post = `{"type":"control_request","request_id":"q%d","request":{"subtype":"hook_callback","callback_id":"hf-post","input":` +
+		`{"hook_event_name":"%s","tool_name":"Bash","tool_response":{"stdout":"out"},"error":"it failed","tool_use_id":"toolu_1_0"},"tool_use_id":"toolu_1_0"}}`
+	const mcp = `{"type":"control_request","request_id":"q%d","request":{"subtype":"mcp_message","server_name":"holdfast","message":{"method":%q,"id":1}}}`
+	for name, ask := range map[string]string{
+		"After": fmt.Sprintf(post, 1, "PostToolUse"), "AfterAFailure": fmt.Sprintf(post, 1, "PostToolUseFailure"),
+		"Tools": fmt.Sprintf(mcp, 1, "tools/list"), "Hello": fmt.Sprintf(mcp, 1, "initialize"),
+		"Unknown": `{"type":"control_request","request_id":"q1","request":{"subtype":"elicitation"}}`,
+	} {
+		for _, hooked := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, hooked), func(t *testing.T) {
+				all, uuid := lines(t, "tools.jsonl")
+				h := newTape(uuid)
+				if hooked {
+					h.hooks = new(heard)
+				}
+				p := h.play(t)
+				for _, l := range all {
+					if bytes.Contains(l, []byte(`"tool_result"`)) {
+						break
+					}
+					if err := p.read(t, l); err != nil {
+						t.Fatal(err)
+					}
+				}
+				// Another line shares the commit.
+				mirror := fmt.Sprintf(`{"type":"transcript_mirror","filePath":"%s/a.jsonl","entries":[{"uuid":"x"}]}`, transcripts)
+				if err := p.handle(t.Context(), raw{line: []byte(mirror), next: p.offset + 1}); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.read(t, []byte(ask)); err != nil {
+					t.Fatal(err)
+				}
+				p.leave()
+				taken := p.state.Taken
+				if taken != p.offset {
+					t.Fatal("the request is not accounted for")
+				}
+				p = h.play(t)
+				defer p.leave()
+				if p.offset != taken {
+					t.Fatal("the next server reads the request again")
+				}
+				if hooked && strings.HasPrefix(name, "After") {
+					select {
+					case v := <-p.decided:
+						if err := p.settle(t.Context(), v); err != nil {
+							t.Fatal(err)
+						}
+					case <-time.After(10 * time.Second):
+						t.Fatal("the next server fires no hooks")
+					}
+				}
+				sent := make([]byte, 64<<10)
+				k, err := p.link.out.Read(sent)
+				if n := bytes.Count(sent[:k], []byte(`"request_id":"q1"`)); err != nil || n != 1 {
+					t.Fatalf("the request was answered %d times: %s, %v", n, sent[:k], err)
+				}
+				if !hooked || !strings.HasPrefix(name, "After") {
+					return
+				}
+				want := "postToolUse toolu_1_0 out"
+				if name != "After" {
+					want = "postToolUseFailure toolu_1_0 it failed"
+				}
+				if got := h.hooks.fired; len(got) != 2 || got[0] != want || got[1] != want {
+					t.Errorf("hooks were told %q, want %q by each of the servers", got, want)
+				}
+			})
 		}
 	}
 }

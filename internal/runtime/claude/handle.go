@@ -150,7 +150,7 @@ func (x *run) answered(ctx context.Context, o *answer) error {
 		}
 	}
 	for _, p := range slices.Clone(x.mem.Pending) {
-		if u := x.uses[p.Use]; u == nil || o.has(p.Use) {
+		if u := x.uses[p.Use]; p.open() && (u == nil || o.has(p.Use)) {
 			x.pursue(ctx, p)
 		}
 	}
@@ -357,6 +357,8 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 	if l.Stop != "" {
 		x.stop = l.Stop
 	}
+	// It had every answer, or it would be waiting still.
+	x.mem.Pending = slices.DeleteFunc(x.mem.Pending, func(p pending) bool { return !p.open() })
 	x.over = l
 	return nil
 }

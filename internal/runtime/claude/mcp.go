@@ -18,27 +18,27 @@ const mcpServer = "holdfast"
 func (x *run) mcp(ctx context.Context, id string, q *request) error {
 	m := &q.Message
 	if q.Server != mcpServer {
-		x.out = append(x.out, refuse(id, "no such server"))
+		x.answer(pending{ID: id}, refuse(id, "no such server"))
 		return nil
 	}
 	switch m.Method {
 	case "initialize":
-		x.out = append(x.out, mcpResult(id, m.ID, object{
+		x.answer(pending{ID: id}, mcpResult(id, m.ID, object{
 			"protocolVersion": m.Params.Protocol, "capabilities": object{"tools": object{}},
 			"serverInfo": object{"name": mcpServer, "version": "1"},
 		}))
 	case "tools/list":
-		x.out = append(x.out, mcpResult(id, m.ID, object{"tools": x.toolList()}))
+		x.answer(pending{ID: id}, mcpResult(id, m.ID, object{"tools": x.toolList()}))
 	case "tools/call":
 		return x.toolCall(ctx, id, m)
 	case "ping":
-		x.out = append(x.out, mcpResult(id, m.ID, object{}))
+		x.answer(pending{ID: id}, mcpResult(id, m.ID, object{}))
 	default:
 		if strings.HasPrefix(m.Method, "notifications/") {
-			x.out = append(x.out, mcpResult(id, nil, object{}))
+			x.answer(pending{ID: id}, mcpResult(id, nil, object{}))
 			return nil
 		}
-		x.out = append(x.out, reply(id, object{"mcp_response": object{
+		x.answer(pending{ID: id}, reply(id, object{"mcp_response": object{
 			"jsonrpc": "2.0", "id": m.ID, "error": object{"code": -32601, "message": "not served: " + clip(m.Method, 60)},
 		}}))
 	}
@@ -75,22 +75,22 @@ func (x *run) toolList() []object {
 func (x *run) toolCall(ctx context.Context, id string, m *mcpMessage) error {
 	name := "mcp__" + mcpServer + "__" + m.Params.Name
 	u := x.useOf(m.Params.Meta.ToolUseID, name)
-	if u == nil {
-		x.out = append(x.out, mcpText(id, m.ID, "there is no tool use that allows this call", true))
+	if x.has(id) {
 		return nil
 	}
-	if slices.ContainsFunc(x.mem.Pending, func(p pending) bool { return p.ID == id }) {
+	if u == nil {
+		x.answer(pending{ID: id}, mcpText(id, m.ID, "there is no tool use that allows this call", true))
 		return nil
 	}
 	for _, p := range x.mem.Pending {
 		if p.Kind == kindCall && p.Use == u.id {
-			x.out = append(x.out, mcpText(id, m.ID, "this tool use has made its call", true))
+			x.answer(pending{ID: id}, mcpText(id, m.ID, "this tool use has made its call", true))
 			return nil
 		}
 	}
 	p := pending{ID: id, Use: u.id, Kind: kindCall, ReplyTo: m.ID}
 	if !x.fits(p) {
-		x.out = append(x.out, mcpText(id, m.ID, "too much at once", true))
+		x.answer(pending{ID: id}, mcpText(id, m.ID, "too much at once", true))
 		return nil
 	}
 	x.mem.Pending = append(x.mem.Pending, p)

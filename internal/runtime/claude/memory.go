@@ -2,6 +2,7 @@ package claude
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -29,7 +30,7 @@ type memory struct {
 	Parked bool `json:"parked,omitempty"`
 	Parks  int  `json:"parks,omitempty"`
 	// Sent are its messages that were handed to the CLI, Pending the requests of the
-	// CLI that are not over.
+	// CLI that are not over, or whose answer may not have reached it.
 	Sent    []sent    `json:"sent,omitempty"`
 	Pending []pending `json:"pending,omitempty"`
 	// Leaf is the last line of the newest answer that the transcript has to hold.
@@ -52,10 +53,13 @@ type sent struct {
 type pending struct {
 	ID  string `json:"id"`
 	Use string `json:"use"`
-	// Kind is pre, can, post or call.
+	// Kind is pre, can, post, call or answer.
 	Kind string `json:"kind"`
-	// Input is what it is about where that is not the input of tool.requested.
+	// Input is what it is about where that is not the input of tool.requested; of a post
+	// the outcome of the tool, as hooks are told of it.
 	Input json.RawMessage `json:"input,omitempty"`
+	// Answer is the line that answers it, of the kind answer.
+	Answer json.RawMessage `json:"answer,omitempty"`
 	// ReplyTo is the id within an MCP message.
 	ReplyTo json.RawMessage `json:"reply_to,omitempty"`
 }
@@ -65,7 +69,15 @@ const (
 	kindCan  = "can"
 	kindPost = "post"
 	kindCall = "call"
+	// kindAnswer is any other request. It changes nothing, and its answer is made at once.
+	kindAnswer = "answer"
 )
+
+// open reports whether the CLI waits for a decision or for a tool of the server.
+func (p pending) open() bool { return p.Kind != kindPost && p.Kind != kindAnswer }
+
+// opens reports whether a request is open.
+func (m *memory) opens() bool { return slices.ContainsFunc(m.Pending, pending.open) }
 
 // remember reads a state's memory.
 func remember(s *holdfast.AgentState) (memory, error) {

@@ -261,11 +261,12 @@ func (x *run) begin() {
 		m.From = x.messages[0].seq - 1
 	}
 	// Messages of a turn that ended without its result: the CLI may be at them still.
-	if slices.ContainsFunc(m.Sent, func(s sent) bool { return !s.Done }) || len(m.Pending) > 0 {
+	if slices.ContainsFunc(m.Sent, func(s sent) bool { return !s.Done }) || m.opens() {
 		x.stale = "it was busy when the last turn ended"
 	}
 	m.Prefaced = m.Prefaced && !x.begunAny()
-	m.Sent, m.Pending = nil, nil
+	m.Sent = nil
+	m.Pending = slices.DeleteFunc(m.Pending, pending.open)
 }
 
 // learn takes in an event of the turn.

@@ -37,7 +37,7 @@ func (x *run) tell(ctx context.Context) error {
 // tellAhead sends a CLI that waits for nothing but the next message that message before
 // it is known whether it is there.
 func (x *run) tellAhead() (bool, error) {
-	if !x.mem.Shaken || x.mem.Parked || x.warming || len(x.mem.Sent)+len(x.mem.Pending) > 0 {
+	if !x.mem.Shaken || x.mem.Parked || x.warming || len(x.mem.Sent) > 0 || x.mem.opens() {
 		return false, nil
 	}
 	lines, err := x.prompts()
