@@ -40,7 +40,7 @@ func newClaudeRig(t *testing.T, more ...string) *claudeRig {
 	}
 	r := &claudeRig{model: double.Serve(l, double.Config{}), more: more}
 	t.Cleanup(func() { _ = r.model.Close() })
-	t.Setenv("ANTHROPIC_API_KEY", "sk-of-the-server")
+	r.more = append(r.more, "--set", "anthropic.key_file="+keyFile(t))
 	data := testkit.BaseDir(t)
 	// The trees are what they are to the bit, whoever links to them.
 	if exec.Command("cp", "-al", runtimes, filepath.Join(data, "runtimes")).Run() != nil {
@@ -51,6 +51,17 @@ func newClaudeRig(t *testing.T, more ...string) *claudeRig {
 	r.at = "http://" + l.Addr().String()
 	r.start(t, data)
 	return r
+}
+
+// keyFile is a file with the key of a provider. It leaves the environment alone, which tests
+// that run beside this one share.
+func keyFile(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(name, []byte("sk-of-the-server\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
 }
 
 // start starts a server on the directory, the first one or the next.

@@ -119,6 +119,7 @@ func TestHZ23_ExecEndsInBoxesThatStandStill(t *testing.T) {
 // again, and the turn goes on in a new box: the next call of the same answer runs there.
 func TestHZ23_BashEndsInABoxThatStandsStill(t *testing.T) {
 	testkit.Long(t)
+	t.Parallel()
 	p := local(t, testkit.BaseDir(t))
 	const script = `<script>[{"tools":[{"tool":"Bash","input":{"command":"echo ran >> log; exec sleep 600","timeout":2000}},` +
 		`{"tool":"Bash","input":{"command":"echo next >> log"}}]},{"say":"went on"}]</script>`
@@ -156,6 +157,7 @@ func TestHZ23_BashEndsInABoxThatStandsStill(t *testing.T) {
 // direct operations on files.
 func TestHZ23_FileToolsEndInABoxThatStandsStill(t *testing.T) {
 	testkit.Long(t)
+	t.Parallel()
 	p := local(t, testkit.BaseDir(t))
 	ctx := t.Context()
 	tool := func(name, input string, unknown int) func(holdfast.SessionID) {
@@ -222,6 +224,7 @@ func TestHZ23_FileToolsEndInABoxThatStandsStill(t *testing.T) {
 // without its boxes, its start, and the watchdog.
 func TestHZ23_BoxesThatStandStillAreStoppedSideBySide(t *testing.T) {
 	testkit.Long(t)
+	t.Parallel()
 	const boxes = 8
 	data := testkit.BaseDir(t)
 	t.Cleanup(func() { sweep(t, data) })
@@ -295,6 +298,7 @@ func TestHZ23_BoxesThatStandStillAreStoppedSideBySide(t *testing.T) {
 // whose turn is in a hung box end in time, and what lives works on in a new box.
 func TestHZ23_SessionsEndInBoxesThatStandStill(t *testing.T) {
 	testkit.Long(t)
+	t.Parallel()
 	p := local(t, testkit.BaseDir(t))
 	ctx := t.Context()
 	asked := holdfast.EndSession{Interrupt: true}
@@ -362,6 +366,7 @@ func (p *process) has(id holdfast.SessionID, name string) bool {
 // new shell in the next box; a command without a terminal ends with how to get one.
 func TestHZ23_TerminalOfAReplacedBox(t *testing.T) {
 	testkit.Long(t)
+	t.Parallel()
 	data := testkit.BaseDir(t)
 	p := local(t, data)
 	vars := map[string]string{"HOLDFAST_HOME": data, "HOME": data}
@@ -411,6 +416,7 @@ func TestHZ23_TerminalOfAReplacedBox(t *testing.T) {
 // in a new box, and each client shows its end.
 func TestHZ23_FrontDoorsOfBoxesThatStandStill(t *testing.T) {
 	testkit.Long(t)
+	t.Parallel()
 	p := local(t, testkit.BaseDir(t))
 	const script = `<script>[{"tool":"Bash","input":{"command":"cat f","timeout":2000}},{"tool":"Bash","input":{"command":"cat f"}},{"say":"went on"}]</script>`
 	chats, edits, calls := p.boxed(), p.boxed(), p.boxed()
@@ -454,6 +460,7 @@ func TestHZ23_FrontDoorsOfBoxesThatStandStill(t *testing.T) {
 // go on in new boxes with their conversation.
 func TestHZ23_ClaudeInABoxThatStandsStill(t *testing.T) {
 	testkit.Long(t)
+	t.Parallel()
 	r := newClaudeRig(t)
 	idle, busy := r.session(t), r.session(t)
 	idle.say("one")

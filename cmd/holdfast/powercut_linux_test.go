@@ -208,8 +208,7 @@ func newAgentMachine(t *testing.T, cli string) (*machine, *double.Server) {
 	}
 	model := double.Serve(l, double.Config{})
 	t.Cleanup(func() { _ = model.Close() })
-	t.Setenv("ANTHROPIC_API_KEY", "sk-of-the-server")
-	m := newMachine(t, "--set", "anthropic.url=http://"+l.Addr().String())
+	m := newMachine(t, "--set", "anthropic.url=http://"+l.Addr().String(), "--set", "anthropic.key_file="+keyFile(t))
 	data := filepath.Join(m.dir, "data")
 	if err := os.Mkdir(data, 0o755); err != nil {
 		t.Fatal(err)
