@@ -370,6 +370,9 @@ func TestHZ12_AnswersThatDiedWithTheServer(t *testing.T) {
 				if name != "After" {
 					want = "postToolUseFailure toolu_1_0 it failed"
 				}
+				if event, _, _ := strings.Cut(want, " "); !bytes.Contains(sent[:k], []byte(`"hookEventName":"P`+event[1:]+`"`)) {
+					t.Errorf("the answer is %s", sent[:k])
+				}
 				if got := h.hooks.fired; len(got) != 2 || got[0] != want || got[1] != want {
 					t.Errorf("hooks were told %q, want %q by each of the servers", got, want)
 				}

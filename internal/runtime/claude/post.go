@@ -47,10 +47,12 @@ func (x *run) fire(ctx context.Context, p pending, u *use) {
 		x.out = append(x.out, reply(p.ID, object{}))
 		return
 	}
+	event := "PostToolUse" // as the CLI calls it
 	about := hook.Input{
 		Event: hook.PostToolUse, ToolName: u.name, ToolInput: u.runs(), ToolUseID: u.id, AgentID: u.agent, ToolOutput: o.Text,
 	}
 	if o.Failed {
+		event = "PostToolUseFailure"
 		about.Event, about.ToolOutput, about.Error = hook.PostToolUseFailure, "", o.Text
 	}
 	before := x.saved
@@ -66,7 +68,7 @@ func (x *run) fire(ctx context.Context, p pending, u *use) {
 		for _, c := range changes.Files {
 			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: c.Path, Trigger: string(c.Kind), AgentID: about.AgentID})
 		}
-		out := object{"hookEventName": about.Event}
+		out := object{"hookEventName": event}
 		if said := append(before, x.t.Hooks.Said()...); len(said) > 0 {
 			out["additionalContext"] = strings.Join(said, "\n")
 		}
