@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 )
 
 func TestDrainDoesNotWaitForWhatCannotBeWritten(t *testing.T) {
@@ -243,4 +244,46 @@ func TestPauseThatGivesUp(t *testing.T) {
 		t.Errorf("session is %s", s.Status)
 	}
 	w.sound(id)
+}
+
+// TestDrainWaitsForHooksBehindATurn: a hook that follows the end of a turn is not cut off
+// by an orderly end of the server.
+func TestDrainWaitsForHooksBehindATurn(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	e := &ear{answer: func(hook.Input) *hook.Output {
+		close(began)
+		<-release
+		return &hook.Output{Message: "heard"}
+	}}
+	m := listening(t, e, nil, hook.Stop)
+	id := m.create(holdfast.CreateSession{})
+	m.run(id, script(say("done")))
+	<-began
+	drained := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { drained <- m.Drain(ctx) }()
+	until(t, func() bool { return m.Health(t.Context()).Status == "draining" })
+	select {
+	case err := <-drained:
+		t.Fatalf("drained while a hook runs: %v", err)
+	default:
+	}
+	cancel()
+	m.wantKind(<-drained, holdfast.KindUnavailable)
+	close(release)
+	if err := m.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	m.stop(false)
+	m.start()
+	var said []string
+	for _, ev := range m.log(id) {
+		var ran holdfast.HookRan
+		if ev.Type == holdfast.EventHookRan && ev.Decode(&ran) == nil {
+			said = append(said, ran.Outcome+" "+ran.Message)
+		}
+	}
+	if len(said) != 1 || said[0] != "ok heard" {
+		t.Errorf("the hook came to %q", said)
+	}
 }

@@ -121,8 +121,9 @@ type Engine struct {
 	// leaving is closed by the first Drain or Close; started when Start has taken up
 	// what was left.
 	leaving, started chan struct{}
-	// turns run turns; rest are the watchdog and what outlives a call.
-	turns, rest crew
+	// turns run turns, hooks those hooks that no turn waits for; rest are the watchdog and
+	// what outlives a call.
+	turns, hooks, rest crew
 	// judging remembers across crashes which calls are being judged.
 	judging *judging.File
 	// boots remembers the boot of the machine; nil if it is unknown.
@@ -274,11 +275,15 @@ func startOf(t journal.TurnRow, now time.Time) time.Time {
 	return now
 }
 
-// Drain refuses new turns and waits until none runs or ctx ends.
+// Drain refuses new turns and waits until none runs, nor any hook that follows one, or
+// until ctx ends.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.leave(false)
 	if err := e.turns.wait(ctx); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "turns still run: %w", err)
+	}
+	if err := e.hooks.wait(ctx); err != nil {
+		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "hooks still run: %w", err)
 	}
 	return nil
 }
@@ -300,6 +305,7 @@ func (e *Engine) leave(detach bool) {
 func (e *Engine) Close(ctx context.Context, stop bool) error {
 	e.leave(true)
 	e.turns.close()
+	e.hooks.close()
 	e.rest.close()
 	var first error
 	// Pipes break before turns are cancelled: so no runtime can end in its box
@@ -312,7 +318,7 @@ func (e *Engine) Close(ctx context.Context, stop bool) error {
 	if e.letGo != nil {
 		e.letGo()
 	}
-	for _, c := range []*crew{&e.turns, &e.rest} {
+	for _, c := range []*crew{&e.turns, &e.hooks, &e.rest} {
 		if err := c.wait(ctx); err != nil && first == nil {
 			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "a turn does not end: %w", err)
 		}

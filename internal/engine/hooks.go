@@ -117,7 +117,7 @@ func drafts(ran holdfast.HookRan) []journal.Draft {
 // crash may lose it. What they say has no say in what happened.
 func (e *Engine) tell(id holdfast.SessionID, in hook.Input) {
 	u := e.claim(id)
-	if !e.rest.run(func() {
+	if !e.hooks.run(func() {
 		defer e.disclaim(u)
 		e.fire(e.base, u, in)
 	}) {

@@ -45,7 +45,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 	told := hook.Input{Event: hook.SessionPaused, Message: or(req.Reason, "asked")}
 	if pool := e.cfg.Pools[row.Trust]; pool != nil && pool.Live(holdfast.SessionBox(id)) != nil {
 		e.claim(id)
-		if !e.rest.run(func() {
+		if !e.hooks.run(func() {
 			defer e.disclaim(u)
 			// Hooks in the box come before its freeze.
 			e.fire(e.base, u, told)

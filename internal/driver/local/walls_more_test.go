@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -214,20 +215,10 @@ func TestAnyWallsClosedDirectory(t *testing.T) {
 func TestAnyWallsHostRename(t *testing.T) {
 	walls := sandbox.Walls{Masked: []string{"/workspace/.env", "/workspace/a/secret/"}, ReadOnly: []string{"/workspace/docs/text"}}
 	w := withWalls(t, prepared, walls)
-	renamed := func(rel string) {
-		t.Helper()
-		tmp := w.host(rel) + ".new"
-		if err := os.WriteFile(tmp, []byte(canaryText+" again"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(tmp, w.host(rel)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	renamed(".env")
+	w.rename(".env")
 	w.settled()
 	w.refused("cat .env")
-	renamed("docs/text")
+	w.rename("docs/text")
 	w.settled()
 	if res, _ := try(t, w.b, wire.ExecRequest{Shell: "echo x > docs/text"}); res.Class == holdfast.ExitOK {
 		t.Error("a file that may not be written was, after a rename on the host")
@@ -250,6 +241,51 @@ func TestAnyWallsHostRename(t *testing.T) {
 	w.settled()
 	if res, _ := try(t, w.b, wire.ExecRequest{Shell: "echo x > .env"}); res.Class == holdfast.ExitOK {
 		t.Error("a masked file that was removed on the host was made in the box")
+	}
+}
+
+// TestAnyWallsHostRenameInSteps: a directory on the way to a walled name is replaced, and
+// the name comes back only after the walls could not be restored: they stand then.
+func TestAnyWallsHostRenameInSteps(t *testing.T) {
+	w := withWalls(t, prepared, sandbox.Walls{Masked: []string{"/workspace/.env", "/workspace/a/secret/"}})
+	if err := os.Rename(w.host("a"), w.host("a2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(w.host("a"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the loss of the wall is known", func() bool { return !w.d.WallsHold(w.s.Box) })
+	// A server restores walls in order, one change after the other: once it has restored
+	// the first one twice, it has failed at the second.
+	for range 2 {
+		if os.Geteuid() != 0 {
+			break
+		}
+		w.rename(".env")
+		testkit.Eventually(t, "the first wall is back", func() bool {
+			_, out := try(t, w.b, wire.ExecRequest{Shell: "cat .env"})
+			return !strings.Contains(out, canaryText)
+		})
+	}
+	if err := os.Mkdir(w.host("a/secret"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.host("a/secret/key"), []byte(canaryText), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.settled()
+	w.refused("cat a/secret/key")
+}
+
+// rename puts another file in the place of one, on the host.
+func (w *walled) rename(rel string) {
+	w.t.Helper()
+	tmp := w.host(rel) + ".new"
+	if err := os.WriteFile(tmp, []byte(canaryText+" again"), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(tmp, w.host(rel)); err != nil {
+		w.t.Fatal(err)
 	}
 }
 

@@ -253,27 +253,41 @@ func (d *Driver) noticed(box holdfast.BoxID) {
 
 // mend restores the walls of a running box. Only a root server can; an ordinary user's
 // box stays broken until it is started again.
+//
+// Directories may have been replaced, and their watches went with the old ones. A change
+// that comes before the new ones are watched makes the first try fail and is not told:
+// after a failure there is a second try, and what changes from then on is told.
 func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
-	broken := true
-	if d.root {
-		tool := int(g.record.Tool)
-		broken = inMountNamespace(g.pid, g.start, func() error { return jail.Mend(g.record.Built, tool) }) != nil
+	for range 2 {
+		broken := true
+		if d.root {
+			tool := int(g.record.Tool)
+			broken = inMountNamespace(g.pid, g.start, func() error { return jail.Mend(g.record.Built, tool) }) != nil
+		}
+		if !d.mended(box, g, broken) {
+			return
+		}
 	}
+}
+
+// mended records whether the walls are broken and watches their names anew. It reports
+// whether another try makes sense.
+func (d *Driver) mended(box holdfast.BoxID, g *guarded, broken bool) (again bool) {
 	d.watch.mu.Lock()
 	defer d.watch.mu.Unlock()
 	if d.watch.boxes[box] != g || d.watch.closed {
-		return
+		return false
 	}
 	g.broken = broken
-	if broken {
-		return
+	if broken && !d.root {
+		return false
 	}
-	// Directories may have been replaced; their watches went with the old ones.
 	for _, wall := range g.record.Built {
 		if err := d.watch.name(box, &g.record, wall.Path); err != nil && !noWatch(err) {
 			g.broken = true
 		}
 	}
+	return g.broken
 }
 
 // standing reports whether every name still has the file that its wall was built on.
