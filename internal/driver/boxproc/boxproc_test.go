@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 // roleEnv makes the test binary play boxd: the package under test starts it.
@@ -420,10 +421,11 @@ func TestBearersAreFoundByEnvironment(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := boxproc.Bearers(entry)
-	if err != nil || !cmp.Equal(got, []int{cmd.Process.Pid}) {
-		t.Errorf("bearers %v, %v; want %d", got, err, cmd.Process.Pid)
-	}
+	// The kernel shows the new environment of a process a moment after its exec.
+	testkit.Eventually(t, "the process is found", func() bool {
+		got, err := boxproc.Bearers(entry)
+		return err == nil && cmp.Equal(got, []int{cmd.Process.Pid})
+	})
 	if got, _ := boxproc.Bearers(entry[:len(entry)-1]); len(got) != 0 {
 		t.Errorf("a prefix of the entry found %v", got)
 	}
