@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/testkit"
@@ -248,10 +250,11 @@ func TestAnyWallsHostRename(t *testing.T) {
 // the name comes back only after the walls could not be restored: they stand then.
 func TestAnyWallsHostRenameInSteps(t *testing.T) {
 	w := withWalls(t, prepared, sandbox.Walls{Masked: []string{"/workspace/.env", "/workspace/a/secret/"}})
-	if err := os.Rename(w.host("a"), w.host("a2")); err != nil {
+	if err := os.Mkdir(w.host("a2"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(w.host("a"), 0o755); err != nil {
+	// In one step: a server that saw no directory there would make one for the wall.
+	if err := unix.Renameat2(unix.AT_FDCWD, w.host("a"), unix.AT_FDCWD, w.host("a2"), unix.RENAME_EXCHANGE); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the loss of the wall is known", func() bool { return !w.d.WallsHold(w.s.Box) })
