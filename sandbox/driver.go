@@ -90,8 +90,10 @@ type Capability struct {
 	// "pids-limit", "cpu-limit", "freeze", …
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Detail is what was found, or the reason and the fix when OK is false.
+	// Detail is what was found, or the reason when OK is false.
 	Detail string `json:"detail"`
+	// Fix is what to do when OK is false; empty when nothing helps.
+	Fix string `json:"fix,omitempty"`
 	// Required: the driver refuses to start an untrusted box without it.
 	Required bool `json:"required"`
 	// Note: the driver is made without it; there is nothing to mend.

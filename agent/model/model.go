@@ -145,6 +145,13 @@ type Provider interface {
 	Stream(ctx context.Context, req Request) iter.Seq2[Chunk, error]
 }
 
+// Lister is a Provider that can say which models it has.
+type Lister interface {
+	// Models returns their names in the provider's order. It fails with a *Failure where
+	// the provider did not answer, or did not answer with a list. Safe for concurrent use.
+	Models(ctx context.Context) ([]string, error)
+}
+
 // Book says what there is to know of models beside their answers. Safe for
 // concurrent use.
 type Book interface {

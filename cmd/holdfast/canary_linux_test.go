@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -74,11 +75,10 @@ func (c *canaries) serve(args ...string) (stop func()) {
 		ended <- run(ctx, args, func(k string) string { return c.vars[k] }, strings.NewReader(""), io.MultiWriter(w, c), c)
 		_ = w.Close()
 	}()
-	line := make([]byte, 200)
-	n, err := r.Read(line)
-	_, url, ok := strings.Cut(strings.TrimSpace(string(line[:n])), "ready at ")
+	first, err := bufio.NewReader(r).ReadString('\n')
+	_, url, ok := strings.Cut(strings.TrimSpace(first), "ready at ")
 	if err != nil || !ok {
-		c.t.Fatalf("%q %v: %s", line[:n], err, c.said.String())
+		c.t.Fatalf("%q %v: %s", first, err, c.said.String())
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }()
 	c.vars["HOLDFAST_URL"] = url

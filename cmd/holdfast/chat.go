@@ -65,6 +65,8 @@ func (c *chatCmd) Run(e *env) error {
 	if err := c.session(t); err != nil {
 		return err
 	}
+	e.noteDouble(t.session.Model)
+	t.view.double = true
 	return t.loop(keys)
 }
 

@@ -94,7 +94,7 @@ func (d *demoCmd) model(e *env) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return app.RealModel(cfg, os.Environ())
+	return app.RealModel(e.ctx, cfg, os.Environ())
 }
 
 func verdict(ok bool, yes, no string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -54,12 +55,12 @@ func (d *doctorCmd) Run(e *env) error {
 	if d.Verify {
 		return d.verify(e, cfg)
 	}
-	server, address := d.server(e)
+	check, address, server := d.server(e)
 	found, err := app.Diagnose(e.ctx, cfg, os.Environ(), address)
 	if err != nil {
 		return err
 	}
-	found.Checks = append(found.Checks, server)
+	found.Checks, found.Server = append(found.Checks, check), server
 	if e.json {
 		err = e.print(found)
 	} else {
@@ -88,9 +89,10 @@ func (d *doctorCmd) verify(e *env, cfg config.Config) error {
 	return err
 }
 
-// server says whether one answers, and at which address: most commands need it, and
-// editors and agents that start holdfast acp or mcp show little of why they have none.
-func (d *doctorCmd) server(e *env) (check app.Check, address string) {
+// server says whether one answers, at which address, and what it is: most commands need
+// it, and editors and agents that start holdfast acp or mcp show little of why they have
+// none.
+func (d *doctorCmd) server(e *env) (check app.Check, address string, server *holdfast.Server) {
 	check = app.Check{Name: "server", Fix: "holdfast serve"}
 	c, err := e.client()
 	if err == nil {
@@ -102,17 +104,22 @@ func (d *doctorCmd) server(e *env) (check app.Check, address string) {
 			if u, uerr := url.Parse(e.serverURL()); uerr == nil {
 				address = u.Host
 			}
-			_, err = c.Sessions(ctx, holdfast.SessionFilter{Limit: 1})
+			// It tries out a box, and asks the providers of models.
+			patient, cancel := context.WithTimeout(e.ctx, 40*time.Second)
+			defer cancel()
+			var s holdfast.Server
+			s, err = c.Server(patient)
+			server = &s
 		}
 		if err == nil {
-			return app.Check{Name: check.Name, OK: true, Detail: fmt.Sprintf("version %s answers and takes the token, for holdfast acp and mcp as well", h.Version)}, address
+			return app.Check{Name: check.Name, OK: true, Detail: fmt.Sprintf("version %s answers and takes the token, for holdfast acp and mcp as well", h.Version)}, address, server
 		}
 	}
 	if hint := holdfast.HintOf(err); hint != "" {
 		check.Fix = strings.TrimPrefix(hint, "start it with: ")
 	}
 	check.Detail = err.Error()
-	return check, address
+	return check, address, nil
 }
 
 func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
@@ -146,20 +153,12 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 				mark = e.style(dim) + "missing" + e.style(reset)
 			}
 			fmt.Fprintf(e.stdout, "  %s %-20s %s\n", mark, c.Name, line(c.Detail))
+			showFix(e, c.Fix)
 		}
 	}
 	fmt.Fprintln(e.stdout, "around it")
 	d.showChecks(e, found.Checks)
-	for _, p := range found.Models {
-		state := "no key"
-		switch {
-		case p.KeyFrom != "":
-			state = "key from " + line(p.KeyFrom)
-		case p.Configured:
-			state = "without a key"
-		}
-		fmt.Fprintf(e.stdout, "models %s: %s, %s\n", p.Name, state, line(p.URL))
-	}
+	d.showServer(e, found)
 	for _, r := range found.Runtimes {
 		state := "not installed, holdfast runtime install " + r.Name
 		switch {
@@ -172,7 +171,6 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 		}
 		fmt.Fprintf(e.stdout, "runtime %s: %s\n", r.Name, state)
 	}
-	fmt.Fprintf(e.stdout, "default model %s\n", line(found.DefaultModel))
 	fmt.Fprintf(e.stdout, "data directory %s\n", line(found.Data))
 	for _, s := range found.Sizes {
 		fmt.Fprintf(e.stdout, "  %-20s %s\n", s.Name, bytesFor(s.Bytes))
@@ -181,6 +179,53 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 		fmt.Fprintln(e.stdout, "  nothing there yet")
 	}
 	return nil
+}
+
+// showServer shows the server that answers, else what one with this configuration and
+// environment would have.
+func (*doctorCmd) showServer(e *env, found app.Diagnosis) {
+	s := found.Server
+	if s == nil {
+		showConfigured(e, found)
+		return
+	}
+	fmt.Fprintf(e.stdout, "the server that answers: version %s, process %d, since %s, driver %s\n", line(s.Version), s.PID, when(s.StartedAt), line(s.Driver))
+	if !s.Boxes.Usable {
+		fmt.Fprintf(e.stdout, "  %sno box can start%s: %s\n", e.style(red), e.style(reset), line(s.Boxes.Problem))
+	}
+	for _, p := range s.Models.Providers {
+		fmt.Fprintf(e.stdout, "  models %s: %s\n", line(p.Name), line(providerState(p)))
+	}
+	fmt.Fprintf(e.stdout, "  %s\n", line(modelLine(s.Models)))
+	for _, r := range s.Runtimes {
+		state := cmp.Or(r.Problem, r.Version, "built in")
+		if r.Name == s.DefaultRuntime {
+			state += ", of sessions that name none"
+		}
+		fmt.Fprintf(e.stdout, "  runtime %s: %s\n", line(r.Name), line(state))
+	}
+	l := s.Limits
+	fmt.Fprintf(e.stdout, "  limits: %s at once; each: %s of memory, %g CPUs, %s, /tmp %s, disk %s, %s at once\n",
+		count(l.Boxes, "box", "boxes"), bytesFor(l.MemoryBytes), l.CPUs, count(int(l.Pids), "process", "processes"), bytesFor(l.TmpBytes), bytesFor(l.DiskBytes), count(l.Turns, "turn", "turns"))
+	fmt.Fprintf(e.stdout, "  disk: %s\n", line(cmp.Or(s.Disk.Error, fmt.Sprintf("%s of %s are free, %s stay free", bytesFor(s.Disk.FreeBytes), bytesFor(s.Disk.Bytes), bytesFor(s.Disk.ReserveBytes)))))
+}
+
+func showConfigured(e *env, found app.Diagnosis) {
+	for _, p := range found.Models {
+		state := "no key"
+		switch {
+		case p.KeyFrom != "":
+			state = "key from " + line(p.KeyFrom)
+		case p.Configured:
+			state = "without a key"
+		}
+		fmt.Fprintf(e.stdout, "models %s: %s, %s\n", p.Name, state, line(p.URL))
+	}
+	if found.ModelError != "" {
+		fmt.Fprintf(e.stdout, "default model: none, %s\n", line(found.ModelError))
+		return
+	}
+	fmt.Fprintf(e.stdout, "default model %s\n", line(found.DefaultModel))
 }
 
 func (d *doctorCmd) showChecks(e *env, checks []app.Check) {
@@ -194,9 +239,13 @@ func (d *doctorCmd) showChecks(e *env, checks []app.Check) {
 			mark = e.style(red) + no + e.style(reset)
 		}
 		fmt.Fprintf(e.stdout, "  %s %-20s %s\n", mark, c.Name, line(c.Detail))
-		if c.Fix != "" {
-			fmt.Fprintf(e.stdout, "          fix: %s\n", line(c.Fix))
-		}
+		showFix(e, c.Fix)
+	}
+}
+
+func showFix(e *env, fix string) {
+	if fix != "" {
+		fmt.Fprintf(e.stdout, "          fix: %s\n", line(fix))
 	}
 }
 

@@ -18,6 +18,8 @@ type doubleCmd struct {
 type doubleFlags struct {
 	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"host:port, or unix:/path (${default})."`
 	Record string `placeholder:"FILE" help:"Append each request as a line of JSON; keys are not recorded."`
+
+	Models []string `placeholder:"NAME" help:"Names that the list of models has."`
 }
 
 type messagesAPICmd struct{ doubleFlags }
@@ -30,7 +32,7 @@ func (*completionsCmd) Help() string {
 
 Example:
   holdfast double chat-completions --listen 127.0.0.1:4198
-  holdfast serve --set openai.url=http://127.0.0.1:4198/v1 --set default_model=openai/any`
+  OPENAI_BASE_URL=http://127.0.0.1:4198/v1 holdfast serve`
 }
 
 // Run answers until it is told to stop.
@@ -63,7 +65,7 @@ func (m *doubleFlags) serve(e *env, name string) error {
 	if err != nil {
 		return err
 	}
-	s := double.Serve(l, double.Config{Record: double.Recorder(record)})
+	s := double.Serve(l, double.Config{Record: double.Recorder(record), Models: m.Models})
 	stop := context.AfterFunc(e.ctx, func() { _ = s.Close() })
 	defer stop()
 	// If nobody reads stdout there is nobody to tell; the double runs.

@@ -65,6 +65,7 @@ type cli struct {
 	Check  checkCmd  `cmd:"" group:"try" help:"Ask what sandbox settings allow."`
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
+	Models     modelsCmd     `cmd:"" group:"server" help:"List the models of the server, and the default of new sessions."`
 	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
 	Secret     secretCmd     `cmd:"" group:"server" help:"Keep the server's own credentials, encrypted."`
 	Key        keyCmd        `cmd:"" group:"server" help:"Make, list and revoke API keys."`

@@ -21,9 +21,10 @@ func scriptUp(ts *testscript.TestScript, neg bool, args []string) {
 	const serve = `holdfast serve --listen 127.0.0.1:0 --driver mem --set limits.mode=best-effort "$@" >url 2>log & echo $! >pid`
 	ts.Check(ts.Exec("sh", append([]string{"-c", serve, "sh"}, args...)...))
 	scriptPoll(ts, "the server did not start", func() bool {
-		_, url, ready := strings.Cut(ts.ReadFile("url"), "ready at ")
+		first, _, ready := strings.Cut(ts.ReadFile("url"), "\n")
 		if ready {
-			ts.Setenv("HOLDFAST_URL", strings.TrimSpace(url))
+			_, url, _ := strings.Cut(first, "ready at ")
+			ts.Setenv("HOLDFAST_URL", url)
 		}
 		return ready
 	})

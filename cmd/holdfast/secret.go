@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -56,7 +57,14 @@ func (s *secretSetCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.say(map[string]any{"secret": set}, "%s is kept", set.Name)
+	if err := e.say(map[string]any{"secret": set}, "%s is kept", set.Name); err != nil || e.json {
+		return err
+	}
+	// The key of a provider changes which models there are.
+	if m, err := c.Models(e.ctx); err == nil && slices.ContainsFunc(m.Providers, func(p holdfast.ModelProvider) bool { return p.Name == string(set.Name) }) {
+		return e.say(nil, "%s", line(modelLine(m)))
+	}
+	return nil
 }
 
 // read takes the value from its source: a file, a terminal, or stdin unchanged.

@@ -138,6 +138,8 @@ type turnView struct {
 	tools map[string]string
 	// quiet: whoever watches is asked in place.
 	quiet bool
+	// double: it was said that the model is the test double.
+	double bool
 }
 
 func (v *turnView) event(ev holdfast.Event) error {
@@ -181,6 +183,10 @@ func (v *turnView) message(m holdfast.AssistantMessage) error {
 		return err
 	}
 	v.breakLine()
+	if !v.double {
+		v.double = true
+		v.e.noteDouble(m.Model)
+	}
 	return nil
 }
 

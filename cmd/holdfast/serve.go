@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/app"
@@ -82,7 +84,11 @@ func (s *serveCmd) Run(e *env) error {
 		// If nobody reads stdout there is nobody to tell; the server runs.
 		_ = e.say(map[string]string{"url": url}, "holdfast is ready at %s", url)
 		tell("READY=1")
+	}, Models: func(m holdfast.Models) {
+		_ = e.say(map[string]any{"models": m}, "%s", modelLine(m))
 	}}
+	// A reader of stdout may be gone by then; the write fails, and the server goes on.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	opt.Died = func(err error) {
 		log.Error("the disk failed: the server ends, its boxes go on", "error", err, "hint", holdfast.HintOf(err))
 		os.Exit(exitDisk)

@@ -73,6 +73,7 @@ func (s *sessionCreateCmd) Run(e *env) error {
 	if s.Trust != "" {
 		e.warnTrust(created.Trust)
 	}
+	e.noteDouble(created.Model)
 	return e.say(map[string]any{"session": created}, "%s", created.ID)
 }
 

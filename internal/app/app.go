@@ -56,6 +56,8 @@ type Options struct {
 	Log *slog.Logger
 	// Ready is told the API's URL once the server answers.
 	Ready func(url string)
+	// Models is told of the models, a few seconds after Ready at most. May be nil.
+	Models func(holdfast.Models)
 	// Died is called once if the disk failed under the store: a write or an fsync did not
 	// reach it. It must end the process at once, without closing anything: an orderly end
 	// could treat missing data as durable. Boxes go on, and the next start adopts them.
@@ -126,7 +128,10 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		}
 	}
 	defer func() { err = errors.Join(err, closeDrivers(drivers)) }()
-	s := &server{cfg: cfg, opt: opt, identity: identity, store: store, keys: registry, audit: log}
+	s := &server{
+		cfg: cfg, opt: opt, identity: identity, store: store, keys: registry, audit: log,
+		support: supportOf(ctx, drivers), started: time.Now(),
+	}
 	defer func() { err = errors.Join(err, s.closeEgress()) }()
 	if err := s.build(ctx, drivers); err != nil {
 		return err
@@ -178,6 +183,9 @@ type server struct {
 	metrics *obs.Metrics
 	pool    map[holdfast.Trust]*sandbox.Pool
 	vault   *secrets.Vault
+	models  func(ctx context.Context) holdfast.Models
+	support func() holdfast.BoxSupport
+	started time.Time
 	broker  *egress.Broker
 	proxy   *egress.Proxy
 }
@@ -199,10 +207,12 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if err != nil {
 		return err
 	}
-	model, err := defaultModel(s.cfg, choice)
-	if err != nil {
-		return err
+	if s.cfg.DefaultModel != autoModel {
+		if err := choice.Check(s.cfg.DefaultModel); err != nil {
+			return err
+		}
 	}
+	s.models = func(ctx context.Context) holdfast.Models { return modelsOf(ctx, s.cfg, choice) }
 	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check, func(name string) error { return s.engine.CheckRuntime(name) }), Tools: Tools()}); err != nil {
 		return err
 	}
@@ -246,8 +256,9 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase, Boot: kernelBoot(s.opt.Log),
 		},
 		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
-		DefaultTrust: s.cfg.DefaultTrust, DefaultRuntime: s.cfg.DefaultRuntime, DefaultModel: model, CheckModel: choice.Check,
-		Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
+		DefaultTrust: s.cfg.DefaultTrust, DefaultRuntime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
+		DefaultModel: func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
+		Budget:       s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
 		TurnSilence: s.cfg.TurnSilence, Warm: s.cfg.ClaudeWarm, ApprovalTimeout: s.cfg.ApprovalTimeout, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	if err == nil {
@@ -333,7 +344,8 @@ func (s *server) serve(ctx context.Context, token string) error {
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
 		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Approvals: s.engine, Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
-		Health: s.health, Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
+		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe},
+		Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
 	})
 	served := make(chan error, 1)
@@ -345,6 +357,17 @@ func (s *server) serve(ctx context.Context, token string) error {
 	if s.opt.Ready != nil {
 		s.opt.Ready("http://" + ln.Addr().String())
 	}
+	// Nothing waits for providers and drivers.
+	telling, stop := context.WithCancel(ctx)
+	told := make(chan struct{})
+	defer func() {
+		stop()
+		<-told
+	}()
+	go func() {
+		defer close(told)
+		s.tell(telling)
+	}()
 	select {
 	case err = <-served:
 	case <-ctx.Done():
@@ -373,14 +396,4 @@ func (s *server) stop(ctx context.Context, srv *http.Server) error {
 	ending, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return s.engine.Close(ending, s.cfg.OnShutdown == config.ShutdownStop)
-}
-
-func (s *server) health(ctx context.Context) holdfast.Health {
-	h := s.engine.Health(ctx)
-	h.Version, h.Driver, h.PID = s.opt.Version, s.cfg.Driver, os.Getpid()
-	h.Damaged = s.store.Damaged()
-	if err := s.store.Healthy(); err != nil {
-		h.Status, h.ReadOnly = "read-only", err.Error()
-	}
-	return h
 }

@@ -25,10 +25,13 @@ type Diagnosis struct {
 	Probes []sandbox.Probe `json:"probes"`
 	// Checks are what surrounds the drivers, each with its fix.
 	Checks []Check `json:"checks"`
-	// Models are the providers of models, and DefaultModel that of sessions which
-	// name none.
+	// Models are the providers of models by this configuration and environment, and
+	// DefaultModel that of sessions which name none; ModelError says why there is none.
 	Models       []Provider `json:"models"`
 	DefaultModel string     `json:"default_model"`
+	ModelError   string     `json:"model_error,omitempty"`
+	// Server is the one that answers; nil without one.
+	Server *holdfast.Server `json:"server,omitempty"`
 	// Runtimes are the agent CLIs that sessions can run in boxes.
 	Runtimes []agentcli.Status `json:"runtimes"`
 	// Sizes are bytes on disk by part of the data directory; empty without one.
@@ -86,7 +89,9 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string, server s
 	if err != nil {
 		return d, err
 	}
-	if d.DefaultModel, err = defaultModel(cfg, choice); err != nil {
+	if d.DefaultModel, err = defaultModel(ctx, cfg, choice); holdfast.IsKind(err, holdfast.KindUnavailable) {
+		d.ModelError = err.Error()
+	} else if err != nil {
 		return d, err
 	}
 	if d.Runtimes, err = agentcli.New(agentcli.Config{Dir: RuntimesDir(cfg)}).List(); err != nil {

@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -15,14 +17,18 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/model/anthropic"
 	"github.com/holdfast-run/holdfast/agent/model/openai"
+	"github.com/holdfast-run/holdfast/agent/model/remote"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/models"
 )
 
-// The models of sessions that name none, by provider. OpenAI-compatible servers
-// have no model that all of them know.
-const anthropicDefault = "claude-sonnet-5-5"
+// The models of sessions that name none, by provider. Another server that is compatible
+// with OpenAI has no model that all of them know: it is asked for its list.
+const (
+	anthropicDefault = "claude-sonnet-5-5"
+	openaiDefault    = "gpt-5.5"
+)
 
 // autoModel is the default_model that takes the first provider there is.
 const autoModel = "auto"
@@ -43,10 +49,10 @@ func chooseModels(cfg config.Config, environ []string, secret secretOf) (*models
 	}
 	made := []*keyed{{key: found[0].lookup, make: func(key string) (model.Provider, error) {
 		return anthropic.New(anthropic.Config{
-			Key: key, URL: cfg.Models.AnthropicURL, Thinking: thinking(cfg.Models.Thinking), Silence: cfg.Models.Silence, Now: time.Now,
+			Key: key, URL: found[0].URL, Thinking: thinking(cfg.Models.Thinking), Silence: cfg.Models.Silence, Now: time.Now,
 		})
 	}}, {key: found[1].lookup, make: func(key string) (model.Provider, error) {
-		return openai.New(openai.Config{Key: key, URL: cfg.Models.OpenAIURL, Silence: cfg.Models.Silence, Now: time.Now})
+		return openai.New(openai.Config{Key: key, URL: found[1].URL, Silence: cfg.Models.Silence, Now: time.Now})
 	}}}
 	for i := range found {
 		// What is configured badly keeps the server from starting.
@@ -56,11 +62,15 @@ func chooseModels(cfg config.Config, environ []string, secret secretOf) (*models
 			}
 		}
 	}
+	compatible := ""
+	if found[1].host() == hostOf(openai.DefaultURL) {
+		compatible = openaiDefault
+	}
 	return models.New(scripted.New(), prices, models.Source{
-		Name: "anthropic", Prefix: "claude-", Default: anthropicDefault, Provider: made[0], Ready: found[0].ready,
+		Name: "anthropic", Prefix: "claude-", Default: anthropicDefault, Provider: made[0], Ready: found[0].ready, Host: found[0].host(), List: made[0].Models,
 		Missing: "set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file, or: holdfast secret set anthropic",
 	}, models.Source{
-		Name: "openai", Provider: made[1], Ready: found[1].ready,
+		Name: "openai", Default: compatible, Provider: made[1], Ready: found[1].ready, Host: found[1].host(), List: made[1].Models,
 		Missing: "set OPENAI_API_KEY in the server's environment, openai.key_file, or openai.url, or: holdfast secret set openai",
 	}), found, nil
 }
@@ -133,6 +143,19 @@ func (k *keyed) Stream(ctx context.Context, req model.Request) iter.Seq2[model.C
 	return p.Stream(ctx, req)
 }
 
+// Models implements model.Lister.
+func (k *keyed) Models(ctx context.Context) ([]string, error) {
+	p, err := k.provider()
+	if err != nil {
+		return nil, err
+	}
+	l, ok := p.(model.Lister)
+	if !ok {
+		return nil, nil
+	}
+	return l.Models(ctx)
+}
+
 // ModelNames are the models whose price is known.
 func ModelNames() []string {
 	prices, err := models.NewPrices(nil)
@@ -149,25 +172,40 @@ func ModelNames() []string {
 
 // RealModel is the default model of a server of this configuration, without a
 // credential store; unavailable where that is the scripted one.
-func RealModel(cfg config.Config, environ []string) (string, error) {
+func RealModel(ctx context.Context, cfg config.Config, environ []string) (string, error) {
 	choice, _, err := chooseModels(cfg, environ, nil)
 	if err != nil {
 		return "", err
 	}
-	name, err := defaultModel(cfg, choice)
-	if err == nil && name == models.Scripted {
+	name, err := defaultModel(ctx, cfg, choice)
+	if err == nil && name == holdfast.ScriptedModel {
 		err = holdfast.Errorf(holdfast.KindUnavailable, "model", "no key of a model provider is in the environment").
-			WithHint("set ANTHROPIC_API_KEY, or OPENAI_API_KEY (or HOLDFAST_OPENAI_URL) and HOLDFAST_DEFAULT_MODEL=openai/NAME")
+			WithHint("set ANTHROPIC_API_KEY or OPENAI_API_KEY, or for a server of your own OPENAI_BASE_URL=http://127.0.0.1:11434/v1")
 	}
 	return name, err
 }
 
 // defaultModel is the model of sessions that name none.
-func defaultModel(cfg config.Config, m *models.Models) (string, error) {
+func defaultModel(ctx context.Context, cfg config.Config, m *models.Models) (string, error) {
 	if cfg.DefaultModel == autoModel {
-		return m.Default(), nil
+		return m.Default(ctx)
 	}
 	return cfg.DefaultModel, m.Check(cfg.DefaultModel)
+}
+
+// modelsOf tells of the models of a configuration, as its providers list them now.
+func modelsOf(ctx context.Context, cfg config.Config, m *models.Models) holdfast.Models {
+	out := holdfast.Models{Providers: m.Providers(ctx)}
+	var err error
+	if out.Default, err = defaultModel(ctx, cfg, m); err != nil {
+		out.Default, out.Error, out.Hint = "", err.Error(), holdfast.HintOf(err)
+		var known *holdfast.Error
+		if errors.As(err, &known) {
+			out.Error = known.Msg
+		}
+	}
+	out.Double = out.Default == holdfast.ScriptedModel
+	return out
 }
 
 // Provider is what is known of a model provider's configuration, without its key.
@@ -198,6 +236,9 @@ func providers(cfg config.Config, environ []string) ([]Provider, error) {
 		if v := variableOf(environ, variable); v != "" {
 			p.key, p.KeyFrom = v, variable
 		}
+		if err := p.gateway(environ, files[i] != ""); err != nil {
+			return nil, err
+		}
 		if files[i] != "" {
 			key, err := keyFile(p.Name+".key_file", files[i])
 			if err != nil {
@@ -211,8 +252,43 @@ func providers(cfg config.Config, environ []string) ([]Provider, error) {
 		}
 	}
 	// A compatible server of one's own may need no key.
-	out[1].Configured = out[1].Configured || m.OpenAIURL != ""
+	out[1].Configured = out[1].Configured || out[1].URL != openai.DefaultURL
 	return out, nil
+}
+
+// gateway takes the base URL of the environment, as the providers' own clients do, unless
+// the configuration has one. A key of the environment belongs to the base URL there: it is
+// never sent to another host.
+func (p *Provider) gateway(environ []string, ownKey bool) error {
+	variable := strings.ToUpper(p.Name) + "_BASE_URL"
+	given := variableOf(environ, variable)
+	if given == "" {
+		return nil
+	}
+	if err := remote.CheckURL(variable, given); err != nil {
+		return err
+	}
+	if p.URL == "" {
+		p.URL = given
+		return nil
+	}
+	if !ownKey && p.key != "" && hostOf(p.URL) != hostOf(given) {
+		return holdfast.Errorf(holdfast.KindInvalid, "model", "%s.url is %s and %s is %s: the key in %s belongs to one of them",
+			p.Name, holdfast.Quote(p.URL), variable, holdfast.Quote(given), p.KeyFrom).
+			WithHint("unset one of the two, or put the key of %s.url into a file and set %s.key_file", p.Name, p.Name)
+	}
+	return nil
+}
+
+// host is where the provider answers.
+func (p *Provider) host() string { return hostOf(p.URL) }
+
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 func variableOf(environ []string, name string) string {

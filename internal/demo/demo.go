@@ -48,7 +48,6 @@ type Style struct{ Good, Bad, Dim, End string }
 const (
 	Done   = "ok"
 	Failed = "failed"
-	Later  = "not there yet"
 )
 
 // Step is one line of the demo.
@@ -100,9 +99,6 @@ func Run(ctx context.Context, cfg Config) Result {
 		{"restart the server: the turn completes, the tool ran once", s.recover},
 		{"pause, and resume: nothing is lost", s.pause},
 		{"turn 4: every message is still known", s.rememberAll},
-		{"pause, remove the workspace, resume from its snapshot", later("part 5: snapshots")},
-		{"fork the session: conversation and files go both ways", later("part 5: snapshots")},
-		{"rewind the session to an earlier turn", later("part 5: snapshots")},
 		{"an escape attempt is denied: a host secret, a write outside, the network", s.escape},
 		{"the resume receipts in the log", s.receipts},
 		{"end the session: no box, no process is left", s.end},
@@ -111,10 +107,7 @@ func Run(ctx context.Context, cfg Config) Result {
 		at := time.Now()
 		detail, err := st.do(ctx)
 		step := Step{Name: st.name, Outcome: Done, Detail: detail, MS: float64(time.Since(at).Microseconds()) / 1000}
-		switch {
-		case err == errLater:
-			step.Outcome, step.MS = Later, 0
-		case err != nil:
+		if err != nil {
 			step.Outcome, step.Detail = Failed, err.Error()
 		}
 		s.tell(step)
@@ -127,32 +120,16 @@ func Run(ctx context.Context, cfg Config) Result {
 	return s.result
 }
 
-var errLater = fmt.Errorf("a later part")
-
-// later is a step that a later part brings.
-func later(part string) func(context.Context) (string, error) {
-	return func(context.Context) (string, error) { return part, errLater }
-}
-
 func (s *show) tell(st Step) {
 	s.result.Steps = append(s.result.Steps, st)
 	c := s.cfg.Style
-	mark, took := c.Good+"ok  "+c.End, fmt.Sprintf("%8.1f ms", st.MS)
-	switch st.Outcome {
-	case Failed:
+	mark := c.Good + "ok  " + c.End
+	if st.Outcome == Failed {
 		mark = c.Bad + "FAIL" + c.End
-	case Later:
-		mark, took = c.Dim+"--  "+c.End, "           "
 	}
-	fmt.Fprintf(s.cfg.Out, "%s %s  %s\n", mark, took, st.Name)
-	if st.Detail != "" {
-		prefix := ""
-		if st.Outcome == Later {
-			prefix = Later + ", "
-		}
-		for line := range strings.Lines(prefix + st.Detail) {
-			fmt.Fprintf(s.cfg.Out, "%s                   %s%s\n", c.Dim, strings.TrimRight(line, "\n"), c.End)
-		}
+	fmt.Fprintf(s.cfg.Out, "%s %8.1f ms  %s\n", mark, st.MS, st.Name)
+	for line := range strings.Lines(st.Detail) {
+		fmt.Fprintf(s.cfg.Out, "%s                   %s%s\n", c.Dim, strings.TrimRight(line, "\n"), c.End)
 	}
 }
 
@@ -186,8 +163,15 @@ func (s *show) start(ctx context.Context) (string, error) {
 	if s.api, err = s.srv.Client(s.data()); err != nil {
 		return "", err
 	}
-	h, err := s.api.Health(ctx)
-	return fmt.Sprintf("%s, process %d, driver %s, limits and Landlock as far as this machine has them", s.srv.URL, s.srv.PID, h.Driver), err
+	server, err := s.api.Server(ctx)
+	said := fmt.Sprintf("%s, process %d, driver %s", s.srv.URL, s.srv.PID, server.Driver)
+	if missing := server.Boxes.Missing; len(missing) > 0 {
+		for i, m := range missing {
+			missing[i], _, _ = strings.Cut(m, ": ")
+		}
+		said += fmt.Sprintf("\nits boxes are without %s, which the demo allows; for them: %s", strings.Join(missing, ", "), server.Boxes.Hint)
+	}
+	return said, err
 }
 
 func (s *show) close() {

@@ -22,6 +22,8 @@ type Config struct {
 	// Record receives every request before it is answered, one at a time; nil
 	// keeps them in memory for Requests.
 	Record func(Request) error
+	// Models are the names that GET /v1/models lists; nil is one of Anthropic's and "double".
+	Models []string
 	// Quirks are of the chat completions.
 	Quirks []Quirk
 	// Now defaults to time.Now, Rand to crypto/rand.
@@ -75,6 +77,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Reader
+	}
+	if cfg.Models == nil {
+		cfg.Models = []string{"claude-sonnet-5-5", "double"}
 	}
 	return &Server{cfg: cfg, model: scripted.New(), done: make(chan struct{})}
 }
@@ -143,6 +148,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead && r.URL.Path == "/" {
 		return // clients warm their connection up
 	}
+	if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
+		s.models(w) // no request to a model, and not recorded as one
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLong *http.MaxBytesError
 	switch {
@@ -168,6 +177,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		refuse(w, &refusal{http.StatusNotFound, "not_found_error", "Not Found", 0})
 	}
+}
+
+// models answers with a list that both kinds of clients read.
+func (s *Server) models(w http.ResponseWriter) {
+	data := []map[string]string{}
+	for _, name := range s.cfg.Models {
+		data = append(data, map[string]string{"id": name, "object": "model", "type": "model", "display_name": name, "created_at": "2026-01-01T00:00:00Z"})
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": data, "has_more": false})
 }
 
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, body []byte) {

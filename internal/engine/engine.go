@@ -68,10 +68,10 @@ type Config struct {
 	// Network is what boxes may connect to.
 	Network NetworkConfig
 	// DefaultTrust, DefaultRuntime (default native) and DefaultModel are for sessions
-	// that name none.
+	// that name none. DefaultModel is asked for each of them and is required.
 	DefaultTrust   holdfast.Trust
 	DefaultRuntime string
-	DefaultModel   string
+	DefaultModel   func(ctx context.Context) (string, error)
 	// CheckModel refuses a model name that no session may have; required.
 	CheckModel func(name string) error
 	// Budget and TurnBudget are for sessions that name none.

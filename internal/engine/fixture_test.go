@@ -129,7 +129,7 @@ func (w *world) try() error {
 	cfg := engine.Config{
 		Store: gate{store, w}, Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
 		Policy: new(policy.Engine), Dir: filepath.Join(w.dir, "sessions"), DefaultTrust: holdfast.Untrusted,
-		DefaultModel: "scripted", CheckModel: checkModel, Clock: time.Now, Rand: rand.Reader,
+		DefaultModel: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel, Clock: time.Now, Rand: rand.Reader,
 	}
 	if w.pools != nil {
 		cfg.Pools = w.pools()

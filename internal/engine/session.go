@@ -104,7 +104,7 @@ func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journa
 		return row, err
 	}
 	row.Agent, row.AgentVersion = agent.Name, agent.VersionID
-	if err := e.fillChoices(&row.Session, req, agent); err != nil {
+	if err := e.fillChoices(ctx, &row.Session, req, agent); err != nil {
 		return row, err
 	}
 	if req.ID != "" {
@@ -122,7 +122,7 @@ func (e *Engine) newRow(ctx context.Context, req holdfast.CreateSession) (journa
 
 // fillChoices checks what the request names and fills in the agent's choices and
 // the defaults. The agent has a say in mode, model and runtime, never in trust.
-func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, agent holdfast.Agent) error {
+func (e *Engine) fillChoices(ctx context.Context, s *holdfast.Session, req holdfast.CreateSession, agent holdfast.Agent) error {
 	var err error
 	asked := &req.Trust
 	if req.Trust == "" {
@@ -138,7 +138,11 @@ func (e *Engine) fillChoices(s *holdfast.Session, req holdfast.CreateSession, ag
 	if err := e.require(s.Runtime, s.Trust); err != nil {
 		return err
 	}
-	s.Model = cmp.Or(s.Model, agent.Model, e.cfg.DefaultModel)
+	if s.Model = cmp.Or(s.Model, agent.Model); s.Model == "" {
+		if s.Model, err = e.cfg.DefaultModel(ctx); err != nil {
+			return err
+		}
+	}
 	if err := e.cfg.CheckModel(s.Model); err != nil {
 		return err
 	}
@@ -168,6 +172,20 @@ func (e *Engine) CheckRuntime(name string) error {
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a runtime of this server", holdfast.Quote(name)).
 		WithHint("use one of: %s", strings.Join(slices.Sorted(maps.Keys(e.runtimes)), ", "))
+}
+
+// Runtimes are those of this server, by name, each with the reason why untrusted sessions
+// cannot use it.
+func (e *Engine) Runtimes() []holdfast.Runtime {
+	var out []holdfast.Runtime
+	for _, name := range slices.Sorted(maps.Keys(e.runtimes)) {
+		r := holdfast.Runtime{Name: name}
+		if err := e.require(name, holdfast.Untrusted); err != nil {
+			r.Problem = strings.TrimSuffix(err.Error()+"; "+holdfast.HintOf(err), "; ")
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // require refuses a session whose runtime is not there or cannot work with its trust.

@@ -35,7 +35,17 @@ const (
 	maxSmall = 1 << 20
 )
 
-// Config configures an API. The first seven are required; app gives the engine
+// Self is what the server tells of itself.
+type Self struct {
+	// Health is the state of the server.
+	Health func(ctx context.Context) holdfast.Health
+	// Models tells of the models; it takes a few seconds at most.
+	Models func(ctx context.Context) holdfast.Models
+	// Server tells of the running server, its models included.
+	Server func(ctx context.Context) (holdfast.Server, error)
+}
+
+// Config configures an API. The first eight are required; app gives the engine
 // for four of them.
 type Config struct {
 	Sessions  Sessions
@@ -45,8 +55,7 @@ type Config struct {
 	Agents    Agents
 	Credentials
 	Audit Audit
-	// Health is the state of the server.
-	Health func(ctx context.Context) holdfast.Health
+	Self
 	// Metrics answers GET /metrics (default: with nothing); Answered is told the
 	// pattern of the route, empty for none, and the status of each answer.
 	Metrics  http.Handler
@@ -196,6 +205,7 @@ func (a *API) routes() {
 	a.approvalRoutes()
 	a.keyRoutes()
 	a.secretRoutes()
+	a.selfRoutes()
 	a.auditRoutes()
 	a.healthRoutes()
 	a.docRoutes()

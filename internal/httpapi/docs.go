@@ -31,6 +31,7 @@ func describeAPI(doc *huma.OpenAPI) {
 		{"approvals", "Questions to persons: may this tool call run."},
 		{"policy", "Why a tool call is decided so."},
 		{"audit", "The hash-chained record of what was decided."},
+		{"server", "The running server: its driver, models, runtimes, limits and disk."},
 		{"secrets", "The server's own credentials, such as keys of model providers. Values come in and are never told."},
 		{"health", "Probes, which need no token, and metrics."},
 	} {

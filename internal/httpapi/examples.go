@@ -43,6 +43,24 @@ func exampleTurnOf() holdfast.Turn {
 	}
 }
 
+func exampleModels() holdfast.Models {
+	return holdfast.Models{Default: "openai/llama3.2", Providers: []holdfast.ModelProvider{
+		{Name: "anthropic", Host: "api.anthropic.com", Models: []string{}, Hint: "set ANTHROPIC_API_KEY in the server's environment, or anthropic.key_file, or: holdfast secret set anthropic"},
+		{Name: "openai", Host: "127.0.0.1:11434", Configured: true, Models: []string{"openai/llama3.2", "openai/qwen3"}},
+	}}
+}
+
+func exampleServer() holdfast.Server {
+	return holdfast.Server{
+		Version: "0.4.0", PID: 4100, StartedAt: exampleTime(), Driver: "local",
+		Boxes:  holdfast.BoxSupport{Usable: true, Missing: []string{"signal-scope: the kernel has no such scope"}, Hint: "kernel 6.12 or later"},
+		Models: exampleModels(), DefaultRuntime: "native",
+		Runtimes: []holdfast.Runtime{{Name: "claude", Version: "2.1.0"}, {Name: "native"}},
+		Limits:   holdfast.Limits{Boxes: 64, Turns: 3, MemoryBytes: 4 << 30, CPUs: 2, Pids: 512, TmpBytes: 512 << 20, DiskBytes: 10 << 30},
+		Disk:     holdfast.Disk{Bytes: 100 << 30, FreeBytes: 60 << 30, ReserveBytes: 5 << 30},
+	}
+}
+
 func exampleApproval() holdfast.Approval {
 	input := json.RawMessage(`{"command":"git push origin main"}`)
 	expires := exampleTime().Add(10 * time.Minute)
@@ -152,7 +170,8 @@ func answerExamples() map[string]any {
 		"list-keys":       map[string]any{"keys": []holdfast.Key{key}}, "revoke-key": map[string]any{"key": key},
 		"list-secrets": map[string]any{"secrets": []holdfast.Secret{secret}}, "rotate-secrets": map[string]any{"secrets": []holdfast.Secret{secret}},
 		"set-secret": map[string]any{"secret": secret}, "remove-secret": map[string]any{"secrets": []holdfast.Secret{}},
-		"create-key": map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
+		"create-key":  map[string]any{"key": key, "secret": "hfk_5f1c0a9e7b3d2468_…"},
+		"list-models": map[string]any{"models": exampleModels()}, "show-server": map[string]any{"server": exampleServer()},
 		"read-audit-head": holdfast.AuditHead{
 			N: 25, Hash: strings.Repeat("0a", 32), Time: at, Signature: strings.Repeat("0b", 64), PublicKey: strings.Repeat("0c", 32),
 		},

@@ -54,6 +54,8 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /v1/sessions/{id}/transcript":      holdfast.ScopeRead,
 	"POST /v1/sessions/{id}/policy/explain": holdfast.ScopeRead,
 
+	"GET /v1/server": holdfast.ScopeRead,
+	"GET /v1/models": holdfast.ScopeRead,
 	"GET /v1/search": holdfast.ScopeRead,
 
 	"GET /v1/sessions/{id}/files":              holdfast.ScopeWrite,

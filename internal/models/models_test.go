@@ -44,9 +44,6 @@ func TestNamesHaveProviders(t *testing.T) {
 			t.Errorf("%q: %v (%s)", name, err, holdfast.HintOf(err))
 		}
 	}
-	if m.Default() != "openai/m" || New(scripted.New(), nil).Default() != Scripted {
-		t.Error(m.Default())
-	}
 	for name, want := range map[string]string{"openai/m": "openai", "claude-x": "anthropic", "scripted": ""} {
 		if got := m.Provider(name); got != want {
 			t.Errorf("%s is asked of %q", name, got)
@@ -118,7 +115,7 @@ func TestPriceTableSaysWhereItComesFrom(t *testing.T) {
 	seen := map[Price]bool{}
 	for _, m := range p.Models {
 		key := Price{Model: m.Model, Over: m.Over}
-		if seen[key] || m.Model != Scripted && (m.Input <= 0 || m.Output <= m.Input || m.CacheRead >= m.Input) {
+		if seen[key] || m.Model != holdfast.ScriptedModel && (m.Input <= 0 || m.Output <= m.Input || m.CacheRead >= m.Input) {
 			t.Errorf("%+v", m)
 		}
 		seen[key] = true

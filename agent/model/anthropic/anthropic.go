@@ -108,6 +108,20 @@ func (m *Model) Stream(ctx context.Context, req model.Request) iter.Seq2[model.C
 	}
 }
 
+// Models implements model.Lister.
+func (m *Model) Models(ctx context.Context) ([]string, error) {
+	var resp *http.Response
+	page, err := m.client.Models.List(ctx, sdk.ModelListParams{Limit: sdk.Int(1000)}, option.WithResponseInto(&resp))
+	if err != nil {
+		return nil, remote.Hide(m.failure(ctx, err, resp), m.cfg.Key)
+	}
+	var names []string
+	for _, info := range page.Data {
+		names = append(names, info.ID)
+	}
+	return remote.Names(names), nil
+}
+
 // read passes a stream on; it is false when nothing is left to say.
 func (m *Model) read(stream *ssestream.Stream[sdk.MessageStreamEventUnion], a *answer) bool {
 	for stream.Next() {

@@ -2,9 +2,11 @@ package anthropic_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +239,20 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		if _, err := anthropic.New(c); !holdfast.IsKind(err, holdfast.KindInvalid) || strings.Contains(err.Error(), key) {
 			t.Error(err)
+		}
+	}
+}
+
+func TestModels(t *testing.T) {
+	s := serve(t)
+	if names, err := open(t, s.URL(), 0).Models(t.Context()); err != nil || !slices.Equal(names, []string{"claude-sonnet-5-5", "double"}) {
+		t.Errorf("%q %v", names, err)
+	}
+	for status, body := range map[int]string{401: `{"error":{"type":"authentication_error","message":"bad key ` + key + `"}}`, 200: "<html>" + key, 502: "<html>"} {
+		_, err := canned(t, status, nil, body).Models(t.Context())
+		var f *model.Failure
+		if !errors.As(err, &f) || strings.Contains(fmt.Sprintf("%+v", f), key) || strings.Contains(f.Message, "html") {
+			t.Errorf("%d: %+v", status, err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ type Config struct {
 // Model implements model.Provider. Make one with New.
 type Model struct {
 	cfg  Config
-	url  string
+	base string
 	own  bool
 	http *http.Client
 }
@@ -63,7 +63,7 @@ func New(cfg Config) (*Model, error) {
 		return nil, err
 	}
 	return &Model{
-		cfg: cfg, url: strings.TrimRight(cfg.URL, "/") + "/chat/completions",
+		cfg: cfg, base: strings.TrimRight(cfg.URL, "/"),
 		own: u.Hostname() == "api.openai.com", http: remote.NewClient(cfg.Silence),
 	}, nil
 }
@@ -117,17 +117,59 @@ func (m *Model) post(ctx context.Context, req *model.Request) (*http.Response, e
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, bytes.NewReader(raw))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.base+"/chat/completions", bytes.NewReader(raw))
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "text/event-stream")
+	m.sign(r)
+	return m.http.Do(r)
+}
+
+// sign says who asks.
+func (m *Model) sign(r *http.Request) {
 	r.Header.Set("User-Agent", "holdfast")
 	if m.cfg.Key != "" {
 		r.Header.Set("Authorization", "Bearer "+m.cfg.Key)
 	}
-	return m.http.Do(r)
+}
+
+// maxModels is how much of a list of models is read, in bytes.
+const maxModels = 4 << 20
+
+// Models implements model.Lister.
+func (m *Model) Models(ctx context.Context) ([]string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base+"/models", nil)
+	if err != nil {
+		return nil, err
+	}
+	m.sign(r)
+	resp, err := m.http.Do(r)
+	if err != nil {
+		return nil, remote.Hide(remote.Broken(ctx, err, "no answer"), m.cfg.Key)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, remote.Hide(m.refused(resp), m.cfg.Key)
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxModels))
+	if err != nil {
+		return nil, remote.Hide(remote.Broken(ctx, err, "the list broke off"), m.cfg.Key)
+	}
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(raw, &list) != nil {
+		return nil, &model.Failure{Class: "invalid", Message: "the answer is no list of models", Hint: "check the provider's base URL: most end in /v1"}
+	}
+	var names []string
+	for _, d := range list.Data {
+		names = append(names, d.ID)
+	}
+	return remote.Names(names), nil
 }
 
 // read takes the answer in: a stream, or a whole message from a server that does

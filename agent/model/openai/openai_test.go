@@ -1,9 +1,11 @@
 package openai_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,5 +155,40 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := openai.New(c); err == nil || !holdfast.IsKind(err, holdfast.KindInvalid) {
 			t.Error(err)
 		}
+	}
+}
+
+func TestModels(t *testing.T) {
+	s := serve(t)
+	if names, err := open(t, s.URL(), 0).Models(t.Context()); err != nil || !slices.Equal(names, []string{"claude-sonnet-5-5", "double"}) {
+		t.Errorf("%q %v", names, err)
+	}
+	if n := len(s.Requests()); n != 0 {
+		t.Errorf("%d requests to a model", n)
+	}
+	for name, c := range map[string]struct {
+		status      int
+		body, class string
+		says        string
+	}{
+		"web page":     {200, "<html>" + key, "invalid", "the answer is no list of models"},
+		"bad key":      {401, `{"error":{"message":"no such key ` + key + `","code":"invalid_api_key"}}`, "authentication", "no such key ***"},
+		"no such path": {404, "404 page not found", "invalid", "not found (404)"},
+		"cut":          {200, `{"data":[{"id":"x"`, "invalid", "no list"},
+	} {
+		_, err := canned(t, c.status, nil, c.body).Models(t.Context())
+		var f *model.Failure
+		if !errors.As(err, &f) || f.Class != c.class || !strings.Contains(f.Message, c.says) || strings.Contains(fmt.Sprintf("%+v", f), key) {
+			t.Errorf("%s: %+v", name, err)
+		}
+	}
+	odd := `{"data":[{"id":"a"},{"id":"a"},{"id":""},{"id":"b\u001b[2J"},{"id":"c d"},{"id":"` + strings.Repeat("x", 200) + `"},{"id":"org/m:7b"}]}`
+	if names, err := canned(t, 200, nil, odd).Models(t.Context()); err != nil || !slices.Equal(names, []string{"a", "org/m:7b"}) {
+		t.Errorf("%q %v", names, err)
+	}
+	_, err := open(t, "http://127.0.0.1:1", 0).Models(t.Context())
+	var f *model.Failure
+	if !errors.As(err, &f) || f.Message != "cannot reach 127.0.0.1:1: connection refused" || !strings.Contains(f.Hint, "is it running at 127.0.0.1:1?") {
+		t.Errorf("%+v", err)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-run/holdfast/agent/model"
@@ -88,10 +90,65 @@ func Broken(ctx context.Context, err error, during string) *model.Failure {
 		return &model.Failure{Class: "stall", Retryable: true, Message: ErrStalled.Error() + " for too long"}
 	}
 	var ue *url.Error
+	host := ""
 	for errors.As(err, &ue) {
+		if u, perr := url.Parse(ue.URL); perr == nil {
+			host = u.Host
+		}
 		err = ue.Err
 	}
+	if why, unreachable := cannotReach(err); unreachable && host != "" {
+		return &model.Failure{
+			Class: "cut", Retryable: true, Message: Clean("cannot reach " + host + ": " + why),
+			Hint: "check the network of the server and the provider's base URL; for a server of your own: is it running at " + host + "?",
+		}
+	}
 	return &model.Failure{Class: "cut", Retryable: true, Message: Clean(during + ": " + err.Error())}
+}
+
+// cannotReach says why there is no connection, if that is what the error says.
+func cannotReach(err error) (why string, ok bool) {
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		switch {
+		case dns.IsNotFound:
+			return "no such host", true
+		case dns.IsTimeout:
+			return "the name server does not answer", true
+		}
+		return dns.Err, true
+	}
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "dial" {
+		return "", false
+	}
+	var code syscall.Errno
+	switch {
+	case errors.As(err, &code):
+		return code.Error(), true
+	case op.Timeout():
+		return "no answer in time", true
+	}
+	return op.Err.Error(), true
+}
+
+// mostNames bounds a list of models, longestName each name in bytes.
+const (
+	mostNames   = 10_000
+	longestName = 180
+)
+
+// Names leaves out of a provider's list what cannot be the name of a model.
+func Names(list []string) []string {
+	out, seen := []string{}, map[string]bool{}
+	for _, name := range list[:min(len(list), mostNames)] {
+		if name == "" || len(name) > longestName || name != Clean(name) || strings.Contains(name, " ") || seen[name] {
+			continue
+		}
+		seen[name] = true
+		out = append(out, name)
+	}
+	return out
 }
 
 // RetryAfter is how many seconds an answer asks to wait: what it says, or when

@@ -91,10 +91,7 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 			}
 		}
 		if !found.OK {
-			found.Detail = why
-			if c.fix != "" && !strings.Contains(why, c.fix) {
-				found.Detail += "; fix: " + c.fix
-			}
+			found.Detail, found.Fix = why, c.fix
 		}
 		if found.Required && !found.OK && p.Usable {
 			p.Usable, p.Reason, p.Hint = false, c.name+": "+why, c.fix

@@ -1,0 +1,26 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Models tells which models the server has, and which one sessions get that name none.
+func (c *Client) Models(ctx context.Context) (holdfast.Models, error) {
+	var out struct {
+		Models holdfast.Models `json:"models"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/models"}, &out)
+	return out.Models, err
+}
+
+// Server describes the running server.
+func (c *Client) Server(ctx context.Context) (holdfast.Server, error) {
+	var out struct {
+		Server holdfast.Server `json:"server"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: "/v1/server"}, &out)
+	return out.Server, err
+}

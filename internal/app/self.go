@@ -1,0 +1,120 @@
+package app
+
+import (
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/agentcli"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// probeTime is how long a driver may take to try out a box.
+const probeTime = 30 * time.Second
+
+// health is what probes of the server ask.
+func (s *server) health(ctx context.Context) holdfast.Health {
+	h := s.engine.Health(ctx)
+	h.Version, h.Driver, h.PID = s.opt.Version, s.cfg.Driver, os.Getpid()
+	h.Damaged = s.store.Damaged()
+	if err := s.store.Healthy(); err != nil {
+		h.Status, h.ReadOnly = "read-only", err.Error()
+	}
+	return h
+}
+
+// describe tells of the running server.
+func (s *server) describe(ctx context.Context) (holdfast.Server, error) {
+	runtimes, err := s.describeRuntimes()
+	if err != nil {
+		return holdfast.Server{}, err
+	}
+	limits := s.cfg.Limits.Box()
+	return holdfast.Server{
+		Version: s.opt.Version, PID: os.Getpid(), StartedAt: s.started,
+		Driver: s.cfg.Driver, Boxes: s.support(), Models: s.models(ctx),
+		DefaultRuntime: s.cfg.DefaultRuntime, Runtimes: runtimes,
+		Limits: holdfast.Limits{
+			Boxes: s.cfg.MaxBoxes, Turns: s.cfg.MaxTurns, MemoryBytes: limits.MemoryBytes, CPUs: limits.CPUs, Pids: limits.Pids,
+			TmpBytes: limits.TmpBytes, DiskBytes: limits.DiskBytes,
+		},
+		Disk: s.describeDisk(),
+	}, nil
+}
+
+// describeRuntimes are the runtimes with the versions of the installed CLIs.
+func (s *server) describeRuntimes() ([]holdfast.Runtime, error) {
+	out := s.engine.Runtimes()
+	installed, err := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)}).List()
+	for i := range out {
+		for _, cli := range installed {
+			if cli.Name == strings.TrimPrefix(out[i].Name, "acp:") {
+				out[i].Version = cli.Installed
+			}
+		}
+	}
+	return out, err
+}
+
+func (s *server) describeDisk() holdfast.Disk {
+	space, err := rooted.DiskSpace(s.cfg.Data)
+	if err != nil {
+		return holdfast.Disk{Error: err.Error()}
+	}
+	return holdfast.Disk{
+		Bytes: space.Bytes, FreeBytes: space.Free, ReserveBytes: int64(s.cfg.DiskReserve / 100 * float64(space.Bytes)),
+	}
+}
+
+// supportOf tries out a box of the driver of untrusted sessions at the first call, and
+// answers the same from then on. It takes probeTime at most, and ends with ctx.
+func supportOf(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) func() holdfast.BoxSupport {
+	return sync.OnceValue(func() holdfast.BoxSupport {
+		driver := drivers[holdfast.Untrusted]
+		if driver == nil {
+			return holdfast.BoxSupport{
+				Problem: "no driver of this server isolates its boxes: untrusted sessions are refused",
+				Hint:    "holdfast serve --driver local",
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, probeTime)
+		defer cancel()
+		p := driver.Probe(ctx)
+		out := holdfast.BoxSupport{Usable: p.Usable, Problem: p.Reason, Hint: p.Hint}
+		for _, c := range p.Capabilities {
+			if c.OK || c.Note {
+				continue
+			}
+			out.Missing = append(out.Missing, c.Name+": "+c.Detail)
+			if out.Hint == "" {
+				out.Hint = c.Fix
+			}
+		}
+		return out
+	})
+}
+
+// tell says what was found out after the server was ready: the model of sessions that
+// name none, and, where an ordinary user runs the server, what its boxes cannot have.
+func (s *server) tell(ctx context.Context) {
+	if s.opt.Models != nil {
+		if m := s.models(ctx); ctx.Err() == nil {
+			s.opt.Models(m)
+		}
+	}
+	if os.Getuid() == 0 || s.identity.Copy {
+		return
+	}
+	boxes := s.support()
+	switch {
+	case ctx.Err() != nil:
+	case !boxes.Usable:
+		s.opt.Log.Warn("untrusted sessions cannot start here", "why", boxes.Problem, "hint", boxes.Hint)
+	case len(boxes.Missing) > 0:
+		s.opt.Log.Warn("boxes start here without some limits and protections", "missing", boxes.Missing, "hint", boxes.Hint)
+	}
+}
