@@ -60,6 +60,7 @@ func launchOn(t *testing.T, data, driver string, trust holdfast.Trust, args ...s
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
 		<-p.done
+		testkit.EndBoxes(t, data)
 	})
 	first, _ := bufio.NewReader(out).ReadString('\n')
 	go func() {
