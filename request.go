@@ -45,7 +45,12 @@ type UpdateSession struct {
 
 // SessionFilter selects sessions of GET /v1/sessions.
 type SessionFilter struct {
-	Status, Agent, Tag, Text, IDPrefix, Cursor string
+	Status, Agent, Tag, Text, Cursor string
+	// Name selects what a person means by it. It may be the beginning or ending of an id,
+	// a title, or the beginning of a title, in any case: the first of these that fits one
+	// session only; if none does, all that fit the first that fits any. It is given without
+	// Cursor.
+	Name string
 	// Query are words that occur in the title or the conversation, as in
 	// SearchRequest.
 	Query string

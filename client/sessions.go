@@ -45,7 +45,7 @@ func (c *Client) SessionAgents(ctx context.Context, id holdfast.SessionID) ([]ho
 func (c *Client) Sessions(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
 	q := url.Values{}
 	for k, v := range map[string]string{
-		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "id_prefix": f.IDPrefix, "cursor": f.Cursor,
+		"status": f.Status, "agent": f.Agent, "tag": f.Tag, "text": f.Text, "q": f.Query, "name": f.Name, "cursor": f.Cursor,
 	} {
 		if v != "" {
 			q.Set(k, v)

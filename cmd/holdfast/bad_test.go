@@ -37,6 +37,7 @@ func TestBadCommandLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	state := t.TempDir()
 	t.Chdir(here)
 	n, tried := 0, map[string]int{}
 	leaves := leafCommands(t)
@@ -45,7 +46,7 @@ func TestBadCommandLines(t *testing.T) {
 		if err := json.Unmarshal(scan.Bytes(), &c); err != nil {
 			t.Fatalf("line %d: %v", n+1, err)
 		}
-		env := map[string]string{"HOME": here}
+		env := map[string]string{"HOME": here, "XDG_STATE_HOME": state}
 		for k, v := range vars {
 			env[k] = v
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 type chatCmd struct {
-	ID    string `arg:"" optional:"" help:"The session, or the beginning of its id; without it a new one is made."`
+	ID    string `arg:"" optional:"" help:"${session} Without it a new one is made."`
 	Agent string `placeholder:"NAME" help:"The new session's agent."`
 	Trust string `placeholder:"TRUST" help:"The new session's trust: untrusted or trusted."`
 	Model string `placeholder:"NAME" help:"The new session's model."`
@@ -65,6 +65,7 @@ func (c *chatCmd) Run(e *env) error {
 	if err := c.session(t); err != nil {
 		return err
 	}
+	e.remember(t.session.ID)
 	e.noteDouble(t.session.Model)
 	t.view.double = true
 	return t.loop(keys)

@@ -81,7 +81,7 @@ func complete(e *env, node *kong.Node, words []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	last := words[len(words)-1]
+	last := strings.ReplaceAll(words[len(words)-1], `\`, "") // bash gives words with their escapes
 	var wants *kong.Flag // takes the next word
 	args, literal := 0, false
 	for _, w := range words[:len(words)-1] {
@@ -123,7 +123,7 @@ func complete(e *env, node *kong.Node, words []string) []candidate {
 		found = e.words(node, args, last)
 	}
 	return slices.DeleteFunc(found, func(c candidate) bool {
-		return c.value != filesHere && !strings.HasPrefix(c.value, last)
+		return c.value != filesHere && !strings.HasPrefix(strings.ToLower(c.value), strings.ToLower(last))
 	})
 }
 

@@ -30,6 +30,9 @@ func TestCompletion(t *testing.T) {
 		t.Fatal(errs)
 	}
 	id = strings.TrimSpace(id)
+	if code, _, errs := runCLI(t, vars, "", "session", "create", "--id", "ffffffff-0000-7000-8000-000000000001", "--title", "second title"); code != 0 {
+		t.Fatal(errs)
+	}
 	keyID := ""
 	for _, line := range [][]string{
 		{"session", "tag", id, "red", "green"},
@@ -60,6 +63,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"completion", ""}, "bash zsh fish", ""},
 		{[]string{"session", "show", id[:5]}, id, `active a \u001b[31mtitle\t2`},
 		{[]string{"session", "show", id, ""}, "", ""},
+		{[]string{"session", "show", `Second\ t`}, "second title", "active "},
 		{[]string{"box", "stop", "x", id[:5]}, id, ""},
 		{[]string{"session", "create", "--agent", "d"}, "default", "version"},
 		{[]string{"--url", "http://127.0.0.1:1", "session", "show", ""}, "", ""},
@@ -127,7 +131,7 @@ var freeValues = []string{
 	"key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
 	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
 	// Numbers and times.
-	"--limit", "--cursor", "--after", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "soak --for", "soak --every",
+	"--limit", "--cursor", "--after", "--tail", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "soak --for", "soak --every",
 	// Paths in the box.
 	"exec --cwd", "files ls <path>", "files cat <path>", "files put <path>", "files rm <path>",
 }

@@ -129,12 +129,21 @@ func (e *env) sessions(f holdfast.SessionFilter) []holdfast.Session {
 	return listed(e, func(c *client.Client, ctx context.Context) (holdfast.SessionPage, error) { return c.Sessions(ctx, f) }).Sessions
 }
 
+// sessionCandidates are sessions by the word that was begun: by ids, or by titles.
 func (e *env) sessionCandidates(last string) (found []candidate) {
-	if !isID(last) {
-		return nil
+	if strings.HasPrefix(lastName, last) {
+		if id, err := e.last(); err == nil {
+			found = append(found, candidate{lastName, shortID(id)})
+		}
 	}
-	for _, s := range e.sessions(holdfast.SessionFilter{IDPrefix: last, Limit: 100}) {
-		found = append(found, candidate{string(s.ID), cut(line(string(s.Status)+" "+s.Title), 60)})
+	begun := strings.ToLower(last)
+	for _, s := range e.sessions(holdfast.SessionFilter{Name: begun, Limit: 100}) {
+		switch title := line(s.Title); {
+		case strings.HasPrefix(string(s.ID), begun):
+			found = append(found, candidate{string(s.ID), cut(string(s.Status)+" "+title, 60)})
+		case title == s.Title && strings.HasPrefix(strings.ToLower(title), begun):
+			found = append(found, candidate{title, string(s.Status) + " " + shortID(s.ID)})
+		}
 	}
 	return found
 }

@@ -59,7 +59,7 @@ func TestDemoWithTheRealCLI(t *testing.T) {
 // none at all.
 func TestDemoLive(t *testing.T) {
 	code, out, errs := runCLI(t, map[string]string{"HOLDFAST_HOME": t.TempDir()}, "", "demo", "--live")
-	if code != 6 || out != "" || !strings.Contains(errs, "hint: set ANTHROPIC_API_KEY, or OPENAI_API_KEY") {
+	if code != 6 || out != "" || !strings.Contains(errs, "hint: set ANTHROPIC_API_KEY or OPENAI_API_KEY") {
 		t.Errorf("without a key: %d %q %q", code, out, errs)
 	}
 	if code, _, errs := runCLI(t, nil, "", "demo", "--live", "--runtime", "claude"); code != 2 || !strings.Contains(errs, "hint: holdfast demo --live") {

@@ -150,41 +150,6 @@ func hinted(err error, kind holdfast.Kind, format string, args ...any) error {
 // connection breaks.
 func newKey() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) }
 
-// resolve turns an id or a unique prefix of one into the session's id.
-func (e *env) resolve(c *client.Client, id string) (holdfast.SessionID, error) {
-	if full, err := holdfast.ParseSessionID(id); err == nil {
-		return full, nil
-	}
-	prefix := strings.ToLower(id)
-	if prefix == "" || len(prefix) > 36 || strings.Trim(prefix, "0123456789abcdef-") != "" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "session", "%s is no session id and no beginning of one", holdfast.Quote(id)).
-			WithHint("holdfast session list shows the ids")
-	}
-	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{IDPrefix: prefix, Limit: 2})
-	if err != nil {
-		return "", err
-	}
-	switch len(page.Sessions) {
-	case 0:
-		return "", holdfast.Errorf(holdfast.KindNotFound, "session", "no session's id begins with %s", holdfast.Quote(id)).
-			WithHint("holdfast session list shows the ids")
-	case 1:
-		return page.Sessions[0].ID, nil
-	}
-	return "", holdfast.Errorf(holdfast.KindInvalid, "session", "%s is the beginning of several ids, such as %s and %s",
-		holdfast.Quote(id), page.Sessions[0].ID, page.Sessions[1].ID).WithHint("give more of the id")
-}
-
-// onSession is the beginning of most commands: a client and a resolved id.
-func (e *env) onSession(id string) (*client.Client, holdfast.SessionID, error) {
-	c, err := e.client()
-	if err != nil {
-		return nil, "", err
-	}
-	full, err := e.resolve(c, id)
-	return c, full, err
-}
-
 // print writes one JSON document on a line.
 func (e *env) print(v any, to ...io.Writer) error {
 	w := e.stdout

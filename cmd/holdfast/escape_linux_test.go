@@ -44,7 +44,7 @@ func TestI16_NamesMeantForTerminals(t *testing.T) {
 		return code, out + errs
 	}
 	_, out := cli("session", "create", "--title", "t")
-	id := strings.TrimSpace(out)
+	id, _, _ := strings.Cut(out, "\n")
 	made := fmt.Sprintf(`<script>[{"tool":"Bash","input":{"command":"mkdir d; touch d/%s; touch %s; ls"}},{"say":%s}]</script>`, bash(hostile), bash(hostile), quoted(hostile))
 	if code, out := cli("send", id, made); code != 0 {
 		t.Fatal(out)
@@ -106,7 +106,7 @@ func questionRows(t *testing.T, vars map[string]string, c *client.Client) []tabl
 		}
 		return out + errs
 	}
-	id := strings.TrimSpace(cli("session", "create", "--mode", "default"))
+	id, _, _ := strings.Cut(cli("session", "create", "--mode", "default"), "\n")
 	cli("send", id, "--no-wait", `<script>[{"tool":"Bash","input":{"command":`+quoted(call)+`}}]</script>`)
 	var asked holdfast.Approval
 	testkit.Eventually(t, "the call is asked for", func() bool {

@@ -12,8 +12,9 @@ import (
 )
 
 type sessionEventsCmd struct {
-	ID     string   `arg:"" help:"The session, or the beginning of its id."`
-	After  int64    `placeholder:"N" help:"Only events after this number."`
+	ID     string   `arg:"" help:"${session}"`
+	After  int64    `placeholder:"N" xor:"from" help:"Only events after this number."`
+	Tail   int64    `short:"n" placeholder:"N" xor:"from" help:"Only the last N events, and what follows."`
 	Follow bool     `short:"f" help:"Go on as events happen, until the session ends."`
 	Type   []string `placeholder:"TYPE" help:"Only these types."`
 }
@@ -23,9 +24,19 @@ func (s *sessionEventsCmd) Run(e *env) error {
 	if s.After < 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, "session events", "--after %d is negative", s.After)
 	}
+	if s.Tail < 0 {
+		return holdfast.Errorf(holdfast.KindInvalid, "session events", "--tail %d is negative", s.Tail)
+	}
 	c, id, err := e.onSession(s.ID)
 	if err != nil {
 		return err
+	}
+	if s.Tail > 0 {
+		one, err := c.Session(e.ctx, id)
+		if err != nil {
+			return err
+		}
+		s.After = max(0, one.LastSeq-s.Tail)
 	}
 	want := map[holdfast.EventType]bool{}
 	for _, t := range s.Type {
@@ -146,7 +157,7 @@ func egress(d holdfast.EgressDecision) string {
 }
 
 type sessionTranscriptCmd struct {
-	ID string `arg:"" help:"The session, or the beginning of its id."`
+	ID string `arg:"" help:"${session}"`
 }
 
 // Run prints the conversation.

@@ -11,7 +11,7 @@ import (
 const maxStdin = 10 << 20
 
 type execCmd struct {
-	ID      string            `arg:"" help:"The session, or the beginning of its id."`
+	ID      string            `arg:"" help:"${session}"`
 	Cwd     string            `placeholder:"DIR" help:"Directory, relative to the workspace."`
 	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment; repeatable."`
 	Timeout time.Duration     `placeholder:"TIME" help:"Kill it after that time; 2m when not given."`

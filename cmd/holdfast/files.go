@@ -19,7 +19,7 @@ type filesCmd struct {
 }
 
 type filesLsCmd struct {
-	ID   string `arg:"" help:"The session, or the beginning of its id."`
+	ID   string `arg:"" help:"${session}"`
 	Path string `arg:"" optional:"" help:"The directory, relative to the workspace."`
 }
 
@@ -66,7 +66,7 @@ func (e *env) showFiles(list holdfast.FileList) error {
 }
 
 type filesCatCmd struct {
-	ID   string `arg:"" help:"The session, or the beginning of its id."`
+	ID   string `arg:"" help:"${session}"`
 	Path string `arg:"" help:"The file, relative to the workspace."`
 }
 
@@ -101,7 +101,7 @@ func (f *filesCatCmd) Run(e *env) error {
 }
 
 type filesPutCmd struct {
-	ID   string `arg:"" help:"The session, or the beginning of its id."`
+	ID   string `arg:"" help:"${session}"`
 	Path string `arg:"" help:"The file, relative to the workspace; directories are made."`
 	From string `arg:"" optional:"" default:"-" help:"The local file; - is stdin."`
 	Mode string `placeholder:"MODE" help:"Permission bits of a new file, octal; the local file's, else 0644."`
@@ -161,7 +161,7 @@ func (f *filesPutCmd) Run(e *env) error {
 }
 
 type filesRmCmd struct {
-	ID        string `arg:"" help:"The session, or the beginning of its id."`
+	ID        string `arg:"" help:"${session}"`
 	Path      string `arg:"" help:"The file, relative to the workspace."`
 	Recursive bool   `short:"r" help:"Remove a directory with all that is in it."`
 }

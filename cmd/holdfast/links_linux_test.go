@@ -33,7 +33,7 @@ func TestTheServerSeesTheLinksOfABox(t *testing.T) {
 		run(context.WithoutCancel(t.Context()), args, func(k string) string { return vars[k] }, strings.NewReader(""), &out, &errs)
 		return out.String() + errs.String()
 	}
-	id := strings.TrimSpace(holdfast("session", "create"))
+	id, _, _ := strings.Cut(holdfast("session", "create"), "\n")
 	holdfast("send", id, `<script>[{"tool":"Bash","input":{"command":"ln -s ../usr l"}},{"tool":"Write","input":{"file_path":"m.sh","content":"ln -s /usr/share /tmp/m"}},{"tool":"Bash","input":{"command":"sh m.sh"}},{"say":"ok"}]</script>`)
 	for _, cmd := range []string{"cat l/share/common-licenses/GPL-3", "cat /tmp/m/x", "cat /tmp/?/x", "cd l && ls share", "cat /proc/self/root/usr/share/x"} {
 		if got := holdfast("policy", "explain", "--session", id, "Bash", "--", cmd); !strings.Contains(got, "deny by sandbox") {

@@ -101,6 +101,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	e := &env{ctx: ctx, getenv: getenv, stdin: stdin, stdout: out, stderr: stderr}
 	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	k, err := parser.Parse(args)
+	if isGroup(err, args) {
+		k, err = parser.Parse(append(args, "--help")) // ends with the help
+	}
 	if err != nil {
 		e.json = asksJSON(args)
 		return report(e, usage(err))
@@ -149,7 +152,11 @@ func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
 			{Key: "box", Title: "Boxes"},
 			{Key: "self", Title: "This program"},
 		}),
-		kong.Vars{"bench_parts": strings.Join(bench.Parts(), ","), "modes": "default, acceptEdits, bypassPermissions, plan, dontAsk or auto"},
+		kong.Vars{
+			"bench_parts": strings.Join(bench.Parts(), ","), "modes": "default, acceptEdits, bypassPermissions, plan, dontAsk or auto",
+			"session":  "The session: its id or a beginning or ending of it, its title or a beginning of it, or @last.",
+			"sessions": "Sessions, each by its id or a beginning or ending of it, its whole title, or @last.",
+		},
 		kong.Help(help),
 	)
 }
@@ -189,6 +196,30 @@ func usual(args []string) []string {
 		return append([]string{"version"}, args[1:]...)
 	}
 	return args
+}
+
+// isGroup reports whether a command line does not parse because it names a group of
+// commands and none of it.
+func isGroup(err error, args []string) bool {
+	var perr *kong.ParseError
+	if !errors.As(err, &perr) || perr.Context == nil {
+		return false
+	}
+	at := perr.Context.Selected()
+	if at == nil {
+		at = lastNode(perr.Context)
+	}
+	return at != nil && len(at.Children) > 0 && slices.Equal(strings.Fields(commandOf(at)), args)
+}
+
+// lastNode is how far a command line was understood.
+func lastNode(ctx *kong.Context) *kong.Node {
+	for _, p := range slices.Backward(ctx.Path) {
+		if p.Command != nil {
+			return p.Command
+		}
+	}
+	return nil
 }
 
 // asksJSON reports whether a command line that does not parse asks for JSON.

@@ -136,7 +136,7 @@ func TestUsageErrors(t *testing.T) {
 		{"send x y --steer --interrupt", "--interrupt and --steer can't be used together", "holdfast send --help"},
 		{"agent deploy .", "missing flags: --name=NAME", "holdfast agent deploy --help"},
 		{"session list --limit=-3", "--limit -3 is negative", ""},
-		{"session show x_y", `"x_y" is no session id`, "holdfast session list"},
+		{"session show @x", `"@x" names no session`, "holdfast session list"},
 		{"session events 01 --after=-1", "--after -1 is negative", ""},
 		{"session update 01", "nothing to change", "--mode plan"},
 		{"exec 01 --", "no command", "holdfast exec 01"},

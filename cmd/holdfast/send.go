@@ -11,7 +11,7 @@ import (
 )
 
 type sendCmd struct {
-	ID        string `arg:"" help:"The session, or the beginning of its id."`
+	ID        string `arg:"" help:"${session}"`
 	Text      string `arg:"" help:"The message; - reads it from stdin."`
 	NoWait    bool   `help:"Return once the message is durable; prints the turn's id."`
 	Interrupt bool   `xor:"mode" help:"End a running turn first instead of waiting for it."`
@@ -39,6 +39,7 @@ func (s *sendCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	e.remember(id)
 	msg := holdfast.SendMessage{Text: text, Key: s.Key}
 	if msg.Key == "" {
 		if msg.Key, err = newKey(); err != nil {

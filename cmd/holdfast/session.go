@@ -74,6 +74,7 @@ func (s *sessionCreateCmd) Run(e *env) error {
 		e.warnTrust(created.Trust)
 	}
 	e.noteDouble(created.Model)
+	e.remember(created.ID)
 	return e.say(map[string]any{"session": created}, "%s", created.ID)
 }
 
@@ -97,9 +98,19 @@ type sessionListCmd struct {
 	Agent  string `placeholder:"NAME" help:"Only this agent."`
 	Tag    string `placeholder:"TAG" help:"Only with this tag."`
 	Text   string `placeholder:"TEXT" help:"Only with this in the title."`
-	Query  string `short:"q" placeholder:"WORDS" help:"Only with these words in title or conversation."`
+	Query  string `placeholder:"WORDS" help:"Only with these words in title or conversation."`
 	Limit  int    `short:"n" default:"50" help:"How many at most; 0 is all."`
 	Cursor string `placeholder:"CURSOR" help:"Go on where a list ended: its next."`
+	Quiet  bool   `short:"q" help:"Print ids alone, whole."`
+}
+
+// Help is shown below the one-line description.
+func (*sessionListCmd) Help() string {
+	return `The table shows the ending of each id, which is enough to name the session.
+
+Examples:
+  holdfast session list --status paused
+  holdfast session pause $(holdfast session list -q --tag nightly)`
 }
 
 // Run lists sessions.
@@ -118,10 +129,17 @@ func (s *sessionListCmd) Run(e *env) error {
 	if e.json {
 		return e.print(list)
 	}
+	if s.Quiet {
+		for _, one := range list.Sessions {
+			fmt.Fprintln(e.stdout, line(string(one.ID)))
+		}
+		return nil
+	}
 	var rows [][]string
-	for _, one := range list.Sessions {
+	for i, short := range shortIDs(list.Sessions) {
+		one := list.Sessions[i]
 		rows = append(rows, []string{
-			string(one.ID), string(one.Status), string(one.Agent), string(one.Trust),
+			short, string(one.Status), string(one.Agent), string(one.Trust),
 			strconv.FormatInt(one.CompletedTurns, 10), when(one.LastActiveAt), cut(line(one.Title), 40),
 		})
 	}
@@ -155,7 +173,7 @@ func (s *sessionListCmd) page(e *env, c *client.Client) (holdfast.SessionPage, e
 }
 
 type sessionShowCmd struct {
-	ID string `arg:"" help:"The session, or the beginning of its id."`
+	ID string `arg:"" help:"${session}"`
 }
 
 // Run shows a session.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,7 +12,7 @@ import (
 )
 
 type sessionUpdateCmd struct {
-	ID        string  `arg:"" help:"The session, or the beginning of its id."`
+	ID        string  `arg:"" help:"${session}"`
 	Trust     *string `placeholder:"TRUST" help:"untrusted or trusted."`
 	Mode      *string `placeholder:"MODE" help:"Permission mode: ${modes}."`
 	Model     *string `placeholder:"NAME" help:"The model."`
@@ -62,7 +64,7 @@ func (e *env) update(id string, req holdfast.UpdateSession) error {
 }
 
 type sessionRenameCmd struct {
-	ID    string `arg:"" help:"The session, or the beginning of its id."`
+	ID    string `arg:"" help:"${session}"`
 	Title string `arg:"" help:"The new title."`
 }
 
@@ -72,7 +74,7 @@ func (s *sessionRenameCmd) Run(e *env) error {
 }
 
 type sessionTagCmd struct {
-	ID     string   `arg:"" help:"The session, or the beginning of its id."`
+	ID     string   `arg:"" help:"${session}"`
 	Tags   []string `arg:"" optional:"" help:"All its tags from now on."`
 	Add    []string `short:"a" placeholder:"TAG" sep:"none" help:"Add this one; repeatable."`
 	Remove []string `short:"r" placeholder:"TAG" sep:"none" help:"Remove this one; repeatable."`
@@ -99,21 +101,59 @@ func (s *sessionTagCmd) Run(e *env) error {
 
 // ending is what pause and end have in common.
 type ending struct {
-	ID        string `arg:"" help:"The session, or the beginning of its id."`
-	Interrupt bool   `help:"End a running turn first."`
-	Reason    string `placeholder:"TEXT" help:"Why; it is kept in the log."`
+	IDs       []string `arg:"" name:"id" help:"${sessions}"`
+	Interrupt bool     `help:"End a running turn first."`
+	Reason    string   `placeholder:"TEXT" help:"Why; it is kept in the log."`
 }
 
 func (s *ending) run(e *env, call func(*client.Client, holdfast.SessionID, holdfast.EndSession) (holdfast.Session, error)) error {
-	c, id, err := e.onSession(s.ID)
+	var done []holdfast.Session
+	err := e.each(s.IDs, func(c *client.Client, id holdfast.SessionID) error {
+		one, err := call(c, id, holdfast.EndSession{Interrupt: s.Interrupt, Reason: s.Reason})
+		if err == nil {
+			done = append(done, one)
+		}
+		if err != nil || e.json {
+			return err
+		}
+		return e.say(nil, "%s is %s", one.ID, one.Status)
+	})
+	if e.json && len(done) > 0 {
+		if len(s.IDs) == 1 {
+			return e.print(map[string]any{"session": done[0]})
+		}
+		return errors.Join(err, e.print(map[string]any{"sessions": done}))
+	}
+	return err
+}
+
+// each does something with several sessions, one after the other. Nothing is done unless
+// all names mean a session; after that the first failure ends it, and says what was left.
+func (e *env) each(names []string, do func(*client.Client, holdfast.SessionID) error) error {
+	c, err := e.client()
 	if err != nil {
 		return err
 	}
-	one, err := call(c, id, holdfast.EndSession{Interrupt: s.Interrupt, Reason: s.Reason})
-	if err != nil {
-		return err
+	var ids []holdfast.SessionID
+	for _, name := range names {
+		id, err := e.resolveWhole(c, name)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
 	}
-	return e.say(map[string]any{"session": one}, "%s is %s", one.ID, one.Status)
+	for i, id := range ids {
+		err := do(c, id)
+		if left := len(ids) - i - 1; err != nil && left > 0 {
+			e.note("nothing was done with %s", count(left, "session after it", "sessions after it"))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type sessionPauseCmd struct {
@@ -128,7 +168,7 @@ func (s *sessionPauseCmd) Run(e *env) error {
 }
 
 type sessionInterruptCmd struct {
-	ID string `arg:"" help:"The session, or the beginning of its id."`
+	ID string `arg:"" help:"${session}"`
 }
 
 // Run ends the running turn.
@@ -156,25 +196,32 @@ func (s *sessionEndCmd) Run(e *env) error {
 }
 
 type sessionDeleteCmd struct {
-	ID        string `arg:"" help:"The session, or the beginning of its id."`
-	Interrupt bool   `help:"End a running turn first."`
-	Purge     bool   `help:"Accept that its log and files are gone for good."`
+	IDs       []string `arg:"" name:"id" help:"${sessions}"`
+	Interrupt bool     `help:"End a running turn first."`
+	Purge     bool     `help:"Accept that its log and files are gone for good."`
 }
 
-// Run removes a session.
+// Run removes sessions.
 func (s *sessionDeleteCmd) Run(e *env) error {
-	c, id, err := e.onSession(s.ID)
-	if err != nil {
-		return err
+	var done []holdfast.SessionID
+	err := e.each(s.IDs, func(c *client.Client, id holdfast.SessionID) error {
+		err := c.DeleteSession(e.ctx, id, holdfast.EndSession{Interrupt: s.Interrupt, Purge: s.Purge})
+		if err == nil {
+			done = append(done, id)
+		}
+		if err != nil || e.json {
+			return err
+		}
+		return e.say(nil, "deleted %s", id)
+	})
+	if e.json && len(done) > 0 {
+		return errors.Join(err, e.print(map[string]any{"deleted": done}))
 	}
-	if err := c.DeleteSession(e.ctx, id, holdfast.EndSession{Interrupt: s.Interrupt, Purge: s.Purge}); err != nil {
-		return err
-	}
-	return e.say(map[string]any{"deleted": id}, "deleted %s", id)
+	return err
 }
 
 type sessionResumeCmd struct {
-	ID     string `arg:"" help:"The session, or the beginning of its id."`
+	ID     string `arg:"" help:"${session}"`
 	DryRun bool   `help:"Say what would happen; change nothing."`
 	Fresh  bool   `help:"Where the files cannot be recovered, go on with the agent's own files."`
 }

@@ -49,7 +49,7 @@ func (s *sessionSearchCmd) Run(e *env) error {
 		if h.Seq == 0 {
 			role = "title"
 		}
-		rows = append(rows, []string{string(h.Session), when(h.Time), role, cut(line(h.Snippet), 80)})
+		rows = append(rows, []string{shortID(h.Session), when(h.Time), role, cut(line(h.Snippet), 80)})
 	}
 	if err := e.table([]string{"ID", "TIME", "ROLE", "TEXT"}, rows); err != nil {
 		return err

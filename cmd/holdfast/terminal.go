@@ -18,7 +18,7 @@ import (
 )
 
 type terminalCmd struct {
-	ID string `arg:"" help:"The session, or the beginning of its id."`
+	ID string `arg:"" help:"${session}"`
 }
 
 // Help is shown below the one-line description.

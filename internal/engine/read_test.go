@@ -172,6 +172,9 @@ func TestSessionsAreListed(t *testing.T) {
 	for i := range 5 {
 		ids = append(ids, w.create(holdfast.CreateSession{Title: fmt.Sprintf("Title %d", i), Tags: []string{fmt.Sprint(i % 2)}}))
 	}
+	// Several ids begin like the title of this one.
+	begun := string(ids[0][:2])
+	ids = append(ids, w.create(holdfast.CreateSession{Title: begun, Tags: []string{"begun"}}))
 	if _, err := w.Pause(t.Context(), ids[3], holdfast.EndSession{}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +205,13 @@ func TestSessionsAreListed(t *testing.T) {
 		"tag":     {holdfast.SessionFilter{Tag: "1"}, []holdfast.SessionID{ids[3], ids[1]}},
 		"text":    {holdfast.SessionFilter{Text: "title 2"}, []holdfast.SessionID{ids[2]}},
 		"agent":   {holdfast.SessionFilter{Agent: "default", Limit: 500}, newest},
-		"prefix":  {holdfast.SessionFilter{IDPrefix: strings.ToUpper(string(ids[4]))}, []holdfast.SessionID{ids[4]}},
+		"id":      {holdfast.SessionFilter{Name: strings.ToUpper(string(ids[4]))}, []holdfast.SessionID{ids[4]}},
+		"ending":  {holdfast.SessionFilter{Name: string(ids[3][28:])}, []holdfast.SessionID{ids[3]}},
+		"named":   {holdfast.SessionFilter{Name: "TITLE 2"}, []holdfast.SessionID{ids[2]}},
+		"begins":  {holdfast.SessionFilter{Name: "titl"}, newest[1:]},
+		"titled":  {holdfast.SessionFilter{Name: begun}, ids[5:]},
+		"several": {holdfast.SessionFilter{Name: begun, Tag: "1"}, []holdfast.SessionID{ids[3], ids[1]}},
+		"no name": {holdfast.SessionFilter{Name: "itle 2"}, nil},
 		"nothing": {holdfast.SessionFilter{Status: "ended"}, nil},
 	} {
 		if d := cmp.Diff(c.want, list(c.filter)); d != "" {
@@ -211,6 +220,7 @@ func TestSessionsAreListed(t *testing.T) {
 	}
 	for name, f := range map[string]holdfast.SessionFilter{
 		"status": {Status: "asleep"}, "agent": {Agent: "A b"}, "limit": {Limit: 501}, "below": {Limit: -1}, "cursor": {Cursor: "???"},
+		"name and cursor": {Name: "title", Cursor: "cw"}, "name": {Name: "\xff"},
 	} {
 		if _, err := w.List(t.Context(), f); !holdfast.IsKind(err, holdfast.KindInvalid) {
 			t.Errorf("%s: %v", name, err)

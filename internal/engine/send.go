@@ -161,6 +161,9 @@ func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessag
 		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
 		c.Key = e.turnKey(u.id, msg, t.id)
 		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnRunning, Number: t.number, MessageSeq: t.messageSeq}}
+		if title := holdfast.TitleOf(msg.Text); row.LastTurn == 0 && row.Title == "" && title != "" {
+			c.Set = &journal.RowPatch{Title: &title}
+		}
 		c.Events = startEvents(t, msg.Text)
 	})
 	if err != nil {

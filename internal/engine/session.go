@@ -308,7 +308,7 @@ func (e *Engine) Session(ctx context.Context, id holdfast.SessionID) (holdfast.S
 
 // List is a page of sessions, newest first.
 func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
-	q := journal.Query{Tag: f.Tag, Text: f.Text, Words: f.Query, IDPrefix: strings.ToLower(f.IDPrefix), Cursor: f.Cursor, Limit: f.Limit}
+	q := journal.Query{Tag: f.Tag, Text: f.Text, Words: f.Query, Cursor: f.Cursor, Limit: f.Limit}
 	var err error
 	if f.Status != "" {
 		if q.Status, err = holdfast.ParseStatus(f.Status); err != nil {
@@ -323,7 +323,7 @@ func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.S
 	if f.Limit < 0 || f.Limit > 500 {
 		return holdfast.SessionPage{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "limit %d is not within 1-500", f.Limit)
 	}
-	page, err := e.cfg.Store.Rows(ctx, q)
+	page, err := e.named(ctx, q, f.Name)
 	if err != nil {
 		return holdfast.SessionPage{}, err
 	}
@@ -332,6 +332,35 @@ func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.S
 		out.Sessions[i] = e.shown(r.Session)
 	}
 	return out, nil
+}
+
+// named selects by name beside the rest of a query: see holdfast.SessionFilter. An empty
+// name selects all.
+func (e *Engine) named(ctx context.Context, q journal.Query, name string) (journal.Page, error) {
+	if name == "" {
+		return e.cfg.Store.Rows(ctx, q)
+	}
+	if q.Cursor != "" {
+		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "a name and a cursor are given").
+			WithHint("a name selects few sessions: take a larger limit")
+	}
+	if err := validText("name", name); err != nil {
+		return journal.Page{}, err
+	}
+	byPart, byTitle, byBeginning := q, q, q
+	byPart.IDPart, byTitle.Title, byBeginning.TitlePrefix = name, name, name
+	var first journal.Page
+	for _, q := range []journal.Query{byPart, byTitle, byBeginning} {
+		p, err := e.cfg.Store.Rows(ctx, q)
+		if err != nil || len(p.Rows) == 1 && p.Next == "" {
+			return p, err
+		}
+		if len(first.Rows) == 0 {
+			first = p
+		}
+	}
+	first.Next = "" // there is no cursor with a name
+	return first, nil
 }
 
 // liveRow is the row of a session that has not ended.

@@ -111,8 +111,8 @@ func TestSessionRoutes(t *testing.T) {
 	if r := decode[holdfast.Resumed](t, body); resp.StatusCode != 200 || r.Receipt.Tier != holdfast.TierLive {
 		t.Errorf("resume: %d %s", resp.StatusCode, body)
 	}
-	do(t, srv, request{"GET", "/v1/sessions?status=active&agent=a&tag=t&text=x&q=y&id_prefix=01&cursor=c&limit=7", "", nil})
-	want := holdfast.SessionFilter{Status: "active", Agent: "a", Tag: "t", Text: "x", Query: "y", IDPrefix: "01", Cursor: "c", Limit: 7}
+	do(t, srv, request{"GET", "/v1/sessions?status=active&agent=a&tag=t&text=x&q=y&name=01&cursor=c&limit=7", "", nil})
+	want := holdfast.SessionFilter{Status: "active", Agent: "a", Tag: "t", Text: "x", Query: "y", Name: "01", Cursor: "c", Limit: 7}
 	if f.last != want {
 		t.Errorf("list asked for %+v", f.last)
 	}

@@ -197,7 +197,7 @@ func (f *fakeEngine) List(_ context.Context, q holdfast.SessionFilter) (holdfast
 	defer f.store.mu.Unlock()
 	var page holdfast.SessionPage
 	for id, row := range f.store.rows {
-		if strings.HasPrefix(string(id), q.IDPrefix) {
+		if strings.HasPrefix(string(id), q.Name) {
 			page.Sessions = append(page.Sessions, row.Session)
 		}
 	}

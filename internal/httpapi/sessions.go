@@ -34,7 +34,7 @@ type listInput struct {
 	Tag    string `query:"tag" doc:"One of the session's tags."`
 	Text   string `query:"text" doc:"Part of the title, in any case."`
 	Query  string `query:"q" doc:"Words that all occur in the title or the conversation, as in search."`
-	Prefix string `query:"id_prefix" doc:"The beginning of the id."`
+	Name   string `query:"name" maxLength:"500" doc:"What a person calls it: the beginning or ending of an id, a title, or the beginning of one. The first of these that fits one session only; if none does, all that fit the first that fits any. Without a cursor."`
 	Cursor string `query:"cursor" doc:"The next of the page before."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"The page size; 50 when absent."`
 }
@@ -109,7 +109,7 @@ func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutpu
 
 func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {
 	page, err := a.cfg.Sessions.List(ctx, holdfast.SessionFilter{
-		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, IDPrefix: in.Prefix, Cursor: in.Cursor, Limit: in.Limit,
+		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, Name: in.Name, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	if err != nil {
 		return nil, a.fail(err)

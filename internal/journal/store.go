@@ -150,8 +150,10 @@ type Query struct {
 	Text string
 	// Words must all occur in the title or the conversation, as in Search.
 	Words string
-	// IDPrefix is matched against the id.
-	IDPrefix string
+	// IDPart is the beginning or the ending of the id, in any case.
+	IDPart string
+	// Title is the whole title, TitlePrefix its beginning, without regard to case.
+	Title, TitlePrefix string
 	// Cursor is the Next of the page before; invalid when it is not one.
 	Cursor string
 	// Limit is the page size, 1-500; 0 is 50.

@@ -6,7 +6,7 @@ _holdfast() {
 		if [[ $value == :files ]]; then
 			compopt -o default 2>/dev/null
 		else
-			COMPREPLY+=("$value")
+			COMPREPLY+=("$(printf %q "$value")")
 			[[ $value != *= ]] || compopt -o nospace 2>/dev/null
 		fi
 	done < <("${COMP_WORDS[0]}" __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)

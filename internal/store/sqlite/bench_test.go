@@ -148,8 +148,8 @@ func BenchmarkList50Of100000(b *testing.B) {
 		{"text", journal.Query{Text: "TITLE"}},
 		{"words", journal.Query{Words: "title"}},
 		{"textMiss", journal.Query{Text: "nowhere"}},
-		{"idPrefix", journal.Query{IDPrefix: string(testID(777))}},
-		{"idPrefixAll", journal.Query{IDPrefix: string(testID(777))[:10]}},
+		{"idPrefix", journal.Query{IDPart: string(testID(777))}},
+		{"idPrefixAll", journal.Query{IDPart: string(testID(777))[:10]}},
 	} {
 		b.Run(q.name, func(b *testing.B) {
 			var took []time.Duration

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -115,16 +116,6 @@ func (s *Store) Rows(ctx context.Context, q journal.Query) (journal.Page, error)
 	if err != nil {
 		return journal.Page{}, err
 	}
-	if q.IDPrefix != "" {
-		many, err := s.matchesMany(ctx, q.IDPrefix)
-		if err != nil {
-			return journal.Page{}, failure("store.rows", err)
-		}
-		if many {
-			// Walk the sessions newest first instead of sorting all matches.
-			where = strings.Replace(where, `(id)`, `(+id)`, 2)
-		}
-	}
 	if q.Words != "" {
 		s.index.settled(ctx, searchPatience)
 	}
@@ -180,9 +171,17 @@ func filter(q journal.Query) (string, []any, error) {
 		}
 		add(`number IN (SELECT rowid >> 32 FROM search WHERE search MATCH ?)`, match)
 	}
-	if p := strings.ToLower(q.IDPrefix); p != "" {
-		// Ids are of 0-9 a-f and the hyphen, all below the tilde.
-		add(`(id) >= ? AND (id) < ?`, p, p+"~")
+	if p := strings.ToLower(q.IDPart); p != "" {
+		// Ids are of 0-9 a-f and the hyphen, all below the tilde. Both looks read the index
+		// of the ids alone.
+		add(`number IN (SELECT number FROM sessions WHERE id >= ? AND id < ? UNION SELECT number FROM sessions WHERE substr(id, -?) = ?)`,
+			p, p+"~", len(p), p)
+	}
+	if q.Title != "" {
+		add(`title_fold = ?`, strings.ToLower(q.Title))
+	}
+	if p := strings.ToLower(q.TitlePrefix); p != "" {
+		add(`substr(title_fold, 1, ?) = ?`, utf8.RuneCountInString(p), p)
 	}
 	if q.Cursor != "" {
 		n, err := decodeCursor('s', q.Cursor)
@@ -195,15 +194,6 @@ func filter(q journal.Query) (string, []any, error) {
 		return "", nil, nil
 	}
 	return ` WHERE ` + strings.Join(conds, ` AND `), args, nil
-}
-
-// matchesMany reports whether so many ids start with a prefix that the index on
-// them is the slower way.
-func (s *Store) matchesMany(ctx context.Context, prefix string) (bool, error) {
-	p := strings.ToLower(prefix)
-	var n int
-	err := s.r.countIDs.QueryRowContext(ctx, p, p+"~").Scan(&n)
-	return n >= 1000, err
 }
 
 // encodeCursor makes the cursor of a list; kind tells the lists apart.

@@ -151,7 +151,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 }
 
 type readStmts struct {
-	row, number, head, events, countIDs  *sql.Stmt
+	row, number, head, events            *sql.Stmt
 	key, search, seen, behind            *sql.Stmt
 	turn, turns, open, openAll, starting *sql.Stmt
 	agent, agents                        *sql.Stmt
@@ -174,7 +174,6 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p := preparer{ctx: ctx, prepare: db.PrepareContext}
 	p.add(&r.row, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
 	p.add(&r.number, `SELECT number FROM sessions WHERE id = ?`)
-	p.add(&r.countIDs, `SELECT count(*) FROM (SELECT 1 FROM sessions WHERE id >= ? AND id < ? LIMIT 1000)`)
 	p.add(&r.head, `SELECT `+lastSeq+` FROM sessions WHERE id = ?`)
 	p.add(&r.events, `SELECT id, type, turn, at, data, sum FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?`)
 	p.add(&r.key, keyQuery)

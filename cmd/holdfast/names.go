@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/config"
+)
+
+// lastName is the session that this user created, or wrote to, last on a server.
+const lastName = "@last"
+
+// maxName is how long a title may be.
+const maxName = 500
+
+// onSession is the beginning of most commands: a client, and the session that a name
+// means: its id, the beginning or ending of the id, @last, its title, or the beginning of
+// the title, if it fits no other.
+func (e *env) onSession(name string) (*client.Client, holdfast.SessionID, error) {
+	c, err := e.client()
+	if err != nil {
+		return nil, "", err
+	}
+	id, err := e.resolve(c, name)
+	return c, id, err
+}
+
+// resolve finds the session that a name means.
+func (e *env) resolve(c *client.Client, name string) (holdfast.SessionID, error) {
+	s, err := e.named(c, name)
+	return s.ID, err
+}
+
+// resolveWhole is resolve for what cannot be taken back: the beginning of a title is
+// refused.
+func (e *env) resolveWhole(c *client.Client, name string) (holdfast.SessionID, error) {
+	s, err := e.named(c, name)
+	if err != nil || s.Title == "" || strings.EqualFold(s.Title, name) || name == lastName || partOfID(s.ID, name) {
+		return s.ID, err
+	}
+	return "", holdfast.Errorf(holdfast.KindInvalid, "session", "%s is only the beginning of the title %s", holdfast.Quote(name), holdfast.Quote(s.Title)).
+		WithHint("give the whole title, or %s", shortID(s.ID))
+}
+
+func partOfID(id holdfast.SessionID, name string) bool {
+	n := strings.ToLower(name)
+	return strings.HasPrefix(string(id), n) || strings.HasSuffix(string(id), n)
+}
+
+// named is the session that a name means; of one that is named by its whole id, only the
+// id is known.
+func (e *env) named(c *client.Client, name string) (holdfast.Session, error) {
+	if id, err := holdfast.ParseSessionID(name); err == nil {
+		return holdfast.Session{ID: id}, nil
+	}
+	switch {
+	case name == lastName:
+		id, err := e.last()
+		return holdfast.Session{ID: id}, err
+	case strings.TrimSpace(name) == "" || strings.HasPrefix(name, "@") || len(name) > maxName:
+		return holdfast.Session{}, holdfast.Errorf(holdfast.KindInvalid, "session", "%s names no session", holdfast.Quote(name)).
+			WithHint("give an id, the beginning or ending of one, a title, or %s; holdfast session list shows them", lastName)
+	}
+	const shown = 3
+	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{Name: name, Limit: shown + 1})
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	switch found := page.Sessions; len(found) {
+	case 0:
+		return holdfast.Session{}, holdfast.Errorf(holdfast.KindNotFound, "session", "no session has an id or a title like %s", holdfast.Quote(name)).
+			WithHint("holdfast session list shows them")
+	case 1:
+		return found[0], nil
+	default:
+		var those []string
+		for _, s := range found[:min(len(found), shown)] {
+			those = append(those, strings.TrimSpace(fmt.Sprintf("%s %s", shortID(s.ID), cut(line(s.Title), 40))))
+		}
+		more := ""
+		if len(found) > shown {
+			more = " and others"
+		}
+		return holdfast.Session{}, holdfast.Errorf(holdfast.KindInvalid, "session", "%s fits several sessions: %s%s",
+			holdfast.Quote(name), strings.Join(those, ", "), more).WithHint("give more of the name")
+	}
+}
+
+// shortest is how much of an id is shown at least.
+const shortest = 8
+
+// shortID is the ending of an id, which differs where ids of the same time begin alike.
+func shortID(id holdfast.SessionID) string { return string(id[max(0, len(id)-shortest):]) }
+
+// shortIDs are endings of ids, each long enough to fit no other of them.
+func shortIDs(sessions []holdfast.Session) []string {
+	out := make([]string, len(sessions))
+	for n := shortest; ; n += 4 {
+		seen := map[string]bool{}
+		for i, s := range sessions {
+			out[i] = string(s.ID[max(0, len(s.ID)-n):])
+			seen[out[i]] = true
+		}
+		if len(seen) == len(sessions) || n >= 36 {
+			return out
+		}
+	}
+}
+
+// last is the session that remember was told of.
+func (e *env) last() (holdfast.SessionID, error) {
+	none := func() error {
+		return holdfast.Errorf(holdfast.KindNotFound, "session", "%s: no session was created or written to from here", lastName).
+			WithHint("holdfast session list shows the sessions")
+	}
+	path := e.lastFile()
+	if path == "" {
+		return "", none()
+	}
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", none()
+	} else if err != nil {
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "session", "%s: %w", lastName, err).WithHint("holdfast session list shows the sessions")
+	}
+	id, err := holdfast.ParseSessionID(strings.TrimSpace(string(raw)))
+	if err != nil {
+		return "", none()
+	}
+	return id, nil
+}
+
+// remember makes a session @last. It is a convenience: what fails is not reported.
+func (e *env) remember(id holdfast.SessionID) {
+	path := e.lastFile()
+	if path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
+		return
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".last-*")
+	if err != nil {
+		return
+	}
+	_, err = tmp.WriteString(string(id) + "\n")
+	if errors.Join(err, tmp.Close()) != nil || os.Rename(tmp.Name(), path) != nil {
+		_ = os.Remove(tmp.Name())
+	}
+}
+
+// lastFile is where @last of this server is kept, below XDG_STATE_HOME, which is
+// ~/.local/state by default; empty where this user has no such place.
+func (e *env) lastFile() string {
+	state := e.getenv("XDG_STATE_HOME")
+	if home := e.getenv("HOME"); !filepath.IsAbs(state) && filepath.IsAbs(home) {
+		state = filepath.Join(home, ".local", "state")
+	}
+	if !filepath.IsAbs(state) {
+		return ""
+	}
+	// A server that is found by its data directory may have another address each time.
+	server := cmp.Or(e.url, e.getenv("HOLDFAST_URL"))
+	if server == "" {
+		dir, err := config.DataDir(e.getenv)
+		if err != nil {
+			return ""
+		}
+		server = dir
+	}
+	sum := sha256.Sum256([]byte(server))
+	return filepath.Join(state, "holdfast", "last-"+hex.EncodeToString(sum[:8]))
+}
