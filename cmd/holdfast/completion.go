@@ -82,7 +82,7 @@ func complete(e *env, node *kong.Node, words []string) []candidate {
 		words = []string{""}
 	}
 	last := strings.ReplaceAll(words[len(words)-1], `\`, "") // bash gives words with their escapes
-	var wants *kong.Flag // takes the next word
+	var wants *kong.Flag                                     // takes the next word
 	args, literal := 0, false
 	for _, w := range words[:len(words)-1] {
 		name, value, whole := strings.Cut(w, "=")
