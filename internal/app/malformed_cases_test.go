@@ -160,7 +160,11 @@ func (g *gen) queries() {
 		case "boolean":
 			bad = []string{"maybe", "2", "yes", "nil", "%00"}
 		case "string":
-			bad = append(badWords[p.Name], "%00", "a%00b", "%ff", "%ed%a0%80")
+			words := badWords[p.Name]
+			if g.op.ID == "list-sessions" && p.Name == "name" { // a title, or a part of one
+				words = []string{strings.Repeat("x", 501)}
+			}
+			bad = append(words, "%00", "a%00b", "%ff", "%ed%a0%80")
 		}
 		for _, b := range bad {
 			q := p.Name + "=" + b
