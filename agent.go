@@ -47,7 +47,9 @@ type AgentSettings struct {
 // settings means nothing here.
 type Deployed struct {
 	Agent
-	Notices []string `json:"notices,omitempty"`
+	// Unchanged: the folder is the agent's newest version, and no other was made.
+	Unchanged bool     `json:"unchanged,omitempty"`
+	Notices   []string `json:"notices,omitempty"`
 }
 
 // UpdateAgent is the request to change an agent; nil leaves a field, empty goes

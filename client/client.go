@@ -3,12 +3,14 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
 	"mime"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -333,7 +335,32 @@ func unreachable(ctx context.Context, base string, err error) error {
 	if s := (*silent)(nil); errors.As(err, &s) {
 		return e.WithHint("something listens there and does not answer: holdfast doctor looks at it; a server that hangs has to be ended and started again")
 	}
-	return e.WithHint("start it with: holdfast serve")
+	return e.WithHint("%s", whyNot(base, err))
+}
+
+// whyNot is what to do about a server that cannot be reached.
+func whyNot(base string, err error) string {
+	u, perr := url.Parse(base)
+	var dns *net.DNSError
+	var cert *tls.CertificateVerificationError
+	switch {
+	case perr != nil:
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "it speaks HTTP without TLS: use http://" + u.Host
+	case errors.As(err, &cert):
+		return "its certificate is not one that this machine trusts: use the name that it is for, or let SSL_CERT_FILE name its authority"
+	case errors.As(err, &dns):
+		return "check the name " + holdfast.Quote(u.Hostname()) + " in --url or HOLDFAST_URL"
+	case !local(u.Hostname()):
+		return "check that a server runs on that machine and listens there"
+	}
+	return "start it with: holdfast serve"
+}
+
+// local reports whether a host is this machine.
+func local(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // broken is an answer that ended early.

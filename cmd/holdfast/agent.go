@@ -54,7 +54,11 @@ func (a *agentDeployCmd) Run(e *env) (err error) {
 	for _, n := range agent.Notices {
 		e.note("%s", line(n))
 	}
-	return e.say(map[string]any{"agent": agent}, "%s version %d (%s)", agent.Name, agent.Version, short(string(agent.VersionID)))
+	what := ""
+	if agent.Unchanged {
+		what = ", unchanged"
+	}
+	return e.say(map[string]any{"agent": agent}, "%s version %d (%s)%s", agent.Name, agent.Version, short(string(agent.VersionID)), what)
 }
 
 // packing remembers why packing failed: the upload only says that it broke off.

@@ -118,9 +118,30 @@ func (e *env) showApproval(a holdfast.Approval) error {
 const maxAsked = 4000
 
 // questionLines are a question in words: what would run, and why it is asked.
-func questionLines(a holdfast.Approval) []string {
-	input, more := asked(a)
-	return append(append([]string{line(a.Tool) + " wants to run: " + input}, more...), "asked because "+line(a.Reason))
+func questionLines(a holdfast.Approval) []callLine {
+	call := callLines(a.Tool, a.Input)
+	all, out := 0, []callLine(nil)
+	tool := line(a.Tool)
+	for i, l := range call {
+		if i == 0 {
+			l.text = strings.TrimPrefix(strings.TrimPrefix(l.text, tool), " ")
+		}
+		r := []rune(l.text)
+		if room := max(0, maxAsked-all); len(r) > room {
+			l.text = string(r[:room])
+		}
+		if i == 0 {
+			l.text = tool + " wants to run: " + l.text
+		}
+		if l.text != "" || len(r) == 0 && all < maxAsked {
+			out = append(out, l)
+		}
+		all += len(r)
+	}
+	if all > maxAsked {
+		out = append(out, callLine{text: fmt.Sprintf("that is the beginning, %d of %d characters; all of it: holdfast approvals show %s", maxAsked, all, a.ID)})
+	}
+	return append(out, callLine{text: "asked because " + line(a.Reason)})
 }
 
 // asked is the input of a call, and where the rest of it is.

@@ -31,8 +31,10 @@ func (t *talk) ask(a holdfast.Approval) {
 		return
 	}
 	t.questions = append(t.questions, a)
+	t.unprompt()
+	t.view.breakLine()
 	for _, l := range questionLines(a) {
-		t.say("%s", l)
+		t.e.callLine(l)
 	}
 	if a.Suggestion != "" {
 		t.say("s and w would grant %s", line(a.Suggestion))

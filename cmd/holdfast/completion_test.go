@@ -131,7 +131,7 @@ var freeValues = []string{
 	"key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
 	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
 	// Numbers and times.
-	"--limit", "--cursor", "--after", "--tail", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "soak --for", "soak --every",
+	"--limit", "--cursor", "--after", "--tail", "--older", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "soak --for", "soak --every",
 	// Paths in the box.
 	"exec --cwd", "files ls <path>", "files cat <path>", "files put <path>", "files rm <path>",
 }

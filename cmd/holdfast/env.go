@@ -39,6 +39,8 @@ type env struct {
 	json           bool
 	color          bool
 	url            string
+	// tokenFrom says where the token was found; empty before it was looked for.
+	tokenFrom string
 }
 
 // client is a client of the server that the environment names. A token that is
@@ -97,6 +99,7 @@ func (e *env) address() string {
 // goes to another machine only if somebody named the directory.
 func (e *env) token(server string) (string, error) {
 	if token := e.getenv("HOLDFAST_TOKEN"); token != "" {
+		e.tokenFrom = "HOLDFAST_TOKEN was sent"
 		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) || len(token) > 4096 {
 			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "HOLDFAST_TOKEN is no token").
 				WithHint("unset HOLDFAST_TOKEN, or set it to what is in $HOLDFAST_HOME/token")
@@ -104,16 +107,20 @@ func (e *env) token(server string) (string, error) {
 		return token, nil
 	}
 	if !onLoopback(server) && e.getenv("HOLDFAST_HOME") == "" {
+		e.tokenFrom = "no token was sent: that of a data directory here is not for another machine"
 		return "", nil
 	}
 	dir, err := config.DataDir(e.getenv)
 	if err != nil {
 		return "", err
 	}
-	token, err := lifecycle.ReadToken(filepath.Join(dir, "token"))
+	file := filepath.Join(dir, "token")
+	token, err := lifecycle.ReadToken(file)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		e.tokenFrom = "no token was sent: there is no " + file
 		return "", nil
 	}
+	e.tokenFrom = "the token in " + file + " was sent"
 	return token, err
 }
 

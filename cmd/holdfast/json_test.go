@@ -97,6 +97,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"send ID <script>[{\"stall_ms\":600000}]</script> --no-wait", "session interrupt ID", "session end ID", "session delete ID --purge",
 		"policy explain Bash -- ls", "check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
 		"secret set x --file DIR/CLAUDE.md", "secret list", "secret rotate", "secret rm x", "key create --name x", "key list", "key revoke KEY", "audit key", "audit head", "runtime list --data DIR", "audit export DIR/a.jsonl", "audit verify DIR/a.jsonl", "models",
+		"config list", "config explain limits", "config effective", "session prune --ended --dry-run",
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {

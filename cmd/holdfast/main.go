@@ -1,4 +1,4 @@
-// budget: struct cli 36: one field for each command, as the help lists them
+// budget: struct cli 37: one field for each command, as the help lists them
 
 // Command holdfast is the whole of Holdfast in one program: the server and the
 // commands that talk to it.
@@ -65,6 +65,7 @@ type cli struct {
 	Check  checkCmd  `cmd:"" group:"try" help:"Ask what sandbox settings allow."`
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
+	Config     configCmd     `cmd:"" group:"server" help:"Look up the server's settings."`
 	Models     modelsCmd     `cmd:"" group:"server" help:"List the models of the server, and the default of new sessions."`
 	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
 	Secret     secretCmd     `cmd:"" group:"server" help:"Keep the server's own credentials, encrypted."`
@@ -176,6 +177,8 @@ Examples:
   holdfast send $id "write hello.txt"
   holdfast exec $id -- cat hello.txt
 
+Short: ls is session list, logs is session events, ps is containers list.
+
 Exit codes: `+exitCodes+`
 `)
 	return err
@@ -194,6 +197,11 @@ func usual(args []string) []string {
 		return append(slices.Clone(args[1:]), "--help")
 	case args[0] == "--version":
 		return append([]string{"version"}, args[1:]...)
+	}
+	if same, ok := map[string][]string{
+		"ls": {"session", "list"}, "ps": {"containers", "list"}, "logs": {"session", "events"},
+	}[args[0]]; ok {
+		return append(same, args[1:]...)
 	}
 	return args
 }
@@ -268,6 +276,9 @@ func report(e *env, err error) int {
 		return 1 // the reader of our output left: nobody to tell
 	}
 	kind := holdfast.KindOf(err)
+	if kind == holdfast.KindUnauthenticated && e.tokenFrom != "" {
+		err = (&holdfast.Error{Kind: kind, Err: err}).WithHint("%s; %s", e.tokenFrom, holdfast.HintOf(err))
+	}
 	if e.json {
 		_ = e.print(holdfast.NewProblem(kind, err), e.stderr)
 		return kind.ExitCode()

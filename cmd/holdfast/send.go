@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -13,6 +12,7 @@ import (
 type sendCmd struct {
 	ID        string `arg:"" help:"${session}"`
 	Text      string `arg:"" help:"The message; - reads it from stdin."`
+	Quiet     bool   `short:"q" help:"Show the assistant's text alone."`
 	NoWait    bool   `help:"Return once the message is durable; prints the turn's id."`
 	Interrupt bool   `xor:"mode" help:"End a running turn first instead of waiting for it."`
 	Steer     bool   `xor:"mode" help:"Join a running turn instead of waiting for it."`
@@ -22,7 +22,7 @@ type sendCmd struct {
 
 // Help is shown below the one-line description.
 func (*sendCmd) Help() string {
-	return `The assistant's text goes to stdout, tools and notices to stderr; with --json all events go to stdout, one a line. Ends with 1 if the turn failed or was interrupted. Ctrl-C leaves the turn running.
+	return `The assistant's text goes to stdout, tools with the last lines of their output and notices to stderr; with --json all events go to stdout, one a line. Ends with 1 if the turn failed or was interrupted. Ctrl-C leaves the turn running.
 
 Examples:
   holdfast send 01a1 "run the tests and fix what fails"
@@ -68,7 +68,7 @@ func (s *sendCmd) Run(e *env) error {
 	}
 	defer stream.Close()
 	last := stream.Seq
-	show := &turnView{e: e, live: isTerminal(e.stdout)}
+	show := &turnView{e: e, live: isTerminal(e.stdout), textOnly: s.Quiet}
 	for ev, err := range stream.Events(e.ctx) {
 		if err != nil {
 			show.breakLine()
@@ -139,6 +139,8 @@ type turnView struct {
 	tools map[string]string
 	// quiet: whoever watches is asked in place.
 	quiet bool
+	// textOnly: nothing is shown but the assistant's text, and questions.
+	textOnly bool
 	// double: it was said that the model is the test double.
 	double bool
 }
@@ -220,30 +222,21 @@ func (v *turnView) say(format string, args ...any) error {
 
 // notice shows what is not text.
 func (v *turnView) notice(ev holdfast.Event) error {
+	if v.textOnly && ev.Type != holdfast.EventApprovalAsked && ev.Type != holdfast.EventNotice {
+		return nil
+	}
 	switch ev.Type {
 	case holdfast.EventToolRequested:
-		return shown(ev, func(d holdfast.ToolRequested) error {
-			if v.tools == nil {
-				v.tools = map[string]string{}
-			}
-			v.tools[d.ToolUseID] = d.Name
-			return v.say("→ %s %s", d.Name, compact(d.Input))
-		})
+		return shown(ev, v.requested)
 	case holdfast.EventToolFinished:
-		return shown(ev, func(d holdfast.ToolFinished) error {
-			outcome := string(d.Outcome)
-			if d.ExitCode != nil && *d.ExitCode != 0 {
-				outcome = fmt.Sprintf("%s %d", outcome, *d.ExitCode)
-			}
-			return v.say("← %s %s, %.0f ms", cmp.Or(v.tools[d.ToolUseID], "a tool"), outcome, d.DurationMS)
-		})
+		return shown(ev, v.finished)
 	case holdfast.EventToolDenied:
 		return shown(ev, func(d holdfast.ToolDecision) error {
-			return v.say("✗ %s denied by %s: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.By, d.Reason)
+			return v.say("✗ %s denied by %s: %s", orTool(v.tools[d.ToolUseID]), d.By, d.Reason)
 		})
 	case holdfast.EventToolUnknown:
 		return shown(ev, func(d holdfast.ToolUnknown) error {
-			return v.say("? %s: outcome unknown: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.Reason)
+			return v.say("? %s: outcome unknown: %s", orTool(v.tools[d.ToolUseID]), d.Reason)
 		})
 	case holdfast.EventApprovalAsked:
 		return shown(ev, v.asked)
@@ -264,6 +257,9 @@ func (v *turnView) notice(ev holdfast.Event) error {
 			if d.Code == holdfast.NoticeVoid {
 				v.shown = ""
 			}
+			if v.textOnly {
+				return nil
+			}
 			return v.say("! %s", d.Text)
 		})
 	}
@@ -278,7 +274,7 @@ func (v *turnView) asked(a holdfast.Approval) error {
 	v.breakLine()
 	v.e.note("⏸ %s waits for an answer", a.Tool)
 	for _, l := range questionLines(a) {
-		v.e.note("  %s", l)
+		v.e.callLine(l)
 	}
 	v.e.note("  holdfast approvals allow %s", a.ID)
 	v.e.note("  holdfast approvals deny %s --reason TEXT", a.ID)

@@ -162,16 +162,37 @@ func FuzzNothingIsHidden(f *testing.F) {
 func TestQuestionsAreShownWhole(t *testing.T) {
 	long := strings.Repeat("x", maxAsked) + "; rm"
 	a := holdfast.Approval{ID: "01", Tool: "Ba\u009dsh\u009c", Input: json.RawMessage(`{"command":"` + long + `"}`), Reason: "mode"}
-	got := strings.Join(questionLines(a), "\n")
+	text := func() string {
+		var all []string
+		for _, l := range questionLines(a) {
+			all = append(all, l.text)
+		}
+		return strings.Join(all, "\n")
+	}
+	got := text()
 	if !strings.Contains(got, "that is the beginning, 4000 of 4018 characters; all of it: holdfast approvals show 01") || !strings.HasPrefix(got, `Ba\u009dsh\u009c wants`) {
 		t.Errorf("%q", got)
 	}
-	a.Input = json.RawMessage(`{"command":"` + long[10:] + `"}`)
-	if got := questionLines(a); len(got) != 3 && !strings.Contains(got[0], "; rm") {
+	a.Input = json.RawMessage(`{"command":"` + long[20:] + `"}`)
+	if got := text(); strings.Contains(got, "the beginning") || !strings.Contains(got, "; rm") {
 		t.Errorf("%q", got)
 	}
+	// A change is shown line by line, and so is what a command of several lines runs.
+	a.Tool, a.Input = "Edit", json.RawMessage(`{"file_path":"a.go","old_string":"one\ntwo\nthree","new_string":"one\n2\u202e\nthree","replace_all":true}`)
+	if got := text(); got != "Edit wants to run: a.go {\"replace_all\":true}\none\ntwo\n2\\u202e\nthree\nasked because mode" {
+		t.Errorf("%q", got)
+	}
+	a.Tool, a.Input = "Bash", json.RawMessage(`{"command":"cd x\n\nrm -rf y","timeout":5}`)
+	if got := text(); got != "Bash wants to run: {\"timeout\":5}\ncd x\n\nrm -rf y\nasked because mode" {
+		t.Errorf("%q", got)
+	}
+	a.Tool, a.Input = "Bash", json.RawMessage(`{"command":"ls","command":"rm"}`)
+	if got := text(); got != "Bash wants to run: {\"command\":\"ls\",\"command\":\"rm\"}\nasked because mode" {
+		t.Errorf("%q", got)
+	}
+	a.Tool, a.Input = "Ba\u009dsh\u009c", json.RawMessage(`{"command":"`+long[20:]+`"}`)
 	var out strings.Builder
-	if err := (&env{stdout: &out}).showApproval(a); err != nil || !strings.Contains(out.String(), long[10:]) {
+	if err := (&env{stdout: &out}).showApproval(a); err != nil || !strings.Contains(out.String(), long[20:]) {
 		t.Errorf("%.100q %v", out.String(), err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
@@ -43,6 +44,9 @@ type Registry struct {
 
 	texts cache[string]
 	set   cache[settings.Settings]
+
+	// newest is held while a deployment is compared with the newest version, and recorded.
+	newest sync.Mutex
 }
 
 // Config configures a Registry. Dir and Store must be set.
@@ -117,6 +121,15 @@ func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.R
 	v, notices, err := r.complete(ctx, stage, tar)
 	if err != nil {
 		_ = rooted.RemoveAll(stage) // what stays is removed at the next start
+		return none, err
+	}
+	r.newest.Lock()
+	defer r.newest.Unlock()
+	now, err := r.store.Agent(ctx, name)
+	switch {
+	case err == nil && now.VersionID == v.ID:
+		return holdfast.Deployed{Agent: now, Unchanged: true, Notices: notices}, nil
+	case err != nil && !holdfast.IsKind(err, holdfast.KindNotFound):
 		return none, err
 	}
 	v.Agent = name

@@ -357,6 +357,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	if s.opt.Ready != nil {
 		s.opt.Ready("http://" + ln.Addr().String())
 	}
+	s.opt.Log.Info("the server is ready", "version", s.opt.Version, "data", s.cfg.Data, "driver", s.cfg.Driver, "url", url, "boxes_adopted", s.adopted())
 	// Nothing waits for providers and drivers.
 	telling, stop := context.WithCancel(ctx)
 	told := make(chan struct{})
@@ -382,6 +383,10 @@ func (s *server) serve(ctx context.Context, token string) error {
 
 // stop drains, then ends the API's streams, then the engine.
 func (s *server) stop(ctx context.Context, srv *http.Server) error {
+	defer s.opt.Log.Info("the server has stopped")
+	if n := s.engine.Health(ctx).RunningTurns; n > 0 {
+		s.opt.Log.Info("draining: running turns may finish; a second signal ends the server now", "turns", n, "up_to", s.cfg.DrainTimeout)
+	}
 	drain, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
 	if err := s.engine.Drain(drain); err != nil {

@@ -59,7 +59,7 @@ func logTip(log *slog.Logger, store audit.Store, key audit.Key) {
 	if tip.N == 0 {
 		return
 	}
-	log.Info("audit chain", "n", tip.N, "hash", tip.Hash.String(), "key", audit.Fingerprint(key.Public()))
+	log.Debug("audit chain", "n", tip.N, "hash", tip.Hash.String(), "key", audit.Fingerprint(key.Public()))
 }
 
 func auditKey(data string) (audit.Key, error) {

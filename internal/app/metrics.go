@@ -106,6 +106,14 @@ func (s *server) boxStates() map[string]int64 {
 	return byName(sum, holdfast.BoxStarting, holdfast.BoxRunning, holdfast.BoxIdle, holdfast.BoxFrozen)
 }
 
+// adopted counts the boxes of the former server that go on.
+func (s *server) adopted() (n int64) {
+	for _, one := range s.boxStates() {
+		n += one
+	}
+	return n
+}
+
 // byName is n with every name of all, and no other.
 func byName[K ~string, N int | int64](n map[K]N, all ...K) map[string]int64 {
 	out := map[string]int64{}

@@ -296,6 +296,25 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestEffectiveHidesSecrets: settings whose errors do not show the value are not shown.
+func TestEffectiveHidesSecrets(t *testing.T) {
+	const canary = "canary-1234"
+	all, err := Effective(Source{Getenv: lookup("HOME", "/home/u"), Flags: map[string]string{
+		"acp": `{"x":{"command":["agent"],"env":{"KEY":"` + canary + `"}}}`,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != len(Keys()) {
+		t.Errorf("%d of %d settings", len(all), len(Keys()))
+	}
+	for _, v := range all {
+		if strings.Contains(v.Value, canary) || v.Name == "acp" && (v.Value != "***" || v.From != "the command line") {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
 func TestDocumentIsCurrent(t *testing.T) {
 	const name = "../../docs/config.md"
 	want := Document()

@@ -29,6 +29,9 @@ const (
 	DefaultRateLimit    = 10_000
 	DefaultAuthFailures = 30
 
+	// loggedRefusals is how many requests without a valid token are logged in a minute.
+	loggedRefusals = 6
+
 	// maxJSON bounds a JSON body: a message of holdfast.MaxText bytes, escaped.
 	maxJSON = 2*holdfast.MaxText + 1<<20
 	// maxSmall bounds the JSON bodies that hold settings only.
@@ -108,6 +111,8 @@ type API struct {
 	live     streams
 	rates    *limits
 	failures *limits
+	// refusals are those that are logged.
+	refusals *limits
 	follow   func(ctx context.Context, id holdfast.SessionID, after int64) (source, error)
 }
 
@@ -117,7 +122,7 @@ func New(cfg Config) *API {
 	hookHuma()
 	a := &API{cfg: cfg, loopback: Loopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), bodies: map[string]bool{}}
 	a.room = room{limits: map[string]int64{}, sem: semaphore.NewWeighted(roomBytes)}
-	a.rates, a.failures = newLimits(cfg.RateLimit, time.Second), newLimits(cfg.AuthFailures, time.Minute)
+	a.rates, a.failures, a.refusals = newLimits(cfg.RateLimit, time.Second), newLimits(cfg.AuthFailures, time.Minute), newLimits(loggedRefusals, time.Minute)
 	a.live.revoked = cfg.Keys.Revoked
 	a.follow = func(ctx context.Context, id holdfast.SessionID, after int64) (source, error) {
 		return cfg.Turns.Follow(ctx, id, after)

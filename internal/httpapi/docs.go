@@ -118,6 +118,13 @@ func (a *API) docRoutes() {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(a.spec) // the client may be gone
 	})
+	a.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.Header.Get("Accept"), "text/html") {
+			http.Redirect(w, r, "/docs", http.StatusSeeOther)
+			return
+		}
+		newProblem(noRoute(r, listsRoutes)).write(w)
+	})
 	a.mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")

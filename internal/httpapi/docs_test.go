@@ -114,6 +114,20 @@ func TestDocsPageIsSelfContained(t *testing.T) {
 	}
 }
 
+// TestABrowserIsSentToTheDocs: other clients are told that there is nothing.
+func TestABrowserIsSentToTheDocs(t *testing.T) {
+	_, srv := start(t, nil)
+	srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, _ := do(t, srv, request{"GET", "/", "", http.Header{"Authorization": nil, "Accept": {"text/html,application/xhtml+xml"}}})
+	if resp.StatusCode != 303 || resp.Header.Get("Location") != "/docs" {
+		t.Errorf("a browser: %d %v", resp.StatusCode, resp.Header)
+	}
+	resp, body := do(t, srv, request{"GET", "/", "", http.Header{"Authorization": nil}})
+	if p := decode[holdfast.Problem](t, body); resp.StatusCode != 404 || p.Kind != holdfast.KindNotFound {
+		t.Errorf("another client: %d %s", resp.StatusCode, body)
+	}
+}
+
 // TestDocsPageHasEveryOperation: each stands below a heading, with the headers of
 // its answers in the document.
 func TestDocsPageHasEveryOperation(t *testing.T) {

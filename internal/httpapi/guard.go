@@ -18,6 +18,9 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
+// listsRoutes is the hint for who asks for what there is not.
+const listsRoutes = "GET /openapi.json lists the routes"
+
 // ServeHTTP answers one request: host and origin first, then the path, then the
 // token, then the route.
 func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
@@ -38,7 +41,7 @@ func (a *API) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if pattern == "" {
-		unknown(a.mux, w, r, "GET /openapi.json lists the routes")
+		unknown(a.mux, w, r, listsRoutes)
 		return
 	}
 	if err := checkKey(r, pattern); err != nil {
@@ -172,6 +175,9 @@ func (a *API) pass(r *http.Request, pattern string) (caller, error) {
 		if wait := a.failures.take(address(r), a.cfg.Now()); wait > 0 {
 			err = tooMany("requests without a valid token from this address", wait)
 		}
+		if a.refusals.take("", a.cfg.Now()) == 0 {
+			a.cfg.Log.Warn("a request without a valid token was refused", "from", address(r), "path", holdfast.Quote(r.URL.Path), "why", err)
+		}
 		return who, err
 	}
 	if wait := a.rates.take(string(who.key.ID), a.cfg.Now()); wait > 0 {
@@ -237,8 +243,11 @@ func unknown(mux *http.ServeMux, w http.ResponseWriter, r *http.Request, hint st
 		p.write(w)
 		return
 	}
-	newProblem(holdfast.Errorf(holdfast.KindNotFound, "request", "no route %s", holdfast.Quote(r.URL.Path)).
-		WithHint("%s", hint)).write(w)
+	newProblem(noRoute(r, hint)).write(w)
+}
+
+func noRoute(r *http.Request, hint string) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "request", "no route %s", holdfast.Quote(r.URL.Path)).WithHint("%s", hint)
 }
 
 // recover turns a panic into a problem, unless the answer has begun.

@@ -25,6 +25,7 @@ var routeScopes = map[string]holdfast.Scope{
 	"GET /readyz":       public,
 	"GET /openapi.json": public,
 	"GET /docs":         public,
+	"GET /{$}":          public,
 
 	"GET /metrics": holdfast.ScopeRead,
 

@@ -1,12 +1,16 @@
 package runtimetest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -176,10 +180,22 @@ func (w *World) KillBox() {
 			}
 			Eventually(w.T, "the box is dead", func() bool {
 				_, err := w.Driver.Connect(w.T.Context(), w.box())
-				return err != nil
+				return err != nil && ended(b.PID)
 			})
 		}
 	}
+}
+
+// ended reports whether a process has ended, and with it all of the box that it was the
+// first process of: the kernel lets it become a zombie only then.
+func ended(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return true
+	}
+	// The state follows the name, which stands in parentheses.
+	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
 }
 
 // connect starts the box if need be and dials it with a token.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -48,7 +49,7 @@ func child() {
 	switch {
 	case mode == "hold":
 		fmt.Println("ready")
-		select {}
+		<-time.After(time.Hour) // without a timer the runtime would end a program that only waits
 	case mode == "rss":
 		childRSS(ctx, s)
 	case fsize:
