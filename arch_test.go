@@ -46,7 +46,7 @@ var layers = map[string]layer{
 	"internal/boxd/jail":        {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
 	"internal/boxd/image":       {use: "."},
 	"cmd/boxd":                  {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
-	"cmd/holdfast":              {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench internal/boxd/image internal/child internal/config internal/demo internal/double internal/faultloop internal/lifecycle internal/mcpserver internal/obs internal/replay internal/settings internal/soak internal/torture policy", third: "github.com/alecthomas/kong golang.org/x/term"},
+	"cmd/holdfast":              {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench internal/boxd/image internal/child internal/config internal/demo internal/double internal/durable internal/faultloop internal/lifecycle internal/mcpserver internal/obs internal/replay internal/settings internal/soak internal/torture policy", third: "github.com/alecthomas/kong golang.org/x/term"},
 	"internal/config":           {use: ". hook policy sandbox sandbox/check", third: "github.com/goccy/go-yaml"},
 	"internal/durable":          {},
 	"internal/lifecycle":        {use: ". internal/durable", third: "golang.org/x/sys/unix"},

@@ -297,6 +297,11 @@ func TestStopEndsTheProgramAndItsProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The shell's child has the shell's name until it has become the program.
+	testkit.Eventually(t, "the program runs", func() bool {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		return err == nil && string(name) == "sleep\n"
+	})
 	a, err := b.Stop(t.Context(), wire.StopRequest{GraceMS: 100})
 	if err != nil || len(a.Processes) != 1 || !strings.Contains(a.Processes[0], "sleep") {
 		t.Errorf("%+v %v", a, err)

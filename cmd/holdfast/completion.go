@@ -129,8 +129,11 @@ func complete(e *env, node *kong.Node, words []string) []candidate {
 
 // learn takes the server from the line that is being typed.
 func (e *env) learn(f *kong.Flag, value string) {
-	if f.Name == "url" {
+	switch f.Name {
+	case "url":
 		e.url = value
+	case "context":
+		e.contextName = value
 	}
 }
 

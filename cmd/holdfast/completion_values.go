@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -57,12 +58,15 @@ func sources() map[string]source {
 		"--status":                 words(holdfast.Statuses()...),
 		"--driver":                 words("local", "host", "mem"),
 		"--store":                  words("sqlite"),
+		"context use <name>":       (*env).contextCandidates,
+		"context rm <name>":        (*env).contextCandidates,
+		"--context":                (*env).contextCandidates,
 		"config explain <setting>": words(config.Keys()...),
 		"--log-format":             words("text", "json", "journal"),
 		"--log-level":              words("debug", "info", "warn", "error"),
 	}
 	for _, name := range []string{
-		"--config", "--data", "--dir", "--raw", "--key-file", "--record", "check command --settings", "check path --settings",
+		"--config", "--token-file", "--data", "--dir", "--raw", "--key-file", "--record", "check command --settings", "check path --settings",
 		"check command --cwd", "check command --home", "check path --cwd", "check path --home", "check path <input>",
 		"policy explain --agent", "policy simulate --agent", "policy simulate --events", "secret set --file",
 		"agent deploy <dir>", "files put <from>", "man <dir>", "audit export <file>", "audit verify <file>",
@@ -147,6 +151,17 @@ func (e *env) sessionCandidates(last string) (found []candidate) {
 		}
 	}
 	return found
+}
+
+func (e *env) contextCandidates(string) (found []candidate) {
+	all, err := e.readContexts()
+	if err != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
+		found = append(found, candidate{name, line(all.Contexts[name].URL)})
+	}
+	return append(found, candidate{thisMachine, "the server of the data directory"})
 }
 
 // tagCandidates are the tags of the latest sessions.

@@ -39,6 +39,8 @@ type env struct {
 	json           bool
 	color          bool
 	url            string
+	// contextName is what --context says.
+	contextName string
 	// tokenFrom says where the token was found; empty before it was looked for.
 	tokenFrom string
 }
@@ -50,11 +52,15 @@ func (e *env) client() (*client.Client, error) { return e.clientWith(client.Conf
 // clientWith is client with more settings. It reports waits on stderr unless cfg sets
 // Waiting.
 func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
-	cfg.URL = e.serverURL()
-	if cfg.Token, err = e.token(cfg.URL); err != nil {
+	chosen, err := e.chosen()
+	if err != nil {
 		return nil, err
 	}
-	if cmp.Or(e.url, e.getenv("HOLDFAST_URL")) == "" {
+	cfg.URL = e.serverURL()
+	if cfg.Token, err = e.token(cfg.URL, chosen); err != nil {
+		return nil, err
+	}
+	if chosen == nil && cmp.Or(e.url, e.getenv("HOLDFAST_URL")) == "" {
 		cfg.Address = e.address
 	}
 	if cfg.Waiting == nil && !e.json {
@@ -81,7 +87,12 @@ func waits(w client.Wait) string {
 	return fmt.Sprintf("waiting for %s to come back, for %s now: %v", w.URL, lasted, w.Err)
 }
 
+// serverURL is the server's URL: that of --context, of --url, of HOLDFAST_URL, of the
+// current context, of the data directory.
 func (e *env) serverURL() string {
+	if c, err := e.chosen(); err == nil && c != nil {
+		return c.URL
+	}
 	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"), e.address(), client.DefaultURL)
 }
 
@@ -95,16 +106,25 @@ func (e *env) address() string {
 	return lifecycle.ReadAddress(dir)
 }
 
-// token is HOLDFAST_TOKEN, else the owner's token in the data directory. That one
-// goes to another machine only if somebody named the directory.
-func (e *env) token(server string) (string, error) {
+// token is HOLDFAST_TOKEN, else the key in the file of the context, else the owner's token
+// in the data directory. That one never goes to the server of a context, and to another
+// machine only if somebody named the directory. c is nil without a context.
+func (e *env) token(server string, c *serverContext) (string, error) {
 	if token := e.getenv("HOLDFAST_TOKEN"); token != "" {
 		e.tokenFrom = "HOLDFAST_TOKEN was sent"
-		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) || len(token) > 4096 {
+		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) || len(token) > maxKey {
 			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "HOLDFAST_TOKEN is no token").
 				WithHint("unset HOLDFAST_TOKEN, or set it to what is in $HOLDFAST_HOME/token")
 		}
 		return token, nil
+	}
+	switch {
+	case c != nil && c.TokenFile == "":
+		e.tokenFrom = "no token was sent: the context names no file with one"
+		return "", nil
+	case c != nil:
+		e.tokenFrom = "the key in " + c.TokenFile + " was sent"
+		return readKey(c.TokenFile)
 	}
 	if !onLoopback(server) && e.getenv("HOLDFAST_HOME") == "" {
 		e.tokenFrom = "no token was sent: that of a data directory here is not for another machine"

@@ -65,6 +65,7 @@ func question(t *testing.T, vars map[string]string) string {
 // nothing else.
 func TestEveryCommandSpeaksJSON(t *testing.T) {
 	vars := serveWith(t, "mem")
+	vars["XDG_CONFIG_HOME"] = t.TempDir()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "CLAUDE.md"), []byte("Be brief."), 0o600); err != nil {
 		t.Fatal(err)
@@ -98,6 +99,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 		"policy explain Bash -- ls", "check command --settings DIR/s.json -- ls", "check path --settings DIR/s.json -- /project",
 		"secret set x --file DIR/CLAUDE.md", "secret list", "secret rotate", "secret rm x", "key create --name x", "key list", "key revoke KEY", "audit key", "audit head", "runtime list --data DIR", "audit export DIR/a.jsonl", "audit verify DIR/a.jsonl", "models",
 		"config list", "config explain limits", "config effective", "session prune --ended --dry-run",
+		"context add team http://127.0.0.1:1", "context list", "context use local", "context rm team",
 	}
 	tried := map[string]bool{}
 	for _, l := range lines {

@@ -1,4 +1,4 @@
-// budget: struct cli 37: one field for each command, as the help lists them
+// budget: struct cli 39: one field for each command, as the help lists them
 
 // Command holdfast is the whole of Holdfast in one program: the server and the
 // commands that talk to it.
@@ -35,8 +35,9 @@ func main() {
 // cli is the command line: global flags and the commands, in the order of the
 // help.
 type cli struct {
-	JSON bool   `help:"Print JSON." short:"j"`
-	URL  string `name:"url" placeholder:"URL" help:"The server; HOLDFAST_URL, else the one of the data directory, else http://127.0.0.1:4100."`
+	JSON    bool   `help:"Print JSON." short:"j"`
+	URL     string `name:"url" placeholder:"URL" xor:"server" help:"The server; HOLDFAST_URL, else the current context, else the one of the data directory, else http://127.0.0.1:4100."`
+	Context string `placeholder:"NAME" xor:"server" help:"The server of this context; see holdfast context."`
 
 	Serve serveCmd `cmd:"" group:"server" help:"Run the server."`
 
@@ -65,6 +66,7 @@ type cli struct {
 	Check  checkCmd  `cmd:"" group:"try" help:"Ask what sandbox settings allow."`
 	Double doubleCmd `cmd:"" group:"try" help:"Run test doubles of model APIs."`
 
+	Contexts   contextCmd    `cmd:"" name:"context" group:"self" help:"Name several servers, and choose one."`
 	Config     configCmd     `cmd:"" group:"server" help:"Look up the server's settings."`
 	Models     modelsCmd     `cmd:"" group:"server" help:"List the models of the server, and the default of new sessions."`
 	Runtime    runtimeCmd    `cmd:"" group:"server" help:"Install and list the agent CLIs that run in boxes."`
@@ -109,7 +111,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 		e.json = asksJSON(args)
 		return report(e, usage(err))
 	}
-	e.json, e.url = c.JSON, c.URL
+	e.json, e.url, e.contextName = c.JSON, c.URL, c.Context
 	if err = k.Run(e); err == nil {
 		err = out.lost()
 	}

@@ -90,6 +90,7 @@ func manPage(node *kong.Node) string {
 		}
 	}
 	b.WriteString(".SH ENVIRONMENT\n.TP\n.B HOLDFAST_URL\nThe server; http://127.0.0.1:4100 when not set.\n" +
+		".TP\n.B HOLDFAST_CONTEXT\nThe context, where HOLDFAST_URL is not set.\n" +
 		".TP\n.B HOLDFAST_TOKEN\nThe bearer token; the owner's token in the data directory when not set.\n" +
 		".TP\n.B HOLDFAST_HOME\nThe data directory; ~/.holdfast when not set.\n")
 	b.WriteString(".SH \"EXIT STATUS\"\n" + roff(exitCodes) + "\n")

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // lastName is the session that this user created, or wrote to, last on a server.
@@ -141,17 +142,8 @@ func (e *env) last() (holdfast.SessionID, error) {
 
 // remember makes a session @last. It is a convenience: what fails is not reported.
 func (e *env) remember(id holdfast.SessionID) {
-	path := e.lastFile()
-	if path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
-		return
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".last-*")
-	if err != nil {
-		return
-	}
-	_, err = tmp.WriteString(string(id) + "\n")
-	if errors.Join(err, tmp.Close()) != nil || os.Rename(tmp.Name(), path) != nil {
-		_ = os.Remove(tmp.Name())
+	if path := e.lastFile(); path != "" && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
+		_ = durable.Replace(path, durable.Bytes([]byte(string(id)+"\n")))
 	}
 }
 
@@ -167,6 +159,9 @@ func (e *env) lastFile() string {
 	}
 	// A server that is found by its data directory may have another address each time.
 	server := cmp.Or(e.url, e.getenv("HOLDFAST_URL"))
+	if c, err := e.chosen(); err == nil && c != nil {
+		server = c.URL
+	}
 	if server == "" {
 		dir, err := config.DataDir(e.getenv)
 		if err != nil {

@@ -209,7 +209,7 @@ func TestTokenStaysOnThisMachine(t *testing.T) {
 			}
 			return c.vars[k]
 		}}
-		got, err := e.token(e.serverURL())
+		got, err := e.token(e.serverURL(), nil)
 		if err != nil || got != c.want {
 			t.Errorf("%s %v: %q %v", c.url, c.vars, got, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,7 +59,9 @@ func TestACutAuditChainIsSaid(t *testing.T) {
 		t.Errorf("without a server: %+v", c)
 	}
 	log := &lockedBuffer{}
-	c, _, stop := serveLogged(t, cfg, log)
+	c, _, stop := serveWith(t, cfg, func(o *app.Options) {
+		o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	for range 3 {
 		if _, err := c.CreateSession(t.Context(), holdfast.CreateSession{}, ""); err != nil {
 			t.Fatal(err)
