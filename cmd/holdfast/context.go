@@ -42,17 +42,20 @@ type serverContext struct {
 	TokenFile string `json:"token_file,omitempty"`
 }
 
-// contextsFile is where contexts are kept, below XDG_CONFIG_HOME, which is ~/.config by
-// default; empty where this user has no such place.
-func (e *env) contextsFile() string {
-	dir := e.getenv("XDG_CONFIG_HOME")
+// contextsFile is where contexts are kept; empty where this user has no such place.
+func (e *env) contextsFile() string { return e.userFile("XDG_CONFIG_HOME", ".config", "contexts.json") }
+
+// userFile is a file of this user below holdfast/ in the directory that a variable of the
+// XDG specification names, by default one of the home; empty where there is no home.
+func (e *env) userFile(variable, fallback, name string) string {
+	dir := e.getenv(variable)
 	if home := e.getenv("HOME"); !filepath.IsAbs(dir) && filepath.IsAbs(home) {
-		dir = filepath.Join(home, ".config")
+		dir = filepath.Join(home, fallback)
 	}
 	if !filepath.IsAbs(dir) {
 		return ""
 	}
-	return filepath.Join(dir, "holdfast", "contexts.json")
+	return filepath.Join(dir, "holdfast", name)
 }
 
 func (e *env) readContexts() (contexts, error) {
@@ -99,7 +102,7 @@ func (e *env) writeContexts(all contexts) error {
 // unless --url or HOLDFAST_URL says otherwise; nil is none.
 func (e *env) chosen() (*serverContext, error) {
 	name := e.contextName
-	if name == "" && (e.url != "" || e.getenv("HOLDFAST_URL") != "") {
+	if name == "" && e.givenURL() != "" {
 		return nil, nil
 	}
 	all, err := e.readContexts()

@@ -60,7 +60,7 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	if cfg.Token, err = e.token(cfg.URL, chosen); err != nil {
 		return nil, err
 	}
-	if chosen == nil && cmp.Or(e.url, e.getenv("HOLDFAST_URL")) == "" {
+	if chosen == nil && e.givenURL() == "" {
 		cfg.Address = e.address
 	}
 	if cfg.Waiting == nil && !e.json {
@@ -93,7 +93,16 @@ func (e *env) serverURL() string {
 	if c, err := e.chosen(); err == nil && c != nil {
 		return c.URL
 	}
-	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"), e.address(), client.DefaultURL)
+	return cmp.Or(e.givenURL(), e.address(), client.DefaultURL)
+}
+
+// givenURL is the URL that the command line or the environment gives; empty if it does
+// not, or if --context chooses the server of the data directory.
+func (e *env) givenURL() string {
+	if e.contextName == thisMachine {
+		return ""
+	}
+	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"))
 }
 
 // address returns where the server of the data directory recorded that it listens;

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -147,22 +146,14 @@ func (e *env) remember(id holdfast.SessionID) {
 	}
 }
 
-// lastFile is where @last of this server is kept, below XDG_STATE_HOME, which is
-// ~/.local/state by default; empty where this user has no such place.
+// lastFile is where @last of this server is kept; empty where this user has no such place.
 func (e *env) lastFile() string {
-	state := e.getenv("XDG_STATE_HOME")
-	if home := e.getenv("HOME"); !filepath.IsAbs(state) && filepath.IsAbs(home) {
-		state = filepath.Join(home, ".local", "state")
-	}
-	if !filepath.IsAbs(state) {
-		return ""
-	}
-	// A server that is found by its data directory may have another address each time.
-	server := cmp.Or(e.url, e.getenv("HOLDFAST_URL"))
+	server := e.givenURL()
 	if c, err := e.chosen(); err == nil && c != nil {
 		server = c.URL
 	}
 	if server == "" {
+		// A server that is found by its data directory may have another address each time.
 		dir, err := config.DataDir(e.getenv)
 		if err != nil {
 			return ""
@@ -170,5 +161,5 @@ func (e *env) lastFile() string {
 		server = dir
 	}
 	sum := sha256.Sum256([]byte(server))
-	return filepath.Join(state, "holdfast", "last-"+hex.EncodeToString(sum[:8]))
+	return e.userFile("XDG_STATE_HOME", filepath.Join(".local", "state"), "last-"+hex.EncodeToString(sum[:8]))
 }
