@@ -6,30 +6,43 @@ import (
 	"unicode/utf8"
 )
 
-// maxTitleOf is how many characters of a message make a title.
-const maxTitleOf = 60
+const (
+	// maxTitleOf is how many characters of a message make a title.
+	maxTitleOf = 60
+	// titleIn is how much of a message is looked at for one, in bytes.
+	titleIn = 4 << 10
+)
 
 // TitleOf is the title that a session without one takes from its first message: the
 // first line with words, with single spaces, cut after a word within 60 characters. It
-// is empty for a message without a word.
+// is empty if the first 4 KiB have no word.
 func TitleOf(message string) string {
-	for line := range strings.Lines(message) {
-		words := strings.FieldsFunc(line, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
-		if title := strings.Join(words, " "); title != "" {
-			return cutTitle(title)
+	var title []rune
+	gap := false
+	for _, r := range message[:min(len(message), titleIn)] {
+		switch {
+		case r == '\n' && len(title) > 0:
+			return string(title)
+		case unicode.IsSpace(r) || !unicode.IsPrint(r) || r == utf8.RuneError:
+			gap = len(title) > 0
+		default:
+			if gap {
+				title, gap = append(title, ' '), false
+			}
+			title = append(title, r)
+		}
+		if len(title) > maxTitleOf {
+			return cutTitle(string(title[:maxTitleOf-1]))
 		}
 	}
-	return ""
+	return string(title)
 }
 
+// cutTitle ends what is left of a title with its last whole word, unless that is half of
+// it.
 func cutTitle(title string) string {
-	if utf8.RuneCountInString(title) <= maxTitleOf {
-		return title
+	if i := strings.LastIndexByte(title, ' '); i > len(title)/2 {
+		title = title[:i]
 	}
-	runes := []rune(title)[:maxTitleOf-1]
-	cut := string(runes)
-	if i := strings.LastIndexByte(cut, ' '); i > len(cut)/2 {
-		cut = cut[:i]
-	}
-	return cut + "…"
+	return title + "…"
 }
