@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -52,26 +49,8 @@ func (p *process) still(ids ...holdfast.SessionID) {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			p.t.Fatal(err)
 		}
-		testkit.Eventually(p.t, "the box stands still", func() bool { return stopped(p.t, pid) })
+		testkit.Eventually(p.t, "the box stands still", func() bool { return testkit.Stopped(p.t, pid) })
 	}
-}
-
-// stopped reports whether all threads of a process have stopped; each does when it next
-// looks for signals.
-func stopped(t *testing.T, pid int) bool {
-	t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil || len(threads) == 0 {
-		t.Fatalf("process %d has no threads: %v", pid, err)
-	}
-	for _, name := range threads {
-		// The state follows the name, which stands in parentheses.
-		stat, err := os.ReadFile(name)
-		if i := bytes.LastIndexByte(stat, ')'); err != nil || i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {
-			return false
-		}
-	}
-	return true
 }
 
 // within holds work to a bound and says how long it took.

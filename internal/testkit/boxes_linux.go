@@ -41,3 +41,21 @@ func EndBoxes(t testing.TB, data string) {
 		}
 	}
 }
+
+// Stopped reports whether all threads of a process have stopped; each does when it next
+// looks for signals.
+func Stopped(t testing.TB, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, name := range threads {
+		// The state follows the name, which stands in parentheses.
+		stat, err := os.ReadFile(name)
+		if i := bytes.LastIndexByte(stat, ')'); err != nil || i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {
+			return false
+		}
+	}
+	return true
+}
