@@ -139,7 +139,7 @@ func questionLines(a holdfast.Approval) []callLine {
 		all += len(r)
 	}
 	if all > maxAsked {
-		out = append(out, callLine{text: fmt.Sprintf("that is the beginning, %d of %d characters; all of it: holdfast approvals show %s", maxAsked, all, a.ID)})
+		out = append(out, callLine{text: beginning(all, a.ID)})
 	}
 	return append(out, callLine{text: "asked because " + line(a.Reason)})
 }
@@ -150,7 +150,12 @@ func asked(a holdfast.Approval) (input string, more []string) {
 	if len(r) <= maxAsked {
 		return string(r), nil
 	}
-	return string(r[:maxAsked]), []string{fmt.Sprintf("that is the beginning, %d of %d characters; all of it: holdfast approvals show %s", maxAsked, len(r), a.ID)}
+	return string(r[:maxAsked]), []string{beginning(len(r), a.ID)}
+}
+
+// beginning says that only the first maxAsked of n characters are shown.
+func beginning(n int, id holdfast.ApprovalID) string {
+	return fmt.Sprintf("that is the beginning, %d of %d characters; all of it: holdfast approvals show %s", maxAsked, n, id)
 }
 
 type approvalsAllowCmd struct {

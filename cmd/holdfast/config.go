@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/holdfast-run/holdfast/internal/config"
@@ -54,16 +55,9 @@ func (c *configExplainCmd) Run(e *env) error {
 			fmt.Fprintln(e.stdout)
 		}
 		fmt.Fprintf(e.stdout, "%s%s%s\n  %s\n  values: %s\n  default: %s\n  set it with: --set %s=… or %s, or in the file of --config\n",
-			e.style(bold), s.Name, e.style(reset), s.Doc, s.Values, orNone(s.Default), s.Name, s.Env)
+			e.style(bold), s.Name, e.style(reset), s.Doc, s.Values, cmp.Or(s.Default, "none"), s.Name, s.Env)
 	}
 	return nil
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 type configEffectiveCmd struct {

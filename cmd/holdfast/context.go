@@ -98,8 +98,8 @@ func (e *env) writeContexts(all contexts) error {
 	return nil
 }
 
-// chosen is the context that this command uses: the named one, else the current one
-// unless --url or HOLDFAST_URL says otherwise; nil is none.
+// chosen returns the context of this command: the one that --context names, else the
+// current one. It returns nil if there is none, or if --url or HOLDFAST_URL is set.
 func (e *env) chosen() (*serverContext, error) {
 	name := e.contextName
 	if name == "" && e.givenURL() != "" {
@@ -252,10 +252,15 @@ func readKey(file string) (string, error) {
 // checkKey is a token that can be sent. It is not repeated when it cannot.
 func checkKey(from, raw string) (string, error) {
 	token := strings.TrimSpace(raw)
-	if token == "" || len(token) > maxKey || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if token == "" || !sendable(token) {
 		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "%s holds no token", from).WithHint("put a key there, as holdfast key create prints it")
 	}
 	return token, nil
+}
+
+// sendable reports whether a token can stand in a header.
+func sendable(token string) bool {
+	return len(token) <= maxKey && !strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 type contextUseCmd struct {

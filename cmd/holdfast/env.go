@@ -56,7 +56,7 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.URL = e.serverURL()
+	cfg.URL = e.urlOf(chosen)
 	if cfg.Token, err = e.token(cfg.URL, chosen); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,13 @@ func waits(w client.Wait) string {
 // serverURL is the server's URL: that of --context, of --url, of HOLDFAST_URL, of the
 // current context, of the data directory.
 func (e *env) serverURL() string {
-	if c, err := e.chosen(); err == nil && c != nil {
+	c, _ := e.chosen() // clientWith reports a file of contexts that cannot be read
+	return e.urlOf(c)
+}
+
+// urlOf is serverURL once the context is known; nil is a command without one.
+func (e *env) urlOf(c *serverContext) string {
+	if c != nil {
 		return c.URL
 	}
 	return cmp.Or(e.givenURL(), e.address(), client.DefaultURL)
@@ -121,7 +127,7 @@ func (e *env) address() string {
 func (e *env) token(server string, c *serverContext) (string, error) {
 	if token := e.getenv("HOLDFAST_TOKEN"); token != "" {
 		e.tokenFrom = "HOLDFAST_TOKEN was sent"
-		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) || len(token) > maxKey {
+		if !sendable(token) {
 			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "HOLDFAST_TOKEN is no token").
 				WithHint("unset HOLDFAST_TOKEN, or set it to what is in $HOLDFAST_HOME/token")
 		}

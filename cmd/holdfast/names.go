@@ -116,7 +116,7 @@ func shortIDs(sessions []holdfast.Session) []string {
 	}
 }
 
-// last is the session that remember was told of.
+// last returns the session that remember stored for this server.
 func (e *env) last() (holdfast.SessionID, error) {
 	none := func() error {
 		return holdfast.Errorf(holdfast.KindNotFound, "session", "%s: no session was created or written to from here", lastName).

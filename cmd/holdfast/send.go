@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -141,7 +142,7 @@ type turnView struct {
 	quiet bool
 	// textOnly: nothing is shown but the assistant's text, and questions.
 	textOnly bool
-	// double: it was said that the model is the test double.
+	// double: the note about the test double was shown, or is not wanted.
 	double bool
 }
 
@@ -232,11 +233,11 @@ func (v *turnView) notice(ev holdfast.Event) error {
 		return shown(ev, v.finished)
 	case holdfast.EventToolDenied:
 		return shown(ev, func(d holdfast.ToolDecision) error {
-			return v.say("✗ %s denied by %s: %s", orTool(v.tools[d.ToolUseID]), d.By, d.Reason)
+			return v.say("✗ %s denied by %s: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.By, d.Reason)
 		})
 	case holdfast.EventToolUnknown:
 		return shown(ev, func(d holdfast.ToolUnknown) error {
-			return v.say("? %s: outcome unknown: %s", orTool(v.tools[d.ToolUseID]), d.Reason)
+			return v.say("? %s: outcome unknown: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.Reason)
 		})
 	case holdfast.EventApprovalAsked:
 		return shown(ev, v.asked)

@@ -98,7 +98,7 @@ func days(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// agrees asks a person; whoever is no person has to use --yes.
+// agrees asks the person at the terminal. Without a terminal it is invalid: --yes is needed.
 func (e *env) agrees(question string) error {
 	if !isTerminal(e.stdin) || e.json {
 		return holdfast.Errorf(holdfast.KindInvalid, "", "%s: nobody can be asked here", strings.TrimSuffix(question, "?")).WithHint("add --yes")

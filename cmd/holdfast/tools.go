@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -201,7 +202,7 @@ func (v *turnView) finished(d holdfast.ToolFinished) error {
 		outcome = fmt.Sprintf("%s %d", outcome, *d.ExitCode)
 	}
 	v.breakLine()
-	v.e.note("← %s %s, %s", cut(line(orTool(name)), 100), outcome, lasted(d.DurationMS))
+	v.e.note("← %s %s, %s", cut(line(cmp.Or(name, "a tool")), 100), outcome, lasted(d.DurationMS))
 	// What readers of files return is long and known.
 	quiet := d.Outcome == holdfast.ExitOK && slices.Contains([]string{"Read", "Write", "Edit", "Glob", "Grep", "TodoWrite"}, name)
 	if quiet || strings.TrimSpace(d.Content) == "" {
@@ -219,13 +220,6 @@ func (v *turnView) finished(d holdfast.ToolFinished) error {
 		v.e.callLine(callLine{' ', cut(line(strings.TrimSuffix(l, "\n")), 200)})
 	}
 	return nil
-}
-
-func orTool(name string) string {
-	if name == "" {
-		return "a tool"
-	}
-	return name
 }
 
 // lasted is a duration as people read it.

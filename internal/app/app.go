@@ -56,7 +56,7 @@ type Options struct {
 	Log *slog.Logger
 	// Ready is told the API's URL once the server answers.
 	Ready func(url string)
-	// Models is told of the models, a few seconds after Ready at most. May be nil.
+	// Models is called once with the models, a few seconds after Ready at most. May be nil.
 	Models func(holdfast.Models)
 	// Died is called once if the disk failed under the store: a write or an fsync did not
 	// reach it. It must end the process at once, without closing anything: an orderly end

@@ -26,7 +26,8 @@ type Diagnosis struct {
 	// Checks are what surrounds the drivers, each with its fix.
 	Checks []Check `json:"checks"`
 	// Models are the providers of models by this configuration and environment, and
-	// DefaultModel that of sessions which name none; ModelError says why there is none.
+	// DefaultModel is the model of new sessions without one of their own; ModelError says why
+	// there is no such model.
 	Models       []Provider `json:"models"`
 	DefaultModel string     `json:"default_model"`
 	ModelError   string     `json:"model_error,omitempty"`

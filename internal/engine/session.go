@@ -334,8 +334,8 @@ func (e *Engine) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.S
 	return out, nil
 }
 
-// named selects by name beside the rest of a query: see holdfast.SessionFilter. An empty
-// name selects all.
+// named runs a query for the sessions that a name means, as holdfast.SessionFilter says.
+// An empty name adds no condition.
 func (e *Engine) named(ctx context.Context, q journal.Query, name string) (journal.Page, error) {
 	if name == "" {
 		return e.cfg.Store.Rows(ctx, q)

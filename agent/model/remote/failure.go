@@ -106,7 +106,7 @@ func Broken(ctx context.Context, err error, during string) *model.Failure {
 	return &model.Failure{Class: "cut", Retryable: true, Message: Clean(during + ": " + err.Error())}
 }
 
-// cannotReach says why there is no connection, if that is what the error says.
+// cannotReach returns why a connection failed; ok is false if the error is about something else.
 func cannotReach(err error) (why string, ok bool) {
 	var dns *net.DNSError
 	if errors.As(err, &dns) {
