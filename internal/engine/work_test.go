@@ -287,7 +287,10 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("a terminal where there is none: %+v", res)
 	}
 	for _, exec := range []holdfast.ExecRequest{
-		{}, {Argv: []string{"a"}, Command: "b"}, {Argv: []string{"a"}, Stdin: []byte("x")}, {Argv: []string{"a"}, Env: map[string]string{"HOLDFAST_X": "y"}},
+		{},
+		{Argv: []string{"a"}, Command: "b"},
+		{Argv: []string{"a"}, Stdin: []byte("x")},
+		{Argv: []string{"a"}, Env: map[string]string{"HOLDFAST_X": "y"}},
 		{Argv: []string{"a"}, TimeoutMS: -1},
 	} {
 		_, err := m.Terminal(t.Context(), id, holdfast.TerminalRequest{Exec: &exec}, strings.NewReader(""), io.Discard, nil)
