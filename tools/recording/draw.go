@@ -59,7 +59,7 @@ func lines(s string) []line {
 }
 
 const (
-	charWidth, rowHeight = 8.43, 19.0
+	charWidth, rowHeight = 7.83, 18.0
 	left, top            = 18.0, 52.0
 	// between is the time from one printed row to the next, typing that of a command.
 	between, typing = 0.12, 0.9
@@ -87,7 +87,7 @@ func draw(screens []shown) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" aria-label="A terminal: the server is killed in the middle of a tool; the next one goes on.">
 <style>
-text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; fill: #d7dce5; white-space: pre }
+text { font-size: 13px; font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace; fill: #d7dce5; white-space: pre }
 .b { fill: #ffffff; font-weight: 600 } .d { fill: #8f98a8 } .r { fill: #ff8a80 } .g { fill: #8fd694 } .y { fill: #f2cc6b } .c { fill: #7fd1e0 }
 @media (prefers-reduced-motion: no-preference) {
 `, width, height, width, height)

@@ -22,7 +22,7 @@ type step struct {
 }
 
 const (
-	rows, columns = 40, 108
+	rows, columns = 40, 112
 	patience      = 60 * time.Second
 )
 
