@@ -79,11 +79,12 @@ type Approval struct {
 	By     string `json:"by"`
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason"`
-	// Suggestion is the rule that an answer for longer than once grants unless it
-	// names another one; empty when there is none to suggest.
-	Suggestion string        `json:"suggestion,omitempty"`
-	State      ApprovalState `json:"state"`
-	AskedAt    time.Time     `json:"asked_at"`
+	// Suggestions are the rules that an answer for longer than once grants unless it
+	// names others: one for each part of the call that nothing allows yet. Empty when
+	// rules cannot cover exactly this call.
+	Suggestions []string      `json:"suggestions,omitempty"`
+	State       ApprovalState `json:"state"`
+	AskedAt     time.Time     `json:"asked_at"`
 	// ExpiresAt is when silence becomes a denial; nil is never.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	// AnsweredAt, AnsweredBy, Scope and Answer are set by the end of the question;
@@ -102,9 +103,9 @@ type ApprovalAnswered struct {
 	State     ApprovalState `json:"state"`
 	By        string        `json:"by,omitempty"`
 	Scope     ApprovalScope `json:"scope,omitempty"`
-	// Granted is the rule that holds from now on, for a scope beyond once.
-	Granted string `json:"granted,omitempty"`
-	Reason  string `json:"reason,omitempty"`
+	// Granted are the rules that hold from now on, for a scope beyond once.
+	Granted []string `json:"rules,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
 }
 
 // ApprovalFilter selects approvals. Empty fields do not filter, but for State.
@@ -130,17 +131,21 @@ type ApprovalPage struct {
 type AnswerApproval struct {
 	Decision string        `json:"decision" doc:"Whether the call runs."`
 	Scope    ApprovalScope `json:"scope,omitempty" doc:"How long an allow holds; absent: once."`
-	Rule     string        `json:"rule,omitempty" doc:"Replaces the suggested rule of a scope beyond once."`
+	Rules    []string      `json:"rules,omitempty" doc:"Replace the suggested rules of a scope beyond once. At most 64."`
 	Reason   string        `json:"reason,omitempty" doc:"Kept; on a denial the model reads it."`
 }
 
 // ApprovalDecisions lists what can be decided.
 func ApprovalDecisions() []string { return []string{"allow", "deny"} }
 
-// maxAnswer bounds the texts of an answer, in bytes.
-const maxAnswer = 2000
+const (
+	// maxAnswer bounds each text of an answer, in bytes.
+	maxAnswer = 2000
+	// maxAnswerRules bounds the rules of one answer.
+	maxAnswerRules = 64
+)
 
-// Check refuses an answer that makes no sense whatever it is to; its rule is not
+// Check refuses an answer that makes no sense whatever it is to; its rules are not
 // parsed.
 func (r AnswerApproval) Check() error {
 	const op = "approval"
@@ -148,7 +153,11 @@ func (r AnswerApproval) Check() error {
 	if err != nil {
 		return err
 	}
-	for name, s := range map[string]string{"reason": r.Reason, "rule": r.Rule} {
+	for i, s := range append([]string{r.Reason}, r.Rules...) {
+		name := "rule"
+		if i == 0 {
+			name = "reason"
+		}
 		if len(s) > maxAnswer || !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
 			return Errorf(KindInvalid, op, "%s %s is not text of at most %d bytes", name, Quote(s), maxAnswer).
 				WithHint("give a shorter %s, without control characters", name)
@@ -157,10 +166,13 @@ func (r AnswerApproval) Check() error {
 	switch {
 	case !slices.Contains(ApprovalDecisions(), r.Decision):
 		return Errorf(KindInvalid, op, "decision %s is not an answer", Quote(r.Decision)).WithHint("use allow or deny")
-	case r.Decision == "deny" && (r.Scope != "" || r.Rule != ""):
-		return Errorf(KindInvalid, op, "scope and rule are for allow, the decision is deny").WithHint("leave scope and rule out, or decide allow")
-	case r.Rule != "" && scope == ScopeOnce:
-		return Errorf(KindInvalid, op, "a rule is for a scope beyond once").WithHint("choose scope session or workspace, or leave the rule out")
+	case r.Decision == "deny" && (r.Scope != "" || len(r.Rules) > 0):
+		return Errorf(KindInvalid, op, "scope and rules are for allow, the decision is deny").WithHint("leave scope and rules out, or decide allow")
+	case len(r.Rules) > 0 && scope == ScopeOnce:
+		return Errorf(KindInvalid, op, "rules are for a scope beyond once").WithHint("choose scope session or workspace, or leave the rules out")
+	case len(r.Rules) > maxAnswerRules:
+		return Errorf(KindTooLarge, op, "the answer names %d rules, at most %d are taken", len(r.Rules), maxAnswerRules).
+			WithHint("name rules that cover more")
 	}
 	return nil
 }

@@ -67,12 +67,12 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventApprovalAsked: holdfast.Approval{
 		ID: "01890a5d-ac96-774b-bcce-b302099a8057", Session: "01890a5d-ac96-774b-bcce-b302099a8058", Turn: "01890a5d-ac96-774b-bcce-b302099a8059",
 		ToolUseID: "tu_1", Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`), InputHash: "00", By: "ask rule", Rule: "Bash(git *)",
-		Reason: "the rule Bash(git *) wants it asked", Suggestion: "Bash(git push)", State: holdfast.ApprovalPending,
+		Reason: "the rule Bash(git *) wants it asked", Suggestions: []string{"Bash(git push)"}, State: holdfast.ApprovalPending,
 		AskedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ExpiresAt: ptr(time.Date(2026, 1, 2, 3, 14, 5, 0, time.UTC)),
 	},
 	holdfast.EventApprovalAnswered: holdfast.ApprovalAnswered{
 		ID: "01890a5d-ac96-774b-bcce-b302099a8057", ToolUseID: "tu_1", State: holdfast.ApprovalAllowed, By: "owner",
-		Scope: holdfast.ScopeSession, Granted: "Bash(git push)",
+		Scope: holdfast.ScopeSession, Granted: []string{"Bash(git push)"},
 	},
 	holdfast.EventApprovalExpired: holdfast.ApprovalAnswered{
 		ID: "01890a5d-ac96-774b-bcce-b302099a8057", ToolUseID: "tu_1", State: holdfast.ApprovalExpired, Reason: "nobody answered within 10m0s",

@@ -190,6 +190,16 @@ type TermSize struct {
 	Cols uint16 `json:"cols"`
 }
 
+// TerminalRequest says what runs on a terminal in a session's box.
+type TerminalRequest struct {
+	// Size may be zero: 24 rows of 80 characters.
+	Size TermSize
+	// Exec is the command that gets the terminal; nil is a login shell. Without a timeout
+	// it may run for as long as the terminal is there. Its Stdin is empty: it reads what
+	// is typed.
+	Exec *ExecRequest
+}
+
 // StopContainers is the body of POST /v1/containers/stop.
 type StopContainers struct {
 	IDs []string `json:"ids,omitempty" doc:"Ids of boxes, as in the list; instead of all."`

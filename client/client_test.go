@@ -157,7 +157,7 @@ func TestServerThatIsNotThereIsNotWaitedFor(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := c.Terminal(t.Context(), "id", holdfast.TermSize{}, strings.NewReader(""), io.Discard, nil); !holdfast.IsKind(err, holdfast.KindUnavailable) {
+	if _, err := c.Terminal(t.Context(), "id", holdfast.TerminalRequest{}, strings.NewReader(""), io.Discard, nil); !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		t.Error(err)
 	}
 }

@@ -93,7 +93,7 @@ func requests(c *Client) map[string]func(context.Context) error {
 			return err
 		},
 		"terminal": func(ctx context.Context) error {
-			_, err := c.Terminal(ctx, id, holdfast.TermSize{}, strings.NewReader(""), io.Discard, nil)
+			_, err := c.Terminal(ctx, id, holdfast.TerminalRequest{}, strings.NewReader(""), io.Discard, nil)
 			return err
 		},
 	}

@@ -16,15 +16,26 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Terminal runs a login shell on a terminal in the session's box and returns its
-// exit code. It reads in until the shell ends, whose input ends with in; a read that
-// blocks then outlasts the call. Sizes come over resize, which may be nil.
-func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error) {
-	conn, err := c.dialTerminal(ctx, id, size)
+// Terminal runs a command, or a login shell, on a terminal in the session's box and
+// returns how it ended, without its output. It reads in until the command ends, whose
+// input ends with in; a read that blocks then outlasts the call. Sizes come over resize,
+// which may be nil.
+func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
+	none := holdfast.ExecResult{}
+	conn, err := c.dialTerminal(ctx, id, req)
 	if err != nil {
-		return 0, err
+		return none, err
 	}
 	defer func() { _ = conn.CloseNow() }() // harmless after a proper close
+	if req.Exec != nil {
+		first, err := json.Marshal(map[string]any{"exec": req.Exec})
+		if err == nil {
+			err = conn.Write(ctx, websocket.MessageText, first)
+		}
+		if err != nil {
+			return none, broken(ctx, call{method: http.MethodGet, path: sessionPath(id, "/terminal")}, err)
+		}
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { resizes(ctx, conn, resize) })
@@ -35,34 +46,40 @@ func (c *Client) Terminal(ctx context.Context, id holdfast.SessionID, size holdf
 	for {
 		typ, data, err := conn.Read(ctx)
 		if err != nil {
-			return 0, broken(ctx, call{method: http.MethodGet, path: sessionPath(id, "/terminal")}, err)
+			return none, broken(ctx, call{method: http.MethodGet, path: sessionPath(id, "/terminal")}, err)
 		}
 		if typ == websocket.MessageBinary {
 			if _, err := out.Write(data); err != nil {
-				return 0, holdfast.Errorf(holdfast.KindInternal, "client", "output cannot be written: %w", err)
+				return none, holdfast.Errorf(holdfast.KindInternal, "client", "output cannot be written: %w", err)
 			}
 			continue
 		}
 		var m struct {
-			Exit  *int              `json:"exit"`
-			Error *holdfast.Problem `json:"error"`
+			Exit    *int               `json:"exit"`
+			Class   holdfast.ExitClass `json:"class"`
+			Signal  string             `json:"signal"`
+			Message string             `json:"message"`
+			Error   *holdfast.Problem  `json:"error"`
 		}
 		switch err := json.Unmarshal(data, &m); {
 		case err != nil:
-			return 0, holdfast.Errorf(holdfast.KindInternal, "client", "the terminal sent %s", holdfast.Quote(string(data)))
+			return none, holdfast.Errorf(holdfast.KindInternal, "client", "the terminal sent %s", holdfast.Quote(string(data)))
 		case m.Error != nil:
-			return 0, fromProblem(*m.Error)
+			return none, fromProblem(*m.Error)
 		case m.Exit != nil:
 			_ = conn.Close(websocket.StatusNormalClosure, "") // the server is done as well
-			return *m.Exit, nil
+			return holdfast.ExecResult{Class: m.Class, ExitCode: *m.Exit, Signal: m.Signal, Message: m.Message}, nil
 		}
 	}
 }
 
-func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize) (*websocket.Conn, error) {
+func (c *Client) dialTerminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest) (*websocket.Conn, error) {
 	q := url.Values{}
-	setInt(q, "rows", int64(size.Rows))
-	setInt(q, "cols", int64(size.Cols))
+	setInt(q, "rows", int64(req.Size.Rows))
+	setInt(q, "cols", int64(req.Size.Cols))
+	if req.Exec != nil {
+		q.Set("exec", "true")
+	}
 	h := http.Header{}
 	c.authorize(h)
 	base := c.find()

@@ -324,7 +324,7 @@ func (e *Engine) approve(ctx context.Context, req Request, asked Decision, t *Tr
 		req.Input = asked.Input
 	}
 	c := newCall(ctx, req, e.tools)
-	d, err := c.judged(t, func() Decision { return e.granted.allows(c) })
+	d, err := c.judged(t, func() Decision { return e.lifts(asked).allows(c) })
 	switch {
 	case err != nil || d.Verdict == Denied:
 		return d, err

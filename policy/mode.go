@@ -27,7 +27,7 @@ func byMode(req *call) Decision {
 		return pass
 	case holdfast.ModeAuto:
 		if why := dangerous(req); why != "" {
-			return ask("mode", "permission mode auto does not allow this by itself: %s", why)
+			return modeAsks("permission mode auto does not allow this by itself: %s", why)
 		}
 		return pass
 	case holdfast.ModeAcceptEdits:
@@ -42,7 +42,13 @@ func byMode(req *call) Decision {
 	if req.Mode == holdfast.ModeDontAsk {
 		return deny("mode", "permission mode dontAsk allows only what a rule allows, and %s reads nothing but itself", holdfast.Quote(req.Tool))
 	}
-	return ask("mode", "permission mode %s does not allow %s by itself", req.Mode, holdfast.Quote(req.Tool))
+	return modeAsks("permission mode %s does not allow %s by itself", req.Mode, holdfast.Quote(req.Tool))
+}
+
+func modeAsks(format string, args ...any) Decision {
+	d := ask("mode", format, args...)
+	d.byMode = true
+	return d
 }
 
 // inWorkspace reports whether the file a call names lies below the tools' working

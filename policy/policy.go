@@ -86,6 +86,9 @@ type Decision struct {
 	Interrupt bool
 	// Quiet, with a denial, leaves it out of reports; it is in the log all the same.
 	Quiet bool
+
+	// byMode: a permission mode came to it, after nobody else had an opinion.
+	byMode bool
 }
 
 // Allow lets the tool run as asked.

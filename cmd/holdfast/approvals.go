@@ -47,9 +47,9 @@ func (l *approvalsListCmd) Run(e *env) error {
 	}
 	var rows [][]string
 	for _, a := range list {
-		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), compact(a.Input)})
+		rows = append(rows, []string{string(a.ID), string(a.Session), a.Tool, standing(a), compact(a.Input), strings.Join(a.Suggestions, ", ")})
 	}
-	return e.table([]string{"ID", "SESSION", "TOOL", "STATE", "INPUT"}, rows)
+	return e.table([]string{"ID", "SESSION", "TOOL", "STATE", "INPUT", "SUGGESTIONS"}, rows)
 }
 
 // standing is where a question stands, in a few words.
@@ -97,11 +97,15 @@ func (e *env) showApproval(a holdfast.Approval) error {
 		{"tool", line(a.Tool)},
 		{"input", compact(a.Input)},
 		{"why", line(a.Reason)},
-		{"suggestion", line(a.Suggestion)},
+	}
+	for _, rule := range a.Suggestions {
+		rows = append(rows, []string{"suggestion", line(rule)})
+	}
+	rows = append(rows, [][]string{
 		{"scope", string(a.Scope)},
 		{"answer", line(a.Answer)},
 		{"asked", a.AskedAt.Local().Format(time.RFC3339)},
-	}
+	}...)
 	for _, r := range rows {
 		if r[1] == "" {
 			continue
@@ -159,24 +163,25 @@ func beginning(n int, id holdfast.ApprovalID) string {
 }
 
 type approvalsAllowCmd struct {
-	ID     string `arg:"" help:"The question, or the beginning of its id."`
-	Scope  string `placeholder:"SCOPE" help:"For how long: once (the default), session, workspace."`
-	Rule   string `placeholder:"RULE" help:"The rule that a scope beyond once grants, such as Bash(git *), instead of the suggested one."`
-	Reason string `placeholder:"TEXT" help:"Kept with the answer."`
+	ID     string   `arg:"" help:"The question, or the beginning of its id."`
+	Scope  string   `placeholder:"SCOPE" help:"For how long: once (the default), session, workspace."`
+	Rule   []string `placeholder:"RULE" sep:"none" help:"A rule that a scope beyond once grants, such as Bash(git *); repeatable. Without it: the suggested ones."`
+	Reason string   `placeholder:"TEXT" help:"Kept with the answer."`
 }
 
 // Help is shown below the one-line description.
 func (*approvalsAllowCmd) Help() string {
-	return `Beyond once, a rule is granted: calls that it covers are not asked for any more. Without --rule it is the one that covers exactly this call, where there is one. No grant lifts a rule that denies.
+	return `Beyond once, rules are granted: calls that they cover are not asked for any more. Without --rule they are the suggested ones, which "approvals show" lists: one for each part of the call, and nothing else. No grant lifts a rule that denies.
 
 Examples:
   holdfast approvals allow 01a1
-  holdfast approvals allow 01a1 --scope session --rule 'Bash(git *)'`
+  holdfast approvals allow 01a1 --scope session
+  holdfast approvals allow 01a1 --scope session --rule 'Bash(git *)' --rule 'Bash(go test *)'`
 }
 
 // Run allows.
 func (a *approvalsAllowCmd) Run(e *env) error {
-	return e.answer(a.ID, holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ApprovalScope(a.Scope), Rule: a.Rule, Reason: a.Reason})
+	return e.answer(a.ID, holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ApprovalScope(a.Scope), Rules: a.Rule, Reason: a.Reason})
 }
 
 type approvalsDenyCmd struct {

@@ -36,8 +36,8 @@ func (t *talk) ask(a holdfast.Approval) {
 	for _, l := range questionLines(a) {
 		t.e.callLine(l)
 	}
-	if a.Suggestion != "" {
-		t.say("s and w would grant %s", line(a.Suggestion))
+	if len(a.Suggestions) > 0 {
+		t.say("s and w would grant %s", line(strings.Join(a.Suggestions, ", ")))
 	}
 }
 
@@ -72,9 +72,9 @@ func (t *talk) reply(text string) {
 	switch strings.ToLower(word) {
 	case "y", "yes":
 	case "s":
-		req.Scope, req.Rule = holdfast.ScopeSession, rest
+		req.Scope = holdfast.ScopeSession
 	case "w":
-		req.Scope, req.Rule = holdfast.ScopeWorkspace, rest
+		req.Scope = holdfast.ScopeWorkspace
 	case "n", "no":
 		req = holdfast.AnswerApproval{Decision: "deny", Reason: rest}
 	default:
@@ -83,6 +83,9 @@ func (t *talk) reply(text string) {
 	if word == "" || rest != "" && req.Decision == "allow" && req.Scope == "" {
 		t.say("a question is open: y allows it once, s [RULE] in this session, w [RULE] in this workspace, n [REASON] denies it")
 		return
+	}
+	if rest != "" && req.Decision == "allow" {
+		req.Rules = []string{rest}
 	}
 	a := t.questions[0]
 	ctx, cancel := context.WithTimeout(t.ctx, 10*time.Second)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"time"
 
@@ -15,16 +16,18 @@ type execCmd struct {
 	Cwd     string            `placeholder:"DIR" help:"Directory, relative to the workspace."`
 	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment; repeatable."`
 	Timeout time.Duration     `placeholder:"TIME" help:"Kill it after that time; 2m when not given."`
-	Stdin   bool              `short:"i" help:"Pass stdin on, up to 10 MiB."`
+	Stdin   bool              `short:"i" help:"Pass stdin on, up to 10 MiB; with -t as it is typed."`
+	TTY     bool              `name:"tty" short:"t" help:"Give the command a terminal, like this one."`
 	Cmd     []string          `arg:"" passthrough:"" help:"The command and its arguments."`
 }
 
 // Help is shown below the one-line description.
 func (*execCmd) Help() string {
-	return `The box is started if needed. Output is passed on as it comes, and so is the exit code; a signal gives 128 and its number, a timeout 124.
+	return `The box is started if needed. Output is passed on as it comes, and so is the exit code; a signal gives 128 and its number, a timeout 124. With -t the command has a terminal, and without --timeout as much time as it takes; what it prints reaches your terminal as it is. It ends when the connection does.
 
 Examples:
   holdfast exec 01a1 -- ls -la
+  holdfast exec -it 01a1 -- bash
   holdfast exec 01a1 --timeout 10m -- bash -c 'make test | tail'`
 }
 
@@ -38,6 +41,9 @@ func (x *execCmd) Run(e *env) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "exec", "no command is given").WithHint("holdfast exec %s -- CMD…", x.ID)
 	}
 	req := holdfast.ExecRequest{Argv: argv, Cwd: x.Cwd, Env: x.Env, TimeoutMS: x.Timeout.Milliseconds()}
+	if x.TTY {
+		return x.onTerminal(e, req)
+	}
 	if x.Stdin {
 		data, err := io.ReadAll(io.LimitReader(e.stdin, maxStdin+1))
 		if err != nil {
@@ -67,12 +73,54 @@ func (x *execCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	return e.ended(res)
+}
+
+// ended says how a command ended, where its exit code does not.
+func (e *env) ended(res holdfast.ExecResult) error {
 	if res.Message != "" {
 		e.note("%s: %s", res.Class, res.Message)
 	} else if res.Class != holdfast.ExitOK && res.Class != holdfast.ExitExit {
 		e.note("ended by %s %s", res.Class, res.Signal)
 	}
 	return exitOf(res)
+}
+
+// onTerminal runs the command on a terminal like this one. Without -i nothing is typed on
+// it, and Ctrl-C ends this command and with it the other one.
+func (x *execCmd) onTerminal(e *env, req holdfast.ExecRequest) error {
+	in, ok := e.tty()
+	switch {
+	case e.json:
+		return holdfast.Errorf(holdfast.KindInvalid, "exec", "a terminal has no JSON form").
+			WithHint("leave -t out: holdfast exec %s --json -- CMD…", x.ID)
+	case !ok:
+		return holdfast.Errorf(holdfast.KindInvalid, "exec", "-t gives the command a terminal like the one on stdin, and stdin is none").
+			WithHint("leave -t out: holdfast exec -i %s -- CMD…", x.ID)
+	}
+	c, id, err := e.onSession(x.ID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	var keys io.Reader = in
+	restore := func() {}
+	if x.Stdin {
+		if restore, err = rawMode(in); err != nil {
+			return err
+		}
+	} else {
+		silent, end := io.Pipe()
+		defer end.Close()
+		keys = silent
+	}
+	res, err := c.Terminal(ctx, id, holdfast.TerminalRequest{Size: sizeOf(in), Exec: &req}, keys, e.stdout, sizesOf(ctx, in))
+	restore()
+	if err != nil {
+		return goOn(err, "the command has ended with the connection, the files are there")
+	}
+	return e.ended(res)
 }
 
 // exitOf is the exit code for a command's outcome, as a shell would give it.

@@ -287,8 +287,8 @@ func (v *turnView) answered(a holdfast.ApprovalAnswered) error {
 	if a.By != "" {
 		what += " by " + a.By
 	}
-	if a.Granted != "" {
-		what += fmt.Sprintf("; from now on in this %s: %s", a.Scope, a.Granted)
+	if len(a.Granted) > 0 {
+		what += fmt.Sprintf("; from now on in this %s: %s", a.Scope, strings.Join(a.Granted, ", "))
 	}
 	return v.say("▶ %s", what)
 }

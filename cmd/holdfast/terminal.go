@@ -39,32 +39,29 @@ func (t *terminalCmd) Run(e *env) error {
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
 	var size holdfast.TermSize
-	resize := make(chan holdfast.TermSize, 1)
-	if in, ok := e.stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
-		old, err := term.MakeRaw(int(in.Fd()))
+	var resize <-chan holdfast.TermSize
+	if in, ok := e.tty(); ok {
+		restore, err := rawMode(in)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInternal, "terminal", "this terminal: %w", err)
+			return err
 		}
-		defer func() { _ = term.Restore(int(in.Fd()), old) }() // nothing else could be done
+		defer restore()
 		size = sizeOf(in)
-		changed := make(chan os.Signal, 1)
-		signal.Notify(changed, syscall.SIGWINCH)
-		defer signal.Stop(changed)
-		go sendSizes(ctx, in, changed, resize)
+		resize = sizesOf(ctx, in)
 	}
 	how := "the shell has ended, the files are there; a new one: holdfast terminal %s"
 	keys := readKeys(ctx, e.stdin)
-	shell := func() (code int, shown bool, err error) {
+	shell := func() (res holdfast.ExecResult, shown bool, err error) {
 		out := &shownWriter{w: e.stdout}
-		code, err = c.Terminal(ctx, id, size, keys.open(), out, resize)
-		return code, out.shown, err
+		res, err = c.Terminal(ctx, id, holdfast.TerminalRequest{Size: size}, keys.open(), out, resize)
+		return res, out.shown, err
 	}
-	code, shown, err := shell()
+	res, shown, err := shell()
 	for size.Rows > 0 {
 		if shown && holdfast.IsKind(err, holdfast.KindUnavailable) && !client.MayHaveArrived(err) {
 			e.raw("the shell has ended with its box (%v); opening a new one in the next box", err)
 			size = sizeOf(e.stdin.(*os.File))
-			code, shown, err = shell()
+			res, shown, err = shell()
 			continue
 		}
 		if !client.MayHaveArrived(err) {
@@ -77,15 +74,27 @@ func (t *terminalCmd) Run(e *env) error {
 		}
 		e.raw("a new shell")
 		size = sizeOf(e.stdin.(*os.File))
-		code, shown, err = shell()
+		res, shown, err = shell()
 	}
 	if err != nil {
 		return goOn(err, how, id)
 	}
-	if code != 0 {
-		return &exitError{code & 0xff}
+	return exitOf(res)
+}
+
+// tty is the terminal on stdin, if there is one.
+func (e *env) tty() (*os.File, bool) {
+	in, ok := e.stdin.(*os.File)
+	return in, ok && term.IsTerminal(int(in.Fd()))
+}
+
+// rawMode lets each key through as it is typed, until restore is called.
+func rawMode(in *os.File) (restore func(), err error) {
+	old, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "terminal", "this terminal: %w", err)
 	}
-	return nil
+	return func() { _ = term.Restore(int(in.Fd()), old) }, nil // nothing else could be done
 }
 
 // shownWriter knows whether anything was written: then a shell was there.
@@ -208,6 +217,17 @@ func (k *keyboard) until(ctx context.Context, try func() error) error {
 			}
 		}
 	}
+}
+
+// sizesOf gives each new size of a terminal until ctx ends.
+func sizesOf(ctx context.Context, in *os.File) <-chan holdfast.TermSize {
+	resize, changed := make(chan holdfast.TermSize, 1), make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	go func() {
+		defer signal.Stop(changed)
+		sendSizes(ctx, in, changed, resize)
+	}()
+	return resize
 }
 
 // sendSizes tells each new size until ctx ends; only the newest one matters.

@@ -2,6 +2,7 @@ package acpserver
 
 import (
 	"context"
+	"strings"
 
 	"github.com/coder/acp-go-sdk"
 
@@ -109,14 +110,14 @@ func asking(a holdfast.Approval) acp.ToolCallUpdate {
 	}
 }
 
-// options are the answers there are. What holds for longer than once needs a rule,
-// and is offered where there is one to grant; nothing forbids for longer but this
+// options are the answers there are. What holds for longer than once needs rules, and is
+// offered where there are some to grant, with the name of each; nothing forbids for longer but this
 // connection's memory of what its user said.
 func options(a holdfast.Approval) []acp.PermissionOption {
 	out := []acp.PermissionOption{{OptionId: allowOnce, Name: "Allow once", Kind: acp.PermissionOptionKindAllowOnce}}
-	if a.Suggestion != "" {
+	if len(a.Suggestions) > 0 {
 		out = append(out, acp.PermissionOption{
-			OptionId: allowAlways, Name: "Allow in this session: " + a.Suggestion, Kind: acp.PermissionOptionKindAllowAlways,
+			OptionId: allowAlways, Name: "Allow in this session: " + strings.Join(a.Suggestions, ", "), Kind: acp.PermissionOptionKindAllowAlways,
 		})
 	}
 	return append(out,

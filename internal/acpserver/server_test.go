@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
 const (
@@ -272,5 +273,38 @@ func TestAnswersThatWereNotOffered(t *testing.T) {
 	defer d.log.mu.Unlock()
 	if len(d.log.answers) != 0 {
 		t.Errorf("answered %+v", d.log.answers)
+	}
+}
+
+// TestAllowAlwaysNamesEveryRule: a compound command has one rule for each of its parts,
+// and the option to allow it always names all of them.
+func TestAllowAlwaysNamesEveryRule(t *testing.T) {
+	d := newDesk(t)
+	d.choice = allowAlways
+	got := d.ask(t, "")
+	<-d.log.sends
+	d.log.happens(t, 2, holdfast.EventApprovalAsked, holdfast.Approval{
+		ID: "a", Tool: "Bash", Input: json.RawMessage(`{"command":"touch y && echo made"}`), State: holdfast.ApprovalPending,
+		Suggestions: []string{"Bash(touch y)", "Bash(echo made)"},
+	})
+	req := <-d.asked
+	if len(req.Options) != 4 || req.Options[1].Kind != acp.PermissionOptionKindAllowAlways ||
+		req.Options[1].Name != "Allow in this session: Bash(touch y), Bash(echo made)" {
+		t.Errorf("%+v", req.Options)
+	}
+	testkit.Eventually(t, "the answer arrives", func() bool {
+		d.log.mu.Lock()
+		defer d.log.mu.Unlock()
+		return len(d.log.answers) == 1
+	})
+	d.log.mu.Lock()
+	if a := d.log.answers[0]; a.Decision != "allow" || a.Scope != holdfast.ScopeSession || len(a.Rules) != 0 {
+		t.Errorf("%+v", a)
+	}
+	d.log.mu.Unlock()
+	d.log.happens(t, 3, holdfast.EventApprovalAnswered, holdfast.ApprovalAnswered{ID: "a", State: holdfast.ApprovalAllowed})
+	d.log.happens(t, 4, holdfast.EventTurnCompleted, holdfast.TurnEnded{})
+	if got := <-got; got.err != nil {
+		t.Error(got.err)
 	}
 }

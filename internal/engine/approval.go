@@ -158,10 +158,14 @@ func (h *host) question(ctx context.Context, req policy.Request, asked policy.De
 
 func (h *host) newQuestion(ctx context.Context, req policy.Request, asked policy.Decision, use, hash string) (holdfast.Approval, error) {
 	id, err := h.e.uuid()
+	decides := h.layers.current()
+	if decides == nil {
+		decides = h.e.cfg.Policy
+	}
 	now := h.e.cfg.Clock().UTC().Truncate(time.Millisecond)
 	a := holdfast.Approval{
 		ID: holdfast.ApprovalID(id), Session: h.u.id, Turn: h.r.id, ToolUseID: use, Tool: req.Tool, Input: req.Input, InputHash: hash,
-		By: plainText(asked.By), Rule: plainText(asked.Rule), Reason: plainText(asked.Reason), Suggestion: suggest(ctx, h.e.cfg.Policy, req),
+		By: plainText(asked.By), Rule: plainText(asked.Rule), Reason: plainText(asked.Reason), Suggestions: decides.Suggest(ctx, req, asked),
 		State: holdfast.ApprovalPending, AskedAt: now,
 	}
 	if h.e.cfg.ApprovalTimeout > 0 {
@@ -338,28 +342,47 @@ func (e *Engine) answer(ctx context.Context, a holdfast.Approval, to holdfast.Ap
 		if err != nil {
 			return c, err
 		}
-		text := or(req.Rule, a.Suggestion)
-		if text == "" {
-			return c, holdfast.Errorf(holdfast.KindInvalid, "approval", "no rule covers exactly this call, so there is none to grant for scope %s", ev.Scope).
-				WithHint("name one, as in: holdfast approvals allow %s --scope %s --rule 'Bash(git *)'; or allow it once", a.ID, ev.Scope)
-		}
-		rule, err := e.cfg.Policy.ParseRule(text)
-		if err != nil {
+		if ev.Granted, err = e.grants(a, req, ev.Scope); err != nil {
 			return c, err
 		}
-		ev.Granted = rule.String()
-		change := holdfast.RuleChange{Scope: ev.Scope, Behavior: "grant", Rule: ev.Granted}
-		if err := e.roomForRules(ctx, ev.Scope, ruleKey(row, ev.Scope), 1); err != nil {
+		var changes []holdfast.RuleChange
+		for _, rule := range ev.Granted {
+			change := holdfast.RuleChange{Scope: ev.Scope, Behavior: "grant", Rule: rule}
+			changes = append(changes, change)
+			c.Rules = append(c.Rules, journal.RuleChange{Key: ruleKey(row, ev.Scope), Source: string(a.ID), RuleChange: change})
+		}
+		if err := e.roomForRules(ctx, ev.Scope, ruleKey(row, ev.Scope), len(changes)); err != nil {
 			return c, err
 		}
-		c.Rules = []journal.RuleChange{{Key: ruleKey(row, ev.Scope), Source: string(a.ID), RuleChange: change}}
-		more = []journal.Draft{{Type: holdfast.EventRulesChanged, Turn: a.Turn, Data: holdfast.RulesChanged{
-			By: string(a.ID), Changes: []holdfast.RuleChange{change},
-		}}}
+		more = []journal.Draft{{Type: holdfast.EventRulesChanged, Turn: a.Turn, Data: holdfast.RulesChanged{By: string(a.ID), Changes: changes}}}
 	}
 	c.Approvals = []journal.ApprovalChange{{ID: a.ID, To: to, By: by, Scope: ev.Scope, Answer: req.Reason}}
 	c.Events = append([]journal.Draft{{Type: holdfast.EventApprovalAnswered, Turn: a.Turn, Data: ev}}, more...)
 	return c, nil
+}
+
+// grants are the rules that an answer grants, each once: those that it names, else the
+// suggested ones.
+func (e *Engine) grants(a holdfast.Approval, req holdfast.AnswerApproval, scope holdfast.ApprovalScope) ([]string, error) {
+	texts := req.Rules
+	if len(texts) == 0 {
+		texts = a.Suggestions
+	}
+	if len(texts) == 0 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "approval", "no rules cover exactly this call, so there is none to grant for scope %s", scope).
+			WithHint("name rules, as in: holdfast approvals allow %s --scope %s --rule 'Bash(git *)'; or allow it once", a.ID, scope)
+	}
+	var out []string
+	for _, text := range texts {
+		rule, err := e.cfg.Policy.ParseRule(text)
+		if err != nil {
+			return nil, err
+		}
+		if s := rule.String(); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
 }
 
 // parseAnswer checks an answer that is not yet about anything.
@@ -367,8 +390,8 @@ func (e *Engine) parseAnswer(req holdfast.AnswerApproval) (holdfast.ApprovalStat
 	if err := req.Check(); err != nil {
 		return "", err
 	}
-	if req.Rule != "" {
-		if _, err := e.cfg.Policy.ParseRule(req.Rule); err != nil {
+	for _, rule := range req.Rules {
+		if _, err := e.cfg.Policy.ParseRule(rule); err != nil {
 			return "", err
 		}
 	}

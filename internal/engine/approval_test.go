@@ -76,7 +76,7 @@ func TestSDKP2_AnAllowedCallRuns(t *testing.T) {
 	turn := m.send(id, script(bash(touch), say("done")))
 	a := m.pending(id)
 	if a.Tool != "Bash" || a.Turn != turn.ID || a.InputHash != holdfast.InputHash(a.Input) || a.By != "mode" || a.Reason == "" ||
-		a.Suggestion != "" || a.ExpiresAt != nil || !strings.Contains(string(a.Input), "echo line") {
+		len(a.Suggestions) != 0 || a.ExpiresAt != nil || !strings.Contains(string(a.Input), "echo line") {
 		t.Errorf("%+v", a)
 	}
 	until(t, func() bool { return m.count(id, holdfast.EventApprovalAsked) == 1 })
@@ -365,8 +365,8 @@ func TestApprovalScopes(t *testing.T) {
 			id := m.asks()
 			turn := m.send(id, script(bash("touch one"), bash("touch one"), say("done")))
 			a := m.pending(id)
-			if a.Suggestion != "Bash(touch one)" {
-				t.Fatalf("suggestion %q", a.Suggestion)
+			if !slices.Equal(a.Suggestions, []string{"Bash(touch one)"}) {
+				t.Fatalf("suggestions %q", a.Suggestions)
 			}
 			m.answer(a, holdfast.AnswerApproval{Decision: "allow", Scope: scope})
 			m.ended(id, turn.ID)
@@ -375,7 +375,7 @@ func TestApprovalScopes(t *testing.T) {
 			}
 			m.restart()
 			turn = m.send(id, script(bash("touch one"), bash("touch two"), say("done")))
-			m.answer(m.pending(id), holdfast.AnswerApproval{Decision: "allow", Scope: scope, Rule: "Bash"})
+			m.answer(m.pending(id), holdfast.AnswerApproval{Decision: "allow", Scope: scope, Rules: []string{"Bash"}})
 			m.ended(id, turn.ID)
 			m.run(id, script(bash("touch three"), bash("rm one"), say("done")))
 			if n := m.count(id, holdfast.EventApprovalAsked); n != 2 {
@@ -398,6 +398,52 @@ func TestApprovalScopes(t *testing.T) {
 	}
 }
 
+// TestAnAnswerGrantsAllItsRulesOrNone: the rules of an answer are recorded with it, and if
+// there is no room for all of them the question stays open.
+func TestAnAnswerGrantsAllItsRulesOrNone(t *testing.T) {
+	m := newMachine(t, nil)
+	id := m.asks()
+	change := func(removed bool, rules ...string) {
+		t.Helper()
+		c := journal.NewChange(id)
+		for _, r := range rules {
+			c.Rules = append(c.Rules, journal.RuleChange{Key: string(id), Source: "test", RuleChange: holdfast.RuleChange{
+				Scope: holdfast.ScopeSession, Behavior: "grant", Rule: r, Removed: removed,
+			}})
+		}
+		c.Events = []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "test"}}}
+		if _, err := m.journal.Commit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var full []string
+	for i := range 999 {
+		full = append(full, fmt.Sprintf("Bash(rule%d)", i))
+	}
+	change(false, full...)
+	turn := m.send(id, script(bash("touch y && touch x"), bash("touch x; touch y"), bash("touch y"), say("done")))
+	a := m.pending(id)
+	want := []string{"Bash(touch y)", "Bash(touch x)"}
+	if !slices.Equal(a.Suggestions, want) {
+		t.Fatalf("suggestions %q", a.Suggestions)
+	}
+	_, err := m.AnswerApproval(t.Context(), a.ID, holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession}, "ada")
+	m.wantKind(err, holdfast.KindTooLarge)
+	if n := m.count(id, holdfast.EventRulesChanged) + m.count(id, holdfast.EventApprovalAnswered); n != 0 || m.pending(id).ID != a.ID {
+		t.Errorf("a refused answer left a trace\n%s", m.dump(id))
+	}
+	change(true, full[0])
+	m.answer(a, holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession})
+	m.ended(id, turn.ID)
+	answered := datas[holdfast.ApprovalAnswered](m.world, id, holdfast.EventApprovalAnswered)
+	changed := datas[holdfast.RulesChanged](m.world, id, holdfast.EventRulesChanged)
+	if len(answered) != 1 || !slices.Equal(answered[0].Granted, want) || len(changed) != 1 || len(changed[0].Changes) != 2 {
+		t.Errorf("answered %+v, changed %+v", answered, changed)
+	}
+	m.send(id, script(bash("rm y"), say("done")))
+	m.pending(id)
+}
+
 func TestApprovalAnswersThatMakeNoSense(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.asks()
@@ -408,10 +454,11 @@ func TestApprovalAnswersThatMakeNoSense(t *testing.T) {
 		{Decision: "yes"},
 		{Decision: "allow", Scope: "ever"},
 		{Decision: "deny", Scope: holdfast.ScopeOnce},
-		{Decision: "deny", Rule: "Bash"},
-		{Decision: "allow", Rule: "Bash"},
-		{Decision: "allow", Scope: "session", Rule: "Bash("},
-		{Decision: "allow", Scope: "session", Rule: "a\x00"},
+		{Decision: "deny", Rules: []string{"Bash"}},
+		{Decision: "allow", Rules: []string{"Bash"}},
+		{Decision: "allow", Scope: "session", Rules: []string{"Bash("}},
+		{Decision: "allow", Scope: "session", Rules: []string{"Bash", "a\x00"}},
+		{Decision: "allow", Scope: "session", Rules: []string{"Bash", "Nope"}},
 		{Decision: "allow", Scope: "session"},
 		{Decision: "deny", Reason: strings.Repeat("x", 2001)},
 		{Decision: "deny", Reason: "\xff"},

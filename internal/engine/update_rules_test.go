@@ -125,14 +125,62 @@ func TestSDKP18_AnInterruptEndsTheTurn(t *testing.T) {
 	m.sound(id)
 }
 
+// TestSuggestions: the rules that an answer would grant cover exactly the call; where
+// rules cannot say that there are none.
 func TestSuggestions(t *testing.T) {
+	nine := "a1; a2; a3; a4; a5; a6; a7; a8; a9"
 	for _, c := range []struct{ tool, input, want string }{
 		{"Bash", `{"command":"git push origin main"}`, "Bash(git push origin main)"},
-		{"Bash", `{"command":"a && b"}`, ""},
+		{"Bash", `{"command":"a && b"}`, "Bash(a), Bash(b)"},
+		{"Bash", `{"command":"touch y && echo made"}`, "Bash(touch y), Bash(echo made)"},
+		{"Bash", `{"command":"touch y && touch y || touch x"}`, "Bash(touch y), Bash(touch x)"},
+		{
+			"Bash", `{"command":"touch y; (echo made | wc -l) & { ls; ! make; }\nid"}`,
+			"Bash(touch y), Bash(echo made), Bash(wc -l), Bash(ls), Bash(make), Bash(id)",
+		},
+		{"Bash", `{"command":"touch y 2>/dev/null && make >&2"}`, "Bash(touch y), Bash(make)"},
+		{"Bash", `{"command":"env touch y"}`, "Bash(env touch y), Bash(touch y)"},
+		{"Bash", `{"command":"./run.sh && 'touch' \"y\""}`, "Bash(./run.sh), Bash(touch y)"},
+		{
+			"Bash", `{"command":"` + strings.TrimSuffix(nine, "; a9") + `"}`,
+			"Bash(a1), Bash(a2), Bash(a3), Bash(a4), Bash(a5), Bash(a6), Bash(a7), Bash(a8)",
+		},
+		{"Bash", `{"command":"` + nine + `"}`, ""},
+		{"Bash", `{"command":"touch y && echo ` + strings.Repeat("x", 300) + `"}`, ""},
+		// What rules cannot tell from another call.
+		{"Bash", `{"command":"touch y && echo hi > x"}`, ""},
+		{"Bash", `{"command":"touch y && wc < x"}`, ""},
+		{"Bash", `{"command":"touch y && psql <<X\ndrop\nX\n"}`, ""},
+		{"Bash", `{"command":"touch y && psql <<<drop"}`, ""},
+		{"Bash", `{"command":"touch y && make 2>log"}`, ""},
+		{"Bash", `{"command":"touch y && make >&log"}`, ""},
+		{"Bash", `{"command":"touch y && make {fd}>/dev/null"}`, ""},
+		{"Bash", `{"command":"touch y && echo $(id)"}`, ""},
+		{"Bash", "{\"command\":\"touch y && echo `id`\"}", ""},
+		{"Bash", `{"command":"touch y && make <(id)"}`, ""},
+		{"Bash", `{"command":"touch y && echo $X"}`, ""},
+		{"Bash", `{"command":"X=1 make && touch y"}`, ""},
+		{"Bash", `{"command":"X=1; touch y"}`, ""},
+		{"Bash", `{"command":"export X=1; touch y"}`, ""},
+		{"Bash", `{"command":"for i in 1 2; do touch y; done"}`, ""},
+		{"Bash", `{"command":"if true; then touch y; fi"}`, ""},
+		{"Bash", `{"command":"while true; do touch y; done"}`, ""},
+		{"Bash", `{"command":"f() { touch y; }; f"}`, ""},
+		{"Bash", `{"command":"[[ -f x ]] && touch y"}`, ""},
+		{"Bash", `{"command":"time touch y"}`, ""},
+		{"Bash", `{"command":"touch y && touch 'a b'"}`, ""},
+		{"Bash", `{"command":"touch y && touch ''"}`, ""},
+		{"Bash", `{"command":"touch y && echo 'a;id'"}`, ""},
+		{"Bash", `{"command":"touch y && echo '$X'"}`, ""},
+		{"Bash", `{"command":"touch y && echo '{a,b}'"}`, ""},
+		{"Bash", `{"command":"touch y && echo '~'"}`, ""},
+		{"Bash", `{"command":"touch y && sh -c 'id; ls'"}`, ""},
+		{"Bash", `{"command":"touch y && rm *"}`, ""},
+		{"Bash", `{"command":"cd x && ./run.sh"}`, ""},
+		{"Bash", `{"command":"touch y && ("}`, ""},
 		{"Bash", `{"command":"rm *"}`, ""},
 		{"Bash", `{"command":"echo hi > x"}`, ""},
 		{"Bash", `{"command":"echo $(id)"}`, ""},
-		{"Bash", `{"command":" ls"}`, ""},
 		{"Bash", `{"command":"ls\u202e"}`, ""},
 		{"Bash", `{}`, ""},
 		{"Write", `{"file_path":"a.txt"}`, "Edit(./a.txt)"},
@@ -144,7 +192,8 @@ func TestSuggestions(t *testing.T) {
 		{"mcp__github__push", `{}`, "mcp__github__push"},
 		{"Nope", `{}`, ""},
 	} {
-		if got := engine.Suggest(t.Context(), new(policy.Engine), policy.Request{Tool: c.tool, Input: []byte(c.input)}); got != c.want {
+		got := new(policy.Engine).Suggest(t.Context(), policy.Request{Tool: c.tool, Input: []byte(c.input)}, policy.Decision{})
+		if strings.Join(got, ", ") != c.want {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.input, got, c.want)
 		}
 	}

@@ -166,10 +166,15 @@ func (e *Engine) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.E
 	if err != nil {
 		return holdfast.ExecResult{}, err
 	}
-	return holdfast.ExecResult{
-		Class: res.Class, ExitCode: res.Code, Signal: res.Signal, Stdout: out.buf.Bytes(), Stderr: errs.buf.Bytes(),
-		Truncated: out.cut || errs.cut || res.StdoutDropped+res.StderrDropped > 0, Message: res.Message, DurationMS: res.DurationMS,
-	}, nil
+	done := execResult(res)
+	done.Stdout, done.Stderr = out.buf.Bytes(), errs.buf.Bytes()
+	done.Truncated = out.cut || errs.cut || res.StdoutDropped+res.StderrDropped > 0
+	return done, nil
+}
+
+// execResult is how a command ended, without its output.
+func execResult(res wire.ExecResult) holdfast.ExecResult {
+	return holdfast.ExecResult{Class: res.Class, ExitCode: res.Code, Signal: res.Signal, Message: res.Message, DurationMS: res.DurationMS}
 }
 
 func execRequest(req holdfast.ExecRequest) (wire.ExecRequest, error) {
@@ -215,53 +220,6 @@ func (c *capped) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	return c.buf.Write(p)
-}
-
-// Terminal runs a login shell on a terminal in the session's box until it ends
-// or the caller goes away.
-func (e *Engine) Terminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error) {
-	if size.Rows == 0 || size.Cols == 0 {
-		size = holdfast.TermSize{Rows: 24, Cols: 80}
-	}
-	sizes := make(chan wire.Size)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		defer close(sizes)
-		for {
-			select {
-			case s, ok := <-resize:
-				if !ok {
-					return
-				}
-				select {
-				case sizes <- wire.Size(s):
-				case <-ctx.Done():
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	var res wire.ExecResult
-	err := e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
-		call, err := e.call()
-		if err != nil {
-			return err
-		}
-		defer box.Release(call.ID)
-		done, err := e.boots.Direct(ctx, id)
-		if err != nil {
-			return err
-		}
-		defer done()
-		pty := wire.Size(size)
-		req := wire.ExecRequest{Shell: "if command -v bash >/dev/null; then exec bash -i; fi; exec sh -i", PTY: &pty, Env: []string{"TERM=xterm-256color"}, KillOnDetach: true}
-		res, err = box.Exec(ctx, call, req, sandbox.ExecOptions{Stdin: in, Stdout: out, Resize: sizes})
-		return err
-	})
-	return res.Code, err
 }
 
 // ListFiles lists a directory; relative paths are relative to the workspace.

@@ -282,21 +282,31 @@ func TestTerminal(t *testing.T) {
 	resize := make(chan holdfast.TermSize, 1)
 	resize <- holdfast.TermSize{Rows: 10, Cols: 10}
 	close(resize)
-	code, err := m.Terminal(t.Context(), id, holdfast.TermSize{}, strings.NewReader("exit\n"), io.Discard, resize)
-	if err == nil && code == 0 {
-		t.Errorf("a terminal where there is none: code %d", code)
+	res, err := m.Terminal(t.Context(), id, holdfast.TerminalRequest{}, strings.NewReader("exit\n"), io.Discard, resize)
+	if err == nil && res.ExitCode == 0 {
+		t.Errorf("a terminal where there is none: %+v", res)
+	}
+	for _, exec := range []holdfast.ExecRequest{
+		{},
+		{Argv: []string{"a"}, Command: "b"},
+		{Argv: []string{"a"}, Stdin: []byte("x")},
+		{Argv: []string{"a"}, Env: map[string]string{"HOLDFAST_X": "y"}},
+		{Argv: []string{"a"}, TimeoutMS: -1},
+	} {
+		_, err := m.Terminal(t.Context(), id, holdfast.TerminalRequest{Exec: &exec}, strings.NewReader(""), io.Discard, nil)
+		m.wantKind(err, holdfast.KindInvalid)
 	}
 	if _, err := m.Pause(t.Context(), id, holdfast.EndSession{}); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = m.Terminal(t.Context(), id, holdfast.TermSize{Rows: 1, Cols: 1}, strings.NewReader(""), io.Discard, nil)
+	_, _ = m.Terminal(t.Context(), id, holdfast.TerminalRequest{Size: holdfast.TermSize{Rows: 1, Cols: 1}}, strings.NewReader(""), io.Discard, nil)
 	if s, _ := m.Session(t.Context(), id); s.Status != holdfast.StatusActive {
 		t.Errorf("a terminal left the session %s", s.Status)
 	}
 	if _, err := m.End(t.Context(), id, holdfast.EndSession{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = m.Terminal(t.Context(), id, holdfast.TermSize{}, strings.NewReader(""), io.Discard, nil)
+	_, err = m.Terminal(t.Context(), id, holdfast.TerminalRequest{}, strings.NewReader(""), io.Discard, nil)
 	m.wantKind(err, holdfast.KindGone)
 }
 

@@ -264,32 +264,32 @@ func TestTerminalThroughTheClient(t *testing.T) {
 	f, srv := start(t, nil)
 	c := newClient(t, srv)
 	id := createOne(t, srv)
-	f.term = func(_ context.Context, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error) {
+	f.term = func(_ context.Context, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
 		buf := make([]byte, 3)
 		if _, err := io.ReadFull(in, buf); err != nil {
-			return 0, err
+			return holdfast.ExecResult{}, err
 		}
 		go func() { _, _ = io.Copy(io.Discard, in) }() // ends when the API closes it
-		if size != (holdfast.TermSize{Rows: 5, Cols: 6}) || <-resize != (holdfast.TermSize{Rows: 7, Cols: 8}) {
-			return 1, nil
+		if req.Size != (holdfast.TermSize{Rows: 5, Cols: 6}) || <-resize != (holdfast.TermSize{Rows: 7, Cols: 8}) {
+			return holdfast.ExecResult{ExitCode: 1}, nil
 		}
 		_, err := out.Write(append([]byte("got "), buf...))
-		return 42, err
+		return holdfast.ExecResult{Class: holdfast.ExitExit, ExitCode: 42}, err
 	}
 	resize := make(chan holdfast.TermSize, 1)
 	resize <- holdfast.TermSize{Rows: 7, Cols: 8}
 	var out bytes.Buffer
-	code, err := c.Terminal(t.Context(), id, holdfast.TermSize{Rows: 5, Cols: 6}, strings.NewReader("abc"), &out, resize)
-	if err != nil || code != 42 || out.String() != "got abc" {
-		t.Errorf("%d %v %q", code, err, out.String())
+	res, err := c.Terminal(t.Context(), id, holdfast.TerminalRequest{Size: holdfast.TermSize{Rows: 5, Cols: 6}}, strings.NewReader("abc"), &out, resize)
+	if err != nil || res.ExitCode != 42 || res.Class != holdfast.ExitExit || out.String() != "got abc" {
+		t.Errorf("%+v %v %q", res, err, out.String())
 	}
-	f.term = func(context.Context, holdfast.TermSize, io.Reader, io.Writer, <-chan holdfast.TermSize) (int, error) {
-		return 0, holdfast.Errorf(holdfast.KindUnavailable, "terminal", "no box")
+	f.term = func(context.Context, holdfast.TerminalRequest, io.Reader, io.Writer, <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
+		return holdfast.ExecResult{}, holdfast.Errorf(holdfast.KindUnavailable, "terminal", "no box")
 	}
-	if _, err := c.Terminal(t.Context(), id, holdfast.TermSize{}, strings.NewReader(""), &out, nil); !holdfast.IsKind(err, holdfast.KindUnavailable) {
+	if _, err := c.Terminal(t.Context(), id, holdfast.TerminalRequest{}, strings.NewReader(""), &out, nil); !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.Terminal(t.Context(), holdfast.SessionID(newID()), holdfast.TermSize{}, strings.NewReader(""), &out, nil); !holdfast.IsKind(err, holdfast.KindNotFound) {
+	if _, err := c.Terminal(t.Context(), holdfast.SessionID(newID()), holdfast.TerminalRequest{}, strings.NewReader(""), &out, nil); !holdfast.IsKind(err, holdfast.KindNotFound) {
 		t.Errorf("terminal of an unknown session: %v", err)
 	}
 }

@@ -50,8 +50,8 @@ type Boxes interface {
 	// Exec runs a command. Output goes to the writers, which may be called from
 	// two goroutines; nil ones are collected into the result.
 	Exec(ctx context.Context, id holdfast.SessionID, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
-	// Terminal runs a login shell until it exits or ctx ends.
-	Terminal(ctx context.Context, id holdfast.SessionID, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
+	// Terminal runs a command or a login shell on a terminal until it exits or ctx ends.
+	Terminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error)
 	ListFiles(ctx context.Context, id holdfast.SessionID, path string) (holdfast.FileList, error)
 	ReadFile(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) error
 	WriteFile(ctx context.Context, id holdfast.SessionID, path string, data []byte, mode uint32) (holdfast.FileInfo, error)

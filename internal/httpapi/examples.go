@@ -67,7 +67,7 @@ func exampleApproval() holdfast.Approval {
 	return holdfast.Approval{
 		ID: "01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e", Session: exampleID, Turn: exampleTurn, ToolUseID: "toolu_1", Tool: "Bash",
 		Input: input, InputHash: holdfast.InputHash(input), By: "ask rule", Rule: "Bash(git push *)",
-		Reason: "the rule Bash(git push *) wants it asked", Suggestion: "Bash(git push origin main)",
+		Reason: "the rule Bash(git push *) wants it asked", Suggestions: []string{"Bash(git push origin main)"},
 		State: holdfast.ApprovalPending, AskedAt: exampleTime(), ExpiresAt: &expires,
 	}
 }
@@ -98,7 +98,7 @@ func requestExamples() map[string]any {
 		"prune-containers": holdfast.PruneContainers{DryRun: true},
 		"update-agent":     holdfast.UpdateAgent{Mode: &plan},
 		"explain-policy":   holdfast.ExplainPolicy{Tool: "Bash", Input: json.RawMessage(`{"command":"git push"}`)},
-		"answer-approval":  holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession, Rule: "Bash(git push *)"},
+		"answer-approval":  holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ScopeSession, Rules: []string{"Bash(git push *)"}},
 		"set-secret":       holdfast.SetSecret{Value: []byte("sk-…")},
 		"create-key":       holdfast.CreateKey{Name: "ci", Scopes: []string{"write"}, MaxTrust: "untrusted"},
 	}

@@ -36,7 +36,7 @@ func (a *API) execRoutes() {
 
 	term := route(http.MethodGet, "/v1/sessions/{id}/terminal", "terminal", tag, "Open a terminal in the session's box (WebSocket)")
 	term.DefaultStatus = http.StatusSwitchingProtocols
-	term.Description = `Binary messages are the terminal's bytes, both ways. Text messages are JSON: {"resize":{"rows":24,"cols":80}} to the server, {"exit":0} or {"error":problem} as the last one from it.`
+	term.Description = `Binary messages are the terminal's bytes, both ways. Text messages are JSON: {"resize":{"rows":24,"cols":80}} to the server, {"exit":0,"class":"ok"} (with signal and message where a command ends by them) or {"error":problem} as the last one from it. With exec=true the first message to the server is {"exec":{"argv":["top"]}}, with the fields of an exec but stdin: that command gets the terminal.`
 	term.Responses = map[string]*huma.Response{"101": {Description: "The connection is a WebSocket now."}}
 	huma.Register(a.huma, term, a.terminal)
 }

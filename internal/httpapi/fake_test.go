@@ -91,7 +91,7 @@ type fakeEngine struct {
 	fail     error  // what every call on a session answers, when set
 	health   holdfast.Health
 	boxes    []holdfast.Container
-	term     func(ctx context.Context, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error)
+	term     func(ctx context.Context, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error)
 	exec     func(ctx context.Context, req holdfast.ExecRequest, stdout, stderr io.Writer) (holdfast.ExecResult, error)
 	last     any    // the newest request
 	key      string // of the newest session
@@ -395,8 +395,8 @@ func (f *fakeEngine) Exec(ctx context.Context, _ holdfast.SessionID, req holdfas
 	return res, nil
 }
 
-func (f *fakeEngine) Terminal(ctx context.Context, _ holdfast.SessionID, size holdfast.TermSize, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (int, error) {
-	return f.term(ctx, size, in, out, resize)
+func (f *fakeEngine) Terminal(ctx context.Context, _ holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
+	return f.term(ctx, req, in, out, resize)
 }
 
 func (f *fakeEngine) ListFiles(_ context.Context, _ holdfast.SessionID, path string) (holdfast.FileList, error) {

@@ -252,10 +252,10 @@ func TestMaxTrustBindsBoxesAndKeys(t *testing.T) {
 // it, those of others go on.
 func TestRevocationEndsWhatIsOpen(t *testing.T) {
 	f, srv := start(t, nil)
-	f.term = func(ctx context.Context, _ holdfast.TermSize, in io.Reader, out io.Writer, _ <-chan holdfast.TermSize) (int, error) {
+	f.term = func(ctx context.Context, _ holdfast.TerminalRequest, in io.Reader, out io.Writer, _ <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
 		_, _ = out.Write([]byte("$ "))
 		<-ctx.Done()
-		return 0, ctx.Err()
+		return holdfast.ExecResult{}, ctx.Err()
 	}
 	one := "/v1/sessions/" + string(createOne(t, srv))
 	k, secret := newKey(t, srv, `{}`)

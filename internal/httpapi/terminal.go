@@ -23,13 +23,17 @@ type terminalInput struct {
 	plain
 	Rows uint16 `query:"rows" minimum:"1" maximum:"1000" doc:"The height in characters; 24 when absent."`
 	Cols uint16 `query:"cols" minimum:"1" maximum:"1000" doc:"The width in characters; 80 when absent."`
+	Exec bool   `query:"exec" doc:"A command gets the terminal instead of a login shell: the first message from the client names it."`
 }
 
-// termMessage is a text message of a terminal, in either direction.
-type termMessage struct {
-	Resize *holdfast.TermSize `json:"resize,omitempty"`
-	Exit   *int               `json:"exit,omitempty"`
-	Error  *holdfast.Problem  `json:"error,omitempty"`
+// termEnd is the last message of a terminal: how its command ended, or why there is no
+// end to tell of.
+type termEnd struct {
+	Exit    *int               `json:"exit,omitempty"`
+	Class   holdfast.ExitClass `json:"class,omitempty"`
+	Signal  string             `json:"signal,omitempty"`
+	Message string             `json:"message,omitempty"`
+	Error   *holdfast.Problem  `json:"error,omitempty"`
 }
 
 func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
@@ -49,14 +53,17 @@ func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
 		return nil, a.fail(holdfast.Errorf(holdfast.KindGone, "terminal", "session %s is ended", id).
 			WithHint("holdfast session create makes a new one"))
 	}
-	size := holdfast.TermSize{Rows: in.Rows, Cols: in.Cols}
-	if size.Rows == 0 {
-		size.Rows = 24
+	req := holdfast.TerminalRequest{Size: holdfast.TermSize{Rows: in.Rows, Cols: in.Cols}}
+	if req.Size.Rows == 0 {
+		req.Size.Rows = 24
 	}
-	if size.Cols == 0 {
-		size.Cols = 80
+	if req.Size.Cols == 0 {
+		req.Size.Cols = 80
 	}
-	return answer(func(w http.ResponseWriter, r *http.Request) { a.runTerminal(w, r, id, size) }), nil
+	if in.Exec {
+		req.Exec = &holdfast.ExecRequest{} // it comes with the first message
+	}
+	return answer(func(w http.ResponseWriter, r *http.Request) { a.runTerminal(w, r, id, req) }), nil
 }
 
 // checkUpgrade refuses what is no WebSocket handshake, with a problem document.
@@ -70,7 +77,7 @@ func checkUpgrade(r *http.Request) error {
 		WithHint("holdfast terminal ID opens a terminal")
 }
 
-func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, size holdfast.TermSize) {
+func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, req holdfast.TerminalRequest) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.cfg.Origins})
 	if err != nil {
 		return // Accept has answered
@@ -83,6 +90,12 @@ func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.Se
 	keys, keysIn := io.Pipe()
 	resize := make(chan holdfast.TermSize, 1)
 	t := &term{conn: conn, limit: a.cfg.WriteTimeout, ctx: ctx}
+	if req.Exec != nil {
+		if err := t.command(req.Exec); err != nil {
+			t.finish(problemEnd(err))
+			return
+		}
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		err := t.receive(keysIn, resize)
@@ -91,16 +104,20 @@ func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.Se
 	})
 	wg.Go(func() { t.pings(a.cfg.Ping, cancel) })
 
-	code, err := a.cfg.Boxes.Terminal(ctx, id, size, keys, t, resize)
+	res, err := a.cfg.Boxes.Terminal(ctx, id, req, keys, t, resize)
 	_ = keys.Close() // unblocks the receiver
-	last := termMessage{Exit: &code}
+	last := termEnd{Exit: &res.ExitCode, Class: res.Class, Signal: res.Signal, Message: res.Message}
 	if err != nil {
-		p := newProblem(err).Problem
-		last = termMessage{Error: &p}
+		last = problemEnd(err)
 	}
 	t.finish(last)
 	cancel()
 	wg.Wait()
+}
+
+func problemEnd(err error) termEnd {
+	p := newProblem(err).Problem
+	return termEnd{Error: &p}
 }
 
 // term is one terminal's connection; what it is written goes to the client.
@@ -118,6 +135,31 @@ func (t *term) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// command reads the message that names the command. A client that sends none in time gets
+// no terminal.
+func (t *term) command(to *holdfast.ExecRequest) error {
+	ctx, cancel := context.WithTimeout(t.ctx, t.limit)
+	defer cancel()
+	typ, data, err := t.conn.Read(ctx)
+	var m struct {
+		Exec *holdfast.ExecRequest `json:"exec"`
+	}
+	if err == nil && typ == websocket.MessageText {
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.DisallowUnknownFields()
+		if err = dec.Decode(&m); err == nil && m.Exec != nil {
+			*to = *m.Exec
+			return nil
+		}
+	}
+	why := "the first message does not name a command"
+	if err != nil {
+		why += ": " + err.Error()
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "terminal", "%s", why).
+		WithHint(`send {"exec":{"argv":["bash"]}} first, or leave the parameter exec out`)
 }
 
 // receive passes keys and sizes on until the client leaves.
@@ -184,7 +226,7 @@ func (t *term) pings(every time.Duration, dead context.CancelFunc) {
 }
 
 // finish says how the terminal ended and closes the connection.
-func (t *term) finish(last termMessage) {
+func (t *term) finish(last termEnd) {
 	data, err := json.Marshal(last)
 	if err != nil {
 		return

@@ -1,10 +1,13 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +19,17 @@ import (
 
 func dial(t testing.TB, srv *httptest.Server, id holdfast.SessionID, head http.Header) (*websocket.Conn, *http.Response, error) {
 	t.Helper()
+	return dialAt(t, srv, id, "", head)
+}
+
+// dialAt is dial with a query.
+func dialAt(t testing.TB, srv *httptest.Server, id holdfast.SessionID, query string, head http.Header) (*websocket.Conn, *http.Response, error) {
+	t.Helper()
 	h := http.Header{"Authorization": {"Bearer " + testToken}}
 	for k, v := range head {
 		h[k] = v
 	}
-	conn, resp, err := websocket.Dial(t.Context(), srv.URL+"/v1/sessions/"+string(id)+"/terminal", &websocket.DialOptions{HTTPHeader: h})
+	conn, resp, err := websocket.Dial(t.Context(), srv.URL+"/v1/sessions/"+string(id)+"/terminal"+query, &websocket.DialOptions{HTTPHeader: h})
 	if err == nil {
 		t.Cleanup(func() { _ = conn.CloseNow() })
 	}
@@ -28,11 +37,11 @@ func dial(t testing.TB, srv *httptest.Server, id holdfast.SessionID, head http.H
 }
 
 // echo is a terminal that repeats what it is sent until its input ends.
-func echo(ended chan<- error) func(context.Context, holdfast.TermSize, io.Reader, io.Writer, <-chan holdfast.TermSize) (int, error) {
-	return func(_ context.Context, _ holdfast.TermSize, in io.Reader, out io.Writer, _ <-chan holdfast.TermSize) (int, error) {
+func echo(ended chan<- error) func(context.Context, holdfast.TerminalRequest, io.Reader, io.Writer, <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
+	return func(_ context.Context, _ holdfast.TerminalRequest, in io.Reader, out io.Writer, _ <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
 		_, err := io.Copy(out, in)
 		ended <- err
-		return 0, err
+		return holdfast.ExecResult{}, err
 	}
 }
 
@@ -84,12 +93,50 @@ func TestTerminalRefusesBadControlMessages(t *testing.T) {
 	}
 }
 
+// TestACommandGetsTheTerminal: with exec=true the first message names the command, and how
+// it ended comes last.
+func TestACommandGetsTheTerminal(t *testing.T) {
+	f, srv := start(t, nil)
+	id := createOne(t, srv)
+	var got *holdfast.ExecRequest
+	f.term = func(_ context.Context, req holdfast.TerminalRequest, _ io.Reader, out io.Writer, _ <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
+		got = req.Exec
+		_, err := out.Write([]byte("here"))
+		return holdfast.ExecResult{Class: holdfast.ExitSignal, ExitCode: -1, Signal: "SIGKILL", Message: "killed"}, err
+	}
+	want := holdfast.ExecRequest{Argv: []string{"top", "-b"}, Cwd: "sub", Env: map[string]string{"A": "b"}, TimeoutMS: 7}
+	var out bytes.Buffer
+	res, err := newClient(t, srv).Terminal(t.Context(), id, holdfast.TerminalRequest{Exec: &want}, strings.NewReader(""), &out, nil)
+	if err != nil || out.String() != "here" || got == nil || !reflect.DeepEqual(*got, want) ||
+		res.Class != holdfast.ExitSignal || res.ExitCode != -1 || res.Signal != "SIGKILL" || res.Message != "killed" {
+		t.Errorf("%+v %v, the server was asked for %+v", res, err, got)
+	}
+	for _, first := range []string{`x`, `{}`, `{"exec":null}`, `{"exec":{"bogus":1}}`, `{"resize":{"rows":1,"cols":1}}`, ``} {
+		got = nil
+		conn, _, err := dialAt(t, srv, id, "?exec=true", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		typ := websocket.MessageText
+		if first == "" {
+			typ = websocket.MessageBinary // keys before the command
+		}
+		if err := conn.Write(t.Context(), typ, []byte(first)); err != nil {
+			t.Fatal(err)
+		}
+		var m struct{ Error holdfast.Problem }
+		if _, data, err := conn.Read(t.Context()); err != nil || json.Unmarshal(data, &m) != nil || m.Error.Kind != holdfast.KindInvalid || m.Error.Hint == "" || got != nil {
+			t.Errorf("%s: %v %s, asked for %+v", first, err, data, got)
+		}
+	}
+}
+
 func TestTerminalIsGuarded(t *testing.T) {
 	f, srv := start(t, nil)
 	id := createOne(t, srv)
-	f.term = func(context.Context, holdfast.TermSize, io.Reader, io.Writer, <-chan holdfast.TermSize) (int, error) {
+	f.term = func(context.Context, holdfast.TerminalRequest, io.Reader, io.Writer, <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
 		t.Error("the terminal was opened")
-		return 0, nil
+		return holdfast.ExecResult{}, nil
 	}
 	for name, c := range map[string]struct {
 		id     holdfast.SessionID

@@ -181,11 +181,11 @@ func (s *server) end(ctx context.Context, _ *mcp.CallToolRequest, in endIn) (ses
 }
 
 type approveIn struct {
-	ID       string `json:"id" jsonschema:"the approval's id"`
-	Decision string `json:"decision" jsonschema:"allow or deny"`
-	Scope    string `json:"scope,omitempty" jsonschema:"for allow: once (default), session or workspace"`
-	Rule     string `json:"rule,omitempty" jsonschema:"for a scope beyond once, instead of the suggested rule"`
-	Reason   string `json:"reason,omitempty" jsonschema:"kept, and on a denial read by the model"`
+	ID       string   `json:"id" jsonschema:"the approval's id"`
+	Decision string   `json:"decision" jsonschema:"allow or deny"`
+	Scope    string   `json:"scope,omitempty" jsonschema:"for allow: once (default), session or workspace"`
+	Rules    []string `json:"rules,omitempty" jsonschema:"for a scope beyond once, instead of the suggested rules"`
+	Reason   string   `json:"reason,omitempty" jsonschema:"kept, and on a denial read by the model"`
 }
 
 type approveOut struct {
@@ -207,7 +207,7 @@ func (s *server) approve(ctx context.Context, _ *mcp.CallToolRequest, in approve
 		return approveOut{}, err
 	}
 	a, err := s.cfg.API.AnswerApproval(ctx, id, holdfast.AnswerApproval{
-		Decision: in.Decision, Scope: holdfast.ApprovalScope(in.Scope), Rule: in.Rule, Reason: in.Reason,
+		Decision: in.Decision, Scope: holdfast.ApprovalScope(in.Scope), Rules: in.Rules, Reason: in.Reason,
 	})
 	if err != nil {
 		return approveOut{}, err

@@ -23,6 +23,10 @@ type Analysis struct {
 	// Unsure lists parts that do not cause a denial but prevent an automatic allowance:
 	// unknown options, variables that may name programs.
 	Unsure []Opaque
+	// MoreThanCommands: the program does something that Commands do not show. It sets a
+	// variable, redirects a file, substitutes, loops, branches or defines a function; a
+	// nested program counts too. Two such programs may have the same Commands.
+	MoreThanCommands bool
 
 	left *bounds
 }
@@ -238,6 +242,7 @@ func (a *analyzer) stmt(s *syntax.Stmt) {
 		}
 		a.command(s)
 	}
+	a.out.MoreThanCommands = a.out.MoreThanCommands || s.Coprocess || s.Disown
 	if s.Background || s.Coprocess || s.Disown {
 		a.apart(run)
 		return
@@ -246,6 +251,11 @@ func (a *analyzer) stmt(s *syntax.Stmt) {
 }
 
 func (a *analyzer) command(s *syntax.Stmt) {
+	switch s.Cmd.(type) {
+	case nil, *syntax.CallExpr, *syntax.BinaryCmd, *syntax.Subshell, *syntax.Block:
+	default:
+		a.out.MoreThanCommands = true
+	}
 	switch c := s.Cmd.(type) {
 	case nil:
 	case *syntax.CallExpr:

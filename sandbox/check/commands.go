@@ -10,6 +10,7 @@ import (
 // call reads a simple command.
 func (a *analyzer) call(c *syntax.CallExpr, redirs []*syntax.Redirect) {
 	words := a.words(c.Args)
+	a.out.MoreThanCommands = a.out.MoreThanCommands || len(c.Assigns) > 0
 	for _, as := range c.Assigns {
 		if !a.forOneRead(as, words) {
 			a.assign(as)
@@ -65,6 +66,7 @@ func (a *analyzer) simple(words []word, in input) {
 
 // redirect records the file of a redirection and looks into its words.
 func (a *analyzer) redirect(r *syntax.Redirect) {
+	a.out.MoreThanCommands = a.out.MoreThanCommands || !a.redirectsNothing(r)
 	a.inside(r.Word)
 	if r.Hdoc != nil {
 		a.inside(r.Hdoc)
@@ -94,6 +96,23 @@ func (a *analyzer) redirect(r *syntax.Redirect) {
 	}
 }
 
+// redirectsNothing reports whether a redirection opens no file: it copies or closes a
+// descriptor, or throws output away.
+func (a *analyzer) redirectsNothing(r *syntax.Redirect) bool {
+	digits := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	if r.N != nil && !digits(r.N.Value) {
+		return false
+	}
+	w := a.reduce(r.Word)
+	switch r.Op {
+	case syntax.DplOut:
+		return w.kind == literal && (w.text == "-" || digits(w.text))
+	case syntax.RdrOut, syntax.AppOut, syntax.RdrAll, syntax.AppAll:
+		return w.kind == literal && w.text == "/dev/null"
+	}
+	return false
+}
+
 // inside looks for the programs in a word: substitutions, and programs that arithmetic
 // or an expansion could run.
 func (a *analyzer) inside(w *syntax.Word) {
@@ -103,9 +122,11 @@ func (a *analyzer) inside(w *syntax.Word) {
 	syntax.Walk(w, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.CmdSubst:
+			a.out.MoreThanCommands = true
 			a.apart(func() { a.stmts(n.Stmts) })
 			return false
 		case *syntax.ProcSubst:
+			a.out.MoreThanCommands = true
 			a.apart(func() { a.stmts(n.Stmts) })
 			return false
 		case *syntax.ArithmExp:

@@ -17,7 +17,7 @@ import (
 const (
 	// Each column takes a third of a microsecond: a list of what is pending leaves
 	// out those that an answer fills.
-	pendingCols = `number, id, session_id, turn, tool_use, tool, input, input_hash, asked_by, rule, reason, suggestion,
+	pendingCols = `number, id, session_id, turn, tool_use, tool, input, input_hash, asked_by, rule, reason, suggestions,
 		asked_at, expires_at`
 	approvalCols = pendingCols + `, state, answered_at, answered_by, scope, answer`
 	approvalOne  = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
@@ -34,7 +34,7 @@ func (w *writeStmts) prepareApprovals(p *preparer) {
 	a := &w.approvals
 	p.add(&a.get, approvalOne)
 	p.add(&a.put, `INSERT INTO approvals (id, session, session_id, turn, tool_use, tool, input, input_hash, asked_by,
-		rule, reason, suggestion, state, asked_at, expires_at, answered_by, scope, answer)
+		rule, reason, suggestions, state, asked_at, expires_at, answered_by, scope, answer)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,'pending',?,?,'','','')`)
 	p.add(&a.end, `UPDATE approvals SET state = ?, answered_at = ?, answered_by = ?, scope = ?, answer = ?
 		WHERE id = ? AND state = 'pending'`)
@@ -51,6 +51,7 @@ type approvalRow struct {
 	number                          int64
 	id, session, turn, state, scope string
 	input                           []byte
+	suggestions                     string
 	asked                           int64
 	expires, answered               sql.NullInt64
 }
@@ -59,16 +60,33 @@ type approvalRow struct {
 func (r *approvalRow) pending() []any {
 	return []any{
 		&r.number, &r.id, &r.session, &r.turn, &r.ToolUseID, &r.Tool, &r.input, &r.InputHash, &r.By, &r.Rule, &r.Reason,
-		&r.Suggestion, &r.asked, &r.expires,
+		&r.suggestions, &r.asked, &r.expires,
 	}
 }
 
-func (r *approvalRow) approval() holdfast.Approval {
+// noSuggestions is what most approvals have.
+const noSuggestions = "[]"
+
+func encodeSuggestions(list []string) string {
+	if len(list) == 0 {
+		return noSuggestions
+	}
+	raw, _ := json.Marshal(list) // texts always encode
+	return string(raw)
+}
+
+func (r *approvalRow) approval() (holdfast.Approval, error) {
 	a := r.Approval
 	a.ID, a.Session, a.Turn, a.Input = holdfast.ApprovalID(r.id), holdfast.SessionID(r.session), holdfast.TurnID(r.turn), r.input
 	a.State, a.Scope = holdfast.ApprovalState(r.state), holdfast.ApprovalScope(r.scope)
 	a.AskedAt, a.ExpiresAt, a.AnsweredAt = fromMS(r.asked), fromNullMS(r.expires), fromNullMS(r.answered)
-	return a
+	if r.suggestions == noSuggestions {
+		return a, nil
+	}
+	if err := json.Unmarshal([]byte(r.suggestions), &a.Suggestions); err != nil {
+		return a, holdfast.Errorf(holdfast.KindInternal, "store.approval", "suggestions of %s: %w", a.ID, err)
+	}
+	return a, nil
 }
 
 // all is where approvalCols go.
@@ -79,8 +97,11 @@ func (r *approvalRow) all() []any {
 // scanApproval reads approvalCols.
 func scanApproval(sc scanner) (holdfast.Approval, int64, error) {
 	var r approvalRow
-	err := sc.Scan(r.all()...)
-	return r.approval(), r.number, err
+	if err := sc.Scan(r.all()...); err != nil {
+		return holdfast.Approval{}, 0, err
+	}
+	a, err := r.approval()
+	return a, r.number, err
 }
 
 // planApprovals checks the questions of a change against what is stored. Those of
@@ -141,7 +162,7 @@ func (c *change) applyApprovals(t *tx) error {
 				asked = a.AskedAt.UnixMilli()
 			}
 			_, err = st.put.ExecContext(t.ctx, a.ID, c.row.Number, c.Session, a.Turn, a.ToolUseID, a.Tool, []byte(a.Input),
-				a.InputHash, a.By, a.Rule, a.Reason, a.Suggestion, asked, toNullMS(a.ExpiresAt))
+				a.InputHash, a.By, a.Rule, a.Reason, encodeSuggestions(a.Suggestions), asked, toNullMS(a.ExpiresAt))
 		} else {
 			_, err = st.end.ExecContext(t.ctx, ac.To, t.nowMS, ac.By, ac.Scope, ac.Answer, ac.ID)
 		}
@@ -176,7 +197,8 @@ func checkApprovals(c *journal.Encoded) error {
 			if a.Turn == "" || a.ToolUseID == "" || a.Tool == "" || !json.Valid(a.Input) || !utf8.Valid(a.Input) {
 				return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the approval of %s is incomplete", holdfast.Quote(a.Tool))
 			}
-			if err := checkText("approval", string(a.Turn), a.ToolUseID, a.Tool, a.InputHash, a.By, a.Rule, a.Reason, a.Suggestion); err != nil {
+			texts := append([]string{string(a.Turn), a.ToolUseID, a.Tool, a.InputHash, a.By, a.Rule, a.Reason}, a.Suggestions...)
+			if err := checkText("approval", texts...); err != nil {
 				return err
 			}
 		case !slices.Contains(holdfast.ApprovalStates()[1:], ac.To):
@@ -248,7 +270,11 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 			p.Next = encodeCursor('a', last)
 			break
 		}
-		p.Approvals, last = append(p.Approvals, r.approval()), r.number
+		a, err := r.approval()
+		if err != nil {
+			return journal.ApprovalPage{}, failure("store.approvals", err)
+		}
+		p.Approvals, last = append(p.Approvals, a), r.number
 		if size += len(r.input); size >= pageBytes {
 			p.Next = encodeCursor('a', last)
 			break

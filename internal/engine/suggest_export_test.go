@@ -1,4 +1,0 @@
-package engine
-
-// Suggest is for tests.
-var Suggest = suggest
