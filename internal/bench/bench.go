@@ -92,6 +92,7 @@ var parts = []struct {
 	{"turns", (*pass).conversations},
 	{"resume", (*pass).resumes},
 	{"copy", (*pass).copies},
+	{"trees", (*pass).trees},
 	{"readers", (*pass).readers},
 	{"many", (*pass).many},
 }

@@ -80,6 +80,9 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 	case err == nil:
 	case !holdfast.IsKind(err, holdfast.KindNotFound):
 		return nil, to, err
+	case f.dangling(op, req.Path, path):
+		return nil, to, holdfast.Errorf(holdfast.KindInvalid, op, "%s is a link that leads nowhere", holdfast.Quote(req.Path)).
+			WithHint("remove it, or copy to another name")
 	case req.Into:
 		root, err := f.made(op, req.Path, path)
 		return root, to, err
@@ -106,6 +109,15 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 	root, name, err := f.above(op, req.Path, fd)
 	to.Name = name
 	return root, to, err
+}
+
+// dangling reports whether a path that leads nowhere is a link.
+func (f *FS) dangling(op, shown, path string) bool {
+	fd, err := f.open(op, shown, path, paths.Way|unix.O_NOFOLLOW)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err == nil
 }
 
 // made opens a directory, and makes it and its parents if they are missing.

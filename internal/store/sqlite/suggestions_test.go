@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// TestQuestionsOfTheOldSchemaKeepTheirSuggestion: before schema 15 a question had one
+// TestQuestionsOfTheOldSchemaKeepTheirSuggestion: before schema 16 a question had one
 // suggestion or none. Both outlive the migration, and the way back.
 func TestQuestionsOfTheOldSchemaKeepTheirSuggestion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")

@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"archive/tar"
 	"errors"
 	"fmt"
 	"os"
@@ -95,11 +96,38 @@ func fileOps() []fileOp {
 			}, func(at string) error { return os.Rename(secret(at), at+"/taken") },
 		},
 		{
+			"pack", "copy a tree out", func(r *rig, at string) (string, error) {
+				var out strings.Builder
+				_, err := r.box.Pack(r.Context(), wire.PackRequest{Path: at}, &out)
+				return out.String(), err
+			}, func(at string) error { _, err := os.ReadFile(secret(at)); return err },
+		},
+		{
+			"unpack", "copy a tree in", func(r *rig, at string) (string, error) {
+				_, err := r.box.Unpack(r.Context(), wire.UnpackRequest{Path: at, Name: "planted"}, strings.NewReader(r.archive()))
+				return "", err
+			}, func(at string) error { return os.Mkdir(at+"/planted", 0o700) },
+		},
+		{
 			"mkdir", "make a directory", func(r *rig, at string) (string, error) {
 				return r.mutate(func(c callOf) error { return r.box.Mkdir(r.Context(), c(), wire.MkdirRequest{Path: at + "/made"}) })
 			}, func(at string) error { return os.Mkdir(at+"/made", 0o700) },
 		},
 	}
+}
+
+// archive is a directory with a file, as tar.
+func (r *rig) archive() string {
+	r.Helper()
+	var b strings.Builder
+	w := tar.NewWriter(&b)
+	err := errors.Join(
+		w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755}),
+		w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: secretFile, Mode: 0o644}), w.Close())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return b.String()
 }
 
 // wayOut is a target for links that a tool plants for file operations to follow.
