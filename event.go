@@ -54,6 +54,8 @@ const (
 	EventAgentMirrored    EventType = "agent_state.mirrored"
 	EventAgentQuarantined EventType = "agent_state.quarantined"
 
+	EventFilesImported EventType = "files.imported"
+
 	EventEgressAllowed EventType = "egress.allowed"
 	EventEgressDenied  EventType = "egress.denied"
 
@@ -88,7 +90,7 @@ func EventTypes() []EventType {
 		EventBoxFrozen, EventBoxOOM, EventBoxPids, EventBoxLost,
 		EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
 		EventEgressAllowed, EventEgressDenied,
-		EventModelRequest, EventUsage, EventNotice, EventDamaged,
+		EventModelRequest, EventUsage, EventNotice, EventDamaged, EventFilesImported,
 		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired, EventRulesChanged, EventHookRan,
 		DeltaText, DeltaThinking, DeltaToolOutput,
 	}

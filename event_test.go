@@ -133,7 +133,8 @@ var payloads = map[holdfast.EventType]any{
 		Budget:  &holdfast.Budget{Turns: 10, Tokens: 1000, USD: 0.5, Seconds: 60},
 	},
 
-	holdfast.EventNotice: holdfast.Notice{Code: "model.retry", Text: "asked the model again", AtRisk: someRisk},
+	holdfast.EventFilesImported: holdfast.FilesImported{From: "git https://example.com/x#main", Files: 3, Bytes: 20480, Start: "0a0a"},
+	holdfast.EventNotice:        holdfast.Notice{Code: "model.retry", Text: "asked the model again", AtRisk: someRisk},
 
 	holdfast.EventDamaged: holdfast.Damaged{Reason: "its checksum does not match"},
 

@@ -17,6 +17,7 @@ type CreateSession struct {
 	Budget     *Budget           `json:"budget,omitempty" doc:"Bounds the whole session; absent: the server's default."`
 	TurnBudget *Budget           `json:"turn_budget,omitempty" doc:"Bounds each turn; absent: the server's default."`
 	Network    []string          `json:"network,omitzero" doc:"What its box may connect to, as domains with an optional port; [] is nothing; absent: what the agent or the server names."`
+	Source     string            `json:"source,omitempty" doc:"Says where its first files will be imported from, in any words. The session takes no message until that import is complete."`
 	// MaxTrust is the highest trust of who asks; empty for the owner. More is
 	// denied where it is asked for and lowered where it is the server's default.
 	MaxTrust Trust `json:"-"`

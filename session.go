@@ -78,6 +78,8 @@ type Session struct {
 	Network []string `json:"network,omitzero"`
 	// Spent is what the ended turns used up.
 	Spent Spent `json:"spent"`
+	// Source is where its first files come from; nil: the agent's version alone.
+	Source *Source `json:"source,omitempty"`
 	// ParkedUntil is when the running turn asks its model again, while it waits for
 	// a limit of the provider to pass.
 	ParkedUntil *time.Time `json:"parked_until,omitempty"`

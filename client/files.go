@@ -12,11 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// filePath is the route of a file. An absolute path keeps its slash by escaping
+func filePath(id holdfast.SessionID, name string) string { return boxPath(id, "/files", name) }
+
+// boxPath is the route of a path in a box. An absolute path keeps its slash by escaping
 // it, since a router takes // for a mistake.
-func filePath(id holdfast.SessionID, name string) string {
+func boxPath(id holdfast.SessionID, route, name string) string {
 	if name = path.Clean(name); name == "." {
-		return sessionPath(id, "/files")
+		return sessionPath(id, route)
 	}
 	var b strings.Builder
 	rest, absolute := strings.CutPrefix(name, "/")
@@ -34,7 +36,7 @@ func filePath(id holdfast.SessionID, name string) string {
 		}
 		b.WriteString(seg)
 	}
-	return sessionPath(id, "/files/"+b.String())
+	return sessionPath(id, route+"/"+b.String())
 }
 
 // ListFiles lists a directory; relative paths are relative to the workspace,

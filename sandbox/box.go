@@ -207,7 +207,8 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte, o owed) (
 	}
 	req.Release = b.unsentReleases()
 	switch req.Op {
-	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpRemove, wire.OpMkdir, wire.OpRename:
+	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpRemove, wire.OpMkdir, wire.OpRename,
+		wire.OpPack, wire.OpUnpack:
 		req.Scope = scopeOf(ctx)
 	}
 	buf, err := wire.AppendJSON(make([]byte, 0, 512+len(data)), wire.FrameRequest, req)

@@ -55,20 +55,7 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 		return a, err
 	}
 	defer c.close()
-	for {
-		t, payload, err := c.r.Next()
-		if err != nil {
-			return a, c.fail(err)
-		}
-		if t != wire.FrameData {
-			return a, c.decode(t, payload, &a)
-		}
-		c.watch.sign(true)
-		if _, err := w.Write(payload); err != nil {
-			return a, err
-		}
-		c.watch.sign(false)
-	}
+	return a, c.data(w, &a)
 }
 
 // writePiece is how much of a file is sent at once. The multiplexer of each box

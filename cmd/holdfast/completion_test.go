@@ -127,13 +127,13 @@ func TestCompletionKnowsItsCommands(t *testing.T) {
 // freeValues are what nobody but the one who types can know, with why.
 var freeValues = []string{
 	// Addresses, names and words of one's own.
-	"--url", "context add <name>", "context add <server>", "--listen", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
+	"--url", "context add <name>", "context add <server>", "--listen", "session create --git", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
 	"key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
 	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
 	// Numbers and times.
 	"--limit", "--cursor", "--after", "--tail", "--older", "--budget", "--turn-budget", "exec --timeout", "bench --runs", "torture --rounds", "torture --faults", "--sessions", "torture --seed", "soak --for", "soak --every",
 	// Paths in the box.
-	"exec --cwd", "files ls <path>", "files cat <path>", "files put <path>", "files rm <path>",
+	"exec --cwd", "files ls <path>", "files cat <path>", "files put <path>", "files get <path>", "files rm <path>",
 }
 
 // TestCompletionKnowsItsValues: every argument and every flag that takes a value has

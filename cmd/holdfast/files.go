@@ -14,7 +14,8 @@ import (
 type filesCmd struct {
 	Ls  filesLsCmd  `cmd:"" help:"List a directory."`
 	Cat filesCatCmd `cmd:"" help:"Print a file."`
-	Put filesPutCmd `cmd:"" help:"Write a file from stdin or a local file."`
+	Get filesGetCmd `cmd:"" help:"Copy a file or directory to the local disk."`
+	Put filesPutCmd `cmd:"" help:"Write a file from stdin or a local file, or copy a directory."`
 	Rm  filesRmCmd  `cmd:"" help:"Remove a file or directory."`
 }
 
@@ -104,16 +105,22 @@ type filesPutCmd struct {
 	ID   string `arg:"" help:"${session}"`
 	Path string `arg:"" help:"The file, relative to the workspace; directories are made."`
 	From string `arg:"" optional:"" default:"-" help:"The local file; - is stdin."`
+
+	Recursive bool `short:"r" help:"Copy a directory with all that is in it: its content becomes that of PATH."`
+
 	Mode string `placeholder:"MODE" help:"Permission bits of a new file, octal; the local file's, else 0644."`
 }
 
 // Help is shown below the one-line description.
 func (*filesPutCmd) Help() string {
-	return "Examples:\n  holdfast files put 01a1 data/input.csv ./input.csv\n  echo hello | holdfast files put 01a1 hello.txt"
+	return "Examples:\n  holdfast files put 01a1 data/input.csv ./input.csv\n  echo hello | holdfast files put 01a1 hello.txt\n  holdfast files put -r 01a1 data ./data"
 }
 
 // Run writes a file.
 func (f *filesPutCmd) Run(e *env) error {
+	if f.Recursive {
+		return f.putTree(e)
+	}
 	var mode uint64
 	var err error
 	if f.Mode != "" {
@@ -140,7 +147,7 @@ func (f *filesPutCmd) Run(e *env) error {
 		info, err := local.Stat()
 		if err != nil || !info.Mode().IsRegular() {
 			return holdfast.Errorf(holdfast.KindInvalid, "files put", "%s is not a regular file", holdfast.Quote(f.From)).
-				WithHint("pack it: tar c DIR | holdfast exec %s -i -- tar x", f.ID)
+				WithHint("copy it whole: holdfast files put -r %s %s %s", f.ID, f.Path, f.From)
 		}
 		if f.Mode == "" && info.Mode().Perm()&0o111 != 0 {
 			mode = 0o755
@@ -159,6 +166,33 @@ func (f *filesPutCmd) Run(e *env) error {
 	}
 	return e.say(map[string]any{"file": info}, "wrote %s", count(int(info.Size), "byte", "bytes"))
 }
+
+// putTree copies a directory: PATH gets its content.
+func (f *filesPutCmd) putTree(e *env) error {
+	if f.Mode != "" {
+		return holdfast.Errorf(holdfast.KindInvalid, "files put", "--mode is for a single file").WithHint("a copy keeps the modes that the files have")
+	}
+	from := f.From
+	if from != "-" {
+		from = strings.TrimRight(from, "/") + "/."
+	}
+	return e.copyIn(from, f.ID, f.Path, true)
+}
+
+type filesGetCmd struct {
+	Recursive bool   `short:"r" help:"Copy a directory with all that is in it."`
+	ID        string `arg:"" help:"${session}"`
+	Path      string `arg:"" help:"The file or directory, relative to the workspace."`
+	To        string `arg:"" optional:"" default:"." help:"Where to: a directory, or the copy's name; - is stdout."`
+}
+
+// Help is shown below the one-line description.
+func (*filesGetCmd) Help() string {
+	return "It does what holdfast cp ID:PATH TO does.\n\nExamples:\n  holdfast files get 01a1 report.pdf\n  holdfast files get -r 01a1 . ./result"
+}
+
+// Run copies a path to the local disk.
+func (f *filesGetCmd) Run(e *env) error { return e.copyOut(f.ID, f.Path, f.To, f.Recursive) }
 
 type filesRmCmd struct {
 	ID        string `arg:"" help:"${session}"`

@@ -1,4 +1,4 @@
-// budget: struct cli 39: one field for each command, as the help lists them
+// budget: struct cli 40: one field for each command, as the help lists them
 
 // Command holdfast is the whole of Holdfast in one program: the server and the
 // commands that talk to it.
@@ -53,6 +53,7 @@ type cli struct {
 
 	Exec       execCmd       `cmd:"" group:"box" help:"Run a command in a session's box."`
 	Files      filesCmd      `cmd:"" group:"box" help:"List, read, write and remove a session's files."`
+	Cp         cpCmd         `cmd:"" group:"box" help:"Copy files and directories into a session and out of it."`
 	Terminal   terminalCmd   `cmd:"" group:"box" help:"Open a terminal in a session's box."`
 	Containers containersCmd `cmd:"" group:"box" aliases:"box" help:"List, stop and prune the managed boxes."`
 

@@ -118,7 +118,7 @@ func TestMCPTools(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if got := strings.Join(names, " "); got != "create_session end_session interrupt list_sessions read_events send_message" {
+	if got := strings.Join(names, " "); got != "create_session end_session interrupt list_files list_sessions read_events read_file send_message write_file" {
 		t.Errorf("tools %s", got)
 	}
 	var one, same mcpSession
@@ -161,6 +161,7 @@ func TestMCPTools(t *testing.T) {
 	if len(page.Events) != 1 || page.Events[0].Type != "turn.interrupted" {
 		t.Errorf("%+v", page)
 	}
+	c.files(one.ID)
 	c.bounded(one.ID)
 	var all struct{ Sessions []mcpSession }
 	c.must("list_sessions", map[string]any{"tag": "mcp"}, &all)
@@ -174,6 +175,22 @@ func TestMCPTools(t *testing.T) {
 		t.Errorf("%+v", one)
 	}
 	c.errors(one.ID)
+}
+
+// files go in and out.
+func (c *caller) files(id string) {
+	c.t.Helper()
+	var info struct{ Size int64 }
+	c.must("write_file", map[string]any{"session": id, "path": "in/put.txt", "text": "from outside"}, &info)
+	var turn mcpTurn
+	c.must("send_message", map[string]any{"session": id, "text": `<script>[{"tool":"Bash","input":{"command":"cp in/put.txt out.txt"}},{"say":"done"}]</script>`}, &turn)
+	var file struct{ Text string }
+	c.must("read_file", map[string]any{"session": id, "path": "out.txt"}, &file)
+	var list struct{ Entries []struct{ Path string } }
+	c.must("list_files", map[string]any{"session": id, "path": "in"}, &list)
+	if info.Size != 12 || file.Text != "from outside" || len(list.Entries) != 1 || list.Entries[0].Path != "put.txt" {
+		c.t.Errorf("%+v %+v %+v", info, file, list)
+	}
 }
 
 // bounded reads a log with large events: pages have an end, and lead on.

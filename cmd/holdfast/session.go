@@ -26,6 +26,7 @@ type sessionCmd struct {
 	Rename     sessionRenameCmd     `cmd:"" help:"Change the title."`
 	Tag        sessionTagCmd        `cmd:"" help:"Add and remove tags, or set them all; none clears them."`
 	Transcript sessionTranscriptCmd `cmd:"" help:"Print the conversation."`
+	Diff       sessionDiffCmd       `cmd:"" help:"Print what changed in the files since the session started, as a patch."`
 	Events     sessionEventsCmd     `cmd:"" help:"Print the log; one JSON object a line with --json."`
 }
 
@@ -46,12 +47,19 @@ type sessionCreateCmd struct {
 	AllowNet []string `placeholder:"DOMAIN" sep:"none" help:"A domain that its box may connect to, as pypi.org, *.npmjs.org or example.com:8443; repeatable. The server's network.allow bounds it."`
 	NoNet    bool     `help:"Its box may connect to nothing, whatever agent and server name."`
 
+	importFlags
+
 	Key string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
 }
 
 // Help is shown below the one-line description.
 func (*sessionCreateCmd) Help() string {
-	return "Example:\n  id=$(holdfast session create --agent reviewer --title \"review\")"
+	return `--from and --git start the session with a copy of a repository or of any directory. Either all of it is there or the session takes no message; after a break the same command goes on. git clones on this machine, as you, without hooks, submodules and filters.
+
+Examples:
+  id=$(holdfast session create --agent reviewer --title "review")
+  holdfast session create --from .
+  holdfast session create --git https://github.com/you/project#main`
 }
 
 // Run creates a session.
@@ -64,7 +72,7 @@ func (s *sessionCreateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	created, err := c.CreateSession(e.ctx, holdfast.CreateSession{
+	created, err := s.create(e, c, holdfast.CreateSession{
 		ID: s.ID, Agent: s.Agent, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode,
 		Title: s.Title, Tags: s.Tag, Env: s.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(s.AllowNet, s.NoNet),
 	}, s.Key)

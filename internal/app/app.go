@@ -253,7 +253,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Dir: filepath.Join(s.cfg.Data, "sessions"),
 		Box: engine.BoxConfig{
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
-			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase, Boot: kernelBoot(s.opt.Log),
+			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase, Boot: kernelBoot(s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		},
 		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		DefaultTrust: s.cfg.DefaultTrust, DefaultRuntime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
@@ -347,6 +347,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe},
 		Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
+		Uploads: httpapi.Uploads{Copy: int64(s.cfg.Limits.Copy)},
 	})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(netutil.LimitListener(ln, s.cfg.MaxConnections)) }()

@@ -41,12 +41,23 @@ type FileOps interface {
 	Rename(req wire.RenameRequest) error
 }
 
+// TreeOps copy whole trees. They do their work in pieces, each run by do, which is
+// Hands.Do; the stream is read and written outside of it. Errors carry a Kind. *files.FS
+// implements it. Safe for concurrent use.
+type TreeOps interface {
+	Pack(req wire.PackRequest, w io.Writer, do func(func() error) error) (holdfast.Copied, error)
+	// Unpack removes what an earlier life of the box left half unpacked; life names this one.
+	Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error)
+}
+
 // Config is what a Server needs.
 type Config struct {
 	// Config is the driver's; its State must exist. SpoolBytes 0 is 8 MiB, MaxHeld 0 is 4096.
 	wire.Config
 	Hands Hands
 	Files FileOps
+	// Trees copies trees; nil refuses it.
+	Trees TreeOps
 	// Scoped are the file operations of one request that a scope holds; nil refuses
 	// such requests.
 	Scoped func(wire.Scope) FileOps

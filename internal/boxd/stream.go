@@ -63,6 +63,10 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		err = s.serveRead(p, stream, req)
 	case wire.OpWrite:
 		err = s.serveWrite(p, stream, r, req)
+	case wire.OpPack:
+		err = s.servePack(p, stream, req)
+	case wire.OpUnpack:
+		err = s.serveUnpack(p, stream, r, req)
 	case wire.OpEdit, wire.OpRemove, wire.OpMkdir, wire.OpRename:
 		err = s.serveMutation(p, stream, req)
 	case wire.OpStop:
@@ -76,7 +80,7 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 	}
 	if err != nil {
 		fail(stream, err)
-		if req.Op == wire.OpWrite {
+		if req.Op == wire.OpWrite || req.Op == wire.OpUnpack {
 			// Data that nobody takes would keep its sender from reading why.
 			_, _ = io.Copy(io.Discard, stream)
 		}
@@ -317,11 +321,7 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 	if err := s.led.check(p); err != nil {
 		return err
 	}
-	go func() {
-		// The client sends nothing more: its end of stream means it went away.
-		_, _ = io.Copy(io.Discard, stream)
-		_ = stream.SetWriteDeadline(past)
-	}()
+	go untilGone(stream)
 	total := wire.ReadAnswer{}
 	for {
 		piece := wire.ReadRequest{Path: b.Path, Offset: b.Offset + total.Sent, Limit: readChunk}
@@ -345,6 +345,13 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 			return answer(stream, total)
 		}
 	}
+}
+
+// untilGone unblocks the writer of a stream when its client goes away, who sends nothing
+// more on it.
+func untilGone(stream *yamux.Stream) {
+	_, _ = io.Copy(io.Discard, stream)
+	_ = stream.SetWriteDeadline(past)
 }
 
 // serveWrite receives all data before it acts (nothing is half done when the

@@ -106,6 +106,8 @@ type Limits struct {
 	NofileHard uint64
 	Tmp        Size
 	Disk       Size
+	// Copy bounds what is copied into a session at once.
+	Copy Size
 	// Mode says whether a box may start when a limit cannot be enforced.
 	Mode sandbox.LimitsMode
 	// Landlock says whether an ordinary user's box may start without it; its key is
@@ -159,7 +161,7 @@ func Defaults() Config {
 		Limits: Limits{
 			Memory: Size(box.MemoryBytes), CPUs: box.CPUs, Pids: box.Pids,
 			NofileSoft: box.NofileSoft, NofileHard: box.NofileHard,
-			Tmp: Size(box.TmpBytes), Disk: Size(box.DiskBytes),
+			Tmp: Size(box.TmpBytes), Disk: Size(box.DiskBytes), Copy: 20 << 30,
 			Mode: sandbox.LimitsRequired, Landlock: sandbox.LandlockRequired,
 		},
 		MaxBoxes: 64, MaxTurns: 3,

@@ -138,6 +138,8 @@ func limitKeys() []key {
 		count("limits.nofile_hard", "Open files of a process, hard limit.", func(c *Config) *uint64 { return &c.Limits.NofileHard }, 16, 1<<30),
 		size("limits.tmp", "Size of /tmp in a box.", func(c *Config) *Size { return &c.Limits.Tmp }, 1<<20),
 		size("limits.disk", "Disk space of a workspace, in which each file counts what the disk has for one beside its content; checked, not reserved.", func(c *Config) *Size { return &c.Limits.Disk }, 1<<20),
+		size("limits.copy", "Content of the files that may be copied into a session at once, as by holdfast cp and session create --from.",
+			func(c *Config) *Size { return &c.Limits.Copy }, 1<<20),
 		oneOf("limits.mode", "required refuses to start a box whose limits cannot be enforced; best-effort starts it and lists what is missing.",
 			func(c *Config) *sandbox.LimitsMode { return &c.Limits.Mode }, sandbox.LimitsRequired, sandbox.LimitsBestEffort),
 		oneOf("landlock", "required refuses to start an untrusted box of a server that an ordinary user runs when the kernel has no Landlock; best-effort starts it and lists what is missing. A root server's boxes have users of their own, and start either way.",

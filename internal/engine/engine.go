@@ -99,6 +99,8 @@ type BoxConfig struct {
 	Landlock    sandbox.LandlockMode
 	OrphanAfter time.Duration
 	SpoolBytes  int64
+	// MaxCopy bounds the files of a tree that is copied into a box, in bytes; 0 is no bound.
+	MaxCopy int64
 	// UIDBase is where the host uids of boxes begin; each session has two. 0: the
 	// server is not root and there is nothing to allocate.
 	UIDBase uint32

@@ -136,6 +136,9 @@ func (e *Engine) resume(ctx context.Context, u *unit, row journal.Row, req holdf
 	if plan.FilesLost {
 		// Nothing is left to lose, and the first box gets the agent's files again.
 		c.Set.FilesSeeded, c.Set.HadFiles = &no, &no
+		if row.Source != nil {
+			c.Set.Source = &holdfast.Source{From: row.Source.From, Complete: row.Source.Complete}
+		}
 	}
 	plan.Receipt.DurationMS = float64(e.cfg.Clock().Sub(began).Microseconds()) / 1000
 	c.Events = []journal.Draft{{Type: holdfast.EventSessionResumed, Data: plan.Receipt}}

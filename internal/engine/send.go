@@ -41,6 +41,9 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 			return sent, err
 		}
 	}
+	if refusal == nil {
+		refusal = imported(row.Session)
+	}
 	if refusal != nil {
 		return holdfast.Sent{}, refusal
 	}

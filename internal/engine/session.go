@@ -159,6 +159,12 @@ func (e *Engine) fillChoices(ctx context.Context, s *holdfast.Session, req holdf
 	if err := e.network.grants(s.Network, s.Trust); err != nil {
 		return err
 	}
+	if req.Source != "" {
+		s.Source = &holdfast.Source{From: req.Source}
+	}
+	if err := checkSource(req.Source); err != nil {
+		return err
+	}
 	if s.Tags == nil {
 		s.Tags = []string{}
 	}

@@ -27,6 +27,8 @@ type unit struct {
 	arrived int
 	// retrying: somebody tries to start the next turn until it works.
 	retrying bool
+	// importing: somebody gives the session its first files.
+	importing bool
 	// parked counts those who are about to take the session away from its turns:
 	// while it is not 0 no turn starts.
 	parked int

@@ -26,6 +26,7 @@ const (
 	DefaultReadTimeout  = 30 * time.Second
 	DefaultMaxFile      = 64 << 20
 	DefaultMaxAgent     = 256 << 20
+	DefaultMaxCopy      = 20 << 30
 	DefaultRateLimit    = 10_000
 	DefaultAuthFailures = 30
 
@@ -83,8 +84,8 @@ type Config struct {
 	// RateLimit is how many requests a key may send per second, AuthFailures how
 	// many of an address may fail to authenticate per minute; negative is no limit.
 	RateLimit, AuthFailures int
-	// MaxFile and MaxAgent bound uploads, in bytes (64 MiB, 256 MiB).
-	MaxFile, MaxAgent int64
+	// Uploads bound what a request may bring.
+	Uploads Uploads
 	// Held is why the server takes no work and answers only requests that read the log;
 	// nil when it takes work.
 	Held error
@@ -94,6 +95,14 @@ type Config struct {
 	Rand io.Reader
 	// Log takes internal errors; nil discards them.
 	Log *slog.Logger
+}
+
+// Uploads are bounds in bytes; 0 is the default.
+type Uploads struct {
+	// File is the largest file, Agent the largest folder of an agent (64 MiB, 256 MiB).
+	File, Agent int64
+	// Copy is the most content of a tree that is copied into a session (20 GiB).
+	Copy int64
 }
 
 // API is the handler of all routes. Safe for concurrent use.
@@ -187,11 +196,14 @@ func setDefaults(cfg *Config) {
 	if cfg.AuthFailures == 0 {
 		cfg.AuthFailures = DefaultAuthFailures
 	}
-	if cfg.MaxFile <= 0 {
-		cfg.MaxFile = DefaultMaxFile
+	if cfg.Uploads.File <= 0 {
+		cfg.Uploads.File = DefaultMaxFile
 	}
-	if cfg.MaxAgent <= 0 {
-		cfg.MaxAgent = DefaultMaxAgent
+	if cfg.Uploads.Copy <= 0 {
+		cfg.Uploads.Copy = DefaultMaxCopy
+	}
+	if cfg.Uploads.Agent <= 0 {
+		cfg.Uploads.Agent = DefaultMaxAgent
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -205,6 +217,7 @@ func (a *API) routes() {
 	a.turnRoutes()
 	a.eventRoutes()
 	a.fileRoutes()
+	a.treeRoutes()
 	a.execRoutes()
 	a.boxRoutes()
 	a.approvalRoutes()

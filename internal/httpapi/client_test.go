@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -293,8 +294,67 @@ func TestTerminalThroughTheClient(t *testing.T) {
 	}
 }
 
+// TestTreesThroughTheClient: archives go both ways with all that belongs to them, in
+// pieces, and a break is an error.
+func TestTreesThroughTheClient(t *testing.T) {
+	f, srv := start(t, func(c *Config) { c.Uploads.Copy = 1 })
+	c := newClient(t, srv)
+	ctx, id := t.Context(), holdfast.SessionID(newID())
+	to := holdfast.CopyTo{Path: "a dir/%2F?", Name: "n ä", Into: true, File: true}
+	sum, err := c.WriteTree(ctx, id, to, strings.NewReader("tar"))
+	if err != nil || sum.Bytes != 3 || !cmp.Equal(f.last, []any{to, "tar"}) {
+		t.Errorf("%+v %v %+v", sum, err, f.last)
+	}
+	if _, err := c.WriteTree(ctx, id, holdfast.CopyTo{}, strings.NewReader("")); err != nil || !cmp.Equal(f.last, []any{holdfast.CopyTo{}, ""}) {
+		t.Errorf("%v %+v", err, f.last)
+	}
+	large := io.LimitReader(zeros{}, 64<<20+10)
+	if _, err := c.WriteTree(ctx, id, holdfast.CopyTo{}, large); !holdfast.IsKind(err, holdfast.KindTooLarge) {
+		t.Errorf("more than the server takes: %v", err)
+	}
+	if _, err := c.WriteTree(ctx, id, holdfast.CopyTo{}, iotest.ErrReader(errors.New("torn"))); err == nil {
+		t.Error("an archive that could not be read was sent")
+	}
+	for _, path := range []string{"", "src/x"} {
+		r, err := c.ReadTree(ctx, id, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != "an archive of "+path {
+			t.Errorf("%q %v", got, err)
+		}
+		r.Close()
+	}
+	r, err := c.ReadTree(ctx, id, "cut")
+	if err == nil {
+		_, err = io.ReadAll(r)
+		r.Close()
+	}
+	if !holdfast.IsKind(err, holdfast.KindUnavailable) {
+		t.Errorf("an archive that broke off: %v", err)
+	}
+	if got, err := c.Import(ctx, id, strings.NewReader("tar")); err != nil || got.Session.ID != id || got.Copied.Bytes != 3 {
+		t.Errorf("%+v %v", got, err)
+	}
+	var out bytes.Buffer
+	if notes, err := c.Diff(ctx, id, holdfast.DiffPatch, &out); err != nil || notes != "" || out.String() != "+one\n" {
+		t.Errorf("%q %v %q", notes, err, out.String())
+	}
+	if notes, err := c.Diff(ctx, id, holdfast.DiffNames, io.Discard); err != nil || notes != "first line\nsecond: 100 %" {
+		t.Errorf("%q %v", notes, err)
+	}
+	if _, err := c.Diff(ctx, id, "colour", io.Discard); !holdfast.IsKind(err, holdfast.KindInvalid) {
+		t.Errorf("a format that there is not: %v", err)
+	}
+}
+
+// zeros is an endless source.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
 func TestAgentsAndContainersThroughTheClient(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.MaxAgent = 100 })
+	f, srv := start(t, func(c *Config) { c.Uploads.Agent = 100 })
 	c := newClient(t, srv)
 	ctx := t.Context()
 	a, err := c.DeployAgent(ctx, "one", strings.NewReader("tar"))

@@ -56,12 +56,25 @@ type Boxes interface {
 	ReadFile(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) error
 	WriteFile(ctx context.Context, id holdfast.SessionID, path string, data []byte, mode uint32) (holdfast.FileInfo, error)
 	RemoveFile(ctx context.Context, id holdfast.SessionID, path string, recursive bool) error
+	Trees
 	Containers(ctx context.Context) ([]holdfast.Container, error)
 	// StopContainers answers what was stopped.
 	StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error)
 	// PruneContainers answers what was removed, or would be. Never a running or
 	// idle box of a live session.
 	PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error)
+}
+
+// Trees copies files and directories of sessions, whole.
+type Trees interface {
+	// PackTree copies a file, or a directory with all that is in it, as a tar archive.
+	PackTree(ctx context.Context, id holdfast.SessionID, path string, w io.Writer) (holdfast.Copied, error)
+	// UnpackTree puts a tar archive into the files, whole or not at all.
+	UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, r io.Reader) (holdfast.Copied, error)
+	// Import gives a session that waits for them its first files.
+	Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (holdfast.Imported, error)
+	// Diff writes what changed since the import; notes are what could not be compared.
+	Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error)
 }
 
 // Keys is the registry of API keys.

@@ -120,6 +120,9 @@ func answerExamples() map[string]any {
 	secret := holdfast.Secret{Name: "anthropic", KeyID: "9c1f6a0be2d47583", CreatedAt: at, UpdatedAt: at}
 	key := holdfast.Key{ID: "5f1c0a9e7b3d2468", Name: "ci", Scopes: []holdfast.Scope{holdfast.ScopeWrite}, MaxTrust: holdfast.Untrusted, CreatedAt: at}
 	turn := exampleTurnOf()
+	copied := holdfast.Copied{Files: 3, Dirs: 1, Links: 1, Bytes: 20_480, Skipped: []string{"run/x.sock: a socket"}}
+	imported := exampleSession()
+	imported.Source = &holdfast.Source{From: "directory /home/you/project of laptop", Complete: true, Start: strings.Repeat("0a", 20)}
 	running := turn
 	running.Status, running.Result, running.StopReason, running.Usage, running.EndedAt = holdfast.TurnRunning, "", "", nil, nil
 	return map[string]any{
@@ -137,6 +140,8 @@ func answerExamples() map[string]any {
 			Trace: []holdfast.PolicyStep{{Stage: "ask rules", Verdict: "ask", Reason: "the rule Bash(git push *) wants it asked", Rule: "Bash(git push *)"}},
 		},
 		"send-message": holdfast.Sent{Turn: running, Seq: 1},
+		"write-tree":   map[string]any{"copied": copied}, "write-subtree": map[string]any{"copied": copied},
+		"import-files": holdfast.Imported{Session: imported, Copied: copied},
 		"list-session-agents": map[string]any{"agents": []holdfast.AgentState{{
 			Generation: 1, Runtime: "claude", AgentID: "0c5f3c1e-9f0b-4b52-a9a5-0f7a52b7d7f1", Health: holdfast.HealthCurrent, Version: "2.1.0", Turns: 1, Upto: 12,
 		}}},

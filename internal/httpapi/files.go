@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -54,7 +55,7 @@ func (a *API) fileRoutes() {
 
 	write := route(http.MethodPut, one, "write-file", tag, "Create or replace a file")
 	write.Parameters = pathParam()
-	write.MaxBodyBytes = a.cfg.MaxFile
+	write.MaxBodyBytes = a.cfg.Uploads.File
 	write.RequestBody = &huma.RequestBody{
 		Description: "The file's bytes.", Content: map[string]*huma.MediaType{"application/octet-stream": binary()},
 	}
@@ -143,7 +144,7 @@ func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, erro
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	data, err := readAll(in.w, in.r, a.cfg.MaxFile)
+	data, err := readAll(in.w, in.r, a.cfg.Uploads.File)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -190,6 +191,20 @@ func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error
 	return data.Bytes(), uploadError(err, limit)
 }
 
+// uploaded says what went wrong with a body that is read piece by piece.
+type uploaded struct {
+	r     io.Reader
+	limit int64
+}
+
+func (u *uploaded) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = uploadError(err, u.limit)
+	}
+	return n, err
+}
+
 // uploadError says what went wrong with a body.
 func uploadError(err error, limit int64) error {
 	var large *http.MaxBytesError
@@ -210,9 +225,10 @@ func uploadError(err error, limit int64) error {
 // download writes a file's bytes; the header goes out with the first of them,
 // so that an error before is still a problem document.
 type download struct {
-	w     http.ResponseWriter
-	name  string
-	begun bool
+	w http.ResponseWriter
+	// name is the file's, typ the type of the bytes; empty: bytes of any type.
+	name, typ string
+	begun     bool
 }
 
 func (d *download) begin() {
@@ -222,11 +238,11 @@ func (d *download) begin() {
 	d.begun = true
 	h := d.w.Header()
 	// What an agent wrote is never rendered by a browser.
-	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Type", cmp.Or(d.typ, "application/octet-stream"))
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Cache-Control", "no-store")
 	disposition := mime.FormatMediaType("attachment", map[string]string{"filename": d.name})
-	if disposition == "" {
+	if disposition == "" || d.name == "" {
 		disposition = "attachment"
 	}
 	h.Set("Content-Disposition", disposition)

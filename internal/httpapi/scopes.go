@@ -65,6 +65,12 @@ var routeScopes = map[string]holdfast.Scope{
 	"DELETE /v1/sessions/{id}/files":           holdfast.ScopeWrite,
 	"PUT /v1/sessions/{id}/files/{path...}":    holdfast.ScopeWrite,
 	"DELETE /v1/sessions/{id}/files/{path...}": holdfast.ScopeWrite,
+	"GET /v1/sessions/{id}/tree":               holdfast.ScopeWrite,
+	"GET /v1/sessions/{id}/tree/{path...}":     holdfast.ScopeWrite,
+	"PUT /v1/sessions/{id}/tree":               holdfast.ScopeWrite,
+	"PUT /v1/sessions/{id}/tree/{path...}":     holdfast.ScopeWrite,
+	"PUT /v1/sessions/{id}/import":             holdfast.ScopeWrite,
+	"GET /v1/sessions/{id}/diff":               holdfast.ScopeWrite,
 	"POST /v1/sessions/{id}/exec":              holdfast.ScopeWrite,
 	"GET /v1/sessions/{id}/terminal":           holdfast.ScopeWrite,
 

@@ -99,6 +99,7 @@ type RowPatch struct {
 	Budget     *holdfast.Budget
 	TurnBudget *holdfast.Budget
 	Network    *[]string
+	Source     *holdfast.Source
 }
 
 // TurnChange inserts a turn or moves it along its state machine.

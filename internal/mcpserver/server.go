@@ -25,6 +25,7 @@ type API interface {
 	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 	EndSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
 	Approvals
+	Files
 }
 
 // Approvals are the questions to persons.
@@ -47,7 +48,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-const instructions = `Sessions are durable conversations with agents that work in sandboxes of their own; they outlive this connection and the server's crashes. Make one with create_session, give it work with send_message, and follow what it does with read_events. A turn that takes longer than you wait for goes on. Each session's files are in /workspace of its own box: it does not see yours.`
+const instructions = `Sessions are durable conversations with agents that work in sandboxes of their own; they outlive this connection and the server's crashes. Make one with create_session, give it work with send_message, and follow what it does with read_events. A turn that takes longer than you wait for goes on. Each session's files are in /workspace of its own box: it does not see yours. write_file and read_file pass files to it and back.`
 
 // server is the tools with what they need.
 type server struct{ cfg Config }
@@ -87,6 +88,9 @@ func (s *server) tools(srv *mcp.Server) {
 	add(srv, &mcp.Tool{Name: "list_sessions", Annotations: reads, Description: "List sessions, newest first."}, s.list)
 	add(srv, &mcp.Tool{Name: "send_message", Description: "Send a message to a session and wait for the end of the turn. After wait_seconds, or when the turn asks a person something, the answer is what there is so far: the turn goes on, read_events follows it."}, s.send)
 	add(srv, &mcp.Tool{Name: "read_events", Annotations: reads, Description: "Read a session's log after an event number: messages, tool calls and their results, the ends of turns. With wait_seconds it waits for something new."}, s.read)
+	add(srv, &mcp.Tool{Name: "list_files", Annotations: reads, Description: "List a directory of a session's files."}, s.listFiles)
+	add(srv, &mcp.Tool{Name: "read_file", Annotations: reads, Description: "Read a file of a session, in pieces of 48 KiB."}, s.readFile)
+	add(srv, &mcp.Tool{Name: "write_file", Annotations: ends, Description: "Create or replace a file of a session."}, s.writeFile)
 	add(srv, &mcp.Tool{Name: "interrupt", Annotations: ends, Description: "End the running turn of a session."}, s.interrupt)
 	add(srv, &mcp.Tool{Name: "end_session", Annotations: ends, Description: "End a session for good. Its log and files stay."}, s.end)
 	if s.cfg.AllowApprove {

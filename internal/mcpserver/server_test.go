@@ -113,6 +113,24 @@ func (b *backend) AnswerApproval(_ context.Context, _ holdfast.ApprovalID, req h
 	return holdfast.Approval{ID: approval, State: holdfast.ApprovalAllowed}, nil
 }
 
+func (b *backend) ListFiles(_ context.Context, _ holdfast.SessionID, name string) (holdfast.FileList, error) {
+	b.note("list %q", name)
+	return holdfast.FileList{Entries: make([]holdfast.FileInfo, 301)}, nil
+}
+
+// ReadFile: "long" has 48 KiB and the last byte of them begins a character.
+func (b *backend) ReadFile(_ context.Context, _ holdfast.SessionID, name string) (io.ReadCloser, error) {
+	b.note("read %q", name)
+	content := map[string]string{"text": "hi", "bytes": "\xff\x00", "long": strings.Repeat("x", 48<<10-1) + "\u00e9tat"}[name]
+	return io.NopCloser(strings.NewReader(content)), nil
+}
+
+func (b *backend) WriteFile(_ context.Context, _ holdfast.SessionID, name string, data io.Reader, mode uint32) (holdfast.FileInfo, error) {
+	text, err := io.ReadAll(data)
+	b.note("write %q %q mode %o", name, text, mode)
+	return holdfast.FileInfo{Path: name, Type: "file", Size: int64(len(text))}, err
+}
+
 // peer is the other side of a connection: it writes lines and reads lines.
 type peer struct {
 	t   *testing.T
@@ -201,6 +219,20 @@ func TestLines(t *testing.T) {
 		{"ReadSome", call(1, "read_events", in(boxed, `,"types":["turn.completed"]`)), `"seq":3,"time"`, false, ""},
 		{"ReadNoMore", call(1, "read_events", in(boxed, `,"after":3`)), `"events":[]`, false, ""},
 		{"ReadOddly", call(1, "read_events", in(boxed, `,"after":-1`)), "not within", true, ""},
+		{"ListFiles", call(1, "list_files", in(boxed, `,"path":"src"`)), `"truncated":true`, false, `list "src"`},
+		{"ListFilesTrusted", call(1, "list_files", in(unboxed, "")), "more than this connection may use", true, ""},
+		{"ReadFile", call(1, "read_file", in(boxed, `,"path":"text"`)), `"structuredContent":{"text":"hi"}`, false, `read "text"`},
+		{"ReadBytes", call(1, "read_file", in(boxed, `,"path":"bytes"`)), `"structuredContent":{"base64":"/wA="}`, false, `read "bytes"`},
+		{"ReadLongFile", call(1, "read_file", in(boxed, `,"path":"long"`)), `"next_offset":49151,`, false, `read "long"`},
+		{"ReadItsEnd", call(1, "read_file", in(boxed, `,"path":"long","offset":49151`)), `"structuredContent":{"text":"état"}`, false, `read "long"`},
+		{"ReadBeyond", call(1, "read_file", in(boxed, `,"path":"text","offset":100`)), `"structuredContent":{}`, false, `read "text"`},
+		{"ReadBefore", call(1, "read_file", in(boxed, `,"path":"text","offset":-1`)), "is negative", true, ""},
+		{"ReadFileTrusted", call(1, "read_file", in(unboxed, `,"path":"text"`)), "more than this connection may use", true, ""},
+		{"WriteFile", call(1, "write_file", in(boxed, `,"path":"a/b","text":"hi"`)), `"size":2`, false, `write "a/b" "hi" mode 0`},
+		{"WriteBytes", call(1, "write_file", in(boxed, `,"path":"b","base64":"/wA="`)), `"size":2`, false, `write "b" "\xff\x00" mode 0`},
+		{"WriteOddly", call(1, "write_file", in(boxed, `,"path":"b","base64":"/wA=","text":"x"`)), "base64", true, ""},
+		{"WriteTooLong", call(1, "write_file", in(boxed, `,"path":"b","text":"`+strings.Repeat("x", 4<<20+1)+`"`)), "holdfast cp", true, ""},
+		{"WriteFileTrusted", call(1, "write_file", in(unboxed, `,"path":"b","text":"x"`)), "more than this connection may use", true, ""},
 		{"Interrupt", call(1, "interrupt", in(boxed, "")), `"interrupted":true`, false, "interrupt"},
 		{"InterruptOver", call(1, "interrupt", in(boxed, `,"turn":"`+turn+`"`)), `"interrupted":false`, false, ""},
 		{"End", call(1, "end_session", in(boxed, `,"reason":"done"`)), string(boxed), false, "end done"},

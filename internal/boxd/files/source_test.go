@@ -15,7 +15,8 @@ import (
 // plainCalls are all functions of os and filepath that this package may call: they take
 // no path to the kernel.
 var plainCalls = map[string][]string{
-	"os":            {"Geteuid", "Getegid"},
+	// The methods of a Root resolve names below it by themselves.
+	"os":            {"Geteuid", "Getegid", "Root"},
 	"path/filepath": {"Clean", "Join", "IsAbs", "Base", "Dir"},
 	"io/fs":         {"ErrNotExist", "ErrPermission", "ErrExist", "PathError"},
 	"io/ioutil":     {},
@@ -152,8 +153,8 @@ func named(e ast.Expr) bool {
 	return false
 }
 
-// TestResolverIsTheOnlyOne: package paths itself hands paths to the kernel in two
-// places, for "/" and for the names of boxd's own files, and never with AT_FDCWD.
+// TestResolverIsTheOnlyOne: package paths itself hands paths to the kernel in three
+// places, twice for "/" and for the names of boxd's own files, and never with AT_FDCWD.
 func TestResolverIsTheOnlyOne(t *testing.T) {
 	b, err := os.ReadFile("../paths/paths_linux.go")
 	must(t, err)
@@ -163,6 +164,10 @@ func TestResolverIsTheOnlyOne(t *testing.T) {
 	if n := strings.Count(src, "unix.Open("); n != 2 {
 		t.Errorf("%d calls of unix.Open", n)
 	}
+	if strings.Count(src, `os.OpenRoot("/")`) != 1 {
+		t.Error("os.OpenRoot of something else than /")
+	}
+	src = strings.ReplaceAll(strings.ReplaceAll(src, `os.OpenRoot("/")`, ""), "os.Root", "")
 	for _, bad := range []string{"AT_FDCWD", "os.", "filepath."} {
 		if strings.Contains(src, "\t"+bad) || strings.Contains(src, " "+bad) || strings.Contains(src, "("+bad) {
 			t.Errorf("%s in package paths", bad)

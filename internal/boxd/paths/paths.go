@@ -8,7 +8,9 @@
 package paths
 
 import (
+	"cmp"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 
@@ -104,4 +106,48 @@ func Join(dir, name string) string {
 		return dir + name
 	}
 	return dir + "/" + name
+}
+
+// below is "/" as an os.Root, which follows no magic link: it resolves links itself, by
+// their text.
+var below = sync.OnceValues(func() (*os.Root, error) { return os.OpenRoot("/") })
+
+// Root opens an open directory once more, as an os.Root. EBUSY means that the directory was
+// moved at that moment. Each directory on the way has to be readable.
+func Root(fd int) (*os.Root, error) {
+	at, err := Where(fd)
+	if err != nil {
+		return nil, err
+	}
+	slash, err := below()
+	if err != nil {
+		return nil, err
+	}
+	root, err := slash.OpenRoot(cmp.Or(strings.TrimPrefix(at, "/"), "."))
+	if err != nil {
+		return nil, err
+	}
+	// The directory may have been moved since: what counts is what was opened.
+	var want, got unix.Stat_t
+	err = unix.Fstat(fd, &want)
+	if err == nil {
+		err = statRoot(root, &got)
+	}
+	if err == nil && (want.Dev != got.Dev || want.Ino != got.Ino) {
+		err = unix.EBUSY
+	}
+	if err != nil {
+		_ = root.Close()
+		return nil, err
+	}
+	return root, nil
+}
+
+func statRoot(root *os.Root, st *unix.Stat_t) error {
+	f, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Fstat(int(f.Fd()), st)
 }

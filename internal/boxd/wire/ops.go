@@ -29,6 +29,8 @@ const (
 	OpRemove  Op = "remove"  // mutates; RemoveRequest -> Empty
 	OpMkdir   Op = "mkdir"   // mutates; MkdirRequest -> Empty
 	OpRename  Op = "rename"  // mutates; RenameRequest -> Empty
+	OpPack    Op = "pack"    // PackRequest -> data frames of a tar archive, Copied
+	OpUnpack  Op = "unpack"  // UnpackRequest, data frames of a tar archive, EOF -> Copied
 	OpStats   Op = "stats"   // -> Stats
 	OpPS      Op = "ps"      // -> PSAnswer
 	OpGate    Op = "gate"    // GateRequest -> Empty: hold or admit forks around a freeze
@@ -363,6 +365,28 @@ type MkdirRequest struct {
 type RenameRequest struct {
 	From string `json:"from"`
 	To   string `json:"to"`
+}
+
+// PackRequest asks for a file, or a directory with all that is in it; links to it are
+// followed.
+type PackRequest struct {
+	Path string `json:"path"`
+}
+
+// UnpackRequest puts an archive into the box. Unlike other operations that change files it
+// has no call id: nobody asks for its outcome again, and an archive that was not received
+// whole changes nothing.
+type UnpackRequest struct {
+	// Path is the directory that the archive becomes, or with File the file. If Path is a
+	// directory and Name is not empty, it becomes the entry Name of it instead.
+	Path string `json:"path"`
+	Name string `json:"name,omitempty"`
+	// Into: Path is a directory even if it does not exist yet.
+	Into bool `json:"into,omitempty"`
+	// File: the archive is one file or link.
+	File bool `json:"file,omitempty"`
+	// MaxBytes bounds the content; 0 is no bound.
+	MaxBytes int64 `json:"max_bytes,omitempty"`
 }
 
 // Stats is what the box uses now. A figure that cannot be read is -1.

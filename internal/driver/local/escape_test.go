@@ -33,6 +33,7 @@ func escapeConfig(t *testing.T) escape.Config {
 // ordinary user, and docs/security/escapes.md says what this run saw (ASH-25,
 // ASH-26, ASH-27, and HZ-8 in its attempts to leave setuid files).
 func TestI16_Escapes(t *testing.T) {
+	t.Parallel() // with TestHZ16_OrdinaryUser: together they take most of make test
 	if path := os.Getenv(rowsEnv); path != "" {
 		b, err := json.Marshal(escape.Run(t, escapeConfig(t)))
 		if err != nil {

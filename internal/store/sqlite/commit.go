@@ -162,6 +162,9 @@ func patch(row *journal.Row, p *journal.RowPatch) {
 	if p.Network != nil {
 		row.Network = append([]string{}, *p.Network...)
 	}
+	if p.Source != nil {
+		row.Source = source(p.Source)
+	}
 	if p.Error != nil {
 		row.Error = cleanText(*p.Error)
 	}
@@ -339,7 +342,7 @@ func (c *change) applyRow(t *tx) error {
 	if c.Create == nil {
 		_, err := t.s.w.updateRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
 			r.LastActiveAt.UnixMilli(), spent, budget, r.Status, r.Trust, r.Runtime, r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags,
-			r.Error, r.FilesSeeded, r.HadFiles, r.BoxUID, encodeNetwork(r.Network), r.Number)
+			r.Error, r.FilesSeeded, r.HadFiles, r.BoxUID, encodeNetwork(r.Network), encodeSource(r.Source), r.Number)
 		return err
 	}
 	env, err := encodeEnv(r.Env)
@@ -354,7 +357,7 @@ func (c *change) applyRow(t *tx) error {
 	res, err := t.s.w.insertRow.ExecContext(t.ctx, r.ID, r.Status, r.Agent, r.AgentVersion, r.Trust, r.Runtime,
 		r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags, env, r.SealedEnv, r.Error, r.Revision,
 		r.CompletedTurns, r.LastTurn, r.FilesSeeded, r.HadFiles, key, r.CreatedAt.UnixMilli(),
-		r.LastActiveAt.UnixMilli(), spent, budget, r.BoxUID, encodeNetwork(r.Network))
+		r.LastActiveAt.UnixMilli(), spent, budget, r.BoxUID, encodeNetwork(r.Network), encodeSource(r.Source))
 	if err != nil {
 		return err
 	}

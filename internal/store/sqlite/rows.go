@@ -20,10 +20,10 @@ func scanRow(sc scanner) (journal.Row, error) {
 	var tags, env, spent, budget string
 	var created, active int64
 	var last sql.NullInt64
-	var network sql.NullString
+	var network, source sql.NullString
 	err := sc.Scan(&r.Number, &r.ID, &r.Status, &r.Agent, &r.AgentVersion, &r.Trust, &r.Runtime, &r.Model, &r.Mode,
 		&r.Title, &tags, &env, &r.SealedEnv, &r.Error, &r.Revision, &r.CompletedTurns, &r.LastTurn, &r.FilesSeeded,
-		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &last)
+		&r.HadFiles, &created, &active, &spent, &budget, &r.BoxUID, &network, &source, &last)
 	if err != nil {
 		return r, err
 	}
@@ -43,6 +43,11 @@ func scanRow(sc scanner) (journal.Row, error) {
 			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "network of %s: %w", r.ID, err)
 		}
 	}
+	if source.Valid {
+		if err := json.Unmarshal([]byte(source.String), &r.Source); err != nil {
+			return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "source of %s: %w", r.ID, err)
+		}
+	}
 	if len(names) > 0 {
 		r.Env = make(map[string]string, len(names))
 		for _, n := range names {
@@ -57,8 +62,28 @@ func copyRow(r *journal.Row) journal.Row {
 	c := *r
 	c.Budget, c.TurnBudget = bounds(r.Budget), bounds(r.TurnBudget)
 	c.Network = slices.Clone(r.Network)
+	c.Source = source(r.Source)
 	c.Tags, c.Env, c.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.SealedEnv)
 	return c
+}
+
+// source is a copy that the caller may change.
+func source(s *holdfast.Source) *holdfast.Source {
+	if s == nil {
+		return nil
+	}
+	c := *s
+	return &c
+}
+
+// encodeSource is a source as it is stored; nil is null.
+func encodeSource(s *holdfast.Source) *string {
+	if s == nil {
+		return nil
+	}
+	raw, _ := json.Marshal(s) // texts and a flag always encode
+	out := string(raw)
+	return &out
 }
 
 // encodeNetwork is a list of destinations as it is stored; nil is null.

@@ -13,7 +13,7 @@ const maxSeq = 1<<32 - 1
 const (
 	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
 		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,
-		spent, budget, box_uid, network`
+		spent, budget, box_uid, network, source`
 	// lastSeq is the newest sequence number of a row of sessions.
 	lastSeq   = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 	turnCols  = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
@@ -95,13 +95,13 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.keys.put, `INSERT INTO idempotency (scope, value, hash, ref, at) VALUES (?,?,?,?,?)`)
 	p.add(&w.insertRow, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
 		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
-		had_files, create_key, created_at, last_active_at, spent, budget, box_uid, network)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+		had_files, create_key, created_at, last_active_at, spent, budget, box_uid, network, source)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
 	p.add(&w.touchRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ? WHERE number = ?`)
 	p.add(&w.updateRow, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
 		spent = ?, budget = ?, status = ?, trust = ?, runtime = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?, error = ?,
-		files_seeded = ?, had_files = ?, box_uid = ?, network = ? WHERE number = ?`)
+		files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ? WHERE number = ?`)
 	p.add(&w.turnGet, `SELECT `+turnCols+` FROM turns WHERE id = ?`)
 	p.add(&w.turnPut, `INSERT INTO turns (`+turnCols+`) VALUES (?,?,?,?,?,?,?,?,?)`)
 	p.add(&w.turnUpdate, `UPDATE turns SET status = ?, message_seq = ?, end_seq = ?, started_at = ?, ended_at = ?

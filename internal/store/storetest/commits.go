@@ -17,11 +17,13 @@ var createCases = []testCase{
 		c.Create.Env = map[string]string{"TOKEN": "secret", "A": "b"}
 		c.Create.SealedEnv = []byte{0, 1, 255}
 		c.Create.FilesSeeded, c.Create.HadFiles, c.Create.BoxUID = true, true, 4_000_000_000
+		c.Create.Source = &holdfast.Source{From: "dir here"}
 		done := e.commit(c)
 		want := *row()
 		want.ID, want.Number, want.Revision, want.LastSeq = id, done.Row.Number, 1, 1
 		want.Env = map[string]string{"TOKEN": "***", "A": "***"}
 		want.SealedEnv, want.FilesSeeded, want.HadFiles, want.BoxUID = []byte{0, 1, 255}, true, true, 4_000_000_000
+		want.Source = &holdfast.Source{From: "dir here"}
 		if !reflect.DeepEqual(done.Row, want) {
 			e.Fatalf("committed %+v\nwant %+v", done.Row, want)
 		}
@@ -162,6 +164,7 @@ var commitCases = []testCase{
 		id := e.newSession()
 		title, model, errText, yes, uid := "T", "M", "E", true, uint32(4_000_000_000)
 		mode, trust, tags := holdfast.ModePlan, holdfast.Trusted, []string{"a", "b", "a"}
+		source := holdfast.Source{From: "dir somewhere", Complete: true, Start: "0123"}
 		want := e.row(id)
 		for _, p := range []struct {
 			patch journal.RowPatch
@@ -176,6 +179,7 @@ var commitCases = []testCase{
 			{journal.RowPatch{Error: &errText}, func() { want.Error = errText }},
 			{journal.RowPatch{FilesSeeded: &yes}, func() { want.FilesSeeded = yes }},
 			{journal.RowPatch{HadFiles: &yes}, func() { want.HadFiles = yes }},
+			{journal.RowPatch{Source: &source}, func() { want.Source = &source }},
 			{journal.RowPatch{BoxUID: &uid}, func() { want.BoxUID = uid }},
 			{journal.RowPatch{Tags: &[]string{}}, func() { want.Tags = []string{} }},
 			{journal.RowPatch{}, func() {}},

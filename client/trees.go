@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// copyLimit is how long the server may take to make an archive durable once it has all of it.
+const copyLimit = 10 * time.Minute
+
+const tarType = "application/x-tar"
+
+func treePath(id holdfast.SessionID, name string) string { return boxPath(id, "/tree", name) }
+
+// ReadTree opens a file, or a directory with all that is in it, as a tar archive; the caller
+// closes. The entry "./" is the first of a directory's archive.
+func (c *Client) ReadTree(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error) {
+	r := call{method: http.MethodGet, path: treePath(id, name), slow: true}
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &opened{resp.Body, ctx, r}, nil
+}
+
+// WriteTree puts a tar archive into a session's files, whole or not at all. On unavailable
+// it is unknown whether that happened; it may be done again.
+func (c *Client) WriteTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, tar io.Reader) (holdfast.Copied, error) {
+	q := url.Values{}
+	if to.Name != "" {
+		q.Set("as", to.Name)
+	}
+	if to.Into {
+		q.Set("into", "true")
+	}
+	if to.File {
+		q.Set("file", "true")
+	}
+	var out struct {
+		Copied holdfast.Copied `json:"copied"`
+	}
+	err := c.do(ctx, call{
+		method: http.MethodPut, path: treePath(id, to.Path), query: q, body: tar, within: copyLimit,
+		head: map[string]string{"Content-Type": tarType},
+	}, &out)
+	return out.Copied, err
+}
+
+// Import gives a session that was created with a Source its first files. It may be done again
+// until it succeeds.
+func (c *Client) Import(ctx context.Context, id holdfast.SessionID, tar io.Reader) (holdfast.Imported, error) {
+	var out holdfast.Imported
+	err := c.do(ctx, call{
+		method: http.MethodPut, path: sessionPath(id, "/import"), body: tar, within: copyLimit,
+		head: map[string]string{"Content-Type": tarType},
+	}, &out)
+	return out, err
+}
+
+// Diff copies what changed in a session's files since its import to w. Notes say what could
+// not be compared. git made it in the box, which the agent controls.
+func (c *Client) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error) {
+	q := url.Values{}
+	if format != "" {
+		q.Set("format", string(format))
+	}
+	r := call{method: http.MethodGet, path: sessionPath(id, "/diff"), query: q, within: copyLimit}
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body := &opened{resp.Body, ctx, r}
+	if _, err := io.Copy(w, body); err != nil {
+		return "", err
+	}
+	return url.PathUnescape(resp.Trailer.Get("Holdfast-Notes"))
+}

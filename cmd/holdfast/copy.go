@@ -1,0 +1,357 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/tree"
+)
+
+type cpCmd struct {
+	Recursive bool   `short:"r" help:"Copy a directory with all that is in it."`
+	Src       string `arg:"" help:"What is copied: a local path, or SESSION:PATH; - is a tar archive on stdin."`
+	Dst       string `arg:"" help:"Where to: SESSION:PATH, or a local path; - is a tar archive on stdout."`
+}
+
+// Help is shown below the one-line description.
+func (*cpCmd) Help() string {
+	return `One side is SESSION:PATH, with a path relative to the workspace. A copy goes into a directory that exists, under its own name; else it gets the name that is given. A source that ends with /. stands for what is in it. Links and permission bits are kept; owners are not. A copy that breaks off changes nothing.
+
+Examples:
+  holdfast cp report.pdf @last:
+  holdfast cp -r ./data @last:input
+  holdfast cp -r @last:. ./result
+  holdfast cp -r @last:src - | tar t`
+}
+
+// Run copies between the local disk and a session.
+func (c *cpCmd) Run(e *env) error {
+	srcID, src, in := remotePath(c.Src)
+	dstID, dst, out := remotePath(c.Dst)
+	if in == out {
+		return holdfast.Errorf(holdfast.KindInvalid, "cp", "one of %s and %s has to be SESSION:PATH, and the other one not", holdfast.Quote(c.Src), holdfast.Quote(c.Dst)).
+			WithHint("holdfast cp FILE @last: copies into the last session; a local name with a colon is written ./NAME")
+	}
+	if in {
+		return e.copyOut(srcID, src, c.Dst, c.Recursive)
+	}
+	return e.copyIn(c.Src, dstID, dst, c.Recursive)
+}
+
+// remotePath takes SESSION:PATH apart.
+func remotePath(s string) (id, name string, ok bool) {
+	id, name, ok = strings.Cut(s, ":")
+	if !ok || id == "" || strings.ContainsAny(id, "/\\") {
+		return "", s, false
+	}
+	return id, name, true
+}
+
+// contents cuts the /. off a path that stands for what is in a directory.
+func contents(name string) (string, bool) {
+	if name == "." {
+		return name, true
+	}
+	return strings.CutSuffix(name, "/.")
+}
+
+func needsRecursive(name string) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "cp", "%s is a directory", holdfast.Quote(name)).WithHint("copy it whole: holdfast cp -r")
+}
+
+// copyIn copies a local path into a session.
+func (e *env) copyIn(local, session, name string, recursive bool) error {
+	to := holdfast.CopyTo{Path: strings.TrimRight(name, "/")}
+	if to.Path == "" && name != "" {
+		to.Path = "/"
+	}
+	var pack func(io.Writer) error
+	if local == "-" {
+		pack = func(w io.Writer) error { _, err := io.Copy(w, e.stdin); return err }
+	} else {
+		root, entry, isDir, err := openSource(local)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		if isDir && !recursive {
+			return needsRecursive(local)
+		}
+		_, inside := contents(local)
+		if to.File = !isDir; to.File || !inside {
+			to.Name, to.Into = baseName(local), strings.HasSuffix(name, "/")
+		}
+		pack = func(w io.Writer) error { _, err := tree.Pack(root, entry, w, tree.Options{}); return err }
+	}
+	c, id, err := e.onSession(session)
+	if err != nil {
+		return err
+	}
+	var sum holdfast.Copied
+	err = e.sendTree(pack, func(tar io.Reader) (err error) { sum, err = c.WriteTree(e.ctx, id, to, tar); return err })
+	if err != nil {
+		return err
+	}
+	return e.copied(sum)
+}
+
+// sendTree sends what pack writes.
+func (e *env) sendTree(pack func(io.Writer) error, send func(io.Reader) error) error {
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w)
+		_ = w.CloseWithError(err)
+		packed <- err
+	}()
+	from, done := e.progress(r, "sent")
+	err := send(from)
+	done()
+	_ = r.Close()
+	// What went wrong here explains what the server said of it.
+	if perr := <-packed; perr != nil && perr != io.ErrClosedPipe {
+		return perr
+	}
+	return err
+}
+
+// openSource opens a local path as package tree wants it, links to it followed.
+func openSource(name string) (root *os.Root, entry string, isDir bool, err error) {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return nil, "", false, noLocal(name, err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return nil, "", false, noLocal(name, err)
+	}
+	if info.IsDir() {
+		root, err = tree.Root("cp", real)
+		return root, ".", true, err
+	}
+	root, err = tree.Root("cp", filepath.Dir(real))
+	return root, filepath.Base(real), false, err
+}
+
+func noLocal(name string, err error) error {
+	if os.IsNotExist(err) {
+		return holdfast.Errorf(holdfast.KindNotFound, "cp", "there is no %s", holdfast.Quote(name)).WithHint("name a file or directory of this machine")
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "cp", "%w", err)
+}
+
+// baseName is the name that a copy of a local path gets.
+func baseName(name string) string {
+	if abs, err := filepath.Abs(name); err == nil {
+		name = abs
+	}
+	if base := filepath.Base(name); base != string(filepath.Separator) {
+		return base
+	}
+	return "root"
+}
+
+// copyOut copies a path of a session to the local disk.
+func (e *env) copyOut(session, name, local string, recursive bool) error {
+	if local == "-" && isTerminal(e.stdout) {
+		return holdfast.Errorf(holdfast.KindInvalid, "cp", "a tar archive is nothing for a terminal").WithHint("holdfast cp -r %s:%s - | tar t", session, name)
+	}
+	c, id, err := e.onSession(session)
+	if err != nil {
+		return err
+	}
+	archive, err := c.ReadTree(e.ctx, id, name)
+	if err != nil {
+		return noPath(err, id)
+	}
+	defer archive.Close()
+	from, done := e.progress(archive, "received")
+	defer done()
+	r := bufio.NewReaderSize(from, 64<<10)
+	isDir, err := tree.IsTree(r)
+	switch {
+	case err != nil:
+		return err
+	case isDir && !recursive:
+		return needsRecursive(name)
+	case local == "-":
+		_, err := io.Copy(e.stdout, r)
+		return err
+	}
+	root, to, err := destination(name, local, isDir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	sum, err := tree.Unpack(root, to, r, tree.Options{})
+	if err != nil {
+		return err
+	}
+	done()
+	if sum.LinksOut > 0 {
+		e.note("%s out of the copy: look where before you follow them", count(int(sum.LinksOut), "link leads", "links lead"))
+	}
+	return e.copied(sum)
+}
+
+// destination is the local directory that a copy goes into, and what it becomes there.
+func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) {
+	to := tree.Target{File: !isDir}
+	inside := false
+	if isDir {
+		name, inside = contents(name)
+	}
+	info, err := os.Stat(local)
+	switch {
+	case err == nil && info.IsDir():
+		if !inside {
+			if to.Name = path.Base(path.Clean("/" + name)); to.Name == "/" {
+				to.Name = "workspace"
+			}
+		}
+		root, err := tree.Root("cp", local)
+		return root, to, err
+	case err == nil && isDir:
+		return nil, to, holdfast.Errorf(holdfast.KindConflict, "cp", "%s exists and is not a directory", holdfast.Quote(local))
+	case err != nil && !os.IsNotExist(err):
+		return nil, to, noLocal(local, err)
+	case err != nil && !isDir && strings.HasSuffix(local, "/"):
+		return nil, to, noLocal(local, err)
+	}
+	local = filepath.Clean(local)
+	to.Name = filepath.Base(local)
+	root, err := tree.Root("cp", filepath.Dir(local))
+	return root, to, err
+}
+
+// copied says what a copy took along, and ends with 1 if something is missing.
+func (e *env) copied(sum holdfast.Copied) error {
+	e.leftOut(sum)
+	err := e.say(map[string]any{"copied": sum}, "copied %s, %s", count(int(sum.Files), "file", "files"), bytesFor(sum.Bytes))
+	if err == nil && len(sum.Incomplete) > 0 {
+		return &exitError{1}
+	}
+	return err
+}
+
+// leftOut names what did not go along.
+func (e *env) leftOut(sum holdfast.Copied) {
+	for _, s := range sum.Skipped {
+		e.note("not copied: %s", s)
+	}
+	for _, s := range sum.Incomplete {
+		e.note("! incomplete: %s", s)
+	}
+	if more := sum.SkippedMore + sum.IncompleteMore; more > 0 {
+		e.note("and %s", count(int(more), "more", "more"))
+	}
+}
+
+type sessionDiffCmd struct {
+	ID       string `arg:"" help:"${session}"`
+	Stat     bool   `xor:"format" help:"A line for each file, with how many lines changed."`
+	NameOnly bool   `xor:"format" help:"The names of the files alone."`
+}
+
+// Help is shown below the one-line description.
+func (*sessionDiffCmd) Help() string {
+	return `For sessions that started from a git repository (session create --from or --git). The patch goes from the files as the session started to the files as they are: commits of the agent, new files, modes and binaries included, ignored files not. git makes it in the box, which the agent controls: read it before you apply it.
+
+Examples:
+  holdfast session diff @last --stat
+  holdfast session diff @last | git apply`
+}
+
+// Run prints what changed.
+func (s *sessionDiffCmd) Run(e *env) error {
+	format := holdfast.DiffPatch
+	switch {
+	case s.Stat:
+		format = holdfast.DiffStat
+	case s.NameOnly:
+		format = holdfast.DiffNames
+	}
+	c, id, err := e.onSession(s.ID)
+	if err != nil {
+		return err
+	}
+	if e.json {
+		var text strings.Builder
+		notes, err := c.Diff(e.ctx, id, format, &text)
+		if err != nil {
+			return err
+		}
+		return e.print(map[string]any{"format": format, "diff": text.String(), "notes": notes})
+	}
+	notes, err := e.diff(c, id, format)
+	if err == nil && notes != "" {
+		for l := range strings.Lines(notes) {
+			e.note("! %s", strings.TrimSpace(l))
+		}
+	}
+	return err
+}
+
+// diff prints a diff, in colours on a terminal.
+func (e *env) diff(c *client.Client, id holdfast.SessionID, format holdfast.DiffFormat) (notes string, err error) {
+	if !isTerminal(e.stdout) {
+		return c.Diff(e.ctx, id, format, e.stdout)
+	}
+	p := &painted{e: e, patch: format == holdfast.DiffPatch}
+	notes, err = c.Diff(e.ctx, id, format, p)
+	p.flush()
+	return notes, err
+}
+
+// painted shows a diff on a terminal, line by line.
+type painted struct {
+	e     *env
+	patch bool
+	rest  []byte
+}
+
+func (p *painted) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	for {
+		one, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(b), nil
+		}
+		if err := p.line(string(one)); err != nil {
+			return 0, err
+		}
+		p.rest = rest
+	}
+}
+
+func (p *painted) flush() {
+	if len(p.rest) > 0 {
+		_ = p.line(string(p.rest)) // what follows says more than this error
+	}
+}
+
+func (p *painted) line(s string) error {
+	colour := ""
+	switch {
+	case !p.patch:
+	case strings.HasPrefix(s, "+"):
+		colour = p.e.style(green)
+	case strings.HasPrefix(s, "-"):
+		colour = p.e.style(red)
+	case strings.HasPrefix(s, "diff "), strings.HasPrefix(s, "@@"), strings.HasPrefix(s, "index "):
+		colour = p.e.style(dim)
+	}
+	end := ""
+	if colour != "" {
+		end = p.e.style(reset)
+	}
+	_, err := io.WriteString(p.e.stdout, colour+line(s)+end+"\n")
+	return err
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/tree"
+)
+
+// importFlags say what a new session starts with.
+type importFlags struct {
+	From string `placeholder:"DIR" xor:"import" help:"Start with a copy of this directory."`
+	Git  string `placeholder:"URL" xor:"import" help:"Start with a clone of this repository; URL#REF checks out a branch, a tag or a commit."`
+}
+
+// create makes a session and gives it its first files. If an earlier command broke off in
+// the middle of the same import, it goes on with that session.
+func (f importFlags) create(e *env, c *client.Client, req holdfast.CreateSession, key string) (holdfast.Session, error) {
+	if f.From == "" && f.Git == "" {
+		return c.CreateSession(e.ctx, req, key)
+	}
+	dir, source, done, err := f.fetch(e)
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	defer done()
+	req.Source = source
+	s, err := unfinished(e, c, source)
+	if err == nil && s.ID == "" {
+		s, err = c.CreateSession(e.ctx, req, key)
+	}
+	if err != nil {
+		return s, err
+	}
+	return f.importTo(e, c, s, dir)
+}
+
+// fetch is the directory to import and what it is called.
+func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) {
+	if f.Git != "" {
+		return cloneRepository(e, f.Git)
+	}
+	abs, err := filepath.Abs(f.From)
+	if err != nil {
+		return "", "", nil, noLocal(f.From, err)
+	}
+	info, err := os.Stat(abs)
+	switch {
+	case err != nil:
+		return "", "", nil, noLocal(f.From, err)
+	case !info.IsDir():
+		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a directory", holdfast.Quote(f.From)).
+			WithHint("name a directory, or copy the file: holdfast cp %s SESSION:", f.From)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	return abs, "directory " + abs + " of " + host, func() {}, nil
+}
+
+// unfinished is the newest session whose import from a source broke off; none has no id.
+func unfinished(e *env, c *client.Client, source string) (holdfast.Session, error) {
+	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{Status: string(holdfast.StatusActive), Limit: 500})
+	if err != nil {
+		return holdfast.Session{}, err
+	}
+	for _, s := range page.Sessions {
+		if s.Source != nil && !s.Source.Complete && s.Source.From == source {
+			e.note("an earlier import of it was incomplete: this one goes on with session %s and its settings", s.ID)
+			return s, nil
+		}
+	}
+	return holdfast.Session{}, nil
+}
+
+// importTo gives a session its first files. What could not be read whole stops the import.
+func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir string) (holdfast.Session, error) {
+	root, err := tree.Root("session create", dir)
+	if err != nil {
+		return s, err
+	}
+	defer root.Close()
+	var out holdfast.Imported
+	pack := func(w io.Writer) error {
+		sum, err := tree.Pack(root, ".", w, tree.Options{})
+		if err == nil && len(sum.Incomplete) > 0 {
+			err = holdfast.Errorf(holdfast.KindConflict, "session create", "%s", holdfast.Quote(sum.Incomplete[0]))
+		}
+		return err
+	}
+	err = e.sendTree(pack, func(tar io.Reader) (err error) { out, err = c.Import(e.ctx, s.ID, tar); return err })
+	if err != nil {
+		return s, incomplete(s.ID, err)
+	}
+	e.leftOut(out.Copied)
+	if out.NoStart != "" {
+		e.note("holdfast session diff will not work: %s", out.NoStart)
+	}
+	e.note("imported %s, %s", count(int(out.Copied.Files), "file", "files"), bytesFor(out.Copied.Bytes))
+	return out.Session, nil
+}
+
+// incomplete says how to go on after an import that broke off.
+func incomplete(id holdfast.SessionID, err error) error {
+	e := holdfast.Errorf(holdfast.KindOf(err), "session create", "import incomplete: %w", err)
+	return e.WithHint("the same command goes on with session %s; or remove it: holdfast session delete %s --purge", id, id)
+}
+
+// gitRef is a name that git checkout takes for nothing but a branch, a tag or a commit.
+var gitRef = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]*$`)
+
+// cloneRepository clones a repository into a directory of its own, which done removes. The
+// clone runs as the caller, with the caller's credentials; nothing of the repository runs:
+// its files are checked out under a configuration that knows no filter and no hook.
+func cloneRepository(e *env, from string) (dir, source string, done func(), err error) {
+	from, ref, _ := strings.Cut(from, "#")
+	if from == "" || ref != "" && !gitRef.MatchString(ref) {
+		return "", "", nil, holdfast.Errorf(holdfast.KindInvalid, "session create", "%s is not a repository, or %s not a branch, tag or commit", holdfast.Quote(from), holdfast.Quote(ref)).
+			WithHint("as in: holdfast session create --git https://github.com/you/project#main")
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "there is no git on this machine").
+			WithHint("install git, or import a directory: holdfast session create --from DIR")
+	}
+	dir, err = os.MkdirTemp("", "holdfast-git-")
+	if err != nil {
+		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "%w", err)
+	}
+	done = func() { _ = os.RemoveAll(dir) }
+	if err := clone(e, from, ref, dir); err != nil {
+		done()
+		return "", "", nil, err
+	}
+	source = "git " + withoutSecrets(from)
+	if ref != "" {
+		source += "#" + ref
+	}
+	return dir, source, done, nil
+}
+
+func clone(e *env, from, ref, dir string) error {
+	args := []string{"clone", "--no-checkout", "--no-local", "--no-recurse-submodules", "--template=", "--quiet"}
+	if !e.json && isTerminal(e.stderr) {
+		args[len(args)-1] = "--progress"
+	}
+	if err := git(e, nil, append(args, "--", from, dir)...); err != nil {
+		return err
+	}
+	// From here on nothing needs the caller's configuration.
+	bare := []string{"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1", "HOME=" + dir, "XDG_CONFIG_HOME=" + dir}
+	in := func(args ...string) error { return git(e, bare, append([]string{"-C", dir}, args...)...) }
+	if clean := withoutSecrets(from); clean != from {
+		if err := in("remote", "set-url", "--", "origin", clean); err != nil {
+			return err
+		}
+	}
+	if ref == "" {
+		return in("reset", "--quiet", "--hard")
+	}
+	return in("checkout", "--quiet", ref, "--")
+}
+
+// git runs git without anything that a repository may bring along. Its words go to stderr
+// on a terminal, and into the error.
+func git(e *env, vars []string, args ...string) error {
+	safe := []string{
+		"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
+		"-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false",
+	}
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", append(safe, args...)...)
+	cmd.Env = append(append(os.Environ(), "GIT_ALLOW_PROTOCOL=https:http:ssh:git:file", "GIT_TERMINAL_PROMPT=1"), vars...)
+	if !isTerminal(e.stdin) {
+		cmd.Env = append(cmd.Env, "GIT_TERMINAL_PROMPT=0")
+	}
+	cmd.Stdin = e.stdin
+	var said lastWords
+	cmd.Stderr = &said
+	if isTerminal(e.stderr) && !e.json {
+		cmd.Stderr = io.MultiWriter(&said, safeOutput(e.stderr))
+	}
+	if err := cmd.Run(); err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "session create", "git %s: %w: %s", args[0], err, line(strings.TrimSpace(string(said.buf)))).
+			WithHint("try it: git clone URL")
+	}
+	return nil
+}
+
+// lastWords keeps the end of what a program says.
+type lastWords struct{ buf []byte }
+
+func (w *lastWords) Write(p []byte) (int, error) {
+	w.buf = append(w.buf, p...)
+	w.buf = w.buf[max(0, len(w.buf)-1<<10):]
+	return len(p), nil
+}
+
+// withoutSecrets is a URL without the password or token in it.
+func withoutSecrets(from string) string {
+	u, err := url.Parse(from)
+	if err != nil || u.User == nil || u.Host == "" {
+		return from
+	}
+	if _, secret := u.User.Password(); secret || strings.HasPrefix(u.Scheme, "http") {
+		u.User = nil
+	}
+	return u.String()
+}

@@ -1,0 +1,153 @@
+package files
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/internal/tree"
+)
+
+// Pack writes a file, or a directory with all that is in it, as a tar archive. Unlike the
+// other calls it does its work in pieces, each run by do; w is written to outside of do, so
+// that no thread of the tools' identity waits for a reader.
+func (f *FS) Pack(req wire.PackRequest, w io.Writer, do func(func() error) error) (holdfast.Copied, error) {
+	const op = "file.pack"
+	var root *os.Root
+	var name string
+	err := do(func() (err error) { root, name, err = f.source(op, req.Path); return err })
+	if err != nil {
+		return holdfast.Copied{}, err
+	}
+	defer root.Close()
+	return tree.Pack(root, name, w, tree.Options{Do: do})
+}
+
+// Unpack puts a tar archive into the box, in pieces as Pack does; see tree.Unpack.
+func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error) {
+	const op = "file.unpack"
+	if req.Name == "." || req.Name == ".." || strings.ContainsAny(req.Name, "/\x00") || req.Name == "" && (req.Into || req.File && req.Path == "") {
+		return holdfast.Copied{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not the name of a file", holdfast.Quote(req.Name))
+	}
+	var root *os.Root
+	var to tree.Target
+	err := do(func() (err error) { root, to, err = f.destination(op, req); return err })
+	if err != nil {
+		return holdfast.Copied{}, err
+	}
+	defer root.Close()
+	return tree.Unpack(root, to, r, tree.Options{Do: do, MaxBytes: req.MaxBytes, Life: life})
+}
+
+// source opens what is to be packed: a directory itself, as ".", or the directory of a
+// file and its name.
+func (f *FS) source(op, shown string) (*os.Root, string, error) {
+	path, err := f.resolveDir(op, shown)
+	if err != nil {
+		return nil, "", err
+	}
+	fd, err := f.open(op, shown, path, paths.Way)
+	if err != nil {
+		return nil, "", err
+	}
+	defer unix.Close(fd)
+	isDir, err := directory(fd)
+	if err != nil {
+		return nil, "", fail(op, shown, err)
+	}
+	if isDir {
+		root, err := f.root(op, shown, fd)
+		return root, ".", err
+	}
+	return f.above(op, shown, fd)
+}
+
+// destination opens the directory that an archive goes into, and says what it becomes there.
+// Missing directories are made.
+func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Target, error) {
+	to := tree.Target{Name: req.Name, File: req.File}
+	path, err := f.resolveDir(op, req.Path)
+	if err != nil {
+		return nil, to, err
+	}
+	fd, err := f.open(op, req.Path, path, paths.Way)
+	switch {
+	case err == nil:
+	case !holdfast.IsKind(err, holdfast.KindNotFound):
+		return nil, to, err
+	case req.Into:
+		root, err := f.made(op, req.Path, path)
+		return root, to, err
+	default:
+		above, name := paths.Split(path)
+		to.Name = name
+		root, err := f.made(op, req.Path, above)
+		return root, to, err
+	}
+	defer unix.Close(fd)
+	isDir, err := directory(fd)
+	switch {
+	case err != nil:
+		return nil, to, fail(op, req.Path, err)
+	case isDir && req.File && req.Name == "":
+		return nil, to, notRegular(op, req.Path, "a directory").WithHint("name the file in it")
+	case isDir:
+		root, err := f.root(op, req.Path, fd)
+		return root, to, err
+	case req.Into || !req.File:
+		return nil, to, holdfast.Errorf(holdfast.KindConflict, op, "%s exists and is not a directory", holdfast.Quote(req.Path)).
+			WithHint("remove it, or copy to another name")
+	}
+	root, name, err := f.above(op, req.Path, fd)
+	to.Name = name
+	return root, to, err
+}
+
+// made opens a directory, and makes it and its parents if they are missing.
+func (f *FS) made(op, shown, path string) (*os.Root, error) {
+	if err := f.mkdirAll(op, shown, path); err != nil {
+		return nil, fail(op, shown, err)
+	}
+	fd, err := f.open(op, shown, path, paths.Way|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return f.root(op, shown, fd)
+}
+
+// root is an open directory for package tree.
+func (f *FS) root(op, shown string, fd int) (*os.Root, error) {
+	root, err := paths.Root(fd)
+	if err != nil {
+		return nil, fail(op, shown, err)
+	}
+	return root, nil
+}
+
+// above is the directory of an open file, and the file's name in it.
+func (f *FS) above(op, shown string, fd int) (*os.Root, string, error) {
+	at, err := paths.Where(fd)
+	if err != nil {
+		return nil, "", fail(op, shown, err)
+	}
+	dir, name := paths.Split(at)
+	in, err := f.open(op, shown, dir, paths.Way|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, "", err
+	}
+	defer unix.Close(in)
+	root, err := f.root(op, shown, in)
+	return root, name, err
+}
+
+func directory(fd int) (bool, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return kindOfMode(uint32(st.Mode)) == kindDir, err
+}

@@ -1,0 +1,120 @@
+package boxd
+
+import (
+	"errors"
+	"io"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// trees are the operations on whole trees. A scope is for tools, which have none of them.
+func (s *Server) trees(req wire.Request) (TreeOps, error) {
+	if s.cfg.Trees == nil || req.Scope != nil {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(req.Op), "this box does not copy trees under a scope, or at all")
+	}
+	return s.cfg.Trees, nil
+}
+
+// servePack sends a tree.
+func (s *Server) servePack(p *peer, stream *yamux.Stream, req wire.Request) error {
+	b, err := body[wire.PackRequest](req)
+	if err != nil {
+		return err
+	}
+	ops, err := s.trees(req)
+	if err != nil {
+		return err
+	}
+	if err := s.led.check(p); err != nil {
+		return err
+	}
+	go untilGone(stream)
+	out := &framed{stream: stream}
+	sum, err := ops.Pack(b, out, s.do)
+	switch {
+	case out.err != nil:
+		return nil // the client went away
+	case err != nil:
+		return err
+	}
+	return answer(stream, sum)
+}
+
+// framed writes data frames.
+type framed struct {
+	stream io.Writer
+	err    error
+}
+
+func (f *framed) Write(p []byte) (n int, err error) {
+	for n < len(p) && f.err == nil {
+		piece := p[n:min(len(p), n+wire.MaxFrame)]
+		if f.err = wire.WriteFrame(f.stream, wire.FrameData, piece); f.err == nil {
+			n += len(piece)
+		}
+	}
+	return n, f.err
+}
+
+// serveUnpack receives a tree. A connection that another one replaced changes nothing any
+// more, although its data still arrives.
+func (s *Server) serveUnpack(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
+	b, err := body[wire.UnpackRequest](req)
+	if err != nil {
+		return err
+	}
+	ops, err := s.trees(req)
+	if err != nil {
+		return err
+	}
+	in := &unframed{r: r, check: func() error { return s.led.check(p) }}
+	sum, err := ops.Unpack(b, in, s.boot[:8], s.do)
+	switch {
+	case in.gone:
+		return nil
+	case err != nil:
+		return err
+	}
+	return answer(stream, sum)
+}
+
+// unframed reads data frames until the frame that ends them.
+type unframed struct {
+	r     *wire.Reader
+	check func() error
+	rest  []byte
+	ended bool
+	// gone: the client went away before the end.
+	gone bool
+}
+
+func (u *unframed) Read(p []byte) (int, error) {
+	for len(u.rest) == 0 {
+		if u.ended {
+			return 0, io.EOF
+		}
+		if err := u.check(); err != nil {
+			return 0, err
+		}
+		t, payload, err := u.r.Next()
+		switch {
+		case err != nil && holdfast.KindOf(err) != holdfast.KindInternal:
+			return 0, err
+		case err != nil:
+			u.gone = true
+			return 0, errors.Join(io.ErrUnexpectedEOF, err)
+		case t == wire.FrameEOF:
+			u.ended = true
+		case t != wire.FrameData:
+			return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd unpack", "unexpected frame %q", byte(t))
+		default:
+			u.rest = payload
+		}
+	}
+	n := copy(p, u.rest)
+	u.rest = u.rest[n:]
+	return n, nil
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// gitScript runs git in the box, as the agent could: what it prints is the agent's word.
+// It never reads the configuration, index or hooks of the agent's repository.
+//
+//go:embed git.sh
+var gitScript string
+
+// gitMS bounds a run of it, in milliseconds.
+const gitMS = 10 * 60 * 1000
+
+// startCommit keeps the files as they are now as a commit, beside the agent's repository. why
+// says why there is none: the files are no git tree, or there is no git in the box.
+func (e *Engine) startCommit(ctx context.Context, id holdfast.SessionID) (start, why string, err error) {
+	var out bytes.Buffer
+	res, said, err := e.git(ctx, id, &out, "start")
+	switch {
+	case err != nil:
+		return "", "", err
+	case res.Class == holdfast.ExitOK && isCommit(strings.TrimSpace(out.String())):
+		return strings.TrimSpace(out.String()), "", nil
+	}
+	return "", said, nil
+}
+
+var commitPattern = regexp.MustCompile(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+
+func isCommit(s string) bool { return commitPattern.MatchString(s) }
+
+// Diff writes what changed since the session's start as a patch for git apply, or as a summary.
+// git makes it in the box: it is as trustworthy as the agent. Notes are what git remarked, as
+// files that it could not read. Conflict: there is no commit of the start.
+func (e *Engine) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error) {
+	row, err := e.cfg.Store.Row(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if row.Source == nil || row.Source.Start == "" {
+		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "session %s did not start from a git repository", id).
+			WithHint("start one with: holdfast session create --from DIR, or copy its files out: holdfast cp -r %s:. DIR", id)
+	}
+	args := []string{"diff", row.Source.Start}
+	switch format {
+	case holdfast.DiffPatch, "":
+		args = append(args, "--binary")
+	case holdfast.DiffStat:
+		args = append(args, "--stat=100")
+	case holdfast.DiffNames:
+		args = append(args, "--name-only")
+	default:
+		return "", holdfast.Errorf(holdfast.KindInvalid, "diff", "%s is not a format of a diff", holdfast.Quote(string(format))).
+			WithHint("use patch, stat or names")
+	}
+	res, said, err := e.git(ctx, id, w, args...)
+	switch {
+	case err != nil:
+		return "", err
+	case res.Class != holdfast.ExitOK:
+		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box made no diff (%s %d): %s", res.Class, res.Code, or(said, "without a word")).
+			WithHint("look at the repository: holdfast exec %s -- git status", id)
+	}
+	return said, nil
+}
+
+// git runs the script in the workspace, and returns the end of what it said on stderr.
+func (e *Engine) git(ctx context.Context, id holdfast.SessionID, stdout io.Writer, args ...string) (res wire.ExecResult, said string, err error) {
+	var errs tail
+	err = e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
+		call, err := e.call()
+		if err != nil {
+			return err
+		}
+		defer box.Release(call.ID)
+		res, err = box.Exec(ctx, call, wire.ExecRequest{
+			Argv: append([]string{"sh", "-c", gitScript, "git.sh"}, args...), TimeoutMS: gitMS, KillOnDetach: true,
+			// No output may be dropped, however slowly it is taken.
+			Lines: true,
+		}, sandbox.ExecOptions{Stdout: stdout, Stderr: &errs})
+		return err
+	})
+	return res, strings.TrimSpace(plainText(errs.String())), err
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ buf []byte }
+
+const tailBytes = 4 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.buf = append(t.buf, p[max(0, len(p)-tailBytes):]...)
+	if over := len(t.buf) - tailBytes; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return string(t.buf) }

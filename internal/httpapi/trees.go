@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+type treeInput struct {
+	SessionInput
+	plain
+}
+
+type unpackInput struct {
+	SessionInput
+	plain
+	Name string `query:"as" doc:"If the path is a directory, the archive becomes this entry of it; absent: it goes into the directory itself."`
+	Into bool   `query:"into" doc:"The path is a directory, which is made if it does not exist."`
+	File bool   `query:"file" doc:"The archive is one file or link."`
+}
+
+type copiedOutput struct {
+	Body struct {
+		Copied holdfast.Copied `json:"copied"`
+	}
+}
+
+type importOutput struct{ Body holdfast.Imported }
+
+type diffInput struct {
+	SessionInput
+	plain
+	Format string `query:"format" enum:"patch,stat,names" doc:"patch: for git apply; stat: a line for each file; names: names alone; absent: patch."`
+}
+
+const tarType = "application/x-tar"
+
+func (a *API) treeRoutes() {
+	const tag, root, one = "files", "/v1/sessions/{id}/tree", "/v1/sessions/{id}/tree/{path...}"
+	tar := func(doc string) *huma.RequestBody {
+		return &huma.RequestBody{Description: doc, Required: true, Content: map[string]*huma.MediaType{tarType: binary()}}
+	}
+	for _, at := range []struct{ path, id string }{{root, "read-tree"}, {one, "read-subtree"}} {
+		read := route(http.MethodGet, at.path, at.id, tag, "Read a file, or a directory with all that is in it, as a tar archive")
+		read.Description = "A directory's own entry, `./`, is the first. What was left out is in the record HOLDFAST.left of a last, global header."
+		read.Responses = map[string]*huma.Response{"200": {Description: "The archive.", Content: map[string]*huma.MediaType{tarType: binary()}}}
+		if at.path == one {
+			read.Parameters = pathParam()
+		}
+		huma.Register(a.huma, read, a.readTree)
+	}
+	for _, at := range []struct{ path, id string }{{root, "write-tree"}, {one, "write-subtree"}} {
+		write := route(http.MethodPut, at.path, at.id, tag, "Unpack a tar archive into the files, whole or not at all")
+		write.MaxBodyBytes = a.maxTar()
+		write.RequestBody = tar("A tar archive, not compressed, of files, directories and links.")
+		if at.path == one {
+			write.Parameters = pathParam()
+		}
+		huma.Register(a.huma, write, a.writeTree)
+	}
+	imp := route(http.MethodPut, "/v1/sessions/{id}/import", "import-files", tag, "Give a session its first files")
+	imp.Description = "For a session that was created with a source. Until the import is complete the session takes no message; an import that failed may be done again."
+	imp.MaxBodyBytes = a.maxTar()
+	imp.RequestBody = tar("A tar archive, not compressed, of files, directories and links.")
+	huma.Register(a.huma, imp, a.importFiles)
+
+	diff := route(http.MethodGet, "/v1/sessions/{id}/diff", "read-diff", tag, "Read what changed in the files since the import")
+	diff.Description = "git makes it in the box, which the agent controls: read it before you apply it."
+	diff.Responses = map[string]*huma.Response{"200": {Description: "The diff.", Content: map[string]*huma.MediaType{"text/plain": {Schema: &huma.Schema{Type: "string"}}}}}
+	huma.Register(a.huma, diff, a.readDiff)
+}
+
+// maxTar is the largest archive: the most content, and room for its headers.
+func (a *API) maxTar() int64 { return a.cfg.Uploads.Copy + a.cfg.Uploads.Copy/2 + 64<<20 }
+
+func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	leaveRoom(ctx)
+	return answer(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := a.live.join(r.Context())
+		defer cancel()
+		a.send(w, r, &download{w: w, typ: tarType}, func(out *download) error {
+			_, err := a.cfg.Boxes.PackTree(ctx, id, in.r.PathValue("path"), out)
+			return err
+		})
+	}), nil
+}
+
+// send sends an answer that begins with its first byte: an error before is a problem
+// document, one after it breaks the connection.
+func (a *API) send(w http.ResponseWriter, r *http.Request, out *download, write func(*download) error) {
+	err := write(out)
+	switch {
+	case err == nil:
+		out.begin() // what is empty has no first write
+	case out.begun:
+		panic(http.ErrAbortHandler)
+	default:
+		a.writeProblem(w, r, err)
+	}
+}
+
+func (a *API) writeTree(ctx context.Context, in *unpackInput) (*copiedOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	leaveRoom(ctx)
+	ctx, cancel := a.live.join(ctx)
+	defer cancel()
+	to := holdfast.CopyTo{Path: in.r.PathValue("path"), Name: in.Name, Into: in.Into, File: in.File}
+	body := http.MaxBytesReader(in.w, in.r.Body, a.maxTar())
+	sum, err := a.cfg.Boxes.UnpackTree(ctx, id, to, &uploaded{r: body, limit: a.maxTar()})
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	out := &copiedOutput{}
+	out.Body.Copied = sum
+	return out, nil
+}
+
+func (a *API) importFiles(ctx context.Context, in *treeInput) (*importOutput, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	leaveRoom(ctx)
+	ctx, cancel := a.live.join(ctx)
+	defer cancel()
+	body := http.MaxBytesReader(in.w, in.r.Body, a.maxTar())
+	done, err := a.cfg.Boxes.Import(ctx, id, &uploaded{r: body, limit: a.maxTar()})
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	return &importOutput{done}, nil
+}
+
+// diffNotes is the trailer that says what could not be compared, percent-encoded.
+const diffNotes = "Holdfast-Notes"
+
+func (a *API) readDiff(ctx context.Context, in *diffInput) (*raw, error) {
+	id, err := in.session()
+	if err != nil {
+		return nil, a.fail(err)
+	}
+	leaveRoom(ctx)
+	return answer(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := a.live.join(r.Context())
+		defer cancel()
+		w.Header().Set("Trailer", diffNotes)
+		a.send(w, r, &download{w: w, typ: "text/plain; charset=utf-8"}, func(out *download) error {
+			notes, err := a.cfg.Boxes.Diff(ctx, id, holdfast.DiffFormat(in.Format), out)
+			if err == nil && notes != "" {
+				out.begin()
+				w.Header().Set(diffNotes, url.PathEscape(notes))
+			}
+			return err
+		})
+	}), nil
+}

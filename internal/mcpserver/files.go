@@ -1,0 +1,161 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/base64"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Files are a session's files.
+type Files interface {
+	ListFiles(ctx context.Context, id holdfast.SessionID, name string) (holdfast.FileList, error)
+	ReadFile(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error)
+	WriteFile(ctx context.Context, id holdfast.SessionID, name string, data io.Reader, mode uint32) (holdfast.FileInfo, error)
+}
+
+const (
+	// maxPiece is how much of a file one answer holds, in bytes.
+	maxPiece = 48 << 10
+	// maxListed is how many entries of a directory one answer holds.
+	maxListed = 300
+	// maxWritten is the longest content of write_file, in bytes.
+	maxWritten = 4 << 20
+)
+
+type pathIn struct {
+	Session string `json:"session" jsonschema:"the session's id"`
+	Path    string `json:"path,omitempty" jsonschema:"a path relative to /workspace; the workspace itself when absent"`
+}
+
+type fileOut struct {
+	Path     string `json:"path"`
+	Type     string `json:"type"`
+	Size     int64  `json:"size"`
+	Modified string `json:"modified"`
+	Target   string `json:"target,omitempty"`
+}
+
+type filesOut struct {
+	Entries []fileOut `json:"entries"`
+	// Truncated: the directory has more entries.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+func wireFile(f holdfast.FileInfo) fileOut {
+	return fileOut{Path: f.Path, Type: f.Type, Size: f.Size, Modified: f.ModTime.UTC().Format(time.RFC3339), Target: cut(f.Target, maxField)}
+}
+
+func (s *server) listFiles(ctx context.Context, _ *mcp.CallToolRequest, in pathIn) (filesOut, error) {
+	out := filesOut{Entries: []fileOut{}}
+	one, err := s.within(ctx, in.Session)
+	if err != nil {
+		return out, err
+	}
+	list, err := s.cfg.API.ListFiles(ctx, one.ID, in.Path)
+	if err != nil {
+		return out, err
+	}
+	out.Truncated = list.Truncated || len(list.Entries) > maxListed
+	for _, f := range list.Entries[:min(len(list.Entries), maxListed)] {
+		out.Entries = append(out.Entries, wireFile(f))
+	}
+	return out, nil
+}
+
+type readFileIn struct {
+	Session string `json:"session" jsonschema:"the session's id"`
+	Path    string `json:"path" jsonschema:"the file, relative to /workspace"`
+	Offset  int64  `json:"offset,omitempty" jsonschema:"where to begin, in bytes: the next_offset of the answer before"`
+}
+
+type readFileOut struct {
+	// Text is the piece if it is UTF-8; else Base64 is.
+	Text   string `json:"text,omitempty"`
+	Base64 string `json:"base64,omitempty"`
+	// NextOffset is where the next piece begins; absent: this was the last.
+	NextOffset int64 `json:"next_offset,omitempty"`
+}
+
+// readFile answers one piece. What comes before it is read and dropped.
+func (s *server) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readFileIn) (readFileOut, error) {
+	var out readFileOut
+	one, err := s.within(ctx, in.Session)
+	if err != nil {
+		return out, err
+	}
+	if in.Offset < 0 {
+		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "offset %d is negative", in.Offset)
+	}
+	file, err := s.cfg.API.ReadFile(ctx, one.ID, in.Path)
+	if err != nil {
+		return out, err
+	}
+	defer file.Close()
+	if _, err := io.CopyN(io.Discard, file, in.Offset); err == io.EOF {
+		return out, nil
+	} else if err != nil {
+		return out, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxPiece+1))
+	if err != nil {
+		return out, err
+	}
+	if len(data) > maxPiece {
+		data = whole(data[:maxPiece])
+		out.NextOffset = in.Offset + int64(len(data))
+	}
+	if utf8.Valid(data) {
+		out.Text = string(data)
+	} else {
+		out.Base64 = base64.StdEncoding.EncodeToString(data)
+	}
+	return out, nil
+}
+
+// whole cuts the beginning of a character off the end of a text; other data stays as it is.
+func whole(data []byte) []byte {
+	for n := range utf8.UTFMax {
+		if cut := data[:max(len(data)-n, 0)]; utf8.Valid(cut) {
+			return cut
+		}
+	}
+	return data
+}
+
+type writeFileIn struct {
+	Session string `json:"session" jsonschema:"the session's id"`
+	Path    string `json:"path" jsonschema:"the file, relative to /workspace; directories are made"`
+	Text    string `json:"text,omitempty" jsonschema:"the content"`
+	Base64  string `json:"base64,omitempty" jsonschema:"the content where it is no text"`
+}
+
+func (s *server) writeFile(ctx context.Context, _ *mcp.CallToolRequest, in writeFileIn) (fileOut, error) {
+	one, err := s.within(ctx, in.Session)
+	if err != nil {
+		return fileOut{}, err
+	}
+	text := in.Text
+	if in.Base64 != "" {
+		data, err := base64.StdEncoding.DecodeString(in.Base64)
+		if err != nil || text != "" {
+			return fileOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "base64 does not decode, or text is given as well")
+		}
+		text = string(data)
+	}
+	if len(text) > maxWritten {
+		return fileOut{}, holdfast.Errorf(holdfast.KindTooLarge, "mcp", "%d bytes are over %d", len(text), maxWritten).
+			WithHint("let the session make the file, or copy it with: holdfast cp")
+	}
+	info, err := s.cfg.API.WriteFile(ctx, one.ID, in.Path, strings.NewReader(text), 0)
+	if err != nil {
+		return fileOut{}, err
+	}
+	return wireFile(info), nil
+}

@@ -1,0 +1,165 @@
+package tree
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// The functions of this file run inside Do: they fill the staging directory.
+
+// parent opens the directory of an entry in the staged tree, and returns the entry's last
+// name. Directories that the archive does not list are made. A link on the way is refused:
+// it would be one of the archive's own.
+func (u *unpacker) parent(name string) (*os.Root, string, error) {
+	above, base := path.Split(name)
+	above = strings.TrimSuffix(above, "/")
+	if above == "" {
+		return u.top, base, nil
+	}
+	if u.in != nil && u.of == above {
+		return u.in, base, nil
+	}
+	at := u.top
+	for i, part := range strings.Split(above, "/") {
+		next, err := u.down(at, part)
+		if i > 0 {
+			_ = at.Close()
+		}
+		if err != nil {
+			return nil, "", u.fail(name, err)
+		}
+		at = next
+	}
+	if u.in != nil {
+		_ = u.in.Close()
+	}
+	u.in, u.of = at, above
+	return at, base, nil
+}
+
+func (u *unpacker) down(at *os.Root, name string) (*os.Root, error) {
+	info, err := at.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = at.Mkdir(name, 0o755); err == nil {
+			return at.OpenRoot(name)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, refused("%s lies in the directories of other entries and is none", holdfast.Quote(name))
+	}
+	return at.OpenRoot(name)
+}
+
+// fail is an error about an entry.
+func (u *unpacker) fail(name string, err error) error {
+	if u.to.File {
+		name = u.to.Name
+	}
+	return fail("tree.unpack", name, err)
+}
+
+// twice is fail for a new name: one that is there already is the archive's own.
+func (u *unpacker) twice(name string, err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return refused("the name %s occurs twice", holdfast.Quote(name))
+	}
+	return u.fail(name, err)
+}
+
+func (u *unpacker) mkdir(name string, mode fs.FileMode) error {
+	if name != "." {
+		in, base, err := u.parent(name)
+		if err != nil {
+			return err
+		}
+		err = in.Mkdir(base, 0o755)
+		if info, lerr := in.Lstat(base); errors.Is(err, fs.ErrExist) && lerr == nil && info.IsDir() {
+			err = nil
+		}
+		if err != nil {
+			return u.twice(name, err)
+		}
+	}
+	if mode&0o700 != 0o700 {
+		u.locked = append(u.locked, dirMode{name, mode})
+		return nil
+	}
+	if mode != 0o755 {
+		return u.fail(name, chmodDir(u.top, name, mode))
+	}
+	return nil
+}
+
+// chmodDir changes the mode of a directory, never through a link.
+func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
+	info, err := top.Lstat(name)
+	if err != nil || !info.IsDir() {
+		return err
+	}
+	f, err := top.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Chmod(mode)
+}
+
+func (u *unpacker) create(name string) error {
+	in, base, err := u.parent(name)
+	if err != nil {
+		return err
+	}
+	u.file, err = in.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return u.twice(name, err)
+}
+
+func (u *unpacker) write(name string, data []byte) error {
+	_, err := u.file.Write(data)
+	return u.fail(name, err)
+}
+
+func (u *unpacker) finish(name string, mode fs.FileMode, mtime time.Time) error {
+	err := u.file.Chmod(mode)
+	err = errors.Join(err, u.file.Close())
+	u.file = nil
+	if err == nil && !mtime.IsZero() && mtime.Unix() > 0 {
+		in, base, perr := u.parent(name)
+		if err = perr; err == nil {
+			err = in.Chtimes(base, time.Time{}, mtime)
+		}
+	}
+	return u.fail(name, err)
+}
+
+func (u *unpacker) symlink(name, target string) error {
+	in, base, err := u.parent(name)
+	if err != nil {
+		return err
+	}
+	return u.twice(name, in.Symlink(target, base))
+}
+
+// link makes a hard link to a file of the archive that came before.
+func (u *unpacker) link(name, target string) error {
+	in, base, err := u.parent(target)
+	if err != nil {
+		return err
+	}
+	info, err := in.Lstat(base)
+	if err != nil || !info.Mode().IsRegular() {
+		return refused("%s is a link to %s, which is not a file that came before it", holdfast.Quote(name), holdfast.Quote(target))
+	}
+	if _, _, err := u.parent(name); err != nil {
+		return err
+	}
+	return u.twice(name, u.top.Link(target, name))
+}

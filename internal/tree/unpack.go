@@ -1,0 +1,380 @@
+package tree
+
+import (
+	"archive/tar"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Target says what an archive becomes.
+type Target struct {
+	// Name is the entry of the directory that the archive becomes; empty: the archive's
+	// entries go into the directory itself. A directory that exists is merged with: files
+	// in it are replaced by those of the archive and the others stay.
+	Name string
+	// File: the archive is one file or link, which becomes Name.
+	File bool
+}
+
+// Unpack reads a tar archive and puts its entries into an open directory. It unpacks into
+// a directory of its own beside the target, syncs, and then renames: an archive that is
+// refused or cut off changes nothing. If the process ends between the renames of a merge,
+// each file is the old or the new one. Refused, as invalid, are names that are absolute,
+// lead upwards or through a link of the archive, names that occur twice, hard links to
+// anything but a file of the archive, sparse files, devices and all other types. A file
+// in the place of a directory, or the other way round, is conflict.
+func Unpack(dir *os.Root, to Target, r io.Reader, opt Options) (holdfast.Copied, error) {
+	u := &unpacker{opt: opt.defaults(), dir: dir, to: to, src: source{r: r}, buf: make([]byte, 0, piece)}
+	defer func() { _ = u.opt.Do(u.discard) }()
+	if err := u.opt.Do(u.begin); err != nil {
+		return u.sum, fail("tree.unpack", to.Name, err)
+	}
+	if err := u.read(tar.NewReader(&u.src)); err != nil {
+		return u.sum, err
+	}
+	return u.sum, u.opt.Do(u.commit)
+}
+
+// staged is the name of what is unpacked, in the staging directory.
+const staged = "x"
+
+type unpacker struct {
+	opt Options
+	dir *os.Root
+	to  Target
+	src source
+	sum holdfast.Copied
+	// bytes and entries count what the archive announced.
+	bytes, entries int64
+	// tmp is the name of the staging directory in dir; top is the open staged tree.
+	tmp string
+	top *os.Root
+	// steps wait to be run by one visit to the file system; buf holds their data.
+	steps []func() error
+	buf   []byte
+	// in is the open directory that the last entry went into, at the path of.
+	in *os.Root
+	of string
+	// file is being written.
+	file *os.File
+	// locked are directories whose owner may not write to them, once all is in place.
+	locked []dirMode
+}
+
+type dirMode struct {
+	path string
+	mode fs.FileMode
+}
+
+// source remembers how the stream ended, to tell it from an error and the end of the
+// archive.
+type source struct {
+	r     io.Reader
+	err   error
+	ended bool
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	switch {
+	case errors.Is(err, io.EOF) && n > 0:
+		err = nil
+	case errors.Is(err, io.EOF):
+		s.ended = true
+	case err != nil:
+		s.err = err
+	}
+	return n, err
+}
+
+func refused(format string, args ...any) *holdfast.Error {
+	return holdfast.Errorf(holdfast.KindInvalid, "tree.unpack", format, args...)
+}
+
+// begin makes the staging directory and removes those of earlier lives.
+func (u *unpacker) begin() error {
+	if u.opt.Life != "" {
+		if err := u.sweep(); err != nil {
+			return err
+		}
+	}
+	life := u.opt.Life
+	if life == "" {
+		life = "copy"
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	tmp := staging(life, hex.EncodeToString(b[:]))
+	if err := u.dir.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
+	u.tmp = tmp
+	if u.to.File {
+		top, err := u.dir.OpenRoot(tmp)
+		u.top = top
+		return err
+	}
+	if err := u.dir.Mkdir(tmp+"/"+staged, 0o755); err != nil {
+		return err
+	}
+	top, err := u.dir.OpenRoot(tmp + "/" + staged)
+	u.top = top
+	return err
+}
+
+func (u *unpacker) sweep() error {
+	list, err := u.dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	for {
+		names, err := list.Readdirnames(512)
+		for _, name := range names {
+			if stale(name, u.opt.Life) {
+				_ = u.dir.RemoveAll(name)
+			}
+		}
+		if len(names) == 0 {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return err
+		}
+	}
+}
+
+// discard removes what is left in the staging directory.
+func (u *unpacker) discard() error {
+	if u.file != nil {
+		_ = u.file.Close()
+	}
+	for _, r := range []*os.Root{u.in, u.top} {
+		if r != nil {
+			_ = r.Close()
+		}
+	}
+	if u.tmp == "" {
+		return nil
+	}
+	return u.dir.RemoveAll(u.tmp)
+}
+
+// maxTrailer is the most padding that may follow the end of an archive.
+const maxTrailer = 1 << 20
+
+// read takes the archive apart.
+func (u *unpacker) read(tr *tar.Reader) error {
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) && u.src.ended {
+			err = io.ErrUnexpectedEOF // its end is marked by empty blocks
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = u.take(h, tr)
+		}
+		if err != nil {
+			return u.broken(err)
+		}
+	}
+	if n, err := io.CopyN(io.Discard, &u.src, maxTrailer+1); err == nil {
+		return refused("more than %d bytes follow the end of the archive", n-1)
+	} else if !errors.Is(err, io.EOF) {
+		return u.broken(err)
+	}
+	if u.to.File && u.entries != 1 {
+		return refused("the archive of a single file holds %d entries", u.entries)
+	}
+	if u.entries == 0 {
+		return refused("the archive is empty")
+	}
+	return u.flush()
+}
+
+// broken says why an archive could not be read on.
+func (u *unpacker) broken(err error) error {
+	switch {
+	case u.src.err != nil && holdfast.KindOf(u.src.err) != holdfast.KindInternal:
+		return u.src.err
+	case u.src.err != nil:
+		return holdfast.Errorf(holdfast.KindUnavailable, "tree.unpack", "the archive was cut off: %w", u.src.err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return refused("the archive ends early")
+	case errors.Is(err, tar.ErrHeader):
+		return refused("this is not a tar archive").WithHint("tar c DIR makes one, without compression")
+	}
+	return fail("tree.unpack", u.to.Name, err)
+}
+
+// take takes one entry.
+func (u *unpacker) take(h *tar.Header, content io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return u.leftOut(h.PAXRecords[leftOut])
+	}
+	if u.entries++; u.entries > u.opt.MaxEntries {
+		return holdfast.Errorf(holdfast.KindTooLarge, "tree.unpack", "the archive has more than %d entries", u.opt.MaxEntries)
+	}
+	name, err := entryName(h.Name)
+	if err != nil {
+		return err
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return refused("%s is a sparse file", holdfast.Quote(h.Name)).WithHint("make the archive without --sparse")
+		}
+	}
+	isDir := h.Typeflag == tar.TypeDir
+	switch {
+	case u.to.File && (isDir || path.Base(name) != name || name == "."):
+		return refused("%s is not a single file", holdfast.Quote(h.Name))
+	case u.to.File:
+		name = staged
+	case name == "." && !isDir:
+		return refused("%s is not a directory", holdfast.Quote(h.Name))
+	}
+	mode := fs.FileMode(h.Mode) & fs.ModePerm
+	switch h.Typeflag {
+	case tar.TypeDir:
+		u.sum.Dirs++
+		return u.step(func() error { return u.mkdir(name, mode) })
+	case tar.TypeReg:
+		return u.regular(h, name, mode, content)
+	case tar.TypeSymlink:
+		if h.Linkname == "" || len(h.Linkname) > maxTarget || strings.IndexByte(h.Linkname, 0) >= 0 {
+			return refused("the target of the link %s is not a path", holdfast.Quote(h.Name))
+		}
+		u.sum.Links++
+		if to := path.Join(path.Dir(name), h.Linkname); path.IsAbs(h.Linkname) || to == ".." || strings.HasPrefix(to, "../") {
+			u.sum.LinksOut++
+		}
+		return u.step(func() error { return u.symlink(name, h.Linkname) })
+	case tar.TypeLink:
+		target, err := entryName(h.Linkname)
+		if err != nil {
+			return err
+		}
+		u.sum.Links++
+		return u.step(func() error { return u.link(name, target) })
+	}
+	return refused("%s is neither a file, a directory nor a link (tar type %q)", holdfast.Quote(h.Name), h.Typeflag)
+}
+
+// Bounds of names, as Linux has them.
+const (
+	maxPath   = 4096
+	maxName   = 255
+	maxTarget = 4095
+)
+
+// entryName is the clean name of an entry, "." being the directory itself.
+func entryName(s string) (string, error) {
+	switch {
+	case s == "" || strings.IndexByte(s, 0) >= 0 || len(s) > maxPath:
+		return "", refused("%s is not the name of an entry", holdfast.Quote(s))
+	case path.IsAbs(s):
+		return "", refused("the name %s is absolute", holdfast.Quote(s)).WithHint("names in the archive are relative to its top")
+	}
+	parts := strings.Split(s, "/")
+	if len(parts) > maxDepth {
+		return "", refused("in %s more than %d directories lie in each other", holdfast.Quote(s), maxDepth)
+	}
+	for _, part := range parts {
+		if part == ".." {
+			return "", refused("the name %s leads upwards", holdfast.Quote(s))
+		}
+		if len(part) > maxName {
+			return "", refused("a part of the name %s has more than %d bytes", holdfast.Quote(s), maxName)
+		}
+	}
+	return path.Clean(s), nil
+}
+
+// leftOut takes the record of what the archive leaves out.
+func (u *unpacker) leftOut(text string) error {
+	var left holdfast.Copied
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), &left); err != nil {
+		return refused("the archive's record %s cannot be read: %v", leftOut, err)
+	}
+	u.sum.Skipped, u.sum.SkippedMore = left.Skipped, left.SkippedMore
+	u.sum.Incomplete, u.sum.IncompleteMore = left.Incomplete, left.IncompleteMore
+	return nil
+}
+
+// maxSteps bounds the steps of one visit to the file system.
+const maxSteps = 256
+
+// step adds work on the file system.
+func (u *unpacker) step(fn func() error) error {
+	u.steps = append(u.steps, fn)
+	if len(u.steps) < maxSteps {
+		return nil
+	}
+	return u.flush()
+}
+
+// flush does the work that waits.
+func (u *unpacker) flush() error {
+	err := u.opt.Do(func() error {
+		for _, fn := range u.steps {
+			if err := fn(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	clear(u.steps)
+	u.steps, u.buf = u.steps[:0], u.buf[:0]
+	return err
+}
+
+// regular takes a file.
+func (u *unpacker) regular(h *tar.Header, name string, mode fs.FileMode, content io.Reader) error {
+	if u.opt.MaxBytes > 0 && h.Size > u.opt.MaxBytes-u.bytes {
+		return holdfast.Errorf(holdfast.KindTooLarge, "tree.unpack", "the files have more than %d bytes", u.opt.MaxBytes).
+			WithHint("copy less at once, or raise limits.copy in the server's configuration")
+	}
+	u.bytes += h.Size
+	u.sum.Files++
+	u.sum.Bytes += h.Size
+	if err := u.step(func() error { return u.create(name) }); err != nil {
+		return err
+	}
+	for {
+		if cap(u.buf)-len(u.buf) < 32<<10 {
+			if err := u.flush(); err != nil {
+				return err
+			}
+		}
+		room := u.buf[len(u.buf):min(cap(u.buf), len(u.buf)+64<<10)]
+		n, err := content.Read(room)
+		if n > 0 {
+			data := room[:n]
+			u.buf = u.buf[:len(u.buf)+n]
+			if err := u.step(func() error { return u.write(name, data) }); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return u.step(func() error { return u.finish(name, mode, h.ModTime) })
+}

@@ -1,0 +1,103 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+)
+
+// Pack copies a file, or a directory with all that is in it, to w as a tar archive; a link to
+// it is followed. An error of w is returned as it is.
+func (b *Box) Pack(ctx context.Context, req wire.PackRequest, w io.Writer) (holdfast.Copied, error) {
+	var sum holdfast.Copied
+	q, err := request(wire.OpPack, req)
+	if err != nil {
+		return sum, err
+	}
+	c, err := b.open(ctx, q, nil, b.operation())
+	if err != nil {
+		return sum, err
+	}
+	defer c.close()
+	return sum, c.data(w, &sum)
+}
+
+// Unpack puts a tar archive into the box. r is read to its end unless the box refuses the
+// archive before. If Unpack fails, nothing was changed, or the answer was lost: then the
+// kind is unavailable.
+func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (holdfast.Copied, error) {
+	var sum holdfast.Copied
+	q, err := request(wire.OpUnpack, req)
+	if err != nil {
+		return sum, err
+	}
+	// The end of an archive is followed by a sync, which takes as long as the disk does.
+	c, err := b.open(ctx, q, nil, b.process(0))
+	if err != nil {
+		return sum, err
+	}
+	defer c.close()
+	answered := make(chan error, 1)
+	go func() { answered <- c.answer(&sum) }()
+	if err := c.feed(r, answered); err != nil {
+		interrupt(c.stream)
+		<-answered
+		return sum, err
+	}
+	return sum, <-answered
+}
+
+// feed sends the data frames of an operation and the frame that ends them. It stops without
+// an error when there is an answer already.
+func (c *conv) feed(r io.Reader, answered chan error) error {
+	buf := make([]byte, writePiece)
+	var frame []byte
+	for {
+		c.watch.sign(true)
+		n, rerr := r.Read(buf)
+		select {
+		case err := <-answered:
+			answered <- err
+			return nil
+		default:
+		}
+		frame = frame[:0]
+		if n > 0 {
+			frame, _ = wire.AppendFrame(frame, wire.FrameData, buf[:n])
+		}
+		ended := errors.Is(rerr, io.EOF)
+		if ended {
+			frame, _ = wire.AppendFrame(frame, wire.FrameEOF, nil)
+		} else if rerr != nil {
+			return rerr
+		}
+		if _, err := c.stream.Write(frame); err != nil {
+			return c.fail(err)
+		}
+		c.watch.sign(false)
+		if ended {
+			return nil
+		}
+	}
+}
+
+// data copies data frames to w until the answer comes.
+func (c *conv) data(w io.Writer, answer any) error {
+	for {
+		t, payload, err := c.r.Next()
+		if err != nil {
+			return c.fail(err)
+		}
+		if t != wire.FrameData {
+			return c.decode(t, payload, answer)
+		}
+		c.watch.sign(true)
+		if _, err := w.Write(payload); err != nil {
+			return err
+		}
+		c.watch.sign(false)
+	}
+}
