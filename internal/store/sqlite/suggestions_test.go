@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// TestQuestionsOfTheOldSchemaKeepTheirSuggestion: before schema 15 a question had one
+// TestQuestionsOfTheOldSchemaKeepTheirSuggestion: before schema 16 a question had one
 // suggestion or none. Both outlive the migration, and the way back.
 func TestQuestionsOfTheOldSchemaKeepTheirSuggestion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "holdfast.db")
@@ -64,7 +64,7 @@ func TestQuestionsOfTheOldSchemaKeepTheirSuggestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.DownTo(t.Context(), 14); err != nil {
+	if _, err := p.DownTo(t.Context(), 15); err != nil {
 		t.Fatal(err)
 	}
 	for id, suggestions := range want {
