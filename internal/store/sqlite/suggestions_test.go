@@ -64,7 +64,7 @@ func TestQuestionsOfTheOldSchemaKeepTheirSuggestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.DownTo(t.Context(), 14); err != nil {
+	if _, err := p.DownTo(t.Context(), 15); err != nil {
 		t.Fatal(err)
 	}
 	for id, suggestions := range want {
