@@ -57,7 +57,8 @@ func (x *run) prompts() ([][]byte, error) {
 	for _, m := range x.unsent() {
 		text := m.text
 		if len(x.mem.Sent) == 0 && x.plan != nil && x.plan.preface != "" {
-			text = x.plan.preface + text
+			// Behind other text the CLI does not see a command.
+			text = x.plan.preface + x.t.Folder.Expand(text)
 		}
 		lines = x.say(lines, m.seq, text)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 const promptBase = `You are an agent in Holdfast, a runtime that keeps your session alive: the conversation and the files outlast crashes of the sandbox and of the server.
@@ -33,6 +34,15 @@ func systemPrompt(t runtime.Turn) string {
 	if t.Instructions != "" {
 		b.WriteString("\nInstructions of this agent:\n\n")
 		b.WriteString(t.Instructions)
+	}
+	dir := sandbox.AgentDir + "/"
+	if t.Session.Trust == holdfast.Trusted {
+		dir = ""
+	}
+	b.WriteString(t.Folder.List(dir))
+	if s := t.Folder.Chosen(); s != nil {
+		b.WriteString("\n\nStyle of your answers:\n\n")
+		b.WriteString(s.Body)
 	}
 	return b.String()
 }

@@ -1,0 +1,69 @@
+package folder
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// List lists the skills for a model that reads files: name, description, and the file to
+// read. Dir is where the plugin directory lies, with a slash at its end; empty is the
+// workspace, which has the folder's files.
+func (f *Folder) List(dir string) string {
+	if f == nil {
+		return ""
+	}
+	var b strings.Builder
+	for i := range f.Skills {
+		s := &f.Skills[i]
+		if s.Hidden || s.Command {
+			continue
+		}
+		at := s.File
+		if dir != "" {
+			at = dir + "skills/" + s.Name + "/" + skillFile
+		}
+		fmt.Fprintf(&b, "- %s: %s (%s)\n", s.Name, s.Description, at)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\n\nSkills: when a task fits a description, read the file first and follow it.\n\n" + b.String()
+}
+
+// Expand replaces a message that names a skill or command, as "/review main", by its
+// instructions. Any other message stays as it is.
+func (f *Folder) Expand(text string) string {
+	name, args, ok := Slash(text)
+	if !ok {
+		return text
+	}
+	s := f.Skill(name)
+	if s == nil || s.Internal {
+		return text
+	}
+	body := s.Body
+	if strings.Contains(body, "$ARGUMENTS") {
+		body = strings.ReplaceAll(body, "$ARGUMENTS", args)
+	} else if args != "" {
+		body += "\n\nARGUMENTS: " + args
+	}
+	return "The user ran the command /" + name + ". Its instructions:\n\n" + body
+}
+
+// Slash splits a message that begins with "/NAME", or "/agent:NAME".
+func Slash(text string) (name, args string, ok bool) {
+	rest, ok := strings.CutPrefix(text, "/")
+	if !ok {
+		return "", "", false
+	}
+	name = rest
+	if i := strings.IndexFunc(rest, space); i >= 0 {
+		name, args = rest[:i], strings.TrimSpace(rest[i:])
+	}
+	name = strings.TrimPrefix(name, PluginName+":")
+	return name, args, named.MatchString(name)
+}
+
+// space reports what the Claude Code CLI takes for the end of a command's name.
+func space(c rune) bool { return unicode.IsSpace(c) || c == '\ufeff' }
