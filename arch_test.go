@@ -59,7 +59,7 @@ var layers = map[string]layer{
 	"internal/retell":           {use: ". hook"},
 	"internal/models":           {use: ". agent/model"},
 	"internal/replay":           {use: ". policy"},
-	"internal/folder":           {use: ". internal/rooted internal/settings"},
+	"internal/folder":           {use: ". internal/rooted"},
 	"internal/settings":         {use: ". hook policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
 	"internal/rpcline":          {},
 	"internal/mcpserver":        {use: ". internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/settings"
 )
 
 // pluginPrefix begins the names of the plugin directories in the registry's directory.
@@ -32,7 +33,7 @@ func (r *Registry) Folder(_ context.Context, version holdfast.VersionID) (*folde
 	if err != nil {
 		return nil, err
 	}
-	f, err := folder.Read(list, func(f holdfast.AgentFile) ([]byte, error) { return r.read(version, f) })
+	f, err := folder.Read(list, func(f holdfast.AgentFile) ([]byte, error) { return r.read(version, f) }, settings.Keys)
 	if err != nil {
 		return nil, err
 	}

@@ -160,7 +160,7 @@ func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v
 	if err != nil {
 		return v, nil, disk(err)
 	}
-	brings, err := folder.Read(v.Files, read)
+	brings, err := folder.Read(v.Files, read, settings.Keys)
 	if err != nil {
 		return v, nil, disk(err)
 	}

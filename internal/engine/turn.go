@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -126,7 +127,7 @@ func (e *Engine) turn(ctx context.Context, row journal.Row) (runtime.Turn, error
 		if row.Trust == holdfast.Untrusted {
 			at = policy.Cwd + "/"
 		}
-		t.Instructions += folder.Workspace(filepath.Join(e.dir(row.ID), "workspace"), at, t.Folder)
+		t.Instructions += folder.Workspace(filepath.Join(e.dir(row.ID), "workspace"), at, t.Folder, settings.Keys)
 	}
 	return t, err
 }

@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/settings"
 )
 
 // Limits on what a folder may bring; what is beyond is left out.
 const (
 	// maxText bounds a file that becomes instructions, maxTexts all of them, in bytes.
 	maxText, maxTexts = 128 << 10, 4 << 20
+	// maxSettings is how large a settings file is that is looked at.
+	maxSettings = 1 << 20
 	// maxEach is how many skills and commands, sub-agents, or styles count.
 	maxEach = 200
 	// maxNotices bounds the notices.
@@ -116,10 +117,10 @@ var builtinStyles = []string{"default", "Proactive", "Concise", "Explanatory", "
 // named is how a skill, command or sub-agent may be called.
 var named = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// Read reads the folder of a version from its files, sorted by path. Errors are those of
-// read; a file that makes no sense is left out instead.
-func Read(list []holdfast.AgentFile, read func(holdfast.AgentFile) ([]byte, error)) (*Folder, error) {
-	r := &reader{out: &Folder{Sums: map[string]string{}}, read: read, dirs: map[string]bool{}}
+// Read reads the folder of a version from its files, sorted by path; keys reads
+// frontmatter. Errors are those of read; a file that makes no sense is left out instead.
+func Read(list []holdfast.AgentFile, read func(holdfast.AgentFile) ([]byte, error), keys Keys) (*Folder, error) {
+	r := &reader{out: &Folder{Sums: map[string]string{}}, read: read, keys: keys, dirs: map[string]bool{}}
 	for _, kind := range []func(holdfast.AgentFile) error{r.skill, r.command, r.agent, r.style, r.rest} {
 		for _, f := range list {
 			if err := kind(f); err != nil {
@@ -144,6 +145,7 @@ func Read(list []holdfast.AgentFile, read func(holdfast.AgentFile) ([]byte, erro
 type reader struct {
 	out   *Folder
 	read  func(holdfast.AgentFile) ([]byte, error)
+	keys  Keys
 	bytes int
 	// dirs are the directories of the skills that count.
 	dirs map[string]bool
@@ -172,7 +174,7 @@ func (r *reader) text(f holdfast.AgentFile, have int) (*front, error) {
 		return nil, err
 	}
 	r.bytes += len(data)
-	m, err := parseFront(data)
+	m, err := parseFront(data, r.keys)
 	if err != nil {
 		r.notice(f.Path, "is left out: %s", err)
 		return nil, nil
@@ -365,7 +367,7 @@ func (r *reader) rest(f holdfast.AgentFile) error {
 	case "CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md":
 		r.out.Sums[f.Path] = f.SHA256
 	case settingsAt:
-		if f.Size > settings.MaxClaude {
+		if f.Size > maxSettings {
 			return nil
 		}
 		data, err := r.read(f)

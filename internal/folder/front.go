@@ -10,12 +10,14 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/holdfast-run/holdfast/internal/settings"
 )
 
-// maxLabel bounds a text of the frontmatter, in bytes.
-const maxLabel = 2000
+// Keys reads the keys and values of a YAML text, as settings.Keys does. Values are nil,
+// string, bool, json.Number, []any, or something else that nobody reads.
+type Keys func(data []byte) (map[string]any, error)
+
+// maxFront bounds the frontmatter, maxLabel a text of it, in bytes.
+const maxFront, maxLabel = 16 << 10, 2000
 
 // front is a text with frontmatter: the keys that somebody asked for count, finish
 // collects the others.
@@ -31,7 +33,7 @@ type front struct {
 
 // parseFront reads a Markdown file. Without "---" in its first line it has no frontmatter;
 // frontmatter without an end, or that cannot be read, is an error.
-func parseFront(data []byte) (*front, error) {
+func parseFront(data []byte, read Keys) (*front, error) {
 	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
 		return nil, errors.New("it is not UTF-8 text")
 	}
@@ -42,7 +44,10 @@ func parseFront(data []byte) (*front, error) {
 		if !ok {
 			return nil, errors.New(`its frontmatter has no end: a line "---"`)
 		}
-		keys, err := settings.Keys([]byte(head))
+		if len(head) > maxFront {
+			return nil, fmt.Errorf("its frontmatter is over %d bytes", maxFront)
+		}
+		keys, err := read([]byte(head))
 		if err != nil {
 			return nil, fmt.Errorf("its frontmatter cannot be read: %w", err)
 		}

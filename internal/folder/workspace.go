@@ -23,9 +23,9 @@ const maxWorkspaceSkills, maxDirectory = 50, 1000
 // CLAUDE.md or AGENTS.md, and a list of its skills, whose files the agent reads by itself.
 // Dir is the workspace on the host, which an agent can write; at is where the agent sees it,
 // with a slash at its end. Files that are what the agent's version brings add nothing. What
-// cannot be read is left out and named in the text.
-func Workspace(dir, at string, version *Folder) string {
-	w := workspace{dir: dir, at: at}
+// cannot be read is left out and named in the text. Keys reads frontmatter.
+func Workspace(dir, at string, version *Folder, keys Keys) string {
+	w := workspace{dir: dir, at: at, keys: keys}
 	if version != nil {
 		w.same = version.Sums
 	}
@@ -40,6 +40,7 @@ func Workspace(dir, at string, version *Folder) string {
 
 type workspace struct {
 	dir, at string
+	keys    Keys
 	same    map[string]string
 	out     strings.Builder
 }
@@ -99,7 +100,7 @@ func (w *workspace) skills() {
 		if !ok || len(lines) == maxWorkspaceSkills {
 			continue
 		}
-		m, err := parseFront(data)
+		m, err := parseFront(data, w.keys)
 		if err != nil {
 			fmt.Fprintf(&w.out, "(%s cannot be read, and is left out.)\n", file)
 			continue
