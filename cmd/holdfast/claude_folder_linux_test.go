@@ -25,6 +25,7 @@ func hostileFolder(more map[string]string) map[string]string {
 		".claude/skills/hello/notes.md":   "HELLO-NOTES",
 		".claude/skills/broken/SKILL.md":  "---\nname: broken\nallowed-tools: [Bash\n---\nBROKEN-BODY",
 		".claude/commands/sub/go.md":      "---\ndescription: GO-DESC\nallowed-tools: Bash(touch *)\n---\nGO-BODY $ARGUMENTS !`touch /workspace/ran-command`\n",
+		".claude/commands/verify.md":      "VERIFY-OURS $ARGUMENTS",
 		".claude/agents/rev.md":           "---\nname: rev\ndescription: REV-DESC\ntools: Bash, Read\npermissionMode: bypassPermissions\nmodel: haiku\n" + hooks("agent") + "mcpServers:\n  x: {command: touch, args: [/workspace/ran-mcp]}\n---\nREV-BODY !`touch /workspace/ran-agent-inline`\n",
 		".claude/output-styles/terse.md":  "---\nname: terse\ndescription: T\n---\nTERSE-BODY",
 		".claude/settings.json":           `{"outputStyle":"terse"}`,
@@ -104,6 +105,9 @@ func TestClaudeFolder(t *testing.T) {
 	s.asked("GO-BODY USER-ARG")
 	s.say("/hello USER-SKILL")
 	s.asked("HELLO-BODY USER-SKILL")
+	// One that the CLI has as well.
+	s.say("/verify OURS")
+	s.asked("VERIFY-OURS OURS")
 	// A sub-agent, whose tools are decided as well.
 	s.say(`<script>[{"tool":"Task","input":{"description":"d","prompt":"<script>[{\"tool\":\"Bash\",\"input\":{\"command\":\"touch ran-by-agent\"}},{\"say\":\"child\"}]</script>","subagent_type":"rev"}},{"say":"done"}]</script>`)
 	s.asked("REV-BODY")

@@ -107,15 +107,14 @@ const (
 	settingsAt  = ".claude/settings.json"
 )
 
-// PluginName is the plugin's name: a skill that the CLI has under the same name is
-// reached as PluginName:NAME.
+// PluginName is the plugin's name: to the CLI, a skill's full name is PluginName:NAME.
 const PluginName = "agent"
 
 // builtinStyles are the output styles that Claude Code has itself.
 var builtinStyles = []string{"default", "Proactive", "Concise", "Explanatory", "Learning"}
 
-// named is how a skill, command or sub-agent may be called.
-var named = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+// goodName is how a skill, command or sub-agent may be called.
+var goodName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 // Read reads the folder of a version from its files, sorted by path; keys reads
 // frontmatter. Errors are those of read; a file that makes no sense is left out instead.
@@ -193,8 +192,8 @@ func (r *reader) dropped(file string, m *front) {
 	}
 }
 
-func (r *reader) goodName(file, name string) bool {
-	if !named.MatchString(name) {
+func (r *reader) mayBe(file, name string) bool {
+	if !goodName.MatchString(name) {
 		r.notice(file, "is left out: %s is not a name of letters, digits, '.', '_' and '-'", holdfast.Quote(name))
 		return false
 	}
@@ -214,7 +213,7 @@ func (r *reader) skill(f holdfast.AgentFile) error {
 		}
 		return nil
 	}
-	if !r.goodName(f.Path, name) {
+	if !r.mayBe(f.Path, name) {
 		return nil
 	}
 	return r.add(f, name, false)
@@ -227,7 +226,7 @@ func (r *reader) command(f holdfast.AgentFile) error {
 		return nil
 	}
 	name := strings.TrimSuffix(path.Base(rest), ".md")
-	if !r.goodName(f.Path, name) {
+	if !r.mayBe(f.Path, name) {
 		return nil
 	}
 	if s := r.out.Skill(name); s != nil {
@@ -314,7 +313,7 @@ func (r *reader) agent(f holdfast.AgentFile) error {
 	case a.Name == "" || a.Description == "":
 		r.notice(f.Path, "is left out: a sub-agent has a name and a description")
 		return nil
-	case !r.goodName(f.Path, a.Name):
+	case !r.mayBe(f.Path, a.Name):
 		return nil
 	case slices.ContainsFunc(r.out.Agents, func(b Agent) bool { return b.Name == a.Name }):
 		r.notice(f.Path, "is left out: there is a sub-agent %s already", a.Name)
@@ -347,7 +346,7 @@ func (r *reader) style(f holdfast.AgentFile) error {
 		r.notice(f.Path, "is left out: %s", m.err)
 		return nil
 	}
-	if !r.goodName(f.Path, s.Name) {
+	if !r.mayBe(f.Path, s.Name) {
 		return nil
 	}
 	r.dropped(f.Path, m.finish())

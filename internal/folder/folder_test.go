@@ -153,6 +153,13 @@ func TestExpand(t *testing.T) {
 		if got := f.Expand(text); got != want {
 			t.Errorf("%q became %q, want %q", text, got, want)
 		}
+		qualified := text
+		if want != text {
+			qualified = "/agent:" + strings.TrimPrefix(strings.TrimPrefix(text, "/agent:"), "/")
+		}
+		if got := f.Qualify(text); got != qualified {
+			t.Errorf("%q is sent as %q, want %q", text, got, qualified)
+		}
 		if got := (*Folder)(nil).Expand(text); got != text {
 			t.Errorf("without a folder %q became %q", text, got)
 		}

@@ -31,15 +31,35 @@ func (f *Folder) List(dir string) string {
 	return "\n\nSkills: when a task fits a description, read the file first and follow it.\n\n" + b.String()
 }
 
+// named returns the skill or command that a message names; nil without one.
+func (f *Folder) named(text string) (s *Skill, args string) {
+	name, args, ok := Slash(text)
+	if s = f.Skill(name); !ok || s == nil || s.Internal {
+		return nil, ""
+	}
+	return s, args
+}
+
+// Names reports whether a message names a skill or command of the folder.
+func (f *Folder) Names(text string) bool {
+	s, _ := f.named(text)
+	return s != nil
+}
+
+// Qualify puts the plugin's name in front of the command that a message names, so that the
+// Claude Code CLI takes none of its own for it.
+func (f *Folder) Qualify(text string) string {
+	if !f.Names(text) || strings.HasPrefix(text, "/"+PluginName+":") {
+		return text
+	}
+	return "/" + PluginName + ":" + text[1:]
+}
+
 // Expand replaces a message that names a skill or command, as "/review main", by its
 // instructions. Any other message stays as it is.
 func (f *Folder) Expand(text string) string {
-	name, args, ok := Slash(text)
-	if !ok {
-		return text
-	}
-	s := f.Skill(name)
-	if s == nil || s.Internal {
+	s, args := f.named(text)
+	if s == nil {
 		return text
 	}
 	body := s.Body
@@ -48,7 +68,7 @@ func (f *Folder) Expand(text string) string {
 	} else if args != "" {
 		body += "\n\nARGUMENTS: " + args
 	}
-	return "The user ran the command /" + name + ". Its instructions:\n\n" + body
+	return "The user ran the command /" + s.Name + ". Its instructions:\n\n" + body
 }
 
 // Slash splits a message that begins with "/NAME", or "/agent:NAME".
@@ -62,7 +82,7 @@ func Slash(text string) (name, args string, ok bool) {
 		name, args = rest[:i], strings.TrimSpace(rest[i:])
 	}
 	name = strings.TrimPrefix(name, PluginName+":")
-	return name, args, named.MatchString(name)
+	return name, args, goodName.MatchString(name)
 }
 
 // space reports what the Claude Code CLI takes for the end of a command's name.

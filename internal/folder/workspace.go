@@ -88,7 +88,7 @@ func (w *workspace) skills() {
 	}
 	var names []string
 	for _, e := range list {
-		if e.IsDir() && named.MatchString(e.Name()) {
+		if e.IsDir() && goodName.MatchString(e.Name()) {
 			names = append(names, e.Name())
 		}
 	}

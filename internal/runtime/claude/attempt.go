@@ -167,7 +167,7 @@ func (x *run) textOf(seq int64) (string, bool) {
 	}
 	for _, m := range x.messages {
 		if m.seq == seq {
-			return m.text, true
+			return x.t.Folder.Qualify(m.text), true
 		}
 	}
 	return "", false

@@ -13,7 +13,7 @@ var _ runtime.Screener = (*Runtime)(nil)
 
 // works are the CLI's own commands that a message may name: they change nothing that the
 // server keeps, and run no command by themselves.
-var works = []string{"compact", "context", "cost", "effort", "init", "usage"}
+var works = []string{"compact", "context", "cost", "effort", "init", "stats", "usage"}
 
 // inWords is what to do instead of a command that is a skill of the CLI: one that a message
 // names runs its commands at once, one that the agent chooses is decided upon.
@@ -37,21 +37,27 @@ var instead = map[string]string{
 }
 
 // bundled are the skills that the CLI brings itself.
-var bundled = strings.Fields(`batch claude-api code-review dataviz debug deep-research doctor fewer-permission-prompts loop
+var bundled = strings.Fields(`batch claude-api code-review dataviz checkup debug deep-research doctor fewer-permission-prompts loop
 	plugin-authoring pr-comments review run run-skill-generator security-review simplify team-onboarding update-config verify
 	workflow-authoring`)
 
-// screenOnly are commands of the CLI that mean nothing here.
-var screenOnly = strings.Fields(`__remote-workflow add-dir allowed-tools auto-mode-setup autocompact bashes bug color config fast
-	feedback focus goal heapdump ide insights install-github-app keybindings list-agents mcp plugin plugins privacy-settings recap
-	release-notes reload-plugins reload-skills remote-control rewind sandbox settings statusline tasks terminal-setup theme todos
-	upgrade vim workflow-launch-exec workflows`)
+// screenOnly are commands of the CLI, and other names of them, that mean nothing here.
+var screenOnly = strings.Fields(`__remote-workflow add-dir advisor allowed-tools android app artifacts auto-mode-setup autocompact autofix-pr
+	background bashes bg branch break-reminder breaks brief btw bug cd checkpoint cloud-plugins color config copy
+	daemon design-consent design-login design-revoke desktop diff downtime extra-usage fast feedback focus fork
+	goal heapdump ide insights install-github-app install-slack-app ios keybindings list-agents marketplace mcp
+	memory-pause mobile name passes pause-memory peers plugin plugins powerup privacy-settings pro-trial-expired
+	project radio rate-limit-options rc recap release-notes reload-plugins reload-skills remote remote-control
+	remote-env restart rewind sandbox scroll-speed session settings setup-bedrock setup-vertex share skill-doctor
+	statusline stickers stop subtask tasks teleport terminal-setup theme todos toggle-memory tui ultraplan
+	ultrareview undo update upgrade usage-credits use-case version vim voice web-setup wellbeing workflow-launch-
+	exec workflows`)
 
 // Screen implements runtime.Screener. Commands and skills of the agent's folder, those
 // that work, and everything that is no command of the CLI are taken.
 func (r *Runtime) Screen(text string, f *folder.Folder) error {
 	name, _, ok := folder.Slash(text)
-	if !ok || slices.Contains(works, name) {
+	if !ok || f.Names(text) || slices.Contains(works, name) {
 		return nil
 	}
 	hint, known := instead[name]
@@ -63,12 +69,6 @@ func (r *Runtime) Screen(text string, f *folder.Folder) error {
 		hint = "leave it out: it is about the CLI's own screen and settings, which are off"
 	default:
 		return nil
-	}
-	if s := f.Skill(name); s != nil {
-		if strings.HasPrefix(text, "/"+folder.PluginName+":") {
-			return nil
-		}
-		hint = "the agent's own: /" + folder.PluginName + ":" + name
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, op, "the command /%s of the Claude Code CLI does not work in a session", name).WithHint("%s", hint)
 }
