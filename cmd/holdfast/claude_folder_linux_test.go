@@ -19,12 +19,13 @@ func hostileFolder(more map[string]string) map[string]string {
 	}
 	files := map[string]string{
 		"CLAUDE.md":     "Be brief.",
-		"holdfast.yaml": "permissions: {deny: [\"Bash(touch *)\"]}\n",
+		"holdfast.yaml": "permissions: {deny: [\"Bash(touch *)\", \"Skill(security-review)\", \"Skill(kept)\"]}\n",
 		".claude/skills/hello/SKILL.md": "---\nname: other\ndescription: HELLO-DESC\nallowed-tools: Bash(touch *), Bash\nmodel: opus\n" + hooks("skill") +
 			"---\nHELLO-BODY $ARGUMENTS !`touch /workspace/ran-inline`\n\n```!\ntouch /workspace/ran-fence\n```\n@/workspace/secret.txt\n",
 		".claude/skills/hello/notes.md":   "HELLO-NOTES",
 		".claude/skills/broken/SKILL.md":  "---\nname: broken\nallowed-tools: [Bash\n---\nBROKEN-BODY",
 		".claude/commands/sub/go.md":      "---\ndescription: GO-DESC\nallowed-tools: Bash(touch *)\n---\nGO-BODY $ARGUMENTS !`touch /workspace/ran-command`\n",
+		".claude/skills/kept/SKILL.md":    "---\ndescription: d\n---\nKEPT-BODY",
 		".claude/commands/verify.md":      "VERIFY-OURS $ARGUMENTS",
 		".claude/agents/rev.md":           "---\nname: rev\ndescription: REV-DESC\ntools: Bash, Read\npermissionMode: bypassPermissions\nmodel: haiku\n" + hooks("agent") + "mcpServers:\n  x: {command: touch, args: [/workspace/ran-mcp]}\n---\nREV-BODY !`touch /workspace/ran-agent-inline`\n",
 		".claude/output-styles/terse.md":  "---\nname: terse\ndescription: T\n---\nTERSE-BODY",
@@ -79,6 +80,20 @@ func (r *claudeRig) bodies(text string) (n int) {
 	return n
 }
 
+// rulesHold checks that rules about skills hold under every name, and returns how many
+// denials the log has then.
+func (s *claudeSession) rulesHold() int {
+	s.t.Helper()
+	before := len(eventsOf[holdfast.ToolDecision](s, holdfast.EventToolDenied))
+	for i, name := range []string{"kept", "/kept", "agent:kept", " security-review"} {
+		s.say(`<script>[{"tool":"Skill","input":{"skill":"` + name + `"}},{"say":"done"}]</script>`)
+		if denied := eventsOf[holdfast.ToolDecision](s, holdfast.EventToolDenied); len(denied) != before+i+1 || denied[before+i].Tool != "Skill" || denied[before+i].By == "claude" {
+			s.t.Errorf("%q: decisions %+v", name, denied)
+		}
+	}
+	return len(eventsOf[holdfast.ToolDecision](s, holdfast.EventToolDenied))
+}
+
 // TestClaudeFolder: what a deployed version brings under .claude reaches the real CLI,
 // after restarts too; the hooks, permissions, models, servers and commands in it do not.
 func TestClaudeFolder(t *testing.T) {
@@ -108,15 +123,16 @@ func TestClaudeFolder(t *testing.T) {
 	// One that the CLI has as well.
 	s.say("/verify OURS")
 	s.asked("VERIFY-OURS OURS")
+	before := s.rulesHold()
 	// A sub-agent, whose tools are decided as well.
 	s.say(`<script>[{"tool":"Task","input":{"description":"d","prompt":"<script>[{\"tool\":\"Bash\",\"input\":{\"command\":\"touch ran-by-agent\"}},{\"say\":\"child\"}]</script>","subagent_type":"rev"}},{"say":"done"}]</script>`)
 	s.asked("REV-BODY")
-	if denied := eventsOf[holdfast.ToolDecision](s, holdfast.EventToolDenied); len(denied) != 2 || denied[1].Tool != "Bash" || denied[1].By == "claude" {
+	if denied := eventsOf[holdfast.ToolDecision](s, holdfast.EventToolDenied); len(denied) != before+1 || denied[before].Tool != "Bash" || denied[before].By == "claude" {
 		t.Errorf("decisions %+v", denied)
 	}
 	// A file that a text names is not read without asking.
 	s.say("look at @secret.txt")
-	for text, want := range map[string]int{"SECRET-CONTENT": 0, "BROKEN-BODY": 0, `"model":"claude-opus`: 0, `"model":"claude-haiku`: 0} {
+	for text, want := range map[string]int{"SECRET-CONTENT": 0, "BROKEN-BODY": 0, "KEPT-BODY": 0, `"model":"claude-opus`: 0, `"model":"claude-haiku`: 0} {
 		if got := r.bodies(text); got != want {
 			t.Errorf("%d requests hold %s", got, text)
 		}

@@ -82,7 +82,12 @@ func TestPluginDirectory(t *testing.T) {
 	if got, err := again(); got != at || err != nil {
 		t.Errorf("the next server has %q, %v", got, err)
 	}
-	// A file too many, one too few, another content: each keeps it from being shown.
+	pluginDamage(t, at, again)
+}
+
+// pluginDamage changes a plugin directory in every way: each keeps it from being shown.
+func pluginDamage(t *testing.T, at string, again func() (string, error)) {
+	t.Helper()
 	for what, damage := range map[string]func() error{
 		"a file more":     func() error { return os.WriteFile(filepath.Join(at, "skills/a/x"), nil, 0o644) },
 		"another content": func() error { return os.WriteFile(filepath.Join(at, "skills/a/sub/ref.md"), []byte("other"), 0o644) },

@@ -2,8 +2,10 @@ package claude
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/wire"
@@ -52,6 +54,26 @@ func (x *run) brought(ctx context.Context) ([]string, error) {
 
 func settingsOption(set object) []string {
 	return []string{"--settings=" + strings.TrimSpace(string(encode(set)))}
+}
+
+// named is the input of a use as it is decided upon: a skill of the agent goes by its full
+// name, whatever the model calls it.
+func (x *run) named(u *use) json.RawMessage {
+	var in map[string]json.RawMessage
+	var name string
+	if u.name != "Skill" || !decode(u.input, &in) || !decode(in["skill"], &name) {
+		return u.input
+	}
+	// The CLI has its own skills go first.
+	full := strings.TrimFunc(name, func(c rune) bool { return c == '/' || c == '\ufeff' || unicode.IsSpace(c) })
+	if x.t.Folder.Skill(full) != nil && !slices.Contains(bundled, full) {
+		full = folder.PluginName + ":" + full
+	}
+	if full == name {
+		return u.input
+	}
+	in["skill"] = bytesOf(full)
+	return bytesOf(in)
 }
 
 // handshake is the first line that a CLI gets.

@@ -41,6 +41,27 @@ func TestScreen(t *testing.T) {
 	}
 }
 
+// TestSkillsGoByTheirNames: a skill is decided upon under one name, whatever the model calls
+// it: the CLI takes several.
+func TestSkillsGoByTheirNames(t *testing.T) {
+	x := new(run)
+	x.t.Folder = &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
+	for name, want := range map[string]string{
+		"hello": "agent:hello", "/hello": "agent:hello", " hello\t": "agent:hello", "\ufeff/hello": "agent:hello", "agent:hello": "agent:hello", "/agent:hello": "agent:hello",
+		// The CLI's own goes first.
+		"verify": "verify", "agent:verify": "agent:verify", " /security-review": "security-review", "nosuch": "nosuch",
+	} {
+		input := encode(object{"skill": name, "args": "x"})
+		var got struct{ Skill, Args string }
+		if !decode(x.named(&use{name: "Skill", input: input}), &got) || got.Skill != want || got.Args != "x" {
+			t.Errorf("%q is decided as %+v, want %q", name, got, want)
+		}
+		if other := x.named(&use{name: "Bash", input: input}); string(other) != string(input) {
+			t.Errorf("the input of Bash became %s", other)
+		}
+	}
+}
+
 // TestSubAgents: a sub-agent has the tools that its file names and the CLI is offered; one
 // that would be left without any is left out.
 func TestSubAgents(t *testing.T) {
