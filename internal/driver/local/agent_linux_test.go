@@ -22,6 +22,12 @@ func TestAnyAgentDirectory(t *testing.T) {
 	if err := os.WriteFile(file, []byte("of the version"), 0o444); err != nil {
 		t.Fatal(err)
 	}
+	// Its modes would let anybody write.
+	for at, mode := range map[string]os.FileMode{brought: 0o777, filepath.Dir(file): 0o777, file: 0o666} {
+		if err := os.Chmod(at, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
 	d := open(t, dir, bestEffort)
 	prewarm(t, d, 1)
 	ready := pids(t, dir)
