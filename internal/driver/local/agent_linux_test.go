@@ -42,6 +42,11 @@ func TestAnyAgentDirectory(t *testing.T) {
 	if got := sh(t, b, "cat "+sandbox.AgentDir+"/skills/a"); got != "of the version" {
 		t.Errorf("the box shows %q", got)
 	}
+	// Where the kernel has no Landlock, the mount alone holds.
+	mount := strings.Fields(sh(t, b, "grep ' "+sandbox.AgentDir+" ' /proc/self/mountinfo"))
+	if len(mount) < 6 || !strings.HasPrefix(mount[5], "ro,") || !strings.Contains(mount[5], "noexec") || !strings.Contains(mount[5], "nosuid") {
+		t.Errorf("the mount is %q", mount)
+	}
 	tries := `cd ` + sandbox.AgentDir + `; n=0; for c in "echo x > skills/a" "echo x > skills/b" "mkdir hooks" "rm -f skills/a" "chmod 777 skills/a" \
 		"mv ` + sandbox.AgentDir + ` ` + sandbox.AgentDir + `2" "rmdir ` + sandbox.AgentDir + `" "umount ` + sandbox.AgentDir + `" \
 		"mount -o remount,rw ` + sandbox.AgentDir + `" "mount -t tmpfs x ` + sandbox.AgentDir + `"; do sh -c "$c" 2>/dev/null && echo "done: $c"; done; cat skills/a; ls . skills`
