@@ -181,6 +181,10 @@ func TestClaudeCommands(t *testing.T) {
 	if got := s.say("/context"); !strings.Contains(got, "Context Usage") {
 		t.Error(got)
 	}
+	said := eventsOf[holdfast.AssistantMessage](s, holdfast.EventMessageAssistant)
+	if last := said[len(said)-1]; len(said) != 2 || len(last.Parts) != 1 || !strings.Contains(last.Parts[0].Text, "Context Usage") || last.Usage != (holdfast.Usage{}) {
+		t.Errorf("what the CLI answers by itself is not in the log: %+v", said)
+	}
 	if got := s.say("/usage"); !strings.Contains(got, "cost") {
 		t.Error(got)
 	}

@@ -38,7 +38,7 @@ func (e *Engine) spec(ctx context.Context, row journal.Row) (sandbox.Spec, error
 		return sandbox.Spec{}, err
 	}
 	brought := ""
-	if row.Trust == holdfast.Untrusted {
+	if row.Trust == holdfast.Untrusted && row.Runtime != nativeRuntime {
 		if brought, err = e.cfg.Agents.Plugin(ctx, row.AgentVersion); err != nil {
 			return sandbox.Spec{}, err
 		}

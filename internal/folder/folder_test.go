@@ -164,7 +164,7 @@ func TestExpand(t *testing.T) {
 			t.Errorf("without a folder %q became %q", text, got)
 		}
 	}
-	if got := f.List("/box/"); !strings.Contains(got, "- a: Do $ARGUMENTS, then $ARGUMENTS (/box/skills/a/SKILL.md)\n") || strings.Contains(got, "Plain") {
+	if got := f.List("/workspace/"); !strings.Contains(got, "- a: Do $ARGUMENTS, then $ARGUMENTS (/workspace/.claude/skills/a/SKILL.md)\n") || strings.Contains(got, "Plain") {
 		t.Error(got)
 	}
 	if got := f.List(""); !strings.Contains(got, "(.claude/skills/a/SKILL.md)") {

@@ -7,9 +7,9 @@ import (
 )
 
 // List lists the skills for a model that reads files: name, description, and the file to
-// read. Dir is where the plugin directory lies, with a slash at its end; empty is the
-// workspace, which has the folder's files.
-func (f *Folder) List(dir string) string {
+// read. At is where the agent sees its workspace, with a slash at its end: it has the
+// folder's files.
+func (f *Folder) List(at string) string {
 	if f == nil {
 		return ""
 	}
@@ -19,11 +19,7 @@ func (f *Folder) List(dir string) string {
 		if s.Hidden || s.Command {
 			continue
 		}
-		at := s.File
-		if dir != "" {
-			at = dir + "skills/" + s.Name + "/" + skillFile
-		}
-		fmt.Fprintf(&b, "- %s: %s (%s)\n", s.Name, s.Description, at)
+		fmt.Fprintf(&b, "- %s: %s (%s)\n", s.Name, s.Description, at+s.File)
 	}
 	if b.Len() == 0 {
 		return ""

@@ -31,7 +31,7 @@ func (x *run) brought(ctx context.Context) ([]string, error) {
 		_, err := x.box.Stat(ctx, wire.PathRequest{Path: sandbox.AgentDir + "/.claude-plugin/plugin.json"})
 		switch {
 		case holdfast.IsKind(err, holdfast.KindNotFound):
-			// A box that an older server started.
+			// A box of an older server, or that ran for another runtime.
 			shown = false
 			x.notice(noticeFolder, "the sandbox does not show the agent's skills and commands: they are there when it starts again")
 		case err != nil:

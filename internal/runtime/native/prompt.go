@@ -5,7 +5,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/runtime"
-	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 const promptBase = `You are an agent in Holdfast, a runtime that keeps your session alive: the conversation and the files outlast crashes of the sandbox and of the server.
@@ -35,11 +34,11 @@ func systemPrompt(t runtime.Turn) string {
 		b.WriteString("\nInstructions of this agent:\n\n")
 		b.WriteString(t.Instructions)
 	}
-	dir := sandbox.AgentDir + "/"
+	at := "/workspace/"
 	if t.Session.Trust == holdfast.Trusted {
-		dir = ""
+		at = ""
 	}
-	b.WriteString(t.Folder.List(dir))
+	b.WriteString(t.Folder.List(at))
 	if s := t.Folder.Chosen(); s != nil {
 		b.WriteString("\n\nStyle of your answers:\n\n")
 		b.WriteString(s.Body)
