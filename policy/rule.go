@@ -317,7 +317,8 @@ func (r Rule) touches(req *call) (why string, ok bool) {
 func (r Rule) matches(req *call) bool {
 	switch req.tool.Subject {
 	case SubjectName:
-		return wildcard(r.Spec, req.Name)
+		// A rule may leave out where a name comes from: Skill(review) is about agent:review.
+		return wildcard(r.Spec, req.Name) || wildcard(r.Spec, req.Name[strings.LastIndexByte(req.Name, ':')+1:])
 	case SubjectURL:
 		return check.MatchDomain(strings.TrimPrefix(r.Spec, "domain:"), hostOf(req.URL))
 	}

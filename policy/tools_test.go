@@ -68,7 +68,7 @@ func TestRulesAndSettingsOfRegisteredTools(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"Edit(/etc/**)": "NotebookEdit", "NotebookEdit(/etc/**)": "NotebookEdit", "notebookedit": "NotebookEdit", "Edit": "", "Write(/etc/**)": "",
-		"Read(/etc/**)": "Peek", "Peek(/etc/**)": "Peek", "Skill(review)": "Skill", "Skill(other)": "", "Skill": "Skill",
+		"Read(/etc/**)": "Peek", "Peek(/etc/**)": "Peek", "Skill(review)": "Skill", "Skill(other)": "", "Skill(agent:review)": "", "Skill(agent)": "", "Skill(view)": "", "Skill": "Skill",
 	} {
 		cfg := registered
 		cfg.Rules = rule(text)
@@ -83,6 +83,15 @@ func TestRulesAndSettingsOfRegisteredTools(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("the rule %s denies %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]policy.Verdict{
+		"Skill(review)": policy.Denied, "Skill(agent:review)": policy.Denied, "Skill(agent:*)": policy.Denied, "Skill(agent)": policy.Allowed, "Skill(other:review)": policy.Allowed,
+	} {
+		cfg := registered
+		cfg.Rules = rule(text)
+		if got := decide(t, engine(t, cfg), request(holdfast.ModeBypassPermissions, "Skill", "skill", "agent:review")).Verdict; got != want {
+			t.Errorf("the rule %s and agent:review: %s", text, got)
 		}
 	}
 	cfg := registered

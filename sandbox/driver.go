@@ -76,10 +76,17 @@ type Spec struct {
 	// SpoolBytes caps what is kept of one output stream of a call; 0 is boxd's
 	// default, 8 MiB.
 	SpoolBytes int64
+	// Agent is a directory of the host with what the session's agent brings; the box shows
+	// it at AgentDir, and nothing in the box can write there. Empty shows nothing. A driver
+	// without walls ignores it.
+	Agent string
 	// Walls are path rules that the box's mounts enforce. A driver that cannot build walls
 	// refuses a spec that has some.
 	Walls Walls
 }
+
+// AgentDir is where a box shows Spec.Agent.
+const AgentDir = "/run/holdfast/agent"
 
 // Walls are path rules as mounts of a box.
 type Walls = wire.Walls

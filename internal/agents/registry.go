@@ -13,12 +13,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/policy"
@@ -42,8 +44,12 @@ type Registry struct {
 	check func(holdfast.AgentSettings) error
 	tools []policy.Tool
 
-	texts cache[string]
-	set   cache[settings.Settings]
+	texts   cache[string]
+	set     cache[settings.Settings]
+	folders cache[*folder.Folder]
+	plugins cache[string]
+	// staging is held while a plugin directory is made.
+	staging sync.Mutex
 
 	// newest is held while a deployment is compared with the newest version, and recorded.
 	newest sync.Mutex
@@ -138,7 +144,7 @@ func (r *Registry) Deploy(ctx context.Context, name holdfast.AgentName, tar io.R
 }
 
 // complete makes a stage whole and durable and gives it its name; notices are
-// those of its settings.
+// those of its settings and of what it brings under .claude.
 func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v holdfast.AgentVersion, notices []string, err error) {
 	files := filepath.Join(stage, filesDir)
 	if err := os.Mkdir(files, 0o700); err != nil {
@@ -147,9 +153,14 @@ func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v
 	if v.Files, err = unpack(contextReader{ctx, tar}, files); err != nil {
 		return v, nil, disk(err)
 	}
-	set, err := r.readSettings(v.Files, func(f holdfast.AgentFile) ([]byte, error) {
+	read := func(f holdfast.AgentFile) ([]byte, error) {
 		return os.ReadFile(filepath.Join(files, filepath.FromSlash(f.Path)))
-	})
+	}
+	set, err := r.readSettings(v.Files, read)
+	if err != nil {
+		return v, nil, disk(err)
+	}
+	brings, err := folder.Read(v.Files, read, settings.Keys)
 	if err != nil {
 		return v, nil, disk(err)
 	}
@@ -157,7 +168,7 @@ func (r *Registry) complete(ctx context.Context, stage string, tar io.Reader) (v
 		return v, nil, err
 	}
 	v.ID, v.Settings = contentID(v.Files), set.Choices()
-	return v, set.Notices, r.name(ctx, stage, v)
+	return v, slices.Concat(set.Notices, brings.Notices), r.name(ctx, stage, v)
 }
 
 // name makes a stage durable and gives it its name.

@@ -32,15 +32,21 @@ func (e *Engine) pool(t holdfast.Trust) (*sandbox.Pool, error) {
 }
 
 // spec is the box of a session.
-func (e *Engine) spec(row journal.Row) (sandbox.Spec, error) {
+func (e *Engine) spec(ctx context.Context, row journal.Row) (sandbox.Spec, error) {
 	env, err := e.openEnv(row)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
+	brought := ""
+	if row.Trust == holdfast.Untrusted && row.Runtime != nativeRuntime {
+		if brought, err = e.cfg.Agents.Plugin(ctx, row.AgentVersion); err != nil {
+			return sandbox.Spec{}, err
+		}
+	}
 	s := sandbox.Spec{
 		Box: holdfast.SessionBox(row.ID), Dir: e.dir(row.ID), Env: env,
 		Limits: e.cfg.Box.Limits, LimitsMode: e.cfg.Box.LimitsMode, Landlock: e.cfg.Box.Landlock, OrphanAfter: e.cfg.Box.OrphanAfter,
-		SpoolBytes: e.cfg.Box.SpoolBytes,
+		SpoolBytes: e.cfg.Box.SpoolBytes, Agent: brought,
 	}
 	if row.Number >= MaxNumber {
 		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d of this data directory: there are no ids for its box", row.ID, row.Number)
@@ -105,7 +111,7 @@ func (e *Engine) acquireOnce(ctx context.Context, u *unit, turn bool, rules rule
 	if err != nil {
 		return nil, nil, err
 	}
-	spec, err := e.spec(row)
+	spec, err := e.spec(ctx, row)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,7 +173,7 @@ func (e *Engine) seed(ctx context.Context, u *unit, pool *sandbox.Pool, spec san
 		return spec, err
 	}
 	if row.FilesSeeded && row.HadFiles {
-		now, err := e.spec(row)
+		now, err := e.spec(ctx, row)
 		now.Walls = spec.Walls
 		return now, err
 	}

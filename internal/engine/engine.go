@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boots"
+	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -37,6 +38,11 @@ type Agents interface {
 	// Settings are what a version says about permissions and hooks. They are shared:
 	// nobody changes them.
 	Settings(ctx context.Context, version holdfast.VersionID) (settings.Settings, error)
+	// Folder is what a version brings under .claude. It is shared as well.
+	Folder(ctx context.Context, version holdfast.VersionID) (*folder.Folder, error)
+	// Plugin is the host's directory with what a version brings for an agent CLI; empty
+	// for nothing.
+	Plugin(ctx context.Context, version holdfast.VersionID) (string, error)
 	// Files are the files of a version, for the first box of a private workspace.
 	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
+	brought "github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
@@ -268,6 +269,12 @@ func (oneAgent) Instructions(context.Context, holdfast.VersionID) (string, error
 func (oneAgent) Settings(context.Context, holdfast.VersionID) (settings.Settings, error) {
 	return settings.Settings{}, nil
 }
+
+func (oneAgent) Folder(context.Context, holdfast.VersionID) (*brought.Folder, error) {
+	return new(brought.Folder), nil
+}
+
+func (oneAgent) Plugin(context.Context, holdfast.VersionID) (string, error) { return "", nil }
 
 func (oneAgent) Files(context.Context, holdfast.VersionID) ([]rooted.File, error) {
 	return []rooted.File{{Path: "CLAUDE.md", Mode: 0o644, Content: []byte("Be brief.\n")}}, nil

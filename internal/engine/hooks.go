@@ -240,7 +240,7 @@ func (e *Engine) liveBox(ctx context.Context, u *unit, row journal.Row) (*sandbo
 	if pool == nil || pool.Live(holdfast.SessionBox(row.ID)) == nil {
 		return nil, holdfast.Errorf(holdfast.KindDenied, "hook", "no sandbox is running")
 	}
-	spec, err := e.spec(row)
+	spec, err := e.spec(ctx, row)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
 // Send takes a message: it is durable when Send returns. With no turn running
@@ -28,6 +29,9 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		return holdfast.Sent{}, err
 	}
 	if err := turnTrust(row, msg); err != nil {
+		return holdfast.Sent{}, err
+	}
+	if err := e.screen(ctx, row, msg.Text); err != nil {
 		return holdfast.Sent{}, err
 	}
 	refusal := e.draining()
@@ -71,6 +75,19 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		u.running.cancel(&interrupted{reason: "a message interrupted the turn"})
 	}
 	return sent, err
+}
+
+// screen refuses a message that the session's runtime cannot carry out.
+func (e *Engine) screen(ctx context.Context, row journal.Row, text string) error {
+	s, ok := e.runtimes[row.Runtime].(runtime.Screener)
+	if !ok {
+		return nil
+	}
+	f, err := e.cfg.Agents.Folder(ctx, row.AgentVersion)
+	if err != nil {
+		return err
+	}
+	return s.Screen(text, f)
 }
 
 // roomFor refuses a message whose turn would start now and find all places for boxes

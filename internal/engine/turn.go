@@ -3,11 +3,15 @@ package engine
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/policy"
 )
 
 // interrupted is the cause of a turn that somebody ended.
@@ -81,7 +85,7 @@ func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again boo
 	if rt == nil {
 		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, "turn", "runtime %s is not there", holdfast.Quote(row.Runtime))
 	}
-	text, err := e.cfg.Agents.Instructions(ctx, row.AgentVersion)
+	t, err := e.turn(ctx, row)
 	if err != nil {
 		return runtime.Result{}, err
 	}
@@ -99,11 +103,33 @@ func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again boo
 	if err := k.begin(ctx); err != nil {
 		return runtime.Result{}, err
 	}
-	t := runtime.Turn{Session: row.Session, ID: r.id, Instructions: text, Again: again, Meter: r.host}
+	t.ID, t.Again, t.Meter = r.id, again, r.host
 	if k != nil {
 		t.Hooks = k
 	}
 	return rt.Run(ctx, t, r.host)
+}
+
+// turn is a turn of a session with what its agent says and brings. The workspace's own
+// instructions are added if the agent's owner allows it.
+func (e *Engine) turn(ctx context.Context, row journal.Row) (runtime.Turn, error) {
+	t := runtime.Turn{Session: row.Session}
+	var err error
+	if t.Instructions, err = e.cfg.Agents.Instructions(ctx, row.AgentVersion); err != nil {
+		return t, err
+	}
+	if t.Folder, err = e.cfg.Agents.Folder(ctx, row.AgentVersion); err != nil {
+		return t, err
+	}
+	v, err := e.versioned(ctx, row.AgentVersion)
+	if err == nil && v.settings.WorkspaceInstructions {
+		at := ""
+		if row.Trust == holdfast.Untrusted {
+			at = policy.Cwd + "/"
+		}
+		t.Instructions += folder.Workspace(filepath.Join(e.dir(row.ID), "workspace"), at, t.Folder, settings.Keys)
+	}
+	return t, err
 }
 
 // maxBegun bounds how often a turn is begun anew after the store refused a record.

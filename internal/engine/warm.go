@@ -73,13 +73,13 @@ func (e *Engine) warm(u *unit, row journal.Row) {
 func (e *Engine) warmUp(u *unit, row journal.Row, w runtime.Warmer) error {
 	ctx, cancel := context.WithCancelCause(e.base)
 	defer cancel(nil)
-	text, err := e.cfg.Agents.Instructions(ctx, row.AgentVersion)
+	t, err := e.turn(ctx, row)
 	if err != nil {
 		return err
 	}
 	h := newHost(e, u, &turnRun{ctx: ctx, cancel: cancel, done: make(chan struct{})}, row)
 	defer h.close()
-	return w.Warm(ctx, runtime.Turn{Session: row.Session, Instructions: text}, h)
+	return w.Warm(ctx, t, h)
 }
 
 // cool stops the box of an agent that waited longest for its turn.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -57,6 +58,13 @@ type Resident interface {
 	Resident()
 }
 
+// Screener is a Runtime that cannot carry out every message.
+type Screener interface {
+	// Screen refuses a message before it is taken: unsupported or invalid, with what to do
+	// instead. Folder is that of the session's agent.
+	Screen(text string, f *folder.Folder) error
+}
+
 // Warmer is a Runtime whose agent can be started ahead of a turn.
 type Warmer interface {
 	// Warm starts the session's agent and lets go of it, unless it runs already. The
@@ -75,8 +83,10 @@ type Transcriber interface {
 type Turn struct {
 	Session holdfast.Session
 	ID      holdfast.TurnID
-	// Instructions are the agent's CLAUDE.md or AGENTS.md.
+	// Instructions are the agent's CLAUDE.md or AGENTS.md, and what the workspace adds.
 	Instructions string
+	// Folder is what the agent's version brings under .claude; nil is nothing.
+	Folder *folder.Folder
 	// Again: this turn was cut off before (a crash, or a steering message that
 	// came with the end), so the log may hold part of it.
 	Again bool

@@ -57,6 +57,9 @@ type Settings struct {
 	// Whether the server has that model and runtime is not checked here.
 	Description, Runtime, Model string
 	Mode                        holdfast.Mode
+	// WorkspaceInstructions: the instructions that a session's workspace holds are passed on
+	// to its agent.
+	WorkspaceInstructions bool
 	// Rules are those of both files together.
 	Rules   policy.RuleSet
 	Sandbox *check.Settings

@@ -73,11 +73,12 @@ func (r *reader) each(path string, o object, known map[string]func(path string, 
 // own reads holdfast.yaml.
 func (r *reader) own(root object) {
 	r.each("", root, map[string]func(string, any){
-		"description": r.label(&r.out.Description, 1000),
-		"runtime":     r.label(&r.out.Runtime, 100),
-		"model":       r.label(&r.out.Model, 200),
-		"mode":        r.mode(&r.out.Mode),
-		"hooks":       r.hooks,
+		"description":            r.label(&r.out.Description, 1000),
+		"runtime":                r.label(&r.out.Runtime, 100),
+		"model":                  r.label(&r.out.Model, 200),
+		"mode":                   r.mode(&r.out.Mode),
+		"hooks":                  r.hooks,
+		"workspace_instructions": r.oneOf(&r.out.WorkspaceInstructions, "allow", "deny"),
 		"permissions": r.under(map[string]func(string, any){
 			"allow": r.rules(&r.out.Rules.Allow, false), "ask": r.rules(&r.out.Rules.Ask, true), "deny": r.rules(&r.out.Rules.Deny, true),
 			"sandbox": r.sandbox,
@@ -147,6 +148,18 @@ func (r *reader) label(out *string, most int) func(string, any) {
 			r.fail(r.bad(path, "%s holds a control character", holdfast.Quote(s)))
 		default:
 			*out = strings.TrimSpace(s)
+		}
+	}
+}
+
+// oneOf reads a choice between two words; the first is true.
+func (r *reader) oneOf(out *bool, yes, no string) func(string, any) {
+	return func(path string, v any) {
+		switch s, _ := v.(string); s {
+		case yes, no:
+			*out = s == yes
+		default:
+			r.fail(r.bad(path, "%s is neither %s nor %s", holdfast.Quote(show(v)), yes, no).WithHint("write %s: %s", path, yes))
 		}
 	}
 }

@@ -98,6 +98,8 @@ func TestSDKP20_B20_RefusedSettings(t *testing.T) {
 		{OwnFile, "permissions:", "permissions: no value is given"},
 		{OwnFile, "mode: yolo", `mode: "\"yolo\"" is not a permission mode hint: use default`},
 		{OwnFile, "mode: [plan]", "mode: "},
+		{OwnFile, "workspace_instructions: maybe", `workspace_instructions: "\"maybe\"" is neither allow nor deny hint: write workspace_instructions: allow`},
+		{OwnFile, "workspace_instructions: true", `workspace_instructions: "true" is neither allow nor deny`},
 		{OwnFile, "model: 4", `model: "4" is not text`},
 		{OwnFile, "model: ''", "model: it is empty"},
 		{OwnFile, "description: " + strings.Repeat("x", 1001), "description: "},
@@ -244,5 +246,15 @@ func TestHostileTextIsBounded(t *testing.T) {
 	}
 	if s, err := parseOne(OwnFile, b.String()); err != nil || len(s.Rules.Deny) != 1000 {
 		t.Errorf("a thousand rules were not read: %v", err)
+	}
+}
+
+// A folder may let the workspace instruct the agent; it has to say so.
+func TestWorkspaceInstructions(t *testing.T) {
+	for text, want := range map[string]bool{"workspace_instructions: allow": true, "workspace_instructions: deny": false, "mode: plan": false, "": false} {
+		s, err := Parse(map[string][]byte{OwnFile: []byte(text)}, nil)
+		if err != nil || s.WorkspaceInstructions != want {
+			t.Errorf("%q: %v, %v", text, s.WorkspaceInstructions, err)
+		}
 	}
 }

@@ -221,3 +221,25 @@ func yamlValue(v any, depth int) (any, error) {
 	}
 	return nil, fmt.Errorf("%v is neither text, number, list nor map", v)
 }
+
+// Keys reads the keys and values of a YAML text, as of the frontmatter of a Markdown
+// file: one document without anchors and tags. Values are nil, string, bool, json.Number,
+// []any, or a map that nobody else reads.
+func Keys(data []byte) (map[string]any, error) {
+	if len(data) > MaxOwn {
+		return nil, fmt.Errorf("it is over %d bytes", MaxOwn)
+	}
+	tree, err := yamlTree(data)
+	if err != nil {
+		return nil, err
+	}
+	root, ok := tree.(object)
+	if !ok && tree != nil {
+		return nil, errors.New("it does not hold keys and values")
+	}
+	out := make(map[string]any, len(root))
+	for _, f := range root {
+		out[f.key] = f.value
+	}
+	return out, nil
+}

@@ -129,8 +129,8 @@ func checkSpec(spec sandbox.Spec, root bool) error {
 	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
 		return err
 	}
-	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace} {
-		if p == "" && what == "workspace" {
+	for what, p := range map[string]string{"directory": spec.Dir, "workspace": spec.Workspace, "agent's directory": spec.Agent} {
+		if p == "" && what != "directory" {
 			continue
 		}
 		if !filepath.IsAbs(p) || filepath.Clean(p) != p {

@@ -260,6 +260,9 @@ func (l *launch) prepare() error {
 	if err != nil {
 		return err
 	}
+	if l.spec.Agent != "" {
+		mounts = append(mounts, wire.Mount{Source: l.spec.Agent, Target: sandbox.AgentDir, ReadOnly: true, NoExec: true})
+	}
 	if l.d.root {
 		if err := openTrees(mounts, l.hand.Give); err != nil {
 			return err

@@ -118,7 +118,7 @@ func (x *run) begunAny() bool {
 // again, what it asked is answered.
 func (x *run) resume(ctx context.Context, taken int64) error {
 	if !x.mem.Shaken && taken == 0 {
-		x.out = append(x.out, handshake(x.t.Instructions, len(x.r.cfg.Host) > 0))
+		x.out = append(x.out, x.handshake())
 	}
 	for i := range x.mem.Sent {
 		s := &x.mem.Sent[i]
@@ -167,7 +167,7 @@ func (x *run) textOf(seq int64) (string, bool) {
 	}
 	for _, m := range x.messages {
 		if m.seq == seq {
-			return m.text, true
+			return x.t.Folder.Qualify(m.text), true
 		}
 	}
 	return "", false
@@ -233,7 +233,11 @@ func (x *run) start(ctx context.Context) error {
 		x.host.Release(x.box, old)
 	}
 	x.host.At("agent-spawn")
-	k := attach(ctx, x.box, call, r.command(&p, prog, model), 0)
+	shown, err := x.brought(ctx)
+	if err != nil {
+		return err
+	}
+	k := attach(ctx, x.box, call, r.command(&p, prog, model, shown), 0)
 	x.link = k
 	select {
 	case <-k.started:
@@ -242,7 +246,7 @@ func (x *run) start(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return k.out.Add(handshake(x.t.Instructions, len(r.cfg.Host) > 0))
+	return k.out.Add(x.handshake())
 }
 
 // notStarted says why there is no process.

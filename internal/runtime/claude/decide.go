@@ -249,7 +249,7 @@ func (x *run) pursue(ctx context.Context, p pending) {
 	}
 	x.deciding[p.Use] = true
 	req := policy.Request{
-		Tool: u.name, ReadOnly: changesNothing(u.name), Input: u.input, CallID: x.askedAs(u), Agent: u.agent,
+		Tool: u.name, ReadOnly: changesNothing(u.name), Input: x.named(u), CallID: x.askedAs(u), Agent: u.agent,
 		Ready: func() error { return x.ready(ctx) },
 	}
 	listed := x.listed(u)

@@ -48,6 +48,9 @@ func (x *run) handle(ctx context.Context, r raw) error {
 		if l.Parent != "" || l.Agent != "" {
 			return nil
 		}
+		if l.Message.Model == synthetic {
+			x.own = textOf(l.Message.Content)
+		}
 		done := x.asm.message(&l, at)
 		if o := x.asm.open; o != nil {
 			if o.bytes += len(r.line); o.bytes > mostAnswer {
@@ -353,6 +356,7 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 	}
 	if text := stringOf(l.Result); text != "" {
 		x.text = valid(text)
+		x.ownAnswer(text)
 	}
 	if l.Stop != "" {
 		x.stop = l.Stop
@@ -361,6 +365,20 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 	x.mem.Pending = slices.DeleteFunc(x.mem.Pending, func(p pending) bool { return !p.open() })
 	x.over = l
 	return nil
+}
+
+// ownAnswer records what the CLI answers a message by itself, as to /context: no model was
+// asked, and no answer of one is in the log.
+func (x *run) ownAnswer(text string) {
+	if x.steps > 0 && x.own != text {
+		return
+	}
+	x.own = ""
+	msg := holdfast.AssistantMessage{
+		Parts: []holdfast.Part{{Text: clip(valid(text), mostContent)}}, Seen: x.seen(), StopReason: "end_turn", Model: x.t.Session.Model,
+	}
+	x.host.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: msg.Parts[0].Text})
+	x.add(holdfast.EventMessageAssistant, msg)
 }
 
 // retrying tells that the CLI asks the model again.

@@ -243,8 +243,8 @@ func encode(v any) []byte {
 type object map[string]any
 
 // handshake registers the callbacks and the server's tools, and brings the agent's
-// instructions.
-func handshake(instructions string, tools bool) []byte {
+// instructions and sub-agents.
+func handshake(instructions string, agents object, tools bool) []byte {
 	hook := func(id string) []object {
 		return []object{{"matcher": "*", "hookCallbackIds": []string{id}, "timeout": callbackSeconds}}
 	}
@@ -254,6 +254,9 @@ func handshake(instructions string, tools bool) []byte {
 	}
 	if instructions != "" {
 		req["appendSystemPrompt"] = instructions
+	}
+	if len(agents) > 0 {
+		req["agents"] = agents
 	}
 	if tools {
 		req["sdkMcpServers"] = []string{mcpServer}

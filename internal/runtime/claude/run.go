@@ -81,6 +81,8 @@ type speech struct {
 	asm assembler
 	// offset is the end of the newest line that was dealt with.
 	offset int64
+	// own is what the CLI said last that no model said.
+	own string
 	// shown: deltas went out that no answer in the log stands for.
 	shown bool
 	// notices counts those about lines that say nothing.

@@ -134,7 +134,8 @@ func (p *plan) receipt(f facts, version string) holdfast.AgentStarted {
 
 // command is the CLI's command line. It holds nothing that is secret, and no text
 // of a user or an agent: those go over stdin.
-func (r *Runtime) command(p *plan, prog Program, model string) wire.ExecRequest {
+// Brought is what x.brought gives.
+func (r *Runtime) command(p *plan, prog Program, model string, brought []string) wire.ExecRequest {
 	var tools []string
 	for _, t := range Offered() {
 		tools = append(tools, t.Name)
@@ -144,6 +145,7 @@ func (r *Runtime) command(p *plan, prog Program, model string) wire.ExecRequest 
 		"--include-partial-messages", "--permission-prompt-tool", "stdio", "--session-mirror", "--setting-sources=",
 		"--tools="+strings.Join(tools, ","), "--model="+model,
 	)
+	argv = append(argv, brought...)
 	if p.resume != "" {
 		argv = append(argv, "--resume", p.resume)
 	} else {
@@ -161,6 +163,8 @@ func (r *Runtime) environ() []string {
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
 		"CLAUDE_CODE_EAGER_FLUSH=1", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1",
 		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",
+		// The CLI reads a file that a text names as @FILE without asking; now the model reads it.
+		"CLAUDE_CODE_DISABLE_FILE_MENTIONS=1",
 		fmt.Sprintf("CLAUDE_CODE_MAX_RETRIES=%d", r.cfg.Retries),
 	}
 }

@@ -55,9 +55,10 @@ func (x *run) prompts() ([][]byte, error) {
 		return nil, err
 	}
 	for _, m := range x.unsent() {
-		text := m.text
+		text := x.t.Folder.Qualify(m.text)
 		if len(x.mem.Sent) == 0 && x.plan != nil && x.plan.preface != "" {
-			text = x.plan.preface + text
+			// Behind other text the CLI does not see a command.
+			text = x.plan.preface + x.t.Folder.Expand(m.text)
 		}
 		lines = x.say(lines, m.seq, text)
 	}

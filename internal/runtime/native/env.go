@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent"
+	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
@@ -15,6 +16,8 @@ import (
 type env struct {
 	host runtime.Host
 	turn holdfast.TurnID
+	// folder has the commands that messages may name.
+	folder *folder.Folder
 }
 
 func (e *env) drafts(entries []agent.Entry) []journal.Draft {
@@ -68,7 +71,7 @@ func (e *env) steered(ctx context.Context, after int64) ([]agent.Joined, error) 
 		if err := ev.Decode(&m); err != nil {
 			return nil, err
 		}
-		out[i] = agent.Joined{Seq: ev.Seq, Text: m.Text}
+		out[i] = agent.Joined{Seq: ev.Seq, Text: e.folder.Expand(m.Text)}
 	}
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/folder"
 )
 
 // history is a session's log folded into a conversation, event by event. Any
@@ -42,6 +43,8 @@ type history struct {
 	parked time.Time
 	// bytes is about what the messages take.
 	bytes int64
+	// folder has the commands that messages may name.
+	folder *folder.Folder
 }
 
 // step is an answer with tool uses: its blocks, and the state of each use.
@@ -90,6 +93,7 @@ func (h *history) apply(e holdfast.Event) error {
 }
 
 func (h *history) user(seq int64, m holdfast.UserMessage) {
+	m.Text = h.folder.Expand(m.Text)
 	if m.Steer && h.live {
 		h.steers = append(h.steers, agent.Joined{Seq: seq, Text: m.Text})
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
@@ -98,7 +99,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	}
 	c.Session, c.Mode, c.Model = t.Session.ID, t.Session.Mode, t.Session.Model
 	c.System = systemPrompt(t)
-	env := &env{host: host, turn: t.ID}
+	env := &env{host: host, turn: t.ID, folder: t.Folder}
 	around := agent.Env{
 		Recorder: env, Boxes: env, Policy: env, Steered: env.steered, NewCall: host.NewCall, At: host.At,
 	}
@@ -107,7 +108,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	}
 	if t.Hooks != nil {
 		around.Hooks = t.Hooks
-		if c.Joined, err = joined(ctx, host, steers); err != nil {
+		if c.Joined, err = joined(ctx, host, t.Folder, steers); err != nil {
 			return runtime.Result{}, err
 		}
 	}
@@ -120,7 +121,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 
 // joined are the messages that joined the turn and have no place yet, as the
 // hooks for them left them: one may have come after the last time they were run.
-func joined(ctx context.Context, host runtime.Host, steers []agent.Joined) ([]string, error) {
+func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []agent.Joined) ([]string, error) {
 	if len(steers) == 0 {
 		return nil, nil
 	}
@@ -141,7 +142,7 @@ func joined(ctx context.Context, host runtime.Host, steers []agent.Joined) ([]st
 		if err := ev.Decode(&m); err != nil {
 			return nil, err
 		}
-		out = append(out, m.Text)
+		out = append(out, f.Expand(m.Text))
 	}
 	return out, nil
 }
@@ -149,12 +150,13 @@ func joined(ctx context.Context, host runtime.Host, steers []agent.Joined) ([]st
 // load is the session's history with the log read to its end.
 func (r *Runtime) load(ctx context.Context, t runtime.Turn, host runtime.Host) (*history, error) {
 	h := r.cache.take(t.Session.ID)
+	h.folder = t.Folder
 	err := h.read(ctx, host)
 	if err != nil && ctx.Err() != nil {
 		// The open calls of a cancelled turn still want their answers.
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), readAfterCancel)
 		defer cancel()
-		*h = history{}
+		*h = history{folder: t.Folder}
 		err = h.read(late, host)
 	}
 	if err == nil && (!h.live || h.turn != t.ID) {

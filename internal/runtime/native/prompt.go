@@ -34,5 +34,14 @@ func systemPrompt(t runtime.Turn) string {
 		b.WriteString("\nInstructions of this agent:\n\n")
 		b.WriteString(t.Instructions)
 	}
+	at := "/workspace/"
+	if t.Session.Trust == holdfast.Trusted {
+		at = ""
+	}
+	b.WriteString(t.Folder.List(at))
+	if s := t.Folder.Chosen(); s != nil {
+		b.WriteString("\n\nStyle of your answers:\n\n")
+		b.WriteString(s.Body)
+	}
 	return b.String()
 }

@@ -26,9 +26,10 @@ type fileOp struct {
 // secretFile must neither be seen nor changed.
 const secretFile = "secret"
 
+func secret(at string) string { return at + "/" + secretFile }
+
 func fileOps() []fileOp {
-	secret := func(at string) string { return at + "/" + secretFile }
-	return []fileOp{
+	return append([]fileOp{
 		{
 			"read", "read a file", func(r *rig, at string) (string, error) {
 				var out strings.Builder
@@ -96,6 +97,16 @@ func fileOps() []fileOp {
 			}, func(at string) error { return os.Rename(secret(at), at+"/taken") },
 		},
 		{
+			"mkdir", "make a directory", func(r *rig, at string) (string, error) {
+				return r.mutate(func(c callOf) error { return r.box.Mkdir(r.Context(), c(), wire.MkdirRequest{Path: at + "/made"}) })
+			}, func(at string) error { return os.Mkdir(at+"/made", 0o700) },
+		},
+	}, treeOps()...)
+}
+
+func treeOps() []fileOp {
+	return []fileOp{
+		{
 			"pack", "copy a tree out", func(r *rig, at string) (string, error) {
 				var out strings.Builder
 				_, err := r.box.Pack(r.Context(), wire.PackRequest{Path: at}, &out)
@@ -107,11 +118,6 @@ func fileOps() []fileOp {
 				_, err := r.box.Unpack(r.Context(), wire.UnpackRequest{Path: at, Name: "planted"}, strings.NewReader(r.archive()))
 				return "", err
 			}, func(at string) error { return os.Mkdir(at+"/planted", 0o700) },
-		},
-		{
-			"mkdir", "make a directory", func(r *rig, at string) (string, error) {
-				return r.mutate(func(c callOf) error { return r.box.Mkdir(r.Context(), c(), wire.MkdirRequest{Path: at + "/made"}) })
-			}, func(at string) error { return os.Mkdir(at+"/made", 0o700) },
 		},
 	}
 }

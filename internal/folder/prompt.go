@@ -1,0 +1,85 @@
+package folder
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// List lists the skills for a model that reads files: name, description, and the file to
+// read. At is where the agent sees its workspace, with a slash at its end: it has the
+// folder's files.
+func (f *Folder) List(at string) string {
+	if f == nil {
+		return ""
+	}
+	var b strings.Builder
+	for i := range f.Skills {
+		s := &f.Skills[i]
+		if s.Hidden || s.Command {
+			continue
+		}
+		fmt.Fprintf(&b, "- %s: %s (%s)\n", s.Name, s.Description, at+s.File)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\n\nSkills: when a task fits a description, read the file first and follow it.\n\n" + b.String()
+}
+
+// named returns the skill or command that a message names; nil without one.
+func (f *Folder) named(text string) (s *Skill, args string) {
+	name, args, ok := Slash(text)
+	if s = f.Skill(name); !ok || s == nil || s.Internal {
+		return nil, ""
+	}
+	return s, args
+}
+
+// Names reports whether a message names a skill or command of the folder.
+func (f *Folder) Names(text string) bool {
+	s, _ := f.named(text)
+	return s != nil
+}
+
+// Qualify puts the plugin's name in front of the command that a message names, so that the
+// Claude Code CLI takes none of its own for it.
+func (f *Folder) Qualify(text string) string {
+	if !f.Names(text) || strings.HasPrefix(text, "/"+PluginName+":") {
+		return text
+	}
+	return "/" + PluginName + ":" + text[1:]
+}
+
+// Expand replaces a message that names a skill or command, as "/review main", by its
+// instructions. Any other message stays as it is.
+func (f *Folder) Expand(text string) string {
+	s, args := f.named(text)
+	if s == nil {
+		return text
+	}
+	body := s.Body
+	if strings.Contains(body, "$ARGUMENTS") {
+		body = strings.ReplaceAll(body, "$ARGUMENTS", args)
+	} else if args != "" {
+		body += "\n\nARGUMENTS: " + args
+	}
+	return "The user ran the command /" + s.Name + ". Its instructions:\n\n" + body
+}
+
+// Slash splits a message that begins with "/NAME", or "/agent:NAME".
+func Slash(text string) (name, args string, ok bool) {
+	rest, ok := strings.CutPrefix(text, "/")
+	if !ok {
+		return "", "", false
+	}
+	name = rest
+	if i := strings.IndexFunc(rest, space); i >= 0 {
+		name, args = rest[:i], strings.TrimSpace(rest[i:])
+	}
+	name = strings.TrimPrefix(name, PluginName+":")
+	return name, args, goodName.MatchString(name)
+}
+
+// space reports what the Claude Code CLI takes for the end of a command's name.
+func space(c rune) bool { return unicode.IsSpace(c) || c == '\ufeff' }

@@ -1,0 +1,77 @@
+package claude
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/folder"
+)
+
+// TestScreen: each of the CLI's commands either works or is refused with what to do instead;
+// the agent's own and plain text are taken.
+func TestScreen(t *testing.T) {
+	r, f := new(Runtime), &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
+	for _, text := range []string{"hi", "/compact now", "/context", "/usage", "/hello x", "/agent:hello x", "/agent:verify", "/verify x", "/nosuch", "/etc/passwd is gone", " /model x", "/model: x", "/Model x", "", "/"} {
+		if err := r.Screen(text, f); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for text, hint := range map[string]string{
+		"/model": "--model", "/model x": "--model", "/model\tx": "--model", "/model\u00a0x": "--model", "/model\ufeffx": "--model", "/agent:model": "--model",
+		"/plan": "--mode plan", "/clear": "session create", "/security-review": "use the skill security-review", "/heapdump": "leave it out",
+	} {
+		for _, f := range []*folder.Folder{f, nil} {
+			err, want := r.Screen(text, f), hint
+			if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(holdfast.HintOf(err), want) {
+				t.Errorf("%q: %v, hint %q, want %q", text, err, holdfast.HintOf(err), want)
+			}
+		}
+	}
+	if err := r.Screen("/verify", nil); !strings.Contains(holdfast.HintOf(err), "use the skill verify") {
+		t.Errorf("the CLI's own /verify: %v", err)
+	}
+	seen := map[string]bool{}
+	for _, name := range slices.Concat(works, bundled, screenOnly) {
+		if _, twice := instead[name]; seen[name] || twice {
+			t.Errorf("/%s is there twice", name)
+		}
+		seen[name] = true
+	}
+}
+
+// TestSkillsGoByTheirNames: a skill is decided upon under one name, whatever the model calls
+// it: the CLI takes several.
+func TestSkillsGoByTheirNames(t *testing.T) {
+	x := new(run)
+	x.t.Folder = &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
+	for name, want := range map[string]string{
+		"hello": "agent:hello", "/hello": "agent:hello", " hello\t": "agent:hello", "\ufeff/hello": "agent:hello", "agent:hello": "agent:hello", "/agent:hello": "agent:hello",
+		// The CLI's own goes first.
+		"verify": "verify", "agent:verify": "agent:verify", " /security-review": "security-review", "nosuch": "nosuch",
+	} {
+		input := encode(object{"skill": name, "args": "x"})
+		var got struct{ Skill, Args string }
+		if !decode(x.named(&use{name: "Skill", input: input}), &got) || got.Skill != want || got.Args != "x" {
+			t.Errorf("%q is decided as %+v, want %q", name, got, want)
+		}
+		if other := x.named(&use{name: "Bash", input: input}); string(other) != string(input) {
+			t.Errorf("the input of Bash became %s", other)
+		}
+	}
+}
+
+// TestSubAgents: a sub-agent has the tools that its file names and the CLI is offered; one
+// that would be left without any is left out.
+func TestSubAgents(t *testing.T) {
+	got := string(encode(agents(&folder.Folder{Agents: []folder.Agent{
+		{Name: "all", Description: "d", Prompt: "p"},
+		{Name: "some", Description: "d", Prompt: "p", Tools: []string{"Bash", "Bash(git *)", "KillShell", "Agent"}, Without: []string{"Read", "Nope"}},
+		{Name: "none", Description: "d", Prompt: "p", Tools: []string{"CronCreate"}},
+	}})))
+	const want = `{"all":{"description":"d","prompt":"p"},"some":{"description":"d","disallowedTools":["Read"],"prompt":"p","tools":["Bash","Task"]}}` + "\n"
+	if got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
