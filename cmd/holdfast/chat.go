@@ -52,7 +52,7 @@ func (c *chatCmd) Run(e *env) error {
 
 	t := &talk{
 		e: e, ctx: ctx, person: isTerminal(e.stdin), link: make(chan client.Wait, 16),
-		view: &turnView{e: e, live: isTerminal(e.stdout), quiet: isTerminal(e.stdin)}, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
+		view: e.view(isTerminal(e.stdout)), open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
 	}
 	if c.ID == "" && !t.person {
 		in := bufio.NewReader(e.stdin)
@@ -67,7 +67,7 @@ func (c *chatCmd) Run(e *env) error {
 	}
 	e.remember(t.session.ID)
 	e.noteDouble(t.session.Model)
-	t.view.double = true
+	t.view.teller.Double, t.view.teller.Asks = nil, t.person
 	return t.loop(keys)
 }
 

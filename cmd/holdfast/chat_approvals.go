@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 // recall asks again what was asked before the chat began.
@@ -33,11 +34,9 @@ func (t *talk) ask(a holdfast.Approval) {
 	t.questions = append(t.questions, a)
 	t.unprompt()
 	t.view.breakLine()
-	for _, l := range questionLines(a) {
-		t.e.callLine(l)
-	}
-	if a.Suggestion != "" {
-		t.say("s and w would grant %s", line(a.Suggestion))
+	_ = t.view.printer.Print(plain.Question(a, plain.MaxAsked)...)
+	for _, rule := range plain.Suggestions(a) {
+		t.say("s and w would grant %s", line(rule))
 	}
 }
 
@@ -50,15 +49,17 @@ func (t *talk) settled(id holdfast.ApprovalID) {
 func (t *talk) hear(ev holdfast.Event) error {
 	switch ev.Type {
 	case holdfast.EventApprovalAsked:
-		return shown(ev, func(a holdfast.Approval) error {
-			t.ask(a)
-			return nil
-		})
+		var a holdfast.Approval
+		if err := ev.Decode(&a); err != nil {
+			return err
+		}
+		t.ask(a)
 	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
-		return shown(ev, func(a holdfast.ApprovalAnswered) error {
-			t.settled(a.ID)
-			return nil
-		})
+		var a holdfast.ApprovalAnswered
+		if err := ev.Decode(&a); err != nil {
+			return err
+		}
+		t.settled(a.ID)
 	}
 	return nil
 }

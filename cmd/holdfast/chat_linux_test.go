@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -94,8 +95,8 @@ func chat(t *testing.T, vars map[string]string, args ...string) *chatting {
 
 // plain is what was shown, without the terminal's control.
 func (c *chatting) plain() string {
-	var st stripper
-	return st.clean(c.seen.String())
+	var st plain.Stripper
+	return st.Clean(c.seen.String())
 }
 
 // types keys and waits for what is shown in answer.
