@@ -63,27 +63,9 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 		cfg.Address = e.address
 	}
 	if cfg.Waiting == nil && !e.json {
-		cfg.Waiting = func(w client.Wait) { e.note("%s", waits(w)) }
+		cfg.Waiting = func(w client.Wait) { e.note("%s", w) }
 	}
 	return client.New(cfg)
-}
-
-// waits describes a wait in words.
-func waits(w client.Wait) string {
-	lasted := w.For.Round(time.Second)
-	switch {
-	case errors.Is(w.Err, holdfast.ErrFull) && lasted == 0:
-		return fmt.Sprintf("waiting for a place: %v", w.Err)
-	case errors.Is(w.Err, holdfast.ErrFull):
-		return fmt.Sprintf("waiting for a place, for %s now: %v", lasted, w.Err)
-	case w.Over:
-		return fmt.Sprintf("%s answers again", w.URL)
-	case w.Err == nil:
-		return fmt.Sprintf("waiting for %s, which has not answered for %s", w.URL, lasted)
-	case lasted == 0:
-		return fmt.Sprintf("waiting for %s to come back: %v", w.URL, w.Err)
-	}
-	return fmt.Sprintf("waiting for %s to come back, for %s now: %v", w.URL, lasted, w.Err)
 }
 
 // serverURL is the server's URL: that of --context, of --url, of HOLDFAST_URL, of the

@@ -133,7 +133,7 @@ func questionRows(t *testing.T, vars map[string]string, c *client.Client) []tabl
 		out := cli(one.args...)
 		rows = append(rows, termRow(t, one.id, one.does, out, out, shown, input.Command))
 	}
-	talk := chat(t, vars, id)
+	talk := lineChat(t, vars, id)
 	talk.sees(0, `wants to run: [^§]*n deny \[reason\] > `)
 	// The chat moves its own cursor: what the call says must not be among that.
 	own := talk.seen.String()

@@ -61,9 +61,15 @@ func (s *sessionCreateCmd) Run(e *env) error {
 
 // warnTrust says what was chosen.
 func (e *env) warnTrust(t holdfast.Trust) {
-	if t == holdfast.Trusted {
-		e.note("trusted: its tools run as the server's user on the host, without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them")
+	_ = e.printer().Print(trustLines(t)...) // to stderr
+}
+
+// trustLines is the same as lines.
+func trustLines(t holdfast.Trust) []plain.Line {
+	if t != holdfast.Trusted {
+		return nil
 	}
+	return []plain.Line{{Text: "trusted: its tools run as the server's user on the host, without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them"}}
 }
 
 type sessionListCmd struct {
