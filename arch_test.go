@@ -74,7 +74,7 @@ var layers = map[string]layer{
 	"internal/webhook":          {use: ". internal/journal"},
 	"internal/testkit":          {use: ". internal/agentcli"},
 	"internal/testkit/powercut": {use: "internal/testkit", third: "golang.org/x/sys/unix"},
-	"internal/chat":             {use: ". client internal/plain"},
+	"internal/chat":             {use: ". client internal/plain", third: "charm.land/bubbletea/v2 charm.land/lipgloss/v2 github.com/charmbracelet/x/ansi"},
 	"internal/child":            {use: ". client"},
 	"internal/demo":             {use: ". client internal/child"},
 	"internal/double":           {use: ". agent/model agent/model/scripted"},

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"os"
+	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
@@ -60,7 +63,7 @@ func (c *chatCmd) Run(e *env) error {
 	if err := c.find(e, talk); err != nil {
 		return err
 	}
-	out, err := talk.Lines(ctx, isTerminal(e.stdout))
+	out, err := c.talk(ctx, e, talk)
 	switch {
 	case err != nil:
 		return err
@@ -70,6 +73,21 @@ func (c *chatCmd) Run(e *env) error {
 		return &exitError{out.Code}
 	}
 	return nil
+}
+
+// talk talks on the screen where there is one, else line by line.
+func (c *chatCmd) talk(ctx context.Context, e *env, talk *chat.Chat) (chat.Outcome, error) {
+	if !talk.Person || e.json || !isTerminal(e.stdout) || e.getenv("TERM") == "dumb" || e.getenv("TERM") == "" {
+		return talk.Lines(ctx, isTerminal(e.stdout))
+	}
+	talk.Screen = chat.Terminal{Color: e.color, Env: os.Environ(), Edit: func(path string) *exec.Cmd {
+		name := strings.Fields(cmp.Or(strings.TrimSpace(e.getenv("VISUAL")), strings.TrimSpace(e.getenv("EDITOR")), "vi"))
+		return exec.Command(name[0], append(name[1:], path)...)
+	}}
+	if o, ok := e.stdout.(*output); ok {
+		talk.Stdout = o.w // bubbletea asks the file for its size
+	}
+	return talk.OnScreen(ctx)
 }
 
 // about says what was chosen, of a session that a chat takes up.

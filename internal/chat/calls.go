@@ -36,7 +36,7 @@ func refreshed(id holdfast.SessionID) doer {
 		return func(t *Talk) []Effect {
 			if err == nil {
 				t.Session = s
-				t.live.settle()
+				t.live.settle(s.LastSeq)
 			}
 			return nil
 		}

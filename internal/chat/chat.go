@@ -34,6 +34,8 @@ type Chat struct {
 	About    func(holdfast.Session) []plain.Line
 	NewKey   func() (string, error)
 	Signals  <-chan os.Signal
+	// Screen is for OnScreen.
+	Screen Terminal
 }
 
 // Outcome is how a conversation ended.

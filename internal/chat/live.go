@@ -21,6 +21,7 @@ type Live struct {
 	away  bool // the server is
 	began time.Time
 	usage holdfast.Usage // of the running turn so far
+	known int64          // the last event that the session's numbers count
 	now   func() time.Time
 }
 
@@ -70,10 +71,14 @@ func (l *Live) event(ev holdfast.Event) error {
 	case holdfast.EventMessageAssistant:
 		return taken(ev, func(m holdfast.AssistantMessage) {
 			l.Text, l.Thinking = "", ""
-			l.usage = l.usage.Add(m.Usage)
+			if ev.Seq > l.known {
+				l.usage = l.usage.Add(m.Usage)
+			}
 		})
 	case holdfast.EventMessageUser:
 		return taken(ev, func(m holdfast.UserMessage) { l.gone(ev.Turn, m.Text) })
+	case holdfast.EventTurnQueued:
+		return taken(ev, func(d holdfast.TurnQueuedData) { l.queued(ev.Turn, d.Text) })
 	case holdfast.EventNotice:
 		return taken(ev, func(n holdfast.Notice) {
 			if n.Code == holdfast.NoticeVoid {
@@ -155,7 +160,7 @@ func (l *Live) over(use string) {
 func (l *Live) reset() { l.Text, l.Thinking, l.Tools = "", "", nil }
 
 // settle forgets what the running turn used up: the session counts it now.
-func (l *Live) settle() { l.usage = holdfast.Usage{} }
+func (l *Live) settle(upto int64) { l.usage, l.known = holdfast.Usage{}, upto }
 
 // when is the time of an event by the clock of this machine.
 func (l *Live) when(at time.Time) time.Time {
@@ -176,6 +181,17 @@ func (l *Live) confirmed(r Sent) {
 			l.Outbox[i].Turn = r.Turn
 			return
 		}
+	}
+}
+
+// queued takes that a message waits for its turn, whoever sent it.
+func (l *Live) queued(turn holdfast.TurnID, text string) {
+	if slices.ContainsFunc(l.Outbox, func(o Outgoing) bool { return o.Turn == turn }) {
+		return
+	}
+	l.confirmed(Sent{Text: text, Turn: turn})
+	if !slices.ContainsFunc(l.Outbox, func(o Outgoing) bool { return o.Turn == turn }) {
+		l.Outbox = append(l.Outbox, Outgoing{text, turn})
 	}
 }
 

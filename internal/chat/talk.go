@@ -156,7 +156,7 @@ func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
 	}
 	lines, err := t.Teller.End(ev)
 	out := []Effect{Show(append([]plain.Line{{Kind: plain.Break}}, lines...))}
-	if t.Echo {
+	if t.Echo && ev.Seq > t.live.known {
 		out = append(out, t.refresh())
 	}
 	return out, err
