@@ -48,7 +48,7 @@ func (c *chatCmd) Run(e *env) error {
 	defer signal.Stop(keys)
 
 	talk := &chat.Chat{
-		Stdin: e.stdin, Stdout: e.stdout, Person: isTerminal(e.stdin), JSON: e.json,
+		Stdin: e.stdin, Person: isTerminal(e.stdin), JSON: e.json,
 		Printer: e.printer(), PrintJSON: func(ev holdfast.Event) error { return e.print(ev) },
 		Client: e.clientWith, Remember: e.remember, About: c.about(e), NewKey: newKey, Signals: keys, Key: c.New.Key,
 	}
@@ -60,7 +60,8 @@ func (c *chatCmd) Run(e *env) error {
 		}
 		talk.Stdin = in
 	}
-	if err := c.find(e, talk); err != nil {
+	e.screen(talk)
+	if found, err := c.find(ctx, e, talk); err != nil || !found {
 		return err
 	}
 	out, err := c.talk(ctx, e, talk)
@@ -77,17 +78,27 @@ func (c *chatCmd) Run(e *env) error {
 
 // talk talks on the screen where there is one, else line by line.
 func (c *chatCmd) talk(ctx context.Context, e *env, talk *chat.Chat) (chat.Outcome, error) {
-	if !talk.Person || e.json || !isTerminal(e.stdout) || e.getenv("TERM") == "dumb" || e.getenv("TERM") == "" {
+	if !hasScreen(e) {
 		return talk.Lines(ctx, isTerminal(e.stdout))
 	}
+	return talk.OnScreen(ctx)
+}
+
+// hasScreen reports whether there is a terminal whose cursor can be moved.
+func hasScreen(e *env) bool {
+	term := e.getenv("TERM")
+	return !e.json && isTerminal(e.stdin) && isTerminal(e.stdout) && term != "dumb" && term != ""
+}
+
+// screen describes the terminal.
+func (e *env) screen(talk *chat.Chat) {
 	talk.Screen = chat.Terminal{Color: e.color, Env: os.Environ(), Edit: func(path string) *exec.Cmd {
 		name := strings.Fields(cmp.Or(strings.TrimSpace(e.getenv("VISUAL")), strings.TrimSpace(e.getenv("EDITOR")), "vi"))
 		return exec.Command(name[0], append(name[1:], path)...)
 	}}
 	if o, ok := e.stdout.(*output); ok {
-		talk.Stdout = o.w // bubbletea asks the file for its size
+		talk.Screen.Out, _ = o.w.(*os.File) // hasScreen looks at it
 	}
-	return talk.OnScreen(ctx)
 }
 
 // about says what was chosen, of a session that a chat takes up.
@@ -103,33 +114,58 @@ func (c *chatCmd) about(e *env) func(holdfast.Session) []plain.Line {
 	}
 }
 
-// find finds the session, or describes the one that the first message makes.
-func (c *chatCmd) find(e *env, talk *chat.Chat) error {
+// find finds the session, or describes the one that the first message makes. found is
+// false if somebody who was to choose one did not.
+func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool, err error) {
 	named := c.Session
 	switch {
-	case c.Continue && named != "":
-		return holdfast.Errorf(holdfast.KindInvalid, "chat", "%s and --continue both name a session", holdfast.Quote(named)).WithHint("leave one out")
+	case named != "" && (c.Continue || c.Resume):
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s is a session already", holdfast.Quote(named)).
+			WithHint("leave out --continue and --resume, or the name")
+	case c.Resume && !hasScreen(e):
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "--resume chooses on a terminal").
+			WithHint("holdfast session list, then holdfast chat ID")
 	case c.Continue:
 		named = lastName
 	}
-	if named == "" {
-		req, err := c.New.request()
-		if err == nil {
-			talk.Create = &req
+	if c.New.given() && (named != "" || c.Resume) {
+		if c.Resume {
+			named = "--resume"
 		}
-		return err
-	}
-	if c.New.given() {
-		return holdfast.Errorf(holdfast.KindInvalid, "chat", "%s exists: its settings are not given here", holdfast.Quote(named)).
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s exists: its settings are not given here", holdfast.Quote(named)).
 			WithHint("holdfast session update %s --help", named)
 	}
-	cl, err := e.clientWith(client.Config{})
+	if named == "" && !c.Resume {
+		req, err := c.New.request()
+		talk.Create = &req
+		return err == nil, err
+	}
+	cl, err := e.client()
 	if err != nil {
-		return err
+		return false, err
+	}
+	if c.Resume {
+		return choose(ctx, talk, cl)
 	}
 	id, err := e.resolve(cl, named)
 	if err == nil {
 		talk.Session, err = cl.Session(e.ctx, id)
 	}
-	return err
+	return err == nil, err
+}
+
+// choose lets somebody choose a session.
+func choose(ctx context.Context, talk *chat.Chat, cl *client.Client) (bool, error) {
+	page, err := cl.Sessions(ctx, holdfast.SessionFilter{Limit: 100})
+	if err != nil {
+		return false, err
+	}
+	if len(page.Sessions) == 0 {
+		return false, holdfast.Errorf(holdfast.KindNotFound, "chat", "there is no session").WithHint("holdfast chat begins one")
+	}
+	s, err := talk.Pick(ctx, page.Sessions)
+	if s != nil {
+		talk.Session = *s
+	}
+	return s != nil, err
 }

@@ -16,8 +16,7 @@ const Patience = 24 * time.Hour
 
 // Chat is what a conversation needs. All fields are set.
 type Chat struct {
-	Stdin  io.Reader
-	Stdout io.Writer
+	Stdin io.Reader
 	// Person: somebody types. JSON: events are printed by PrintJSON.
 	Person, JSON bool
 	Printer      *plain.Printer

@@ -40,6 +40,7 @@ func (s *screen) key(msg tea.KeyPressMsg) tea.Cmd {
 			s.editor.Delete()
 		}
 	case "ctrl+z":
+		s.drawn = false
 		return tea.Suspend
 	case "ctrl+l":
 		return tea.ClearScreen
@@ -170,6 +171,7 @@ func (s *screen) edit() tea.Cmd {
 		s.do([]Effect{trouble(fmt.Errorf("the message cannot be edited: %w", err))})
 		return nil
 	}
+	s.drawn = false
 	return tea.ExecProcess(s.c.Screen.Edit(path), func(err error) tea.Msg {
 		defer os.RemoveAll(dir) //nolint:errcheck // a directory of its own
 		text, rerr := os.ReadFile(path)

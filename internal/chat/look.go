@@ -62,7 +62,7 @@ func (k look) lines(lines []plain.Line) (rows []string) {
 		case plain.Answer:
 			rows = append(rows, k.markdown(plain.Prose(l.Text))...)
 		case plain.Own:
-			rows = append(rows, k.block("> ", mine, plain.Prose(l.Text))...)
+			rows = append(rows, k.own(plain.Prose(l.Text))...)
 		case plain.Added:
 			rows = append(rows, k.block("    + ", good, l.Text)...)
 		case plain.Removed:
@@ -82,10 +82,20 @@ func (k look) lines(lines []plain.Line) (rows []string) {
 	return rows
 }
 
+// own is a message of the user, with a mark in front of its first row.
+func (k look) own(s string) (rows []string) {
+	mark := "> "
+	for l := range strings.SplitSeq(strings.TrimRight(s, "\n"), "\n") {
+		rows = append(rows, k.block(mark, mine, l)...)
+		mark = "  "
+	}
+	return rows
+}
+
 // block is a text of several lines in one look, with a mark in front of the first row of
 // each line.
 func (k look) block(mark string, t tint, s string) (rows []string) {
-	if k.width < 30 {
+	if k.width < 30 && len(mark) > 2 {
 		mark = strings.TrimLeft(mark, " ")
 	}
 	for l := range strings.SplitSeq(strings.TrimRight(s, "\n"), "\n") {

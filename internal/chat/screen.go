@@ -18,6 +18,7 @@ import (
 
 // Terminal is the terminal of a screen.
 type Terminal struct {
+	Out *os.File
 	// Color: it has colours, and they are wanted.
 	Color bool
 	// Env is its environment.
@@ -45,8 +46,10 @@ type screen struct {
 	question holdfast.ApprovalID
 	draft    Editor
 
-	early    []plain.Line // said before the size is known
-	rows     []string     // to be shown above
+	lines    []plain.Line // to be shown above
+	rows     []string     // the same, broken for the width
+	drawn    bool         // there is a frame that rows can go above
+	resizes  int          // how often the size changed a moment ago
 	showing  bool
 	ticking  bool
 	end      *Leave
@@ -56,10 +59,14 @@ type screen struct {
 
 // Messages of the screen to itself.
 type (
-	shownMsg  struct{}
-	tickMsg   struct{}
-	signalMsg struct{ os.Signal }
-	editedMsg struct {
+	shownMsg struct{}
+	drawnMsg struct{}
+	goneMsg  struct{}
+	// settledMsg: the size has not changed since, by this change.
+	settledMsg struct{}
+	tickMsg    struct{}
+	signalMsg  struct{ os.Signal }
+	editedMsg  struct {
 		text string
 		err  error
 	}
@@ -79,7 +86,8 @@ func (c *Chat) OnScreen(ctx context.Context) (Outcome, error) {
 	if err != nil {
 		return Outcome{Session: c.Session.ID}, err
 	}
-	program := tea.NewProgram(s, tea.WithInput(c.Stdin), tea.WithOutput(c.Stdout), tea.WithoutSignalHandler(), tea.WithContext(ctx), tea.WithEnvironment(c.Screen.Env))
+	out := newPane(c.Screen.Out)
+	program := tea.NewProgram(s, tea.WithInput(c.Stdin), tea.WithOutput(out), tea.WithoutSignalHandler(), tea.WithContext(ctx), tea.WithEnvironment(c.Screen.Env))
 	if s.l, err = c.link(ctx, func(in Input) { program.Send(in) }); err != nil {
 		return Outcome{}, err
 	}
@@ -89,6 +97,11 @@ func (c *Chat) OnScreen(ctx context.Context) (Outcome, error) {
 			select {
 			case sig := <-c.Signals:
 				program.Send(signalMsg{sig})
+			case <-out.drawn:
+				program.Send(drawnMsg{})
+			case <-out.failed:
+				program.Send(goneMsg{})
+				return
 			case <-ctx.Done():
 				return
 			}
@@ -105,8 +118,8 @@ func (s *screen) over(err error) (Outcome, error) {
 		s.editor = s.draft
 	}
 	left := s.editor.Text()
-	if s.end == nil && err == nil || errors.Is(err, tea.ErrProgramKilled) {
-		err = holdfast.Errorf(holdfast.KindUnavailable, "chat", "the terminal is gone").WithHint("holdfast chat %s comes back", s.t.name())
+	if s.end == nil && err == nil || s.end == nil && errors.Is(err, tea.ErrProgramKilled) {
+		err = gone(s.t)
 	}
 	if s.end != nil {
 		out.Code, out.Lost = s.end.Code, s.end.Lost
@@ -119,6 +132,11 @@ func (s *screen) over(err error) (Outcome, error) {
 		_ = s.c.Printer.Print(plain.Line{Text: "not sent:"}, plain.Line{Kind: plain.Own, Text: plain.Prose(left)})
 	}
 	return out, err
+}
+
+// gone is the error of a terminal that reads or shows nothing any more.
+func gone(t *Talk) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "chat", "the terminal is gone").WithHint("to come back: holdfast chat %s", t.name())
 }
 
 // begin asks the server for what the screen starts with.
@@ -146,8 +164,12 @@ func (s *screen) begin(ctx context.Context) ([]Effect, error) {
 	}
 	s.history.Load(past)
 	s.t.live.known = s.t.Session.LastSeq
-	id := s.t.Session.ID
-	return append(s.t.Begin(), Follow{id, after}, Call{callLimit, recalled(id)}), nil
+	out := append(s.t.Begin(), Follow{s.t.Session.ID, after})
+	if after == s.t.Session.LastSeq {
+		return append(out, s.t.recall()), nil
+	}
+	s.t.recallAt = s.t.Session.LastSeq // what is shown comes first
+	return out, nil
 }
 
 // How far back the screen looks for messages, in log entries, and how many turns it shows.
@@ -202,9 +224,8 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		s.editor.Paste(msg.Content)
 	case tea.WindowSizeMsg:
 		s.look.width, s.height = max(msg.Width-1, 8), max(msg.Height, 4)
-		early := s.early
-		s.early = nil
-		s.say(early)
+		s.resizes++
+		cmds = append(cmds, tea.Tick(settled, func(time.Time) tea.Msg { return settledMsg{} }))
 	case tea.ModeReportMsg:
 		if msg.Mode == ansi.ModeUnicodeCore && (msg.Value == ansi.ModeReset || msg.Value == ansi.ModeSet || msg.Value == ansi.ModePermanentlySet) {
 			s.look.method = ansi.GraphemeWidth
@@ -221,6 +242,12 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		s.offered(msg)
 	case shownMsg:
 		s.showing = false
+	case drawnMsg:
+		s.drawn = true
+	case goneMsg:
+		s.end, s.rows, s.lines = &Leave{Code: 1, Err: gone(s.t)}, nil, nil
+	case settledMsg:
+		s.resizes--
 	case tickMsg:
 		s.ticking = false
 	}
@@ -252,14 +279,8 @@ func (s *screen) do(effects []Effect) {
 	}
 }
 
-// say shows lines above, once the size of the screen is known.
-func (s *screen) say(lines []plain.Line) {
-	if s.look.width == 0 {
-		s.early = append(s.early, lines...)
-		return
-	}
-	s.rows = append(s.rows, s.look.lines(lines)...)
-}
+// say shows lines above, when it is their turn.
+func (s *screen) say(lines []plain.Line) { s.lines = append(s.lines, lines...) }
 
 // turnTo gives the editor to a question, or back to the message.
 func (s *screen) turnTo() {
@@ -276,24 +297,32 @@ func (s *screen) turnTo() {
 	}
 }
 
+// settled is how long nothing goes above after a change of the size: rows that are broken
+// for another width than the terminal's would run into each other.
+const settled = 80 * time.Millisecond
+
 // next is what follows each message: rows go above in order, a few at a time, because the
 // terminal must hold them beside the rows below; the clock ticks while something runs; and
 // at the end, when all is shown, the screen goes.
 func (s *screen) next() (cmds []tea.Cmd) {
-	if len(s.rows) > 0 && !s.showing {
-		n := min(len(s.rows), max(1, s.height-s.most()-1))
-		above := strings.Join(s.rows[:n], "\n")
-		if above == "" {
-			above = " " // an empty text would show no row
+	if s.drawn && !s.showing && s.resizes == 0 {
+		if len(s.rows) == 0 {
+			s.rows, s.lines = s.look.lines(s.lines), nil
 		}
-		s.rows, s.showing = s.rows[n:], true
-		cmds = append(cmds, tea.Sequence(tea.Println(above), func() tea.Msg { return shownMsg{} }))
+		if n := min(len(s.rows), max(1, s.height-s.most()-1)); n > 0 {
+			above := strings.Join(s.rows[:n], "\n")
+			if above == "" {
+				above = " " // an empty text would show no row
+			}
+			s.rows, s.showing = s.rows[n:], true
+			cmds = append(cmds, tea.Sequence(tea.Println(above), func() tea.Msg { return shownMsg{} }))
+		}
 	}
 	if _, running := s.t.Running(); !s.ticking && (running || s.t.live.away || len(s.t.live.Outbox) > 0) {
 		s.ticking = true
 		cmds = append(cmds, tea.Tick(time.Second, func(time.Time) tea.Msg { return tickMsg{} }))
 	}
-	if s.end != nil && len(s.rows) == 0 && !s.showing && !s.quitting {
+	if s.end != nil && len(s.rows)+len(s.lines) == 0 && !s.showing && !s.quitting {
 		s.quitting = true
 		cmds = append(cmds, tea.Quit)
 	}

@@ -33,6 +33,7 @@ type Talk struct {
 	running   holdfast.TurnID
 	questions []holdfast.Approval // the longest asked first
 	interrupt interrupt
+	recallAt  int64 // the event after which open questions are asked for
 	failed    bool
 }
 
@@ -97,6 +98,10 @@ func (t *Talk) Event(ev holdfast.Event) []Effect {
 	if err != nil {
 		return append(out, Leave{Err: err})
 	}
+	if t.recallAt > 0 && ev.Seq >= t.recallAt {
+		t.recallAt = 0
+		out = append(out, t.recall())
+	}
 	return out
 }
 
@@ -133,9 +138,25 @@ func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
 		if err := ev.Decode(&m); err != nil || !t.Echo {
 			return nil, err
 		}
-		return []plain.Line{{Kind: plain.Own, Text: plain.Prose(m.Text)}}, nil
+		return t.own(m.Text), nil
 	}
 	return t.Teller.Event(ev)
+}
+
+// ownLines is how much of a message is shown to whoever wrote it.
+const ownLines = 12
+
+// own is a message of the user, a long one folded.
+func (t *Talk) own(text string) []plain.Line {
+	lines := strings.Split(strings.TrimRight(plain.Prose(text), "\n"), "\n")
+	more := len(lines) - ownLines
+	if more <= 0 || t.Teller.Detail == plain.Verbose {
+		return []plain.Line{{Kind: plain.Own, Text: strings.Join(lines, "\n")}}
+	}
+	return []plain.Line{
+		{Kind: plain.Own, Text: strings.Join(lines[:ownLines], "\n")},
+		{Kind: plain.Context, Text: "… " + plain.Count(more, "more line", "more lines")},
+	}
 }
 
 func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
@@ -162,10 +183,12 @@ func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
 	return out, err
 }
 
+// recall asks for what was asked before the chat began.
+func (t *Talk) recall() Effect { return Call{callLimit, recalled(t.Session.ID)} }
+
 // refresh reads the session again: what it used up, and what was changed elsewhere.
 func (t *Talk) refresh() Effect {
-	id := t.Session.ID
-	return Call{callLimit, refreshed(id)}
+	return Call{callLimit, refreshed(t.Session.ID)}
 }
 
 // Line takes a line or a whole message: a command, an answer, or a message.

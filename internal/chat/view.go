@@ -23,10 +23,14 @@ func (s *screen) most() int { return max(3, s.height/2) }
 // room is the width of the editor.
 func (s *screen) room() int { return max(s.look.width-2, 4) }
 
+// blank is the last frame: a row that the shell goes on in. Of an empty one, the renderer
+// would leave a row standing.
+const blank = " "
+
 // View is called by bubbletea after each message.
 func (s *screen) View() tea.View {
 	if s.quitting || s.look.width == 0 || s.height == 0 {
-		return tea.NewView("")
+		return tea.NewView(blank)
 	}
 	editor, x, y := s.editorRows()
 	foot := append(s.hints(), s.look.paint(faint, s.status()))

@@ -35,7 +35,7 @@ const (
 type Narrator struct {
 	// Live: text is told as it comes, in pieces.
 	Live bool
-	// Asks: whoever reads is asked in place, so the events of a question name it only.
+	// Asks: whoever reads is asked in place, so nothing is told of a question.
 	Asks   bool
 	Detail Detail
 	// Double tells once that a model is the test double; nil does not.
@@ -230,7 +230,7 @@ func (n *Narrator) thought(d holdfast.Thinking) (out []Line) {
 // asked tells a question, and how to answer it.
 func (n *Narrator) asked(a holdfast.Approval) []Line {
 	if n.Asks {
-		return []Line{Notef("⏸ %s waits for an answer: %s", a.Tool, a.Reason)}
+		return nil
 	}
 	out := append([]Line{Notef("⏸ %s waits for an answer", a.Tool)}, Question(a, MaxAsked)...)
 	return append(out, Line{Note, "  holdfast approvals allow " + OneLine(string(a.ID))},
