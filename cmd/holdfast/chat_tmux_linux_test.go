@@ -299,6 +299,39 @@ func TestScreenSizes(t *testing.T) {
 	}
 }
 
+// TestScreenFolds: thinking is folded, /verbose shows it and all output, /quiet shows no
+// tools; the commands answer, and what changes elsewhere shows below.
+func TestScreenFolds(t *testing.T) {
+	p, vars := talkative(t)
+	s := onTmux(t, 90, 40, vars, "--trust", "trusted", "--mode", "bypassPermissions")
+	s.sees(`your first message`)
+	const tool = `{"think":"a long thought","tool":"Bash","input":{"command":"seq 100 120"}},{"say":"over"}`
+	s.enter(steps(tool))
+	s.sees(`∴ thought, 14 characters[^§]*→ Bash seq 100 120\n[^§]*← Bash ok[^§]*15 lines before\n\s*115\n[^§]*120\nover\n>`)
+	id := s.session()
+	s.enter("/verbose")
+	s.sees(`shown whole; /verbose again folds them`)
+	s.enter(steps(tool))
+	s.sees(`∴ a long thought\n[^§]*← Bash ok[^\n]*\n\s*100\n\s*101\n[^§]*120\nover\n>`)
+	s.enter("/quiet")
+	s.sees(`tools are not shown`)
+	s.enter(steps(tool))
+	s.sees(`</script>\nover\n>`)
+	s.enter("/cost")
+	s.sees(`the session: 6 model calls, [0-9]+ tokens, cost 0.0000 usd`)
+	s.enter("/files")
+	s.sees(`MODE SIZE MODIFIED NAME`)
+	s.enter("/sessions")
+	s.sees(`\* ` + string(id[28:]) + ` active`)
+	s.enter("/status")
+	s.sees(`status active\n[^§]*nothing runs\n>`)
+	mode := string(holdfast.ModePlan)
+	if _, err := p.UpdateSession(t.Context(), id, holdfast.UpdateSession{Mode: &mode}); err != nil {
+		t.Fatal(err)
+	}
+	s.sees(`ready · [0-9.k]+ tokens · \$0.00 · plan · scripted`)
+}
+
 // TestScreenGoes: the terminal is closed under the chat: it ends, and says to nobody that
 // it waits.
 func TestScreenGoes(t *testing.T) {

@@ -22,6 +22,23 @@ type Editor struct {
 type cell struct {
 	text  string
 	label string // shown instead of a long paste
+	// look is what is shown, wide how many columns it takes by each method.
+	look string
+	wide [2]int
+}
+
+func newCell(text, label string) cell {
+	look := label
+	switch {
+	case label != "":
+	case text == "\t":
+		look = "    "
+	case ansi.StringWidth(text) == 0:
+		look = plain.OneLine(text)
+	default:
+		look = plain.Prose(text)
+	}
+	return cell{text, label, look, [2]int{ansi.WcWidth: ansi.WcWidth.StringWidth(look), ansi.GraphemeWidth: ansi.GraphemeWidth.StringWidth(look)}}
 }
 
 // A paste longer than this is shown as one character with a label, whole when it is sent.
@@ -71,7 +88,7 @@ func (e *Editor) Paste(s string) {
 		return
 	}
 	label := fmt.Sprintf("[pasted: %s, %s]", plain.Count(lines, "line", "lines"), bytesOf(len(s)))
-	e.replace(e.at, e.at, []cell{{text: s, label: label}})
+	e.replace(e.at, e.at, []cell{newCell(s, label)})
 }
 
 func bytesOf(n int) string {
@@ -98,7 +115,7 @@ func clusters(s string) (out []cell) {
 			_, n := utf8.DecodeRuneInString(s)
 			c = s[:n]
 		}
-		out = append(out, cell{text: c})
+		out = append(out, newCell(c, ""))
 		s = s[len(c):]
 	}
 	return out
@@ -204,7 +221,7 @@ func (e *Editor) rows(width int, m ansi.Method) (out []row) {
 			from, x = i+1, 0
 			continue
 		}
-		w := m.StringWidth(c.shown(width))
+		w := min(c.wide[m], width)
 		if x+w > width && x > 0 {
 			out = append(out, row{from, i})
 			from, x = i, 0
@@ -215,16 +232,11 @@ func (e *Editor) rows(width int, m ansi.Method) (out []row) {
 }
 
 // shown is how a cell looks within a width.
-func (c cell) shown(width int) string {
-	switch {
-	case c.label != "":
-		return ansi.Truncate(c.label, width, "…")
-	case c.text == "\t":
-		return "    "
-	case ansi.StringWidth(c.text) == 0:
-		return plain.OneLine(c.text)
+func (c cell) shown(width int, m ansi.Method) string {
+	if c.wide[m] > width {
+		return m.Truncate(c.look, width, "…")
 	}
-	return plain.Prose(c.text)
+	return c.look
 }
 
 // Rows are the rows of the text within a width, and where the cursor is.
@@ -232,14 +244,16 @@ func (e *Editor) Rows(width int, m ansi.Method) (text []string, x, y int) {
 	width = max(width, 1)
 	for i, r := range e.rows(width, m) {
 		var b strings.Builder
+		at := 0
 		for j, c := range e.cells[r.from:r.to] {
 			if r.from+j == e.at {
-				x, y = m.StringWidth(b.String()), i
+				x, y = at, i
 			}
-			b.WriteString(c.shown(width))
+			at += min(c.wide[m], width)
+			b.WriteString(c.shown(width, m))
 		}
 		if e.at == r.to {
-			x, y = m.StringWidth(b.String()), i
+			x, y = at, i
 		}
 		text = append(text, b.String())
 	}
@@ -269,7 +283,7 @@ func (e *Editor) vertical(width int, m ansi.Method, by int) bool {
 	to := rows[y+by]
 	e.at = to.from
 	for w := 0; e.at < to.to; e.at++ {
-		if w += m.StringWidth(e.cells[e.at].shown(width)); w > x {
+		if w += min(e.cells[e.at].wide[m], width); w > x {
 			break
 		}
 	}

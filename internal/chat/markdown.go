@@ -8,7 +8,7 @@ import (
 var (
 	heading = regexp.MustCompile(`^#{1,6} +(.*)$`)
 	item    = regexp.MustCompile(`^(\s*)([-*+]|\d{1,4}[.)]) +(.*)$`)
-	inline  = regexp.MustCompile("(`+)(.+?)(`+)" + `|\*\*([^*\s](?:[^*]*[^*\s])?)\*\*|\*([^*\s](?:[^*]*[^*\s])?)\*|\b_([^_\s](?:[^_]*[^_\s])?)_\b`)
+	inline  = regexp.MustCompile("(`+)(.+?)(`+)" + `|\B\*\*([^*\s](?:[^*]*[^*\s])?)\*\*\B|\B\*([^*\s](?:[^*]*[^*\s])?)\*\B|\b_([^_\s](?:[^_]*[^_\s])?)_\b`)
 )
 
 // markdown renders an answer as rows. Where there are no styles, what was written stays as

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
@@ -124,6 +125,9 @@ func (t *Talk) event(ev holdfast.Event) (out []Effect, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if ev.Type == holdfast.EventSessionUpdated && t.Echo && ev.Seq > t.live.known {
+		out = append(out, t.refresh())
+	}
 	if len(lines) > 0 {
 		out = append(out, Show(lines))
 	}
@@ -140,7 +144,13 @@ func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
 		}
 		return t.own(m.Text), nil
 	}
-	return t.Teller.Event(ev)
+	lines, err := t.Teller.Event(ev)
+	if ev.Type == holdfast.EventThinking && len(lines) == 0 && t.Echo && t.Teller.Detail == plain.Normal {
+		var d holdfast.Thinking
+		err = ev.Decode(&d)
+		lines = []plain.Line{{Text: "∴ thought, " + plain.Count(utf8.RuneCountInString(d.Text), "character", "characters") + "; /verbose shows the next ones"}}
+	}
+	return lines, err
 }
 
 // ownLines is how much of a message is shown to whoever wrote it.
@@ -248,7 +258,9 @@ func (t *Talk) Confirmed(r Sent) (out []Effect) {
 	case !t.ended[r.Turn]:
 		t.open[r.Turn] = true
 	}
-	t.live.confirmed(r)
+	if t.live.confirmed(r); t.ended[r.Turn] {
+		t.live.gone(r.Turn, "")
+	}
 	if t.waiting--; t.waiting == 0 {
 		clear(t.ended)
 	}
