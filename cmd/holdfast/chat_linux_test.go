@@ -134,7 +134,7 @@ func TestChatOnATerminal(t *testing.T) {
 	vars := map[string]string{"HOLDFAST_URL": f.url, "HOLDFAST_HOME": data}
 	c := lineChat(t, vars, "--trust", "trusted", "--mode", "bypassPermissions")
 	c.sees(0, `your first message makes a session[^>]*> `)
-	c.types("hello\n", `session [0-9a-f-]{36}[^§]*trusted: its tools run as the server's user[^§]*You have sent 1 messages[^>]*> `)
+	c.types("hello\n", `trusted: its tools run as the server's user[^§]*session [0-9a-f-]{36}[^§]*You have sent 1 messages[^>]*> `)
 	id := holdfast.SessionID(regexp.MustCompile(`session ([0-9a-f-]{36})`).FindStringSubmatch(c.plain())[1])
 
 	c.types("/status\n", `status +active[^>]*nothing runs[^>]*> `)

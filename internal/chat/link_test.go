@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
@@ -42,7 +41,7 @@ func linked(t *testing.T, h http.Handler) (*link, <-chan Input) {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	c, err := client.New(client.Config{URL: srv.URL, Token: "t", ReconnectFor: time.Nanosecond})
+	c, err := client.New(client.Config{URL: srv.URL, Token: "t", ReconnectFor: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (t *Talk) Begin() []Effect {
 
 func (t *Talk) greeting() Show {
 	s := t.Session
-	return append(say("session %s (%s, model %s); /help lists what else you can type", s.ID, s.Trust, s.Model), t.About(s)...)
+	return append(t.About(s), say("session %s (%s, model %s); /help lists what else you can type", s.ID, s.Trust, s.Model)...)
 }
 
 // Event takes an event of the log.

@@ -117,7 +117,7 @@ func TestTheFirstMessageMakesTheSession(t *testing.T) {
 	}
 	made := holdfast.Session{ID: session, Trust: holdfast.Trusted, Model: "m", LastSeq: 1}
 	expect(t, "it is there", k.Confirmed(Sent{Text: "hello", Created: &made}),
-		"[chat.Remember]\nsession "+session+" (trusted, model m); /help lists what else you can type\nabout\n[chat.Follow]\n")
+		"[chat.Remember]\nabout\nsession "+session+" (trusted, model m); /help lists what else you can type\n[chat.Follow]\n")
 	expect(t, "the message is", k.Confirmed(Sent{Text: "hello", Turn: "t1"}), "")
 	if k.Idle() {
 		t.Error("idle while a turn runs")
