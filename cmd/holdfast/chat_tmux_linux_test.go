@@ -265,6 +265,17 @@ func TestScreenOutlivesTheServer(t *testing.T) {
 // loses none of it, and without colour nothing is coloured.
 func TestScreenSizes(t *testing.T) {
 	_, vars := talkative(t)
+	start := onTmux(t, 20, 24, vars)
+	start.sees(`your first message`)
+	start.types("/help")
+	start.keys("M-Enter")
+	start.types("wide 日本語日本語 wraps")
+	start.sees(`wraps`)
+	start.golden("start.txt", start.shown())
+	start.keys("C-u", "BSpace", "Enter")
+	start.sees(`//TEXT send a message that begins with a slash\n>\nready`)
+	start.golden("help.txt", from(start.all(), "> /help"))
+
 	const said = `## Title\nSome **bold** words and ` + "`code`" + `, wide 日本語 too.\n- an item\n- another one\n` + "```sh\\necho hi\\n```" + `\nthe end.`
 	narrow := onTmux(t, 20, 30, vars)
 	narrow.sees(`your first message`)

@@ -77,12 +77,26 @@ func (t *Talk) command(text string) []Effect {
 	})
 }
 
-func help(*Talk, string) []Effect {
+func help(t *Talk, _ string) []Effect {
 	var out Show
+	if t.Echo {
+		for _, l := range keysHelp {
+			out = append(out, plain.Line{Text: l})
+		}
+	}
 	for _, c := range commands() {
 		out = append(out, plain.Line{Text: fmt.Sprintf("%-16s %s", strings.TrimSpace(c.name+" "+c.arg), c.help)})
 	}
 	return []Effect{append(out, plain.Line{Text: fmt.Sprintf("%-16s %s", "//TEXT", "send a message that begins with a slash")})}
+}
+
+// keysHelp is what the keys of the editor do, as far as they are not what keys do
+// everywhere.
+var keysHelp = []string{
+	"Enter            send; a backslash before it, or Alt-Enter: another line",
+	"Up, Ctrl-R       what was sent before; look for it",
+	"Tab, Ctrl-E      complete a command; write in $EDITOR",
+	"Ctrl-C           end the turn; again: leave",
 }
 
 // detail makes a level of detail the one that counts, or takes it back.
