@@ -38,6 +38,24 @@ type Wait struct {
 	Over bool
 }
 
+// String describes the wait in words.
+func (w Wait) String() string {
+	lasted := w.For.Round(time.Second)
+	switch {
+	case errors.Is(w.Err, holdfast.ErrFull) && lasted == 0:
+		return fmt.Sprintf("waiting for a place: %v", w.Err)
+	case errors.Is(w.Err, holdfast.ErrFull):
+		return fmt.Sprintf("waiting for a place, for %s now: %v", lasted, w.Err)
+	case w.Over:
+		return fmt.Sprintf("%s answers again", w.URL)
+	case w.Err == nil:
+		return fmt.Sprintf("waiting for %s, which has not answered for %s", w.URL, lasted)
+	case lasted == 0:
+		return fmt.Sprintf("waiting for %s to come back: %v", w.URL, w.Err)
+	}
+	return fmt.Sprintf("waiting for %s to come back, for %s now: %v", w.URL, lasted, w.Err)
+}
+
 // silent is the error of a request that was given up because nothing came for too long.
 type silent struct{ limit time.Duration }
 

@@ -50,7 +50,7 @@ func (a *acpCmd) Run(e *env) error {
 
 // logWaits logs the waits for the server.
 func logWaits(log *slog.Logger) func(client.Wait) {
-	return func(w client.Wait) { log.Warn(waits(w)) }
+	return func(w client.Wait) { log.Warn(w.String()) }
 }
 
 // logger is for commands whose stdout is a protocol: it quotes what others said.

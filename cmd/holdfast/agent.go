@@ -206,11 +206,3 @@ func (a *agentDeleteCmd) Run(e *env) error {
 	}
 	return e.say(map[string]any{"deleted": name}, "deleted %s", name)
 }
-
-// short is a hash for people.
-func short(id string) string {
-	if len(id) > 19 {
-		return id[:19]
-	}
-	return id
-}

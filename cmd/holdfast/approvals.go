@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type approvalsCmd struct {
@@ -117,49 +118,13 @@ func (e *env) showApproval(a holdfast.Approval) error {
 	return nil
 }
 
-// maxAsked is how much of a call's input is shown where it is asked for or answered;
-// of a longer one it is said that there is more.
-const maxAsked = 4000
-
-// questionLines are a question in words: what would run, and why it is asked.
-func questionLines(a holdfast.Approval) []callLine {
-	call := callLines(a.Tool, a.Input)
-	all, out := 0, []callLine(nil)
-	tool := line(a.Tool)
-	for i, l := range call {
-		if i == 0 {
-			l.text = strings.TrimPrefix(strings.TrimPrefix(l.text, tool), " ")
-		}
-		r := []rune(l.text)
-		if room := max(0, maxAsked-all); len(r) > room {
-			l.text = string(r[:room])
-		}
-		if i == 0 {
-			l.text = tool + " wants to run: " + l.text
-		}
-		if l.text != "" || len(r) == 0 && all < maxAsked {
-			out = append(out, l)
-		}
-		all += len(r)
-	}
-	if all > maxAsked {
-		out = append(out, callLine{text: beginning(all, a.ID)})
-	}
-	return append(out, callLine{text: "asked because " + line(a.Reason)})
-}
-
 // asked is the input of a call, and where the rest of it is.
 func asked(a holdfast.Approval) (input string, more []string) {
 	r := []rune(compact(a.Input))
-	if len(r) <= maxAsked {
+	if len(r) <= plain.MaxAsked {
 		return string(r), nil
 	}
-	return string(r[:maxAsked]), []string{beginning(len(r), a.ID)}
-}
-
-// beginning says that only the first maxAsked of n characters are shown.
-func beginning(n int, id holdfast.ApprovalID) string {
-	return fmt.Sprintf("that is the beginning, %d of %d characters; all of it: holdfast approvals show %s", maxAsked, n, id)
+	return string(r[:plain.MaxAsked]), []string{plain.Beginning(plain.MaxAsked, len(r), a.ID)}
 }
 
 type approvalsAllowCmd struct {

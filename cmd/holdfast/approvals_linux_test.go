@@ -208,8 +208,8 @@ func TestHZ15_ApprovalsOutliveKills(t *testing.T) {
 func TestChatAsks(t *testing.T) {
 	data := testkit.BaseDir(t)
 	p := launch(t, data)
-	c := chat(t, map[string]string{"HOLDFAST_URL": p.url, "HOLDFAST_HOME": data}, "--trust", "trusted", "--mode", "default")
-	c.sees(0, `session [0-9a-f-]{36}[^>]*> `)
+	c := lineChat(t, map[string]string{"HOLDFAST_URL": p.url, "HOLDFAST_HOME": data}, "--trust", "trusted", "--mode", "default")
+	c.sees(0, `your first message makes a session[^>]*> `)
 	const ask = `y once, s session, w workspace, n deny \[reason\] > `
 	bash := func(command string) string {
 		return `<script>[{"tool":"Bash","input":{"command":"` + command + `"}},{"say":"over"}]</script>` + "\n"

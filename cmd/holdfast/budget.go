@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -51,30 +50,4 @@ func budgets(session, turn *string) (s, t *holdfast.Budget, err error) {
 		t, err = parseBudget("turn-budget", turn)
 	}
 	return s, t, err
-}
-
-// showBudget renders a budget for people, as it may be given.
-func showBudget(b *holdfast.Budget) string {
-	if b == nil {
-		return ""
-	}
-	var parts []string
-	for _, p := range []struct {
-		name string
-		n    float64
-	}{{"turns", float64(b.Turns)}, {"tokens", float64(b.Tokens)}, {"usd", b.USD}, {"seconds", b.Seconds}} {
-		if p.n != 0 {
-			parts = append(parts, p.name+"="+strconv.FormatFloat(p.n, 'f', -1, 64))
-		}
-	}
-	return strings.Join(parts, ",")
-}
-
-// showSpent renders what a session used up.
-func showSpent(s holdfast.Spent) string {
-	cost := fmt.Sprintf("%.4f usd", float64(s.CostMicroUSD)/1e6)
-	if s.UnpricedCalls > 0 {
-		cost = fmt.Sprintf("unknown (%d calls have no price)", s.UnpricedCalls)
-	}
-	return fmt.Sprintf("%s, %d tokens, cost %s", count(int(s.Calls), "model call", "model calls"), s.Tokens(), cost)
 }

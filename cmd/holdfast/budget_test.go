@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 func TestBudgetFlags(t *testing.T) {
@@ -19,7 +20,7 @@ func TestBudgetFlags(t *testing.T) {
 		if err != nil || *got != want {
 			t.Errorf("%s: %+v %v", in, got, err)
 		}
-		if text := showBudget(got); text != "" {
+		if text := plain.Budget(got); text != "" {
 			if again, err := parseBudget("budget", &text); err != nil || *again != want {
 				t.Errorf("%s: %s reads as %+v %v", in, text, again, err)
 			}

@@ -2,44 +2,41 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/chat"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type chatCmd struct {
-	ID    string `arg:"" optional:"" help:"${session} Without it a new one is made."`
-	Agent string `placeholder:"NAME" help:"The new session's agent."`
-	Trust string `placeholder:"TRUST" help:"The new session's trust: untrusted or trusted."`
-	Model string `placeholder:"NAME" help:"The new session's model."`
-	Mode  string `placeholder:"MODE" help:"The new session's permission mode: ${modes}."`
-	Title string `placeholder:"TEXT" help:"The new session's title."`
+	Session  string     `arg:"" optional:"" name:"id" help:"${session} Without it, the first message makes a new one."`
+	Continue bool       `short:"c" xor:"which" help:"Go on with your last session."`
+	Resume   bool       `short:"r" xor:"which" help:"Choose a session from a list."`
+	New      newSession `embed:""`
 }
 
 // Help is shown below the one-line description.
 func (*chatCmd) Help() string {
-	return `Each line is a message. What is sent while a turn runs waits for its end. When a tool has to be allowed, the chat asks: y allows it once, s in this session, w in this workspace (each with a rule of yours behind it, if you like), n with a reason denies it. Ctrl-C interrupts the turn, a second one leaves; the session stays. When the server restarts, the chat waits for it and goes on. Without a terminal, lines come from stdin one after the other, each when the turn before it has ended; the command ends with 1 if a turn failed.
+	return `On a terminal, Enter sends what you typed; Alt-Enter, or a backslash at the end, begins another line; Ctrl-E opens $EDITOR. Up and Ctrl-R find what you sent before, Tab completes commands. What is sent while a turn runs waits for its end. When a tool has to be allowed, the chat asks: y allows it once, s in this session, w in this workspace (each with a rule of yours behind it, if you like), e edits the rule, n with a reason denies it. Ctrl-C interrupts the turn, a second one leaves; the session stays. When the server restarts, the chat waits for it and goes on.
 
-Lines that begin with a slash: /help, /status, /files [DIR], /interrupt, /quit.
+With TERM=dumb, or when stdout is no terminal, each line is a message. Without a terminal on stdin, lines come from there one after the other, each when the turn before it has ended; the command ends with 1 if a turn failed.
+
+Lines that begin with a slash are commands; /help lists them. Flags other than --continue and --resume describe the new session.
 
 Examples:
   holdfast chat
+  holdfast chat --continue
   holdfast chat 01a1
   printf 'first\nsecond\n' | holdfast chat 01a1`
 }
-
-// patience is how long a chat waits for a server that went away.
-const patience = 24 * time.Hour
 
 // Run talks until the user leaves.
 func (c *chatCmd) Run(e *env) error {
@@ -47,418 +44,136 @@ func (c *chatCmd) Run(e *env) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.ctx))
 	defer cancel()
 	keys := make(chan os.Signal, 4)
-	signal.Notify(keys, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(keys, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(keys)
 
-	t := &talk{
-		e: e, ctx: ctx, person: isTerminal(e.stdin), link: make(chan client.Wait, 16),
-		view: &turnView{e: e, live: isTerminal(e.stdout), quiet: isTerminal(e.stdin)}, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
+	talk := &chat.Chat{
+		Stdin: e.stdin, Person: isTerminal(e.stdin), JSON: e.json,
+		Printer: e.printer(), PrintJSON: func(ev holdfast.Event) error { return e.print(ev) },
+		Client: e.clientWith, Remember: e.remember, About: c.about(e), NewKey: newKey, Signals: keys, Key: c.New.Key,
 	}
-	if c.ID == "" && !t.person {
+	if c.Session == "" && !c.Continue && !c.Resume && !talk.Person {
 		in := bufio.NewReader(e.stdin)
 		if _, err := in.Peek(1); err != nil {
 			e.note("nothing came on stdin: no session was made")
 			return nil
 		}
-		e.stdin = in
+		talk.Stdin = in
 	}
-	if err := c.session(t); err != nil {
+	e.screen(talk)
+	if found, err := c.find(ctx, e, talk); err != nil || !found {
 		return err
 	}
-	e.remember(t.session.ID)
-	e.noteDouble(t.session.Model)
-	t.view.double = true
-	return t.loop(keys)
+	out, err := c.talk(ctx, e, talk)
+	switch {
+	case err != nil:
+		return err
+	case out.Lost != nil:
+		return goOn(out.Lost, "what was sent and confirmed goes on; to come back: holdfast chat %s", out.Session)
+	case out.Code != 0:
+		return &exitError{out.Code}
+	}
+	return nil
 }
 
-// session finds the session or makes one.
-func (c *chatCmd) session(t *talk) (err error) {
-	e := t.e
-	waiting := func(w client.Wait) {
-		select {
-		case t.link <- w:
-		case <-t.ctx.Done():
-		}
+// talk talks on the screen where there is one, else line by line.
+func (c *chatCmd) talk(ctx context.Context, e *env, talk *chat.Chat) (chat.Outcome, error) {
+	if !hasScreen(e) {
+		return talk.Lines(ctx, isTerminal(e.stdout))
 	}
-	t.stream, err = e.clientWith(client.Config{ReconnectFor: patience, Waiting: waiting})
+	return talk.OnScreen(ctx)
+}
+
+// hasScreen reports whether there is a terminal whose cursor can be moved.
+func hasScreen(e *env) bool {
+	term := e.getenv("TERM")
+	return !e.json && isTerminal(e.stdin) && isTerminal(e.stdout) && term != "dumb" && term != ""
+}
+
+// screen describes the terminal.
+func (e *env) screen(talk *chat.Chat) {
+	talk.Screen = chat.Terminal{Color: e.color, Env: os.Environ(), Edit: func(path string) *exec.Cmd {
+		name := strings.Fields(cmp.Or(strings.TrimSpace(e.getenv("VISUAL")), strings.TrimSpace(e.getenv("EDITOR")), "vi"))
+		return exec.Command(name[0], append(name[1:], path)...)
+	}}
+	if o, ok := e.stdout.(*output); ok {
+		talk.Screen.Out, _ = o.w.(*os.File) // hasScreen looks at it
+	}
+}
+
+// about says what was chosen, of a session that a chat takes up.
+func (c *chatCmd) about(e *env) func(holdfast.Session) []plain.Line {
+	return func(s holdfast.Session) (out []plain.Line) {
+		if c.New.Trust != "" {
+			out = trustLines(s.Trust)
+		}
+		if !e.json {
+			out = append(out, doubleLines(s.Model)...)
+		}
+		return out
+	}
+}
+
+// find finds the session, or describes the one that the first message makes. found is
+// false if somebody who was to choose one did not.
+func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool, err error) {
+	named := c.Session
+	switch {
+	case named != "" && (c.Continue || c.Resume):
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s is a session already", holdfast.Quote(named)).
+			WithHint("leave out --continue and --resume, or the name")
+	case c.Resume && !hasScreen(e):
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "--resume chooses on a terminal").
+			WithHint("holdfast session list, then holdfast chat ID")
+	case c.Continue:
+		named = lastName
+	}
+	if c.New.given() && (named != "" || c.Resume) {
+		if c.Resume {
+			named = "--resume"
+		}
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s exists: its settings are not given here", holdfast.Quote(named)).
+			WithHint("holdfast session update %s --help", named)
+	}
+	fresh := named == "" && !c.Resume
+	if fresh && !c.New.imports() {
+		req, err := c.New.request()
+		talk.Create = &req
+		return err == nil, err
+	}
+	cl, err := e.client()
 	if err != nil {
-		return err
-	}
-	// Messages are repeated here, where it can be said that they wait.
-	if t.c, err = e.clientWith(client.Config{ReconnectFor: time.Nanosecond, Waiting: func(w client.Wait) {
-		if w.Err == nil && !w.Over {
-			waiting(w) // the stream reports the rest
-		}
-	}}); err != nil {
-		return err
-	}
-	if c.ID != "" {
-		if *c != (chatCmd{ID: c.ID}) {
-			return holdfast.Errorf(holdfast.KindInvalid, "chat", "%s exists: its settings are not given here", holdfast.Quote(c.ID)).
-				WithHint("holdfast session update %s --help", c.ID)
-		}
-		id, err := e.resolve(t.c, c.ID)
-		if err == nil {
-			t.session, err = t.c.Session(t.ctx, id)
-		}
-		return err
-	}
-	t.session, err = t.c.CreateSession(t.ctx, holdfast.CreateSession{
-		Agent: c.Agent, Trust: c.Trust, Model: c.Model, Mode: c.Mode, Title: c.Title,
-	}, "")
-	if err == nil && c.Trust != "" {
-		e.warnTrust(t.session.Trust)
-	}
-	return err
-}
-
-// talk is one chat. Its fields belong to the goroutine of loop.
-type talk struct {
-	e       *env
-	ctx     context.Context
-	c       *client.Client // calls
-	stream  *client.Client // follows the log
-	session holdfast.Session
-	person  bool // somebody types: show a prompt, take lines at any time
-	view    *turnView
-	link    chan client.Wait // the client waits for the server, or it is back
-
-	waiting int                      // messages that the server has not confirmed
-	open    map[holdfast.TurnID]bool // our turns that have not ended
-	ended   map[holdfast.TurnID]bool // ends that may come before the confirmation
-	running holdfast.TurnID
-	// questions wait for an answer of this person, the longest asked first.
-	questions []holdfast.Approval
-	asked     bool // an interrupt was asked for
-	leaving   bool // Ctrl-C was pressed while nothing ran
-	prompted  bool
-	failed    bool
-}
-
-// heard is an event of the log, or the end of it.
-type heard struct {
-	ev  holdfast.Event
-	err error
-}
-
-// sent is what became of a message.
-type sent struct {
-	turn holdfast.TurnID
-	held error // not yet: it is tried again
-	err  error
-}
-
-func (t *talk) loop(keys <-chan os.Signal) error {
-	t.e.note("session %s (%s, model %s); /help lists what else you can type", t.session.ID, t.session.Trust, t.session.Model)
-	events, lines := make(chan heard), make(chan string)
-	out, results := make(chan string, 1024), make(chan sent)
-	go t.listen(events)
-	go t.read(lines)
-	go t.send(out, results)
-	t.recall()
-	for {
-		take := lines
-		if idle := t.waiting == 0 && len(t.open) == 0; (idle || len(t.questions) > 0) && t.person && !t.prompted {
-			t.prompt()
-		} else if !idle && (!t.person || lines == nil) {
-			take = nil
-		} else if idle && lines == nil {
-			return t.leave(0)
-		}
-		select {
-		case h := <-events:
-			if h.err != nil {
-				return goOn(h.err, "what was sent and confirmed goes on; to come back: holdfast chat %s", t.session.ID)
-			}
-			if over, err := t.event(h.ev); over || err != nil {
-				return err
-			}
-		case l, ok := <-take:
-			t.prompted, t.leaving = false, false
-			if !ok && t.person {
-				return t.leave(0)
-			} else if !ok {
-				lines = nil
-			} else if over, err := t.line(l, out); over || err != nil {
-				return err
-			}
-		case r := <-results:
-			if err := t.confirmed(r); err != nil {
-				return err
-			}
-		case w := <-t.link:
-			t.heard(w)
-		case s := <-keys:
-			if over := t.key(s); over {
-				return t.leave(130)
-			}
-		}
-	}
-}
-
-// heard reports that the client waits for the server, or that it is back.
-func (t *talk) heard(w client.Wait) {
-	switch {
-	case w.Over:
-		t.say("the server is back")
-	case w.Err != nil && w.For < time.Second:
-		t.say("the server went away; waiting for it: %v", w.Err)
-	default:
-		t.say("%s", waits(w))
-	}
-}
-
-// listen passes the log on from where it was when the chat began.
-func (t *talk) listen(to chan<- heard) {
-	for ev, err := range t.stream.Follow(t.ctx, t.session.ID, t.session.LastSeq) {
-		select {
-		case to <- heard{ev, err}:
-		case <-t.ctx.Done():
-			return
-		}
-	}
-}
-
-// read passes lines on. It stays in its last read when the chat ends first.
-func (t *talk) read(to chan<- string) {
-	defer close(to)
-	in := bufio.NewReader(t.e.stdin)
-	for {
-		l, err := in.ReadString('\n')
-		if l != "" {
-			select {
-			case to <- strings.TrimRight(l, "\r\n"):
-			case <-t.ctx.Done():
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// send sends messages in order. A key makes it safe to send one again, which is
-// done for as long as the server is away.
-func (t *talk) send(messages <-chan string, results chan<- sent) {
-	tell := func(s sent) bool {
-		select {
-		case results <- s:
-			return true
-		case <-t.ctx.Done():
-			return false
-		}
-	}
-	for {
-		var text string
-		select {
-		case text = <-messages:
-		case <-t.ctx.Done():
-			return
-		}
-		key, err := newKey()
-		for told := false; err == nil; {
-			var s holdfast.Sent
-			if s, err = t.c.Send(t.ctx, t.session.ID, holdfast.SendMessage{Text: text, Key: key}); err == nil {
-				if !tell(sent{turn: s.Turn.ID}) {
-					return
-				}
-				break
-			}
-			if !holdfast.IsKind(err, holdfast.KindUnavailable) {
-				break
-			}
-			if !told && !tell(sent{held: err}) {
-				return
-			}
-			held := err
-			told, err = true, nil
-			if !t.pause(max(300*time.Millisecond, client.RetryAfter(held))) {
-				return
-			}
-		}
-		if err != nil && !tell(sent{err: err}) {
-			return
-		}
-	}
-}
-
-// pause waits a little before the next attempt.
-func (t *talk) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-t.ctx.Done():
-		return false
-	}
-}
-
-// event shows an event. over says that there is nothing more to talk about.
-func (t *talk) event(ev holdfast.Event) (over bool, err error) {
-	switch {
-	case ev.Type == holdfast.EventTurnStarted:
-		t.running = ev.Turn
-	case ev.EndsTurn():
-		t.asked = false
-		if t.running == ev.Turn {
-			t.running = ""
-		}
-		if t.waiting > 0 {
-			t.ended[ev.Turn] = true
-		}
-		delete(t.open, ev.Turn)
-		t.questions = slices.DeleteFunc(t.questions, func(q holdfast.Approval) bool { return q.Turn == ev.Turn })
-		t.unprompt()
-		if t.e.json {
-			return false, t.e.print(ev)
-		}
-		var exit *exitError
-		if err := t.view.end(ev); errors.As(err, &exit) {
-			t.failed = true
-		} else if err != nil {
-			return false, err
-		}
-		return false, nil
-	case ev.Type == holdfast.EventSessionEnded:
-		t.say("the session is ended")
-		return true, nil
-	}
-	t.unprompt()
-	if err := t.view.event(ev); err != nil {
 		return false, err
 	}
-	return false, t.hear(ev)
-}
-
-// line does what a line says: a command, or a message.
-func (t *talk) line(l string, out chan<- string) (over bool, err error) {
-	text := strings.TrimSpace(l)
-	switch {
-	case text == "":
-		return false, nil
-	case strings.HasPrefix(text, "//") && len(t.questions) == 0:
-		text = text[1:]
-	case strings.HasPrefix(text, "/"):
-		return t.command(text)
-	case len(t.questions) > 0:
-		t.reply(text)
-		return false, nil
-	}
-	if t.waiting >= cap(out) {
-		t.say("not sent: %d messages wait for the server already", t.waiting)
-		return false, nil
-	}
-	t.waiting++
-	out <- text
-	return false, nil
-}
-
-func (t *talk) confirmed(r sent) error {
-	switch {
-	case errors.Is(r.held, holdfast.ErrFull):
-		t.say("not sent yet: %v; it goes out when there is a place", r.held)
-		return nil
-	case r.held != nil:
-		t.say("not sent yet: %v; it goes out when the server is back", r.held)
-		return nil
-	case r.err != nil && (holdfast.IsKind(r.err, holdfast.KindGone) || holdfast.IsKind(r.err, holdfast.KindNotFound)):
-		return r.err
-	case r.err != nil:
-		t.failed = true
-		t.trouble(r.err)
-	case !t.ended[r.turn]:
-		t.open[r.turn] = true
-	}
-	if t.waiting--; t.waiting == 0 {
-		clear(t.ended)
-	}
-	return nil
-}
-
-// key handles a signal and reports whether to leave.
-func (t *talk) key(s os.Signal) (over bool) {
-	if s != os.Interrupt || t.asked || t.leaving {
-		return true
-	}
-	if !t.interrupt() {
-		t.leaving = true
-		t.say("Ctrl-C again or /quit leaves")
-	}
-	return false
-}
-
-// interrupt ends the running turn, whoever sent it, and reports whether there
-// was one.
-func (t *talk) interrupt() bool {
-	ctx, cancel := context.WithTimeout(t.ctx, 5*time.Second)
-	defer cancel()
-	_, err := t.c.Interrupt(ctx, t.session.ID)
-	switch {
-	case err == nil:
-		t.asked = true
-		t.say("interrupting; Ctrl-C again leaves")
-	case holdfast.IsKind(err, holdfast.KindConflict):
-		t.say("nothing runs")
-	default:
-		t.trouble(err)
-	}
-	return err == nil
-}
-
-// leave says how to come back.
-func (t *talk) leave(code int) error {
-	t.view.breakLine()
-	t.unprompt()
-	if len(t.open) > 0 || t.running != "" {
-		t.say("left; the turn goes on: holdfast chat %s", t.session.ID)
-	} else if t.person {
-		t.say("left; to come back: holdfast chat %s", t.session.ID)
-	}
-	if t.waiting > 0 {
-		t.say("%s not confirmed by the server", count(t.waiting, "message is", "messages are"))
-		code = max(code, 1)
-	}
-	if code == 0 && t.failed && !t.person {
-		code = 1
-	}
-	if code != 0 {
-		return &exitError{code}
-	}
-	return nil
-}
-
-// prompt shows that the next line is awaited.
-func (t *talk) prompt() {
-	t.prompted = true
-	if t.person && !t.e.json {
-		what := "> "
-		if len(t.questions) > 0 {
-			what = "y once, s session, w workspace, n deny [reason] > "
+	if fresh {
+		req, err := c.New.request()
+		if err == nil {
+			talk.Session, err = c.New.create(e, cl, req, c.New.Key)
 		}
-		fmt.Fprint(t.e.stderr, what)
+		return err == nil, err
 	}
+	if c.Resume {
+		return choose(ctx, talk, cl)
+	}
+	id, err := e.resolve(cl, named)
+	if err == nil {
+		talk.Session, err = cl.Session(e.ctx, id)
+	}
+	return err == nil, err
 }
 
-// unprompt makes room for something else; what was typed stays typed.
-func (t *talk) unprompt() {
-	if t.prompted && t.person && !t.e.json {
-		_, _ = io.WriteString(t.e.stderr, "\r\x1b[K")
+// choose lets somebody choose a session.
+func choose(ctx context.Context, talk *chat.Chat, cl *client.Client) (bool, error) {
+	page, err := cl.Sessions(ctx, holdfast.SessionFilter{Limit: 100})
+	if err != nil {
+		return false, err
 	}
-	t.prompted = false
-}
-
-func (t *talk) say(format string, args ...any) {
-	t.unprompt()
-	t.view.breakLine()
-	t.e.note(format, args...)
-}
-
-// trouble shows an error that does not end the chat.
-func (t *talk) trouble(err error) {
-	t.say("! %v", err)
-	if hint := holdfast.HintOf(err); hint != "" {
-		t.e.note("hint: %s", hint)
+	if len(page.Sessions) == 0 {
+		return false, holdfast.Errorf(holdfast.KindNotFound, "chat", "there is no session").WithHint("holdfast chat begins one")
 	}
+	s, err := talk.Pick(ctx, page.Sessions)
+	if s != nil {
+		talk.Session = *s
+	}
+	return s != nil, err
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -59,7 +60,7 @@ func (f *front) pass(in net.Conn) {
 	_, _ = io.Copy(in, out)
 }
 
-// chatting is a chat on a terminal, in a process of its own.
+// chatting is a chat on a terminal that has no cursor, in a process of its own.
 type chatting struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -68,14 +69,14 @@ type chatting struct {
 	done chan struct{}
 }
 
-func chat(t *testing.T, vars map[string]string, args ...string) *chatting {
+func lineChat(t *testing.T, vars map[string]string, args ...string) *chatting {
 	t.Helper()
 	ours, theirs := openPTY(t)
 	resizeTo(t, ours, 40, 200)
 	c := &chatting{t: t, keys: ours, done: make(chan struct{})}
 	c.cmd = exec.Command("holdfast", append([]string{"chat"}, args...)...)
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = theirs, theirs, theirs
-	c.cmd.Env = append(os.Environ(), "TERM=xterm")
+	c.cmd.Env = append(os.Environ(), "TERM=dumb")
 	for k, v := range vars {
 		c.cmd.Env = append(c.cmd.Env, k+"="+v)
 	}
@@ -94,8 +95,8 @@ func chat(t *testing.T, vars map[string]string, args ...string) *chatting {
 
 // plain is what was shown, without the terminal's control.
 func (c *chatting) plain() string {
-	var st stripper
-	return st.clean(c.seen.String())
+	var st plain.Stripper
+	return st.Clean(c.seen.String())
 }
 
 // types keys and waits for what is shown in answer.
@@ -122,7 +123,7 @@ func (c *chatting) sees(from int, want string) {
 	})
 }
 
-// TestChatOnATerminal: a turn, the queue, Ctrl-C, a server killed and started
+// TestChatOnATerminal: the session that the first message makes, a turn, the queue, Ctrl-C, a server killed and started
 // again in the middle of a turn, and leaving.
 func TestChatOnATerminal(t *testing.T) {
 	data := testkit.BaseDir(t)
@@ -131,12 +132,11 @@ func TestChatOnATerminal(t *testing.T) {
 	f := newFront(t)
 	f.to.Store(&p.url)
 	vars := map[string]string{"HOLDFAST_URL": f.url, "HOLDFAST_HOME": data}
-	c := chat(t, vars, "--trust", "trusted", "--mode", "bypassPermissions")
-	c.sees(0, `trusted: its tools run as the server's user`)
-	c.sees(0, `session [0-9a-f-]{36}[^>]*> `)
+	c := lineChat(t, vars, "--trust", "trusted", "--mode", "bypassPermissions")
+	c.sees(0, `your first message makes a session[^>]*> `)
+	c.types("hello\n", `trusted: its tools run as the server's user[^§]*session [0-9a-f-]{36}[^§]*You have sent 1 messages[^>]*> `)
 	id := holdfast.SessionID(regexp.MustCompile(`session ([0-9a-f-]{36})`).FindStringSubmatch(c.plain())[1])
 
-	c.types("hello\n", `You have sent 1 messages[^>]*> `)
 	c.types("/status\n", `status +active[^>]*nothing runs[^>]*> `)
 
 	// A message during a turn waits, and says so; Ctrl-C ends the running one only.

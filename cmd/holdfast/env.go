@@ -14,9 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/term"
@@ -25,6 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 // errPipe is what a write to a closed pipe returns.
@@ -64,27 +63,9 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 		cfg.Address = e.address
 	}
 	if cfg.Waiting == nil && !e.json {
-		cfg.Waiting = func(w client.Wait) { e.note("%s", waits(w)) }
+		cfg.Waiting = func(w client.Wait) { e.note("%s", w) }
 	}
 	return client.New(cfg)
-}
-
-// waits describes a wait in words.
-func waits(w client.Wait) string {
-	lasted := w.For.Round(time.Second)
-	switch {
-	case errors.Is(w.Err, holdfast.ErrFull) && lasted == 0:
-		return fmt.Sprintf("waiting for a place: %v", w.Err)
-	case errors.Is(w.Err, holdfast.ErrFull):
-		return fmt.Sprintf("waiting for a place, for %s now: %v", lasted, w.Err)
-	case w.Over:
-		return fmt.Sprintf("%s answers again", w.URL)
-	case w.Err == nil:
-		return fmt.Sprintf("waiting for %s, which has not answered for %s", w.URL, lasted)
-	case lasted == 0:
-		return fmt.Sprintf("waiting for %s to come back: %v", w.URL, w.Err)
-	}
-	return fmt.Sprintf("waiting for %s to come back, for %s now: %v", w.URL, lasted, w.Err)
 }
 
 // serverURL is the server's URL: that of --context, of --url, of HOLDFAST_URL, of the
@@ -204,7 +185,7 @@ func (e *env) print(v any, to ...io.Writer) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, escaped(doc.String()))
+	_, err := io.WriteString(w, plain.EscapedJSON(doc.String()))
 	return err
 }
 
@@ -224,18 +205,16 @@ func (e *env) note(format string, args ...any) {
 }
 
 // table writes rows in columns; the cells are made safe for a terminal.
-func (e *env) table(head []string, rows [][]string) error {
-	w := tabwriter.NewWriter(e.stdout, 2, 4, 2, ' ', 0)
-	for _, row := range append([][]string{head}, rows...) {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = line(cell)
-		}
-		if _, err := fmt.Fprintln(w, strings.Join(cells, "\t")); err != nil {
+func (e *env) table(head []string, rows [][]string) error { return e.lines(plain.Table(head, rows)) }
+
+// lines writes lines that are safe for a terminal on stdout.
+func (e *env) lines(lines []string) error {
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(e.stdout, l); err != nil {
 			return err
 		}
 	}
-	return w.Flush()
+	return nil
 }
 
 // The styles, empty without colour.
@@ -254,6 +233,11 @@ func (e *env) style(s string) string {
 	return ""
 }
 
+// look is style for a printer of lines.
+func (e *env) look(s plain.Style) string {
+	return e.style(map[plain.Style]string{plain.Dim: dim, plain.Red: red, plain.Green: green, plain.Reset: reset}[s])
+}
+
 // isTerminal reports whether a stream is somebody's screen.
 func isTerminal(w any) bool {
 	if o, ok := w.(*output); ok {
@@ -264,12 +248,4 @@ func isTerminal(w any) bool {
 	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// when renders a time for a table.
-func when(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.Local().Format("2006-01-02 15:04:05")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	table "github.com/holdfast-run/holdfast/sandbox/sandboxtest/escape"
 )
@@ -27,7 +28,7 @@ const spelt = `a\u001b]0;pwned\u0007\u001b[2J\r\u009b31m\u202eb`
 // control is the first character of a text that a terminal would obey.
 func control(s string) string {
 	for _, r := range s {
-		if r != '\n' && r != '\t' && (unicode.IsControl(r) || reorders(r)) {
+		if r != '\n' && r != '\t' && (unicode.IsControl(r) || plain.Reorders(r)) {
 			return fmt.Sprintf("%U", r)
 		}
 	}
@@ -132,7 +133,7 @@ func questionRows(t *testing.T, vars map[string]string, c *client.Client) []tabl
 		out := cli(one.args...)
 		rows = append(rows, termRow(t, one.id, one.does, out, out, shown, input.Command))
 	}
-	talk := chat(t, vars, id)
+	talk := lineChat(t, vars, id)
 	talk.sees(0, `wants to run: [^§]*n deny \[reason\] > `)
 	// The chat moves its own cursor: what the call says must not be among that.
 	own := talk.seen.String()

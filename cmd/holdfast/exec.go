@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 // maxStdin is how much of stdin goes with a command.
@@ -166,15 +167,15 @@ func safeOutput(w io.Writer) io.Writer {
 // character.
 type strippedWriter struct {
 	w     io.Writer
-	strip stripper
+	strip plain.Stripper
 	rest  []byte
 }
 
 func (s *strippedWriter) Write(p []byte) (int, error) {
 	all := append(s.rest, p...)
-	whole := wholeRunes(all)
+	whole := plain.WholeRunes(all)
 	s.rest = append([]byte(nil), all[whole:]...)
-	if _, err := io.WriteString(s.w, s.strip.clean(string(all[:whole]))); err != nil {
+	if _, err := io.WriteString(s.w, s.strip.Clean(string(all[:whole]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"io/fs"
 	"path"
 	"strconv"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type filesCmd struct {
@@ -46,22 +46,11 @@ func (e *env) showFiles(list holdfast.FileList) error {
 	if e.json {
 		return e.print(list)
 	}
-	rows := [][]string{}
-	for _, one := range list.Entries {
-		name := one.Path
-		switch one.Type {
-		case "dir":
-			name += "/"
-		case "symlink":
-			name += " -> " + one.Target
-		}
-		rows = append(rows, []string{fs.FileMode(one.Mode & 0o777).String(), strconv.FormatInt(one.Size, 10), when(one.ModTime), name})
-	}
-	if err := e.table([]string{"MODE", "SIZE", "MODIFIED", "NAME"}, rows); err != nil {
+	if err := e.lines(plain.Files(list)); err != nil {
 		return err
 	}
-	if list.Truncated {
-		e.note("the list is cut: there are more entries")
+	if more := plain.FilesCut(list); more != "" {
+		e.note("%s", more)
 	}
 	return nil
 }

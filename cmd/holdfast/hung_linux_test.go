@@ -422,7 +422,7 @@ func TestHZ23_FrontDoorsOfBoxesThatStandStill(t *testing.T) {
 	p := local(t, testkit.BaseDir(t))
 	const script = `<script>[{"tool":"Bash","input":{"command":"cat f","timeout":2000}},{"tool":"Bash","input":{"command":"cat f"}},{"say":"went on"}]</script>`
 	chats, edits, calls := p.boxed(), p.boxed(), p.boxed()
-	c := chat(t, map[string]string{"HOLDFAST_URL": p.url, "HOLDFAST_HOME": p.data}, string(chats))
+	c := lineChat(t, map[string]string{"HOLDFAST_URL": p.url, "HOLDFAST_HOME": p.data}, string(chats))
 	c.sees(0, string(chats)+`[^>]*> `)
 	e := p.edit()
 	e.load(acp.SessionId(edits))

@@ -21,10 +21,12 @@ type importFlags struct {
 	Git  string `placeholder:"URL" xor:"import" help:"Start with a clone of this repository; URL#REF checks out a branch, a tag or a commit."`
 }
 
+func (f importFlags) imports() bool { return f.From != "" || f.Git != "" }
+
 // create makes a session and gives it its first files. If an earlier command broke off in
 // the middle of the same import, it goes on with that session.
 func (f importFlags) create(e *env, c *client.Client, req holdfast.CreateSession, key string) (holdfast.Session, error) {
-	if f.From == "" && f.Git == "" {
+	if !f.imports() {
 		return c.CreateSession(e.ctx, req, key)
 	}
 	dir, source, done, err := f.fetch(e)

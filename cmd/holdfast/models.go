@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type modelsCmd struct{}
@@ -59,9 +60,17 @@ const noModel = "set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run: holdfast secre
 // noteDouble says that a session's model is the test double: whoever did not choose it
 // takes its answers for those of a model.
 func (e *env) noteDouble(model string) {
-	if model == holdfast.ScriptedModel && !e.json {
-		e.note("model: %s, a test double: %s", model, noModel)
+	if !e.json {
+		_ = e.printer().Print(doubleLines(model)...) // to stderr
 	}
+}
+
+// doubleLines is the same as lines.
+func doubleLines(model string) []plain.Line {
+	if model != holdfast.ScriptedModel {
+		return nil
+	}
+	return []plain.Line{{Text: line(fmt.Sprintf("model: %s, a test double: %s", model, noModel))}}
 }
 
 // modelLine says which model sessions get that name none, and what is wrong with it.

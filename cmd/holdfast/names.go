@@ -95,27 +95,6 @@ func (e *env) named(c *client.Client, name string) (holdfast.Session, error) {
 	}
 }
 
-// shortest is how much of an id is shown at least.
-const shortest = 8
-
-// shortID is the ending of an id, which differs where ids of the same time begin alike.
-func shortID(id holdfast.SessionID) string { return string(id[max(0, len(id)-shortest):]) }
-
-// shortIDs are endings of ids, each long enough to fit no other of them.
-func shortIDs(sessions []holdfast.Session) []string {
-	out := make([]string, len(sessions))
-	for n := shortest; ; n += 4 {
-		seen := map[string]bool{}
-		for i, s := range sessions {
-			out[i] = string(s.ID[max(0, len(s.ID)-n):])
-			seen[out[i]] = true
-		}
-		if len(seen) == len(sessions) || n >= 36 {
-			return out
-		}
-	}
-}
-
 // last returns the session that remember stored for this server.
 func (e *env) last() (holdfast.SessionID, error) {
 	none := func() error {

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type sendCmd struct {
@@ -69,7 +68,10 @@ func (s *sendCmd) Run(e *env) error {
 	}
 	defer stream.Close()
 	last := stream.Seq
-	show := &turnView{e: e, live: isTerminal(e.stdout), textOnly: s.Quiet}
+	show := e.view(isTerminal(e.stdout))
+	if s.Quiet {
+		show.teller.Detail = plain.Quiet
+	}
 	for ev, err := range stream.Events(e.ctx) {
 		if err != nil {
 			show.breakLine()
@@ -133,173 +135,35 @@ func (s *sendCmd) text(e *env) (string, error) {
 
 // turnView shows a turn: text on stdout, the rest on stderr.
 type turnView struct {
-	e     *env
-	live  bool   // show deltas as they come
-	shown string // what of the next message was shown by deltas
-	mid   bool   // the cursor is within a line of text
-	tools map[string]string
-	// quiet: whoever watches is asked in place.
-	quiet bool
-	// textOnly: nothing is shown but the assistant's text, and questions.
-	textOnly bool
-	// double: the note about the test double was shown, or is not wanted.
-	double bool
+	e       *env
+	teller  plain.Narrator
+	printer *plain.Printer
+}
+
+// view shows turns; live shows text as it comes.
+func (e *env) view(live bool) *turnView {
+	return &turnView{e: e, teller: plain.Narrator{Live: live, Double: doubleLines}, printer: e.printer()}
+}
+
+// printer prints lines for people.
+func (e *env) printer() *plain.Printer {
+	return &plain.Printer{Out: e.stdout, Err: e.stderr, Style: e.look}
 }
 
 func (v *turnView) event(ev holdfast.Event) error {
 	if v.e.json {
 		return v.e.print(ev)
 	}
-	switch ev.Type {
-	case holdfast.DeltaText:
-		var d holdfast.TextDelta
-		if !v.live {
-			return nil
-		}
-		if err := ev.Decode(&d); err != nil {
-			return err
-		}
-		v.shown += d.Text
-		return v.text(d.Text)
-	case holdfast.EventMessageAssistant:
-		var m holdfast.AssistantMessage
-		if err := ev.Decode(&m); err != nil {
-			return err
-		}
-		return v.message(m)
-	}
-	return v.notice(ev)
-}
-
-// message shows a finished message, of which deltas may have shown a part.
-func (v *turnView) message(m holdfast.AssistantMessage) error {
-	var full strings.Builder
-	for _, p := range m.Parts {
-		full.WriteString(p.Text)
-	}
-	rest, ok := strings.CutPrefix(full.String(), v.shown)
-	if !ok { // what was shown belongs to an answer that was given up
-		v.breakLine()
-		rest = full.String()
-	}
-	v.shown = ""
-	if err := v.text(rest); err != nil {
+	lines, err := v.teller.Event(ev)
+	if err != nil {
 		return err
 	}
-	v.breakLine()
-	if !v.double {
-		v.double = true
-		v.e.noteDouble(m.Model)
-	}
-	return nil
-}
-
-func (v *turnView) text(s string) error {
-	if s == "" {
-		return nil
-	}
-	if v.live {
-		s = prose(s)
-	}
-	v.mid = !strings.HasSuffix(s, "\n")
-	_, err := io.WriteString(v.e.stdout, s)
-	return err
+	return v.printer.Print(lines...)
 }
 
 // breakLine ends a line of text before something else is shown.
 func (v *turnView) breakLine() {
-	if v.mid {
-		v.mid = false
-		// A broken stdout shows at the next write.
-		_, _ = io.WriteString(v.e.stdout, "\n")
-	}
-}
-
-func (v *turnView) say(format string, args ...any) error {
-	v.breakLine()
-	v.e.note("%s", cut(line(fmt.Sprintf(format, args...)), 200))
-	return nil
-}
-
-// notice shows what is not text.
-func (v *turnView) notice(ev holdfast.Event) error {
-	if v.textOnly && ev.Type != holdfast.EventApprovalAsked && ev.Type != holdfast.EventNotice {
-		return nil
-	}
-	switch ev.Type {
-	case holdfast.EventToolRequested:
-		return shown(ev, v.requested)
-	case holdfast.EventToolFinished:
-		return shown(ev, v.finished)
-	case holdfast.EventToolDenied:
-		return shown(ev, func(d holdfast.ToolDecision) error {
-			return v.say("✗ %s denied by %s: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.By, d.Reason)
-		})
-	case holdfast.EventToolUnknown:
-		return shown(ev, func(d holdfast.ToolUnknown) error {
-			return v.say("? %s: outcome unknown: %s", cmp.Or(v.tools[d.ToolUseID], "a tool"), d.Reason)
-		})
-	case holdfast.EventApprovalAsked:
-		return shown(ev, v.asked)
-	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
-		return shown(ev, v.answered)
-	case holdfast.EventTurnQueued:
-		return shown(ev, func(d holdfast.TurnQueuedData) error { return v.say("queued, position %d", d.Position) })
-	case holdfast.EventBoxQueued:
-		return shown(ev, func(d holdfast.BoxQueued) error { return v.say("waiting for a box, position %d", d.Position) })
-	case holdfast.EventBoxStarted:
-		return shown(ev, func(d holdfast.BoxStarted) error { return v.say("box started in %.0f ms (%s)", d.DurationMS, d.Driver) })
-	case holdfast.EventBoxOOM, holdfast.EventBoxPids, holdfast.EventBoxLost, holdfast.EventBoxStopped:
-		return shown(ev, func(d holdfast.BoxEnded) error { return v.say("%s: %s", ev.Type, d.Reason) })
-	case holdfast.EventSessionResumed:
-		return shown(ev, func(d holdfast.Receipt) error { return v.say("resumed: %s", receipt(d)) })
-	case holdfast.EventNotice:
-		return shown(ev, func(d holdfast.Notice) error {
-			if d.Code == holdfast.NoticeVoid {
-				v.shown = ""
-			}
-			if v.textOnly {
-				return nil
-			}
-			return v.say("! %s", d.Text)
-		})
-	}
-	return nil
-}
-
-// asked shows a question, and how to answer it.
-func (v *turnView) asked(a holdfast.Approval) error {
-	if v.quiet {
-		return v.say("⏸ %s waits for an answer: %s", a.Tool, a.Reason)
-	}
-	v.breakLine()
-	v.e.note("⏸ %s waits for an answer", a.Tool)
-	for _, l := range questionLines(a) {
-		v.e.callLine(l)
-	}
-	v.e.note("  holdfast approvals allow %s", a.ID)
-	v.e.note("  holdfast approvals deny %s --reason TEXT", a.ID)
-	return nil
-}
-
-func (v *turnView) answered(a holdfast.ApprovalAnswered) error {
-	what := string(a.State)
-	if a.By != "" {
-		what += " by " + a.By
-	}
-	if len(a.Granted) > 0 {
-		what += fmt.Sprintf("; from now on in this %s: %s", a.Scope, strings.Join(a.Granted, ", "))
-	}
-	return v.say("▶ %s", what)
-}
-
-// shown decodes a payload and shows it.
-func shown[T any](ev holdfast.Event, show func(T) error) error {
-	var d T
-	if err := ev.Decode(&d); err != nil {
-		return err
-	}
-	return show(d)
+	_ = v.printer.Break() // a broken stdout shows at the next write
 }
 
 // end turns the turn's last event into the command's outcome.
@@ -311,17 +175,12 @@ func (v *turnView) end(ev holdfast.Event) error {
 	if v.e.json {
 		return &exitError{1}
 	}
-	var d holdfast.TurnEnded
-	if err := ev.Decode(&d); err != nil {
+	lines, err := v.teller.End(ev)
+	if err != nil {
 		return err
 	}
-	what := strings.TrimPrefix(string(ev.Type), "turn.")
-	if d.Message != "" && d.Message != what {
-		what += ": " + d.Message
-	}
-	fmt.Fprintf(v.e.stderr, "%sholdfast: the turn %s%s\n", v.e.style(red), line(what), v.e.style(reset))
-	if d.Hint != "" {
-		fmt.Fprintf(v.e.stderr, "hint: %s\n", line(d.Hint))
+	if err := v.printer.Print(lines...); err != nil {
+		return err
 	}
 	return &exitError{1}
 }

@@ -34,7 +34,7 @@ func delta(t *testing.T, text string) holdfast.Event {
 func show(t *testing.T, live bool, events ...holdfast.Event) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	v := &turnView{e: &env{ctx: t.Context(), stdout: &out, stderr: &errs}, live: live}
+	v := (&env{ctx: t.Context(), stdout: &out, stderr: &errs}).view(live)
 	for _, e := range events {
 		if err := v.event(e); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestTurnViewNotices(t *testing.T) {
 		t.Errorf("of a tool that was asked for before: %q", errs)
 	}
 	var errs strings.Builder
-	v := &turnView{e: &env{stdout: io.Discard, stderr: &errs}}
+	v := (&env{stdout: io.Discard, stderr: &errs}).view(false)
 	if err := v.end(event(t, holdfast.EventTurnInterrupted, holdfast.TurnEnded{Message: "interrupted"})); err == nil || errs.String() != "holdfast: the turn interrupted\n" {
 		t.Errorf("an interrupt: %q %v", errs.String(), err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -147,12 +146,4 @@ func settingFlags(list []string) (map[string]string, error) {
 		out[k] = v
 	}
 	return out, nil
-}
-
-// count renders a number with its noun.
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -2,13 +2,12 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type sessionCmd struct {
@@ -31,25 +30,7 @@ type sessionCmd struct {
 }
 
 type sessionCreateCmd struct {
-	Agent   string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
-	Trust   string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
-	Runtime string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:gemini."`
-	Model   string            `placeholder:"NAME" help:"The model."`
-	Mode    string            `placeholder:"MODE" help:"Permission mode: ${modes}."`
-	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of its tools; repeatable."`
-	ID      string            `name:"id" placeholder:"UUID" help:"Your own id."`
-	Title   string            `placeholder:"TEXT" help:"The title."`
-	Tag     []string          `placeholder:"TAG" sep:"none" help:"A tag; repeatable."`
-
-	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up, as turns=10,tokens=100000,usd=2.5,seconds=3600, or none."`
-	TurnBudget *string `placeholder:"BOUNDS" help:"The same for each turn, whose turns are model calls."`
-
-	AllowNet []string `placeholder:"DOMAIN" sep:"none" help:"A domain that its box may connect to, as pypi.org, *.npmjs.org or example.com:8443; repeatable. The server's network.allow bounds it."`
-	NoNet    bool     `help:"Its box may connect to nothing, whatever agent and server name."`
-
-	importFlags
-
-	Key string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
+	New newSession `embed:""`
 }
 
 // Help is shown below the one-line description.
@@ -68,18 +49,15 @@ func (s *sessionCreateCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	budget, turnBudget, err := budgets(s.Budget, s.TurnBudget)
+	req, err := s.New.request()
 	if err != nil {
 		return err
 	}
-	created, err := s.create(e, c, holdfast.CreateSession{
-		ID: s.ID, Agent: s.Agent, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode,
-		Title: s.Title, Tags: s.Tag, Env: s.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(s.AllowNet, s.NoNet),
-	}, s.Key)
+	created, err := s.New.create(e, c, req, s.New.Key)
 	if err != nil {
 		return err
 	}
-	if s.Trust != "" {
+	if s.New.Trust != "" {
 		e.warnTrust(created.Trust)
 	}
 	e.noteDouble(created.Model)
@@ -87,19 +65,17 @@ func (s *sessionCreateCmd) Run(e *env) error {
 	return e.say(map[string]any{"session": created}, "%s", created.ID)
 }
 
-// destinations is what a session names of the network; nil is nothing said.
-func destinations(allow []string, none bool) []string {
-	if none && len(allow) == 0 {
-		return []string{}
-	}
-	return allow
-}
-
 // warnTrust says what was chosen.
 func (e *env) warnTrust(t holdfast.Trust) {
-	if t == holdfast.Trusted {
-		e.note("trusted: its tools run as the server's user on the host, without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them")
+	_ = e.printer().Print(trustLines(t)...) // to stderr
+}
+
+// trustLines is the same as lines.
+func trustLines(t holdfast.Trust) []plain.Line {
+	if t != holdfast.Trusted {
+		return nil
 	}
+	return []plain.Line{{Text: "trusted: its tools run as the server's user on the host, without a box, and can do all that user can; path rules are judged by the text of a call, nothing enforces them"}}
 }
 
 type sessionListCmd struct {
@@ -145,7 +121,7 @@ func (s *sessionListCmd) Run(e *env) error {
 		return nil
 	}
 	var rows [][]string
-	for i, short := range shortIDs(list.Sessions) {
+	for i, short := range plain.ShortIDs(list.Sessions) {
 		one := list.Sessions[i]
 		rows = append(rows, []string{
 			short, string(one.Status), string(one.Agent), string(one.Trust),
@@ -222,49 +198,12 @@ func agentState(a holdfast.AgentState) string {
 	return s
 }
 
-// showNetwork is one line on what a session names of the network.
-func showNetwork(list []string) string {
-	if list != nil && len(list) == 0 {
-		return "nothing"
-	}
-	return strings.Join(list, ", ")
-}
-
 func (e *env) showSession(s holdfast.Session) error {
 	if e.json {
 		return e.print(map[string]any{"session": s})
 	}
-	parked := ""
-	if s.ParkedUntil != nil {
-		parked = when(*s.ParkedUntil)
-	}
-	rows := [][2]string{
-		{"id", string(s.ID)},
-		{"status", string(s.Status)},
-		{"error", s.Error},
-		{"title", s.Title},
-		{"tags", strings.Join(s.Tags, ", ")},
-		{"agent", string(s.Agent) + " " + short(string(s.AgentVersion))},
-		{"trust", string(s.Trust)},
-		{"runtime", s.Runtime},
-		{"model", s.Model},
-		{"mode", string(s.Mode)},
-		{"env", strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")},
-		{"turns", fmt.Sprintf("%d completed", s.CompletedTurns)},
-		{"events", strconv.FormatInt(s.LastSeq, 10)},
-		{"created", when(s.CreatedAt)},
-		{"spent", showSpent(s.Spent)},
-		{"budget", showBudget(s.Budget)},
-		{"turn budget", showBudget(s.TurnBudget)},
-		{"network", showNetwork(s.Network)},
-		{"parked until", parked},
-		{"last active", when(s.LastActiveAt)},
-	}
-	for _, r := range rows {
-		if r[1] == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(e.stdout, "%-12s %s\n", r[0], line(r[1])); err != nil {
+	for _, l := range plain.Session(s) {
+		if _, err := fmt.Fprintln(e.stdout, l); err != nil {
 			return err
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type sessionUpdateCmd struct {
@@ -247,23 +247,6 @@ func (s *sessionResumeCmd) Run(e *env) error {
 	if s.DryRun {
 		verb = "would be resumed"
 	}
-	_, err = fmt.Fprintf(e.stdout, "%s %s: %s\n", res.Session.ID, verb, receipt(*res.Receipt))
+	_, err = fmt.Fprintf(e.stdout, "%s %s: %s\n", res.Session.ID, verb, plain.Receipt(*res.Receipt))
 	return err
-}
-
-// receipt renders a resume receipt on a line.
-func receipt(r holdfast.Receipt) string {
-	tier := string(r.Tier)
-	if r.Tier == holdfast.TierPending {
-		tier += " until its agent starts"
-	}
-	out := fmt.Sprintf("tier %s, %s from %s, files %s, box %s", tier,
-		count(int(r.Turns), "turn", "turns"), count(int(r.Events), "event", "events"), r.Files, r.Box)
-	if len(r.Lost) > 0 {
-		out += "; lost: " + strings.Join(r.Lost, ", ")
-	}
-	if r.AtRisk != nil {
-		out += "; files of commands shortly before " + r.AtRisk.LastEvent.Format(time.DateTime+" UTC") + " may be lost after a power cut"
-	}
-	return line(fmt.Sprintf("%s (%.1f ms)", out, r.DurationMS))
 }

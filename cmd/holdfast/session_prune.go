@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
 type sessionPruneCmd struct {
@@ -75,7 +76,7 @@ func (*sessionPruneCmd) say(e *env, key, what string, found []holdfast.Session) 
 		}
 		return e.print(map[string]any{key: ids})
 	}
-	for i, short := range shortIDs(found) {
+	for i, short := range plain.ShortIDs(found) {
 		fmt.Fprintf(e.stdout, "%s %s  %s\n", what, short, strings.TrimSpace(when(found[i].LastActiveAt)+"  "+cut(line(found[i].Title), 60)))
 	}
 	return e.say(nil, "%s", count(len(found), "session "+what, "sessions "+what))

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"reflect"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// newSession holds the flags that describe a session to create: those of session create
+// and of chat.
+type newSession struct {
+	Agent   string            `placeholder:"NAME" help:"A deployed agent; the built-in default otherwise."`
+	Trust   string            `placeholder:"TRUST" help:"untrusted: tools run in a box. trusted: on the host."`
+	Runtime string            `placeholder:"NAME" help:"How the agent runs: native, claude or acp:NAME, as acp:gemini."`
+	Model   string            `placeholder:"NAME" help:"The model."`
+	Mode    string            `placeholder:"MODE" help:"Permission mode: ${modes}."`
+	Env     map[string]string `placeholder:"K=V" mapsep:"none" help:"Environment of its tools; repeatable."`
+	OwnID   string            `name:"id" placeholder:"UUID" help:"Your own id."`
+	Title   string            `placeholder:"TEXT" help:"The title."`
+	Tag     []string          `placeholder:"TAG" sep:"none" help:"A tag; repeatable."`
+
+	Budget     *string `placeholder:"BOUNDS" help:"What the session may use up, as turns=10,tokens=100000,usd=2.5,seconds=3600, or none."`
+	TurnBudget *string `placeholder:"BOUNDS" help:"The same for each turn, whose turns are model calls."`
+
+	AllowNet []string `placeholder:"DOMAIN" sep:"none" help:"A domain that its box may connect to, as pypi.org, *.npmjs.org or example.com:8443; repeatable. The server's network.allow bounds it."`
+	NoNet    bool     `help:"Its box may connect to nothing, whatever agent and server name."`
+
+	importFlags
+
+	Key string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
+}
+
+// request is the request for such a session.
+func (n *newSession) request() (holdfast.CreateSession, error) {
+	budget, turnBudget, err := budgets(n.Budget, n.TurnBudget)
+	return holdfast.CreateSession{
+		ID: n.OwnID, Agent: n.Agent, Trust: n.Trust, Runtime: n.Runtime, Model: n.Model, Mode: n.Mode,
+		Title: n.Title, Tags: n.Tag, Env: n.Env, Budget: budget, TurnBudget: turnBudget, Network: destinations(n.AllowNet, n.NoNet),
+	}, err
+}
+
+// given reports whether any of the flags was given.
+func (n *newSession) given() bool { return !reflect.DeepEqual(*n, newSession{}) }
+
+// destinations is what a session names of the network; nil is nothing said.
+func destinations(allow []string, none bool) []string {
+	if none && len(allow) == 0 {
+		return []string{}
+	}
+	return allow
+}

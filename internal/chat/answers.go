@@ -1,0 +1,127 @@
+package chat
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+// maxQuestion is how much of a call's input is shown to whoever decides on it, in
+// characters: as much as fits a scrollback.
+const maxQuestion = 1 << 20
+
+// hear follows questions in the log.
+func (t *Talk) hear(ev holdfast.Event) ([]Effect, error) {
+	switch ev.Type {
+	case holdfast.EventApprovalAsked:
+		var a holdfast.Approval
+		if err := ev.Decode(&a); err != nil {
+			return nil, err
+		}
+		return t.Ask(a), nil
+	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
+		var a holdfast.ApprovalAnswered
+		if err := ev.Decode(&a); err != nil {
+			return nil, err
+		}
+		t.settled(a.ID)
+	}
+	return nil, nil
+}
+
+// Ask shows a question and remembers it.
+func (t *Talk) Ask(a holdfast.Approval) []Effect {
+	if !t.Person || t.JSON || slices.ContainsFunc(t.questions, func(q holdfast.Approval) bool { return q.ID == a.ID }) {
+		return nil
+	}
+	t.questions = append(t.questions, a)
+	out := Show(plain.Question(a, maxQuestion))
+	if rules := a.Suggestions; len(rules) > 0 {
+		out = append(out, say("s and w would grant %s", strings.Join(rules, ", "))...)
+	}
+	return []Effect{out}
+}
+
+// settled forgets a question that has ended.
+func (t *Talk) settled(id holdfast.ApprovalID) {
+	t.questions = slices.DeleteFunc(t.questions, func(q holdfast.Approval) bool { return q.ID == id })
+}
+
+// rules are the rules of a line, which commas separate. A comma in parentheses is part of a
+// rule.
+func rules(text string) (out []string) {
+	depth, from := 0, 0
+	add := func(to int) {
+		if rule := strings.TrimSpace(text[from:to]); rule != "" {
+			out = append(out, rule)
+		}
+		from = to + 1
+	}
+	for i, c := range text {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == ',' && depth <= 0:
+			add(i)
+		}
+	}
+	add(len(text))
+	return out
+}
+
+const answers = "a question is open: y allows it once, s [RULES] in this session, w [RULES] in this workspace, e edits the rules, n [REASON] denies it"
+
+// reply answers the question that was asked first. What is no answer is neither taken for
+// one nor sent as a message.
+func (t *Talk) reply(text string) []Effect {
+	a, _ := t.Question()
+	word, rest, _ := strings.Cut(text, " ")
+	rest = strings.TrimSpace(rest)
+	req := holdfast.AnswerApproval{Decision: "allow"}
+	switch strings.ToLower(word) {
+	case "y", "yes":
+		if rest != "" {
+			return []Effect{say(answers)}
+		}
+	case "s":
+		req.Scope, req.Rules = holdfast.ScopeSession, rules(rest)
+	case "w":
+		req.Scope, req.Rules = holdfast.ScopeWorkspace, rules(rest)
+	case "e":
+		if rest != "" {
+			return []Effect{say(answers)}
+		}
+		return []Effect{
+			say("edit the rules: s in front grants them in this session, w in this workspace"),
+			Restore{strings.TrimSpace("s " + strings.Join(a.Suggestions, ", "))},
+		}
+	case "n", "no":
+		req = holdfast.AnswerApproval{Decision: "deny", Reason: rest}
+	default:
+		return []Effect{say(answers)}
+	}
+	return t.call(callLimit, func(ctx context.Context, c *client.Client) Input {
+		_, err := c.AnswerApproval(ctx, a.ID, req)
+		return func(t *Talk) []Effect { return t.answered(a.ID, text, err) }
+	})
+}
+
+// answered takes what the server said to an answer.
+func (t *Talk) answered(id holdfast.ApprovalID, text string, err error) []Effect {
+	if err == nil {
+		t.settled(id)
+		return nil
+	}
+	out := []Effect{trouble(err)}
+	if holdfast.IsKind(err, holdfast.KindConflict) || holdfast.IsKind(err, holdfast.KindNotFound) {
+		t.settled(id)
+		return out
+	}
+	return append(out, Restore{text})
+}

@@ -1,0 +1,60 @@
+package chat
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+// doer asks the server for something and returns what came of it.
+type doer func(context.Context, *client.Client) Input
+
+// then applies also before what came of it.
+func (d doer) then(also func(*Talk)) doer {
+	return func(ctx context.Context, c *client.Client) Input {
+		in := d(ctx, c)
+		return func(t *Talk) []Effect {
+			also(t)
+			return in(t)
+		}
+	}
+}
+
+func stopped(id holdfast.SessionID, turn holdfast.TurnID, byKey bool) doer {
+	return func(ctx context.Context, c *client.Client) Input {
+		_, err := c.Interrupt(ctx, id)
+		return func(t *Talk) []Effect { return t.stopped(err, turn, byKey) }
+	}
+}
+
+// refreshed takes the session as it is now. An error is nothing to speak of: the next one
+// tells.
+func refreshed(id holdfast.SessionID) doer {
+	return func(ctx context.Context, c *client.Client) Input {
+		s, err := c.Session(ctx, id)
+		return func(t *Talk) []Effect {
+			if err == nil {
+				t.Session = s
+				t.live.settle(s.LastSeq)
+			}
+			return nil
+		}
+	}
+}
+
+// recalled asks again what was asked before the chat began.
+func recalled(id holdfast.SessionID) doer {
+	return func(ctx context.Context, c *client.Client) Input {
+		page, err := c.Approvals(ctx, holdfast.ApprovalFilter{Session: string(id)})
+		return func(t *Talk) (out []Effect) {
+			if err != nil {
+				out = append(out, trouble(err))
+			}
+			for _, a := range page.Approvals {
+				out = append(out, t.Ask(a)...)
+			}
+			return out
+		}
+	}
+}

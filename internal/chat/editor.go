@@ -1,0 +1,291 @@
+package chat
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+// Editor is a text being written, and the cursor in it. It moves by what people take for
+// a character. Its zero value is empty.
+type Editor struct {
+	cells []cell
+	at    int // the cursor stands before this cell
+}
+
+// cell is a character with what combines with it, or a long paste.
+type cell struct {
+	text  string
+	label string // shown instead of a long paste
+	// look is what is shown, wide how many columns it takes by each method.
+	look string
+	wide [2]int
+}
+
+func newCell(text, label string) cell {
+	look := label
+	switch {
+	case label != "":
+	case text == "\t":
+		look = "    "
+	case ansi.StringWidth(text) == 0:
+		look = plain.OneLine(text)
+	default:
+		look = plain.Prose(text)
+	}
+	return cell{text, label, look, [2]int{ansi.WcWidth: ansi.WcWidth.StringWidth(look), ansi.GraphemeWidth: ansi.GraphemeWidth.StringWidth(look)}}
+}
+
+// A paste longer than this is shown as one character with a label, whole when it is sent.
+const (
+	foldBytes = 2000
+	foldLines = 8
+)
+
+// Text is what was written.
+func (e *Editor) Text() string {
+	var b strings.Builder
+	for _, c := range e.cells {
+		b.WriteString(c.text)
+	}
+	return b.String()
+}
+
+// Empty reports whether nothing is written.
+func (e *Editor) Empty() bool { return len(e.cells) == 0 }
+
+// AtEnd reports whether the cursor stands behind the text.
+func (e *Editor) AtEnd() bool { return e.at == len(e.cells) }
+
+// Set replaces the text; the cursor stands behind it.
+func (e *Editor) Set(s string) {
+	*e = Editor{}
+	e.Paste(s)
+}
+
+// Insert writes at the cursor. What combines with the character before joins it.
+func (e *Editor) Insert(s string) {
+	s = clean(s)
+	from := e.at
+	if from > 0 && e.cells[from-1].label == "" && e.cells[from-1].text != "\n" {
+		from--
+		s = e.cells[from].text + s
+	}
+	e.replace(from, e.at, clusters(s))
+}
+
+// Paste writes a text at the cursor; a long one is folded.
+func (e *Editor) Paste(s string) {
+	s = clean(s)
+	lines := strings.Count(s, "\n") + 1
+	if len(s) <= foldBytes && lines <= foldLines {
+		e.Insert(s)
+		return
+	}
+	label := fmt.Sprintf("[pasted: %s, %s]", plain.Count(lines, "line", "lines"), bytesOf(len(s)))
+	e.replace(e.at, e.at, []cell{newCell(s, label)})
+}
+
+func bytesOf(n int) string {
+	switch {
+	case n < 10_000:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 10_000_000:
+		return fmt.Sprintf("%d kB", n/1000)
+	}
+	return fmt.Sprintf("%d MB", n/1_000_000)
+}
+
+// replace puts cells in the place of others, with the cursor behind them.
+func (e *Editor) replace(from, to int, with []cell) {
+	out := append([]cell(nil), e.cells[:from]...)
+	out = append(out, with...)
+	e.cells, e.at = append(out, e.cells[to:]...), from+len(with)
+}
+
+func clusters(s string) (out []cell) {
+	for s != "" {
+		c, _ := ansi.FirstGraphemeCluster(s, ansi.GraphemeWidth)
+		if c == "" {
+			_, n := utf8.DecodeRuneInString(s)
+			c = s[:n]
+		}
+		out = append(out, newCell(c, ""))
+		s = s[len(c):]
+	}
+	return out
+}
+
+// Left and Right move by a character.
+func (e *Editor) Left() { e.at = max(0, e.at-1) }
+
+// Right moves to the next character.
+func (e *Editor) Right() { e.at = min(len(e.cells), e.at+1) }
+
+// WordLeft moves to the beginning of a word.
+func (e *Editor) WordLeft() { e.at = e.wordLeft() }
+
+// WordRight moves behind the end of a word.
+func (e *Editor) WordRight() { e.at = e.wordRight() }
+
+func (e *Editor) wordLeft() int {
+	i := e.at
+	for i > 0 && !e.cells[i-1].word() {
+		i--
+	}
+	for i > 0 && e.cells[i-1].word() {
+		i--
+	}
+	return i
+}
+
+func (e *Editor) wordRight() int {
+	i := e.at
+	for i < len(e.cells) && !e.cells[i].word() {
+		i++
+	}
+	for i < len(e.cells) && e.cells[i].word() {
+		i++
+	}
+	return i
+}
+
+func (c cell) word() bool {
+	r, _ := utf8.DecodeRuneInString(c.text)
+	return c.label != "" || unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
+}
+
+// Home moves to the beginning of the line, End to its end.
+func (e *Editor) Home() { e.at = e.lineStart() }
+
+// End moves to the end of the line.
+func (e *Editor) End() { e.at = e.lineEnd() }
+
+func (e *Editor) lineStart() int {
+	i := e.at
+	for i > 0 && e.cells[i-1].text != "\n" {
+		i--
+	}
+	return i
+}
+
+func (e *Editor) lineEnd() int {
+	i := e.at
+	for i < len(e.cells) && e.cells[i].text != "\n" {
+		i++
+	}
+	return i
+}
+
+// Backspace removes the character before the cursor, Delete the one at it.
+func (e *Editor) Backspace() {
+	if e.at > 0 {
+		e.replace(e.at-1, e.at, nil)
+	}
+}
+
+// Delete removes the character at the cursor.
+func (e *Editor) Delete() {
+	if e.at < len(e.cells) {
+		at := e.at
+		e.replace(at, at+1, nil)
+	}
+}
+
+// DeleteWord removes the word before the cursor.
+func (e *Editor) DeleteWord() { e.replace(e.wordLeft(), e.at, nil) }
+
+// DeleteWordRight removes the word at the cursor.
+func (e *Editor) DeleteWordRight() { e.replace(e.at, e.wordRight(), nil) }
+
+// DeleteLeft removes the line up to the cursor, DeleteRight from it on.
+func (e *Editor) DeleteLeft() { e.replace(e.lineStart(), e.at, nil) }
+
+// DeleteRight removes the line from the cursor on.
+func (e *Editor) DeleteRight() { e.replace(e.at, e.lineEnd(), nil) }
+
+// row is a row of the screen: cells from one to another.
+type row struct{ from, to int }
+
+// rows breaks the text where a row is full.
+func (e *Editor) rows(width int, m ansi.Method) (out []row) {
+	from, x := 0, 0
+	for i, c := range e.cells {
+		if c.text == "\n" {
+			out = append(out, row{from, i})
+			from, x = i+1, 0
+			continue
+		}
+		w := min(c.wide[m], width)
+		if x+w > width && x > 0 {
+			out = append(out, row{from, i})
+			from, x = i, 0
+		}
+		x += w
+	}
+	return append(out, row{from, len(e.cells)})
+}
+
+// shown is how a cell looks within a width.
+func (c cell) shown(width int, m ansi.Method) string {
+	if c.wide[m] > width {
+		return m.Truncate(c.look, width, "…")
+	}
+	return c.look
+}
+
+// Rows are the rows of the text within a width, and where the cursor is.
+func (e *Editor) Rows(width int, m ansi.Method) (text []string, x, y int) {
+	width = max(width, 1)
+	for i, r := range e.rows(width, m) {
+		var b strings.Builder
+		at := 0
+		for j, c := range e.cells[r.from:r.to] {
+			if r.from+j == e.at {
+				x, y = at, i
+			}
+			at += min(c.wide[m], width)
+			b.WriteString(c.shown(width, m))
+		}
+		if e.at == r.to {
+			x, y = at, i
+		}
+		text = append(text, b.String())
+	}
+	if x >= width { // a full row: the next character goes below
+		x, y = 0, y+1
+		if y == len(text) {
+			text = append(text, "")
+		}
+	}
+	return text, x, y
+}
+
+// Up moves a row up, and reports whether there is one.
+func (e *Editor) Up(width int, m ansi.Method) bool { return e.vertical(width, m, -1) }
+
+// Down moves a row down, and reports whether there is one.
+func (e *Editor) Down(width int, m ansi.Method) bool { return e.vertical(width, m, 1) }
+
+func (e *Editor) vertical(width int, m ansi.Method, by int) bool {
+	width = max(width, 1)
+	rows := e.rows(width, m)
+	_, x, y := e.Rows(width, m)
+	y = min(y, len(rows)-1)
+	if y+by < 0 || y+by >= len(rows) {
+		return false
+	}
+	to := rows[y+by]
+	e.at = to.from
+	for w := 0; e.at < to.to; e.at++ {
+		if w += min(e.cells[e.at].wide[m], width); w > x {
+			break
+		}
+	}
+	return true
+}

@@ -1,0 +1,145 @@
+package chat
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+)
+
+// link does what the conversation asks for, with two clients: calls gives up at once,
+// because it is said here that a message waits, and stream follows the log however long
+// the server is away.
+type link struct {
+	ctx           context.Context
+	calls, stream *client.Client
+	post          func(Input)
+	newKey        func() (string, error)
+	id            holdfast.SessionID
+	firstKey      string // of the creation, where the user gave one
+	person        bool
+	remember      func(holdfast.SessionID)
+
+	messages chan Message
+}
+
+// start begins to send messages, in order.
+func (l *link) start() {
+	l.messages = make(chan Message, outboxMost+1)
+	go l.send()
+}
+
+// do begins what an effect asks for. It does not wait.
+func (l *link) do(e Effect) {
+	switch e := e.(type) {
+	case Message:
+		l.messages <- e
+	case Call:
+		go func() {
+			ctx, cancel := context.WithTimeout(l.ctx, e.Limit)
+			defer cancel()
+			l.post(e.Do(ctx, l.calls))
+		}()
+	case Follow:
+		go l.follow(e)
+	case Remember:
+		l.remember(e.ID)
+	}
+}
+
+// follow passes the log on.
+func (l *link) follow(f Follow) {
+	for ev, err := range l.stream.Follow(l.ctx, f.ID, f.After) {
+		if l.ctx.Err() != nil {
+			return
+		}
+		l.post(func(t *Talk) []Effect {
+			if err != nil {
+				return t.Lost(err)
+			}
+			return t.Event(ev)
+		})
+	}
+}
+
+// linked passes on that the client waits for the server.
+func (l *link) linked(w client.Wait) { l.post(func(t *Talk) []Effect { return t.Linked(w) }) }
+
+// send sends messages in order.
+func (l *link) send() {
+	for {
+		select {
+		case m := <-l.messages:
+			l.one(m)
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// one sends a message. Its key makes it safe to send it again, which is done for as long
+// as the server is away.
+func (l *link) one(m Message) {
+	tell := func(s Sent) { l.post(func(t *Talk) []Effect { return t.Confirmed(s) }) }
+	if m.Create != nil && l.id == "" {
+		key, err := l.firstKey, error(nil)
+		if key == "" {
+			key, err = l.newKey()
+		}
+		var made holdfast.Session
+		if err == nil {
+			err = l.patiently(m.Text, l.person, func() (err error) {
+				made, err = l.calls.CreateSession(l.ctx, *m.Create, key)
+				return err
+			})
+		}
+		if err != nil {
+			if l.ctx.Err() == nil {
+				tell(Sent{Text: m.Text, Err: err})
+			}
+			return
+		}
+		l.id = made.ID
+		tell(Sent{Text: m.Text, Created: &made})
+	}
+	key, err := l.newKey()
+	var s holdfast.Sent
+	if err == nil {
+		err = l.patiently(m.Text, true, func() (err error) {
+			s, err = l.calls.Send(l.ctx, l.id, holdfast.SendMessage{Text: m.Text, Key: key})
+			return err
+		})
+	}
+	if l.ctx.Err() == nil {
+		tell(Sent{Text: m.Text, Turn: s.Turn.ID, Err: err})
+	}
+}
+
+// patiently repeats try while the server is away, and says so once.
+func (l *link) patiently(text string, again bool, try func() error) error {
+	for told := false; ; told = true {
+		err := try()
+		if !again || !holdfast.IsKind(err, holdfast.KindUnavailable) || l.ctx.Err() != nil {
+			return err
+		}
+		if !told {
+			l.post(func(t *Talk) []Effect { return t.Confirmed(Sent{Text: text, Held: err}) })
+		}
+		if !l.pause(max(300*time.Millisecond, client.RetryAfter(err))) {
+			return err
+		}
+	}
+}
+
+// pause waits a little before the next attempt.
+func (l *link) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,330 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+// Terminal is the terminal of a screen.
+type Terminal struct {
+	Out *os.File
+	// Color: it has colours, and they are wanted.
+	Color bool
+	// Env is its environment.
+	Env []string
+	// Edit is the command that edits a file.
+	Edit func(path string) *exec.Cmd
+}
+
+// screen is the front with an editor. What is said goes above it for good; below stand
+// what happens at the moment, the editor and the status. Its fields belong to bubbletea's
+// loop.
+type screen struct {
+	c    *Chat
+	t    *Talk
+	l    *link
+	look look
+
+	height  int
+	editor  Editor
+	history History
+	search  *search
+	offers  []string
+
+	// A question takes the editor; the message that was being written comes back after it.
+	question holdfast.ApprovalID
+	draft    Editor
+
+	lines    []plain.Line // to be shown above
+	rows     []string     // the same, broken for the width
+	drawn    bool         // there is a frame that rows can go above
+	resizes  int          // how often the size changed a moment ago
+	showing  bool
+	ticking  bool
+	end      *Leave
+	quitting bool
+	now      func() time.Time
+}
+
+// Messages of the screen to itself.
+type (
+	shownMsg struct{}
+	drawnMsg struct{}
+	goneMsg  struct{}
+	// settledMsg: the size has not changed since, by this change.
+	settledMsg struct{}
+	tickMsg    struct{}
+	signalMsg  struct{ os.Signal }
+	editedMsg  struct {
+		text string
+		err  error
+	}
+	offersMsg struct {
+		begun  string
+		values []string
+	}
+)
+
+// OnScreen talks on a terminal.
+func (c *Chat) OnScreen(ctx context.Context) (Outcome, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &screen{c: c, t: c.talk(), look: look{color: c.Screen.Color}, now: time.Now}
+	s.t.Echo = true
+	begin, err := s.begin(ctx)
+	if err != nil {
+		return Outcome{Session: c.Session.ID}, err
+	}
+	out := newPane(c.Screen.Out)
+	program := tea.NewProgram(s, tea.WithInput(c.Stdin), tea.WithOutput(out), tea.WithoutSignalHandler(), tea.WithContext(ctx), tea.WithEnvironment(c.Screen.Env))
+	if s.l, err = c.link(ctx, func(in Input) { program.Send(in) }); err != nil {
+		return Outcome{}, err
+	}
+	s.do(begin)
+	go func() {
+		for {
+			select {
+			case sig := <-c.Signals:
+				program.Send(signalMsg{sig})
+			case <-out.drawn:
+				program.Send(drawnMsg{})
+			case <-out.failed:
+				program.Send(goneMsg{})
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	_, err = program.Run()
+	return s.over(err)
+}
+
+// over is how it ended. What was not sent is not lost.
+func (s *screen) over(err error) (Outcome, error) {
+	out := Outcome{Session: s.t.Session.ID, Code: 1}
+	if s.question != "" {
+		s.editor = s.draft
+	}
+	left := s.editor.Text()
+	if s.end == nil && err == nil || s.end == nil && errors.Is(err, tea.ErrProgramKilled) {
+		err = gone(s.t)
+	}
+	if s.end != nil {
+		out.Code, out.Lost = s.end.Code, s.end.Lost
+		if err == nil {
+			err = s.end.Err
+		}
+		_ = s.c.Printer.Print(s.end.Lines...) // the code says it too
+	}
+	if left != "" {
+		_ = s.c.Printer.Print(plain.Line{Text: "not sent:"}, plain.Line{Kind: plain.Own, Text: plain.Prose(left)})
+	}
+	return out, err
+}
+
+// gone is the error of a terminal that reads or shows nothing any more.
+func gone(t *Talk) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "chat", "the terminal is gone").WithHint("to come back: holdfast chat %s", t.name())
+}
+
+// begin asks the server for what the screen starts with.
+func (s *screen) begin(ctx context.Context) ([]Effect, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	cl, err := s.c.Client(client.Config{})
+	if err != nil {
+		return nil, err
+	}
+	if s.t.Create != nil {
+		m, err := cl.Models(ctx)
+		if err != nil && holdfast.IsKind(err, holdfast.KindUnavailable) || holdfast.IsKind(err, holdfast.KindUnauthenticated) {
+			return nil, err
+		}
+		s.t.Session.Model, s.t.Session.Mode = m.Default, holdfast.Mode(s.t.Create.Mode)
+		if s.t.Create.Model != "" {
+			s.t.Session.Model = s.t.Create.Model
+		}
+		return s.t.Begin(), nil
+	}
+	past, after, err := messages(ctx, cl, s.t.Session)
+	if err != nil {
+		return nil, err
+	}
+	s.history.Load(past)
+	s.t.live.known = s.t.Session.LastSeq
+	out := append(s.t.Begin(), Follow{s.t.Session.ID, after})
+	if after == s.t.Session.LastSeq {
+		return append(out, s.t.recall()), nil
+	}
+	s.t.recallAt = s.t.Session.LastSeq // what is shown comes first
+	return out, nil
+}
+
+// How far back the screen looks for messages, in log entries, and how many turns it shows.
+const (
+	lookBack   = 20_000
+	shownTurns = 3
+)
+
+// messages are the user's messages, and where in the log the last turns begin.
+func messages(ctx context.Context, c *client.Client, s holdfast.Session) (past []string, after int64, err error) {
+	after = s.LastSeq
+	var starts []int64
+	for at := max(0, s.LastSeq-lookBack); ; {
+		const limit = 1000
+		page, err := c.Events(ctx, s.ID, holdfast.EventFilter{After: at, Limit: limit, Types: []holdfast.EventType{holdfast.EventMessageUser}})
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, ev := range page {
+			var m holdfast.UserMessage
+			if ev.Decode(&m) != nil {
+				continue // a damaged one is told where the log is shown
+			}
+			at, past = ev.Seq, append(past, m.Text)
+			if !m.Steer {
+				starts = append(starts, ev.Seq-1)
+			}
+		}
+		if len(page) < limit {
+			break
+		}
+	}
+	if n := len(starts); n > 0 {
+		after = starts[max(0, n-shownTurns)]
+	}
+	return past, after, nil
+}
+
+// Init is called by bubbletea.
+func (s *screen) Init() tea.Cmd { return nil }
+
+// Update is called by bubbletea with each message.
+func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	var cmds []tea.Cmd
+	switch msg := msg.(type) {
+	case Input:
+		s.do(msg(s.t))
+	case tea.KeyPressMsg:
+		cmds = append(cmds, s.key(msg))
+	case tea.PasteMsg:
+		s.offers, s.search = nil, nil
+		s.editor.Paste(msg.Content)
+	case tea.WindowSizeMsg:
+		s.look.width, s.height = max(msg.Width-1, 8), max(msg.Height, 4)
+		s.resizes++
+		cmds = append(cmds, tea.Tick(settled, func(time.Time) tea.Msg { return settledMsg{} }))
+	case tea.ModeReportMsg:
+		if msg.Mode == ansi.ModeUnicodeCore && (msg.Value == ansi.ModeReset || msg.Value == ansi.ModeSet || msg.Value == ansi.ModePermanentlySet) {
+			s.look.method = ansi.GraphemeWidth
+		}
+	case signalMsg:
+		if msg.Signal == os.Interrupt {
+			s.do(s.t.Interrupt())
+		} else {
+			s.do(s.t.Leave(130))
+		}
+	case editedMsg:
+		s.edited(msg)
+	case offersMsg:
+		s.offered(msg)
+	case shownMsg:
+		s.showing = false
+	case drawnMsg:
+		s.drawn = true
+	case goneMsg:
+		s.end, s.rows, s.lines = &Leave{Code: 1, Err: gone(s.t)}, nil, nil
+	case settledMsg:
+		s.resizes--
+	case tickMsg:
+		s.ticking = false
+	}
+	s.turnTo()
+	return s, tea.Batch(append(cmds, s.next()...)...)
+}
+
+// do does what is to be done.
+func (s *screen) do(effects []Effect) {
+	for _, e := range effects {
+		switch e := e.(type) {
+		case Show:
+			s.say(e)
+		case Restore:
+			s.turnTo()
+			if s.editor.Empty() {
+				s.editor.Set(e.Text)
+			} else {
+				s.history.Add(e.Text)
+				s.say([]plain.Line{{Text: "Up brings back what was not sent"}})
+			}
+		case Leave:
+			if s.end == nil {
+				s.end = &e
+			}
+		default:
+			s.l.do(e)
+		}
+	}
+}
+
+// say shows lines above, when it is their turn.
+func (s *screen) say(lines []plain.Line) { s.lines = append(s.lines, lines...) }
+
+// turnTo gives the editor to a question, or back to the message.
+func (s *screen) turnTo() {
+	a, _ := s.t.Question()
+	if a.ID == s.question {
+		return
+	}
+	if s.question == "" {
+		s.draft = s.editor
+	}
+	s.editor, s.search, s.offers = Editor{}, nil, nil
+	if s.question = a.ID; a.ID == "" {
+		s.editor, s.draft = s.draft, Editor{}
+	}
+}
+
+// settled is how long nothing goes above after a change of the size: rows that are broken
+// for another width than the terminal's would run into each other.
+const settled = 80 * time.Millisecond
+
+// next is what follows each message: rows go above in order, a few at a time, because the
+// terminal must hold them beside the rows below; the clock ticks while something runs; and
+// at the end, when all is shown, the screen goes.
+func (s *screen) next() (cmds []tea.Cmd) {
+	if s.drawn && !s.showing && s.resizes == 0 {
+		if len(s.rows) == 0 {
+			s.rows, s.lines = s.look.lines(s.lines), nil
+		}
+		if n := min(len(s.rows), max(1, s.height-s.most()-1)); n > 0 {
+			above := strings.Join(s.rows[:n], "\n")
+			if above == "" {
+				above = " " // an empty text would show no row
+			}
+			s.rows, s.showing = s.rows[n:], true
+			cmds = append(cmds, tea.Sequence(tea.Println(above), func() tea.Msg { return shownMsg{} }))
+		}
+	}
+	if _, running := s.t.Running(); !s.ticking && (running || s.t.live.away || len(s.t.live.Outbox) > 0) {
+		s.ticking = true
+		cmds = append(cmds, tea.Tick(time.Second, func(time.Time) tea.Msg { return tickMsg{} }))
+	}
+	if s.end != nil && len(s.rows)+len(s.lines) == 0 && !s.showing && !s.quitting {
+		s.quitting = true
+		cmds = append(cmds, tea.Quit)
+	}
+	return cmds
+}

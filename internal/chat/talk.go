@@ -1,0 +1,381 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+// Talk is the state of a conversation. It belongs to one goroutine.
+type Talk struct {
+	// Person: somebody types, and is asked in place. JSON: events are printed as they are.
+	Person, JSON bool
+	// Echo: messages of the user are shown, where they enter the conversation.
+	Echo   bool
+	Teller plain.Narrator
+	// Create describes the session that the first message makes; nil once there is one.
+	Create  *holdfast.CreateSession
+	Session holdfast.Session
+	// About says more on a session that was created here.
+	About func(holdfast.Session) []plain.Line
+
+	live      Live
+	waiting   int                      // messages that the server has not confirmed
+	asking    int                      // calls whose answer is awaited
+	open      map[holdfast.TurnID]bool // our turns that have not ended
+	ended     map[holdfast.TurnID]bool // ends that may come before the confirmation
+	running   holdfast.TurnID
+	questions []holdfast.Approval // the longest asked first
+	interrupt interrupt
+	recallAt  int64 // the event after which open questions are asked for
+	failed    bool
+}
+
+// interrupt is how far Ctrl-C got.
+type interrupt int
+
+const (
+	notAsked interrupt = iota
+	asking             // the server is asked to end the turn
+	asked              // it does
+	leaving            // nothing runs: the next one leaves
+)
+
+// outboxMost is how many messages may wait for the server.
+const outboxMost = 1024
+
+// NewTalk is a conversation with a session, or one that the first message creates.
+func NewTalk(s holdfast.Session, create *holdfast.CreateSession) *Talk {
+	return &Talk{
+		Session: s, Create: create, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
+		live: newLive(), About: func(holdfast.Session) []plain.Line { return nil },
+	}
+}
+
+// Idle: nothing of ours is on its way or runs.
+func (t *Talk) Idle() bool { return t.waiting == 0 && t.asking == 0 && len(t.open) == 0 }
+
+// Question is the question that waits for an answer, the longest asked first.
+func (t *Talk) Question() (holdfast.Approval, bool) {
+	if len(t.questions) == 0 {
+		return holdfast.Approval{}, false
+	}
+	return t.questions[0], true
+}
+
+// Running reports whether a turn runs, and since when.
+func (t *Talk) Running() (since time.Time, ok bool) { return t.live.began, t.running != "" }
+
+// Begin greets.
+func (t *Talk) Begin() []Effect {
+	if t.Create != nil {
+		if !t.Person {
+			return nil
+		}
+		model := ""
+		if t.Session.Model != "" {
+			model = " (model " + t.Session.Model + ")"
+		}
+		return []Effect{say("your first message makes a session%s; /help lists what else you can type", model)}
+	}
+	return []Effect{Remember{t.Session.ID}, t.greeting()}
+}
+
+func (t *Talk) greeting() Show {
+	s := t.Session
+	return append(t.About(s), say("session %s (%s, model %s); /help lists what else you can type", s.ID, s.Trust, s.Model)...)
+}
+
+// Event takes an event of the log.
+func (t *Talk) Event(ev holdfast.Event) []Effect {
+	out, err := t.event(ev)
+	if err != nil {
+		return append(out, Leave{Err: err})
+	}
+	if t.recallAt > 0 && ev.Seq >= t.recallAt {
+		t.recallAt = 0
+		out = append(out, t.recall())
+	}
+	return out
+}
+
+func (t *Talk) event(ev holdfast.Event) (out []Effect, err error) {
+	if err := t.live.event(ev); err != nil {
+		return nil, err
+	}
+	switch {
+	case ev.Type == holdfast.EventTurnStarted:
+		t.running = ev.Turn
+	case ev.EndsTurn():
+		return t.end(ev)
+	case ev.Type == holdfast.EventSessionEnded:
+		return []Effect{Leave{Lines: say("the session is ended")}}, nil
+	}
+	if t.JSON {
+		return []Effect{Print{ev}}, nil
+	}
+	lines, err := t.tell(ev)
+	if err != nil {
+		return nil, err
+	}
+	if ev.Type == holdfast.EventSessionUpdated && t.Echo && ev.Seq > t.live.known {
+		out = append(out, t.refresh())
+	}
+	if len(lines) > 0 {
+		out = append(out, Show(lines))
+	}
+	more, err := t.hear(ev)
+	return append(out, more...), err
+}
+
+// tell is what there is to say about an event.
+func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
+	if ev.Type == holdfast.EventMessageUser {
+		var m holdfast.UserMessage
+		if err := ev.Decode(&m); err != nil || !t.Echo {
+			return nil, err
+		}
+		return t.own(m.Text), nil
+	}
+	lines, err := t.Teller.Event(ev)
+	if ev.Type == holdfast.EventThinking && len(lines) == 0 && t.Echo && t.Teller.Detail == plain.Normal {
+		var d holdfast.Thinking
+		err = ev.Decode(&d)
+		lines = []plain.Line{{Text: "∴ thought, " + plain.Count(utf8.RuneCountInString(d.Text), "character", "characters") + "; /verbose shows the next ones"}}
+	}
+	return lines, err
+}
+
+// ownLines is how much of a message is shown to whoever wrote it.
+const ownLines = 12
+
+// own is a message of the user, a long one folded.
+func (t *Talk) own(text string) []plain.Line {
+	lines := strings.Split(strings.TrimRight(plain.Prose(text), "\n"), "\n")
+	more := len(lines) - ownLines
+	if more <= 0 || t.Teller.Detail == plain.Verbose {
+		return []plain.Line{{Kind: plain.Own, Text: strings.Join(lines, "\n")}}
+	}
+	return []plain.Line{
+		{Kind: plain.Own, Text: strings.Join(lines[:ownLines], "\n")},
+		{Kind: plain.Context, Text: "… " + plain.Count(more, "more line", "more lines")},
+	}
+}
+
+func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
+	t.interrupt = notAsked
+	if t.running == ev.Turn {
+		t.running = ""
+	}
+	if t.waiting > 0 {
+		t.ended[ev.Turn] = true
+	}
+	delete(t.open, ev.Turn)
+	t.questions = slices.DeleteFunc(t.questions, func(q holdfast.Approval) bool { return q.Turn == ev.Turn })
+	if t.JSON {
+		return []Effect{Print{ev}}, nil
+	}
+	if ev.Type != holdfast.EventTurnCompleted {
+		t.failed = true
+	}
+	lines, err := t.Teller.End(ev)
+	out := []Effect{Show(append([]plain.Line{{Kind: plain.Break}}, lines...))}
+	if t.Echo && ev.Seq > t.live.known {
+		out = append(out, t.refresh())
+	}
+	return out, err
+}
+
+// recall asks for what was asked before the chat began.
+func (t *Talk) recall() Effect { return Call{callLimit, recalled(t.Session.ID)} }
+
+// refresh reads the session again: what it used up, and what was changed elsewhere.
+func (t *Talk) refresh() Effect {
+	return Call{callLimit, refreshed(t.Session.ID)}
+}
+
+// Line takes a line or a whole message: a command, an answer, or a message.
+func (t *Talk) Line(l string) []Effect {
+	if t.interrupt == leaving {
+		t.interrupt = notAsked
+	}
+	text := strings.TrimSpace(l)
+	_, question := t.Question()
+	switch {
+	case text == "":
+		return nil
+	case strings.HasPrefix(text, "//") && !question:
+		text = text[1:]
+	case strings.HasPrefix(text, "/"):
+		return t.command(text)
+	case question:
+		return t.reply(text)
+	}
+	switch {
+	case t.waiting >= outboxMost:
+		return []Effect{Restore{l}, say("not sent: %d messages wait for the server already", t.waiting)}
+	case len(text) > holdfast.MaxText:
+		return []Effect{Restore{l}, say("not sent: %d bytes are more than the %d of a message; put them in a file of the session: holdfast files put %s NAME",
+			len(text), holdfast.MaxText, t.name())}
+	}
+	t.waiting++
+	t.live.sending(text)
+	return []Effect{Message{Text: text, Create: t.Create}}
+}
+
+// name is the session in a command to paste.
+func (t *Talk) name() string {
+	if t.Session.ID == "" {
+		return "SESSION"
+	}
+	return string(t.Session.ID)
+}
+
+// Confirmed takes what became of a message.
+func (t *Talk) Confirmed(r Sent) (out []Effect) {
+	if r.Created != nil {
+		t.Session, t.Create = *r.Created, nil
+		return []Effect{Remember{r.Created.ID}, t.greeting(), Follow{r.Created.ID, r.Created.LastSeq}}
+	}
+	switch {
+	case errors.Is(r.Held, holdfast.ErrFull):
+		return []Effect{say("not sent yet: %v; it goes out when there is a place", r.Held)}
+	case r.Held != nil:
+		return []Effect{say("not sent yet: %v; it goes out when the server is back", r.Held)}
+	case r.Err != nil && (t.Create != nil && !t.Person || holdfast.IsKind(r.Err, holdfast.KindGone) || t.Create == nil && holdfast.IsKind(r.Err, holdfast.KindNotFound)):
+		return []Effect{Leave{Err: r.Err}}
+	case r.Err != nil:
+		t.failed = true
+		t.live.unsent(r.Text)
+		out = []Effect{Restore{r.Text}, trouble(r.Err)}
+	case !t.ended[r.Turn]:
+		t.open[r.Turn] = true
+	}
+	if t.live.confirmed(r); t.ended[r.Turn] {
+		t.live.gone(r.Turn, "")
+	}
+	if t.waiting--; t.waiting == 0 {
+		clear(t.ended)
+	}
+	return out
+}
+
+// Linked takes that the client waits for the server, or that it is back.
+func (t *Talk) Linked(w client.Wait) []Effect {
+	switch {
+	case w.Over:
+		t.live.away = false
+		return []Effect{say("the server is back")}
+	case w.Err != nil && w.For < time.Second:
+		t.live.away = true
+		return []Effect{say("the server went away; waiting for it: %v", w.Err)}
+	}
+	return []Effect{say("%s", w)}
+}
+
+// Interrupt takes Ctrl-C: the first ends the turn, whoever sent it; the next one leaves.
+func (t *Talk) Interrupt() []Effect {
+	switch {
+	case t.interrupt != notAsked:
+		return t.Leave(130)
+	case t.Create != nil:
+		t.interrupt = leaving
+		return []Effect{say("nothing runs"), say(leaveHint)}
+	}
+	return t.stop(true)
+}
+
+const leaveHint = "Ctrl-C again or /quit leaves"
+
+// stop ends the running turn. byKey: where none runs, the next key leaves.
+func (t *Talk) stop(byKey bool) []Effect {
+	if byKey {
+		t.interrupt = asking
+	}
+	turn := t.running
+	out := t.call(5*time.Second, stopped(t.Session.ID, turn, byKey))
+	if turn != "" {
+		out = append(out, say(interrupting))
+	}
+	return out
+}
+
+const interrupting = "interrupting; Ctrl-C again leaves"
+
+// stopped takes the answer to stop, of the turn that ran as far as was known. It may come
+// after the turn's end.
+func (t *Talk) stopped(err error, turn holdfast.TurnID, byKey bool) []Effect {
+	var out []Effect
+	switch {
+	case err == nil && t.running != turn:
+		return nil
+	case err == nil && turn != "":
+		t.interrupt = asked
+		return nil
+	case err == nil:
+		t.interrupt = asked
+		return []Effect{say(interrupting)}
+	case holdfast.IsKind(err, holdfast.KindConflict):
+		out = append(out, say("nothing runs"))
+	default:
+		out = append(out, trouble(err))
+	}
+	if byKey {
+		t.interrupt = leaving
+		out = append(out, say(leaveHint))
+	}
+	return out
+}
+
+// Leave says how to come back, and ends the conversation.
+func (t *Talk) Leave(code int) []Effect {
+	lines := []plain.Line{{Kind: plain.Break}}
+	switch {
+	case t.Create != nil && t.Person:
+		lines = append(lines, plain.Line{Text: "left; no session was made"})
+	case t.Create != nil && t.waiting == 0:
+		lines = append(lines, plain.Line{Text: "nothing came on stdin: no session was made"})
+	case len(t.open) > 0 || t.running != "":
+		lines = append(lines, plain.Notef("left; the turn goes on: holdfast chat %s", t.Session.ID))
+	case t.Person:
+		lines = append(lines, plain.Notef("left; to come back: holdfast chat %s", t.Session.ID))
+	}
+	if t.waiting > 0 {
+		lines = append(lines, plain.Notef("%s not confirmed by the server", plain.Count(t.waiting, "message is", "messages are")))
+		code = max(code, 1)
+	}
+	if code == 0 && t.failed && !t.Person {
+		code = 1
+	}
+	return []Effect{Leave{Code: code, Lines: lines}}
+}
+
+// Lost takes the end of the log that the client gave up.
+func (t *Talk) Lost(err error) []Effect { return []Effect{Leave{Lost: err}} }
+
+// call is a call whose answer the next line waits for where nobody types.
+func (t *Talk) call(limit time.Duration, do doer) []Effect {
+	t.asking++
+	return []Effect{Call{limit, do.then(func(t *Talk) { t.asking-- })}}
+}
+
+// say is one line about the conversation.
+func say(format string, args ...any) Show {
+	return Show{{Kind: plain.Note, Text: plain.OneLine(fmt.Sprintf(format, args...))}}
+}
+
+// trouble is an error that does not end the conversation.
+func trouble(err error) Show {
+	out := Show{{Kind: plain.Trouble, Text: plain.OneLine("! " + err.Error())}}
+	if hint := holdfast.HintOf(err); hint != "" {
+		out = append(out, plain.Line{Kind: plain.Hint, Text: plain.OneLine("hint: " + hint)})
+	}
+	return out
+}

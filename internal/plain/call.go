@@ -1,0 +1,143 @@
+package plain
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Call is a tool call as people read it: what is done on the first line, a command or a
+// change below. All of the input is there, and all of it can be seen. An input that
+// is not of the tool's usual shape is shown as the JSON that it is.
+func Call(name string, input json.RawMessage) []Line {
+	in, ok := fields(input)
+	if !ok {
+		return []Line{{Text: OneLine(name) + " " + Compact(input)}}
+	}
+	var head string
+	var below []Line
+	switch name {
+	case "Bash":
+		cmd := in.take("command")
+		if strings.Contains(cmd, "\n") {
+			below = textLines(Context, cmd)
+		} else {
+			head = OneLine(cmd)
+		}
+	case "Read":
+		head = OneLine(in.take("file_path"))
+	case "Write":
+		head = OneLine(in.take("file_path"))
+		below = textLines(Added, in.take("content"))
+	case "Edit":
+		head = OneLine(in.take("file_path"))
+		below = change(in.take("old_string"), in.take("new_string"))
+	case "Glob", "Grep":
+		head = OneLine(in.take("pattern"))
+	default:
+		return []Line{{Text: OneLine(name) + " " + Compact(input)}}
+	}
+	if in.bad {
+		return []Line{{Text: OneLine(name) + " " + Compact(input)}}
+	}
+	words := slices.DeleteFunc([]string{OneLine(name), head, in.rest()}, func(s string) bool { return s == "" })
+	return append([]Line{{Text: strings.Join(words, " ")}}, below...)
+}
+
+// inputFields are the fields of an object, in order.
+type inputFields struct {
+	names  []string
+	values map[string]json.RawMessage
+	// bad: a field that was taken is missing or no text.
+	bad bool
+}
+
+// fields are those of an object that names each once.
+func fields(input json.RawMessage) (*inputFields, bool) {
+	dec := json.NewDecoder(bytes.NewReader(input))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, false
+	}
+	f := &inputFields{values: map[string]json.RawMessage{}}
+	for dec.More() {
+		t, err := dec.Token()
+		name, ok := t.(string)
+		var v json.RawMessage
+		if err != nil || !ok || dec.Decode(&v) != nil {
+			return nil, false
+		}
+		if _, twice := f.values[name]; twice {
+			return nil, false
+		}
+		f.names = append(f.names, name)
+		f.values[name] = v
+	}
+	if _, err := dec.Token(); err != nil || dec.More() {
+		return nil, false
+	}
+	return f, true
+}
+
+// take removes a text and returns it.
+func (f *inputFields) take(name string) (s string) {
+	if err := json.Unmarshal(f.values[name], &s); err != nil {
+		f.bad = true
+	}
+	delete(f.values, name)
+	f.names = slices.DeleteFunc(f.names, func(n string) bool { return n == name })
+	return s
+}
+
+// rest is what was not taken, as JSON; empty if that is nothing.
+func (f *inputFields) rest() string {
+	if len(f.names) == 0 {
+		return ""
+	}
+	var b bytes.Buffer
+	for i, name := range f.names {
+		key, _ := json.Marshal(name) // a string always encodes
+		b.WriteByte("{,"[min(i, 1)])
+		b.Write(key)
+		b.WriteByte(':')
+		b.Write(f.values[name])
+	}
+	b.WriteByte('}')
+	return Compact(b.Bytes())
+}
+
+// textLines are the lines of a text, each of a kind.
+func textLines(kind Kind, s string) (out []Line) {
+	if s == "" {
+		return nil
+	}
+	for l := range strings.Lines(s) {
+		out = append(out, Line{kind, OneLine(strings.TrimSuffix(l, "\n"))})
+	}
+	return out
+}
+
+// change is a text and what takes its place: what both begin and end with is left out,
+// but for one line around the difference.
+func change(from, to string) []Line {
+	a, b := textLines(Removed, from), textLines(Added, to)
+	same := func(i, j int) bool { return a[i].Text == b[j].Text }
+	front := 0
+	for front < min(len(a), len(b)) && same(front, front) {
+		front++
+	}
+	back := 0
+	for back < min(len(a), len(b))-front && same(len(a)-1-back, len(b)-1-back) {
+		back++
+	}
+	var out []Line
+	if front > 0 {
+		out = append(out, Line{Context, a[front-1].Text})
+	}
+	out = append(out, a[front:len(a)-back]...)
+	out = append(out, b[front:len(b)-back]...)
+	if back > 0 {
+		out = append(out, Line{Context, a[len(a)-back].Text})
+	}
+	return out
+}

@@ -1,0 +1,280 @@
+package plain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// How much of a tool call is shown where nobody decides on it: lines of a change, of what
+// a command printed, and characters of a line.
+const (
+	shownChange = 12
+	shownOutput = 6
+	shownWidth  = 200
+)
+
+// Detail says how much of a turn is told.
+type Detail int
+
+// The levels of detail.
+const (
+	// Normal tells of tools with the last lines of their output.
+	Normal Detail = iota
+	// Quiet tells the assistant's text, questions, and how a turn failed.
+	Quiet
+	// Verbose tells all: changes, output and thinking whole.
+	Verbose
+)
+
+// Narrator tells events of a session as lines. Its zero value is ready to use.
+type Narrator struct {
+	// Live: text is told as it comes, in pieces.
+	Live bool
+	// Asks: whoever reads is asked in place, so nothing is told of a question.
+	Asks   bool
+	Detail Detail
+	// Double tells once that a model is the test double; nil does not.
+	Double func(model string) []Line
+
+	shown string            // what of the next message was told by deltas
+	tools map[string]string // by tool use
+}
+
+// Tool is the name of a tool that was asked for.
+func (n *Narrator) Tool(use string) string { return cmp.Or(n.tools[use], "a tool") }
+
+// Event is an event as lines; none if there is nothing to say.
+func (n *Narrator) Event(ev holdfast.Event) ([]Line, error) {
+	switch ev.Type {
+	case holdfast.DeltaText:
+		if !n.Live {
+			return nil, nil
+		}
+		return told(ev, func(d holdfast.TextDelta) []Line {
+			n.shown += d.Text
+			return []Line{{Answer, Prose(d.Text)}}
+		})
+	case holdfast.EventMessageAssistant:
+		return told(ev, n.message)
+	case holdfast.EventToolRequested:
+		return told(ev, n.requested)
+	}
+	return n.notice(ev)
+}
+
+// message tells a finished message, of which deltas may have told a part.
+func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
+	full := TextOf(m)
+	rest, ok := strings.CutPrefix(full, n.shown)
+	if !ok { // what was told belongs to an answer that was given up
+		out = append(out, Line{Kind: Break})
+		rest = full
+	}
+	n.shown = ""
+	if rest != "" {
+		if n.Live {
+			rest = Prose(rest)
+		}
+		out = append(out, Line{Answer, rest})
+	}
+	out = append(out, Line{Kind: Break})
+	if n.Double != nil {
+		out = append(out, n.Double(m.Model)...)
+		n.Double = nil
+	}
+	return out
+}
+
+// TextOf is the text of a message.
+func TextOf(m holdfast.AssistantMessage) string {
+	var full strings.Builder
+	for _, p := range m.Parts {
+		full.WriteString(p.Text)
+	}
+	return full.String()
+}
+
+// notice tells what is not text.
+func (n *Narrator) notice(ev holdfast.Event) ([]Line, error) {
+	if n.Detail == Quiet && ev.Type != holdfast.EventApprovalAsked && ev.Type != holdfast.EventNotice {
+		return nil, nil
+	}
+	note := func(format string, args ...any) []Line { return []Line{Notef(format, args...)} }
+	switch ev.Type {
+	case holdfast.EventToolFinished:
+		return told(ev, n.finished)
+	case holdfast.EventToolDenied:
+		return told(ev, func(d holdfast.ToolDecision) []Line {
+			return note("✗ %s denied by %s: %s", n.Tool(d.ToolUseID), d.By, d.Reason)
+		})
+	case holdfast.EventToolUnknown:
+		return told(ev, func(d holdfast.ToolUnknown) []Line {
+			return note("? %s: outcome unknown: %s", n.Tool(d.ToolUseID), d.Reason)
+		})
+	case holdfast.EventThinking:
+		return told(ev, n.thought)
+	case holdfast.EventApprovalAsked:
+		return told(ev, n.asked)
+	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
+		return told(ev, answered)
+	case holdfast.EventTurnQueued:
+		return told(ev, func(d holdfast.TurnQueuedData) []Line { return note("queued, position %d", d.Position) })
+	case holdfast.EventBoxQueued:
+		return told(ev, func(d holdfast.BoxQueued) []Line { return note("waiting for a box, position %d", d.Position) })
+	case holdfast.EventBoxStarted:
+		return told(ev, func(d holdfast.BoxStarted) []Line {
+			return note("box started in %.0f ms (%s)", d.DurationMS, d.Driver)
+		})
+	case holdfast.EventBoxOOM, holdfast.EventBoxPids, holdfast.EventBoxLost, holdfast.EventBoxStopped:
+		return told(ev, func(d holdfast.BoxEnded) []Line { return note("%s: %s", ev.Type, d.Reason) })
+	case holdfast.EventSessionResumed:
+		return told(ev, func(d holdfast.Receipt) []Line { return note("resumed: %s", Receipt(d)) })
+	case holdfast.EventNotice:
+		return told(ev, func(d holdfast.Notice) []Line {
+			if d.Code == holdfast.NoticeVoid {
+				n.shown = ""
+			}
+			if n.Detail == Quiet {
+				return nil
+			}
+			return note("! %s", d.Text)
+		})
+	}
+	return nil, nil
+}
+
+// told decodes a payload and tells it.
+func told[T any](ev holdfast.Event, tell func(T) []Line) ([]Line, error) {
+	var d T
+	if err := ev.Decode(&d); err != nil {
+		return nil, err
+	}
+	return tell(d), nil
+}
+
+// requested tells a call that a model asked for.
+func (n *Narrator) requested(d holdfast.ToolRequested) []Line {
+	if n.tools == nil {
+		n.tools = map[string]string{}
+	}
+	n.tools[d.ToolUseID] = d.Name
+	if n.Detail == Quiet {
+		return nil
+	}
+	all := Call(d.Name, d.Input)
+	out := []Line{Notef("→ %s", all[0].Text)}
+	below := all[1:]
+	shown := below[:min(len(below), shownChange)]
+	if n.Detail == Verbose {
+		out[0].Text, shown = "→ "+all[0].Text, below
+	}
+	for _, l := range shown {
+		out = append(out, n.short(l))
+	}
+	if more := len(below) - len(shown); more > 0 {
+		out = append(out, Line{Context, "… " + Count(more, "more line", "more lines")})
+	}
+	return out
+}
+
+func (n *Narrator) short(l Line) Line {
+	if n.Detail != Verbose {
+		l.Text = Cut(l.Text, shownWidth)
+	}
+	return l
+}
+
+// finished tells how a call ended: what a command printed last, or why a tool failed.
+func (n *Narrator) finished(d holdfast.ToolFinished) []Line {
+	name := n.tools[d.ToolUseID]
+	outcome := string(d.Outcome)
+	if d.ExitCode != nil && *d.ExitCode != 0 {
+		outcome = fmt.Sprintf("%s %d", outcome, *d.ExitCode)
+	}
+	out := []Line{Notef("← %s %s, %s", Cut(OneLine(n.Tool(d.ToolUseID)), 100), outcome, Lasted(d.DurationMS))}
+	// What readers of files return is long and known.
+	known := d.Outcome == holdfast.ExitOK && slices.Contains([]string{"Read", "Write", "Edit", "Glob", "Grep", "TodoWrite"}, name)
+	if known && n.Detail != Verbose || strings.TrimSpace(d.Content) == "" {
+		return out
+	}
+	lines := slices.Collect(strings.Lines(strings.TrimRight(d.Content, "\n")))
+	if name != "Bash" && d.IsError && n.Detail != Verbose {
+		lines = lines[:1]
+	}
+	if more := len(lines) - shownOutput; more > 0 && n.Detail != Verbose {
+		out = append(out, Line{Context, "… " + Count(more, "line before", "lines before")})
+		lines = lines[more:]
+	}
+	for _, l := range lines {
+		out = append(out, n.short(Line{Context, OneLine(strings.TrimSuffix(l, "\n"))}))
+	}
+	return out
+}
+
+// thought tells what the model thought, where all is told; send and scripts do not.
+func (n *Narrator) thought(d holdfast.Thinking) (out []Line) {
+	if n.Detail != Verbose || d.Redacted {
+		return nil
+	}
+	for l := range strings.Lines(strings.TrimRight(d.Text, "\n")) {
+		out = append(out, Line{Thought, OneLine(strings.TrimSuffix(l, "\n"))})
+	}
+	return out
+}
+
+// asked tells a question, and how to answer it.
+func (n *Narrator) asked(a holdfast.Approval) []Line {
+	if n.Asks {
+		return nil
+	}
+	out := append([]Line{Notef("⏸ %s waits for an answer", a.Tool)}, Question(a, MaxAsked)...)
+	return append(out, Line{Note, "  holdfast approvals allow " + OneLine(string(a.ID))},
+		Line{Note, "  holdfast approvals deny " + OneLine(string(a.ID)) + " --reason TEXT"})
+}
+
+func answered(a holdfast.ApprovalAnswered) []Line {
+	what := string(a.State)
+	if a.By != "" {
+		what += " by " + a.By
+	}
+	if len(a.Granted) > 0 {
+		what += fmt.Sprintf("; from now on in this %s: %s", a.Scope, strings.Join(a.Granted, ", "))
+	}
+	return []Line{Notef("▶ %s", what)}
+}
+
+// End tells how a turn ended that did not complete.
+func (n *Narrator) End(ev holdfast.Event) ([]Line, error) {
+	n.shown = ""
+	if ev.Type == holdfast.EventTurnCompleted {
+		return nil, nil
+	}
+	return told(ev, func(d holdfast.TurnEnded) []Line {
+		what := strings.TrimPrefix(string(ev.Type), "turn.")
+		if d.Message != "" && d.Message != what {
+			what += ": " + d.Message
+		}
+		out := []Line{{Trouble, "holdfast: the turn " + OneLine(what)}}
+		if d.Hint != "" {
+			out = append(out, Line{Hint, "hint: " + OneLine(d.Hint)})
+		}
+		return out
+	})
+}
+
+// Lasted is a duration in milliseconds as people read it.
+func Lasted(ms float64) string {
+	d := time.Duration(ms * float64(time.Millisecond))
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%.0f ms", ms)
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

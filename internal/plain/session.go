@@ -1,0 +1,187 @@
+package plain
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Table is rows in columns, each a line; the cells are made safe for a terminal.
+func Table(head []string, rows [][]string) []string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 2, 4, 2, ' ', 0)
+	for _, row := range append([][]string{head}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = OneLine(cell)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	_ = w.Flush() // a Builder takes all
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+}
+
+// Session is a session as lines of a name and a value.
+func Session(s holdfast.Session) (out []string) {
+	parked := ""
+	if s.ParkedUntil != nil {
+		parked = When(*s.ParkedUntil)
+	}
+	for _, r := range [][2]string{
+		{"id", string(s.ID)},
+		{"status", string(s.Status)},
+		{"error", s.Error},
+		{"title", s.Title},
+		{"tags", strings.Join(s.Tags, ", ")},
+		{"agent", string(s.Agent) + " " + Short(string(s.AgentVersion))},
+		{"trust", string(s.Trust)},
+		{"runtime", s.Runtime},
+		{"model", s.Model},
+		{"mode", string(s.Mode)},
+		{"env", strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")},
+		{"turns", fmt.Sprintf("%d completed", s.CompletedTurns)},
+		{"events", strconv.FormatInt(s.LastSeq, 10)},
+		{"created", When(s.CreatedAt)},
+		{"spent", Spent(s.Spent)},
+		{"budget", Budget(s.Budget)},
+		{"turn budget", Budget(s.TurnBudget)},
+		{"network", network(s.Network)},
+		{"parked until", parked},
+		{"last active", When(s.LastActiveAt)},
+	} {
+		if r[1] != "" {
+			out = append(out, fmt.Sprintf("%-12s %s", r[0], OneLine(r[1])))
+		}
+	}
+	return out
+}
+
+// network is one line on what a session names of the network.
+func network(list []string) string {
+	if list != nil && len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
+
+// Files is a directory's entries as a table.
+func Files(list holdfast.FileList) []string {
+	rows := [][]string{}
+	for _, one := range list.Entries {
+		name := one.Path
+		switch one.Type {
+		case "dir":
+			name += "/"
+		case "symlink":
+			name += " -> " + one.Target
+		}
+		rows = append(rows, []string{fs.FileMode(one.Mode & 0o777).String(), strconv.FormatInt(one.Size, 10), When(one.ModTime), name})
+	}
+	return Table([]string{"MODE", "SIZE", "MODIFIED", "NAME"}, rows)
+}
+
+// FilesCut says that a list of files does not end where it ends; empty if it does.
+func FilesCut(list holdfast.FileList) string {
+	if !list.Truncated {
+		return ""
+	}
+	return "the list is cut: there are more entries"
+}
+
+// When renders a time for a table.
+func When(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+// Short is the beginning of a long id that names a version.
+func Short(id string) string { return id[:min(len(id), 19)] }
+
+// Budget renders a budget for people, as it may be given.
+func Budget(b *holdfast.Budget) string {
+	if b == nil {
+		return ""
+	}
+	var parts []string
+	for _, p := range []struct {
+		name string
+		n    float64
+	}{{"turns", float64(b.Turns)}, {"tokens", float64(b.Tokens)}, {"usd", b.USD}, {"seconds", b.Seconds}} {
+		if p.n != 0 {
+			parts = append(parts, p.name+"="+strconv.FormatFloat(p.n, 'f', -1, 64))
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// Spent renders what a session used up.
+func Spent(s holdfast.Spent) string {
+	return fmt.Sprintf("%s, %d tokens, cost %s", Count(int(s.Calls), "model call", "model calls"), s.Tokens(), Cost(s.Usage))
+}
+
+// Cost renders what calls cost.
+func Cost(u holdfast.Usage) string {
+	if u.UnpricedCalls > 0 {
+		return fmt.Sprintf("unknown (%d calls have no price)", u.UnpricedCalls)
+	}
+	return fmt.Sprintf("%.4f usd", float64(u.CostMicroUSD)/1e6)
+}
+
+// Tokens renders a number of tokens in a few characters.
+func Tokens(n int64) string {
+	switch {
+	case n < 1000:
+		return strconv.FormatInt(n, 10)
+	case n < 1_000_000:
+		return strconv.FormatFloat(math.Floor(float64(n)/100)/10, 'f', -1, 64) + "k"
+	}
+	return strconv.FormatFloat(math.Floor(float64(n)/100_000)/10, 'f', -1, 64) + "M"
+}
+
+// Receipt is one line on how a session was resumed.
+func Receipt(r holdfast.Receipt) string {
+	tier := string(r.Tier)
+	if r.Tier == holdfast.TierPending {
+		tier += " until its agent starts"
+	}
+	out := fmt.Sprintf("tier %s, %s from %s, files %s, box %s", tier,
+		Count(int(r.Turns), "turn", "turns"), Count(int(r.Events), "event", "events"), r.Files, r.Box)
+	if len(r.Lost) > 0 {
+		out += "; lost: " + strings.Join(r.Lost, ", ")
+	}
+	if r.AtRisk != nil {
+		out += "; files of commands shortly before " + r.AtRisk.LastEvent.Format(time.DateTime+" UTC") + " may be lost after a power cut"
+	}
+	return OneLine(fmt.Sprintf("%s (%.1f ms)", out, r.DurationMS))
+}
+
+// ShortIDs are endings of ids, each long enough to fit no other of them.
+func ShortIDs(sessions []holdfast.Session) []string {
+	out := make([]string, len(sessions))
+	for n := shortest; ; n += 4 {
+		seen := map[string]bool{}
+		for i, s := range sessions {
+			out[i] = string(s.ID[max(0, len(s.ID)-n):])
+			seen[out[i]] = true
+		}
+		if len(seen) == len(sessions) || n >= 36 {
+			return out
+		}
+	}
+}
+
+// shortest is how much of an id is shown at least.
+const shortest = 8
+
+// ShortID is the ending of an id, which differs where ids of the same time begin alike.
+func ShortID(id holdfast.SessionID) string { return string(id[max(0, len(id)-shortest):]) }

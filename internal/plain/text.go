@@ -1,0 +1,295 @@
+package plain
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// What agents, models and titles say is untrusted: on a terminal its control
+// sequences could move the cursor, change the title or type into the shell, and
+// what cannot be seen could stand in a call that somebody allows. So nothing is
+// taken away: what is invisible is spelled out, as JSON writes it.
+
+// OneLine makes a text one line on which all of it can be seen.
+func OneLine(s string) string {
+	var sp speller
+	for _, r := range s {
+		sp.add(r, spelled(r))
+	}
+	return sp.String()
+}
+
+// Prose makes a text of several lines safe to read: what a terminal obeys or what
+// reorders a line is spelled out, what scripts and emoji are joined with is not.
+func Prose(s string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	for _, r := range s {
+		if r == '\n' || r == '\t' || !unicode.IsControl(r) && !unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || r == 0x200c || r == 0x200d {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(spelled(r))
+		}
+	}
+	return b.String()
+}
+
+// Compact renders JSON on one line, its strings as they read: an escape that stands
+// for a visible character hides it as well.
+func Compact(data json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, data) != nil {
+		return OneLine(string(data))
+	}
+	var sp speller
+	for doc := b.String(); doc != ""; {
+		r, repr, n := jsonRune(doc)
+		sp.add(r, repr)
+		doc = doc[n:]
+	}
+	return sp.String()
+}
+
+// jsonRune is the character that a valid document begins with, how it is shown, and
+// how many bytes it takes. In a string it may be an escape.
+func jsonRune(doc string) (r rune, repr string, n int) {
+	if doc[0] != '\\' {
+		r, n = utf8.DecodeRuneInString(doc)
+		return r, spelled(r), n
+	}
+	switch n = 2; doc[1] {
+	case 'n', 't', 'r':
+		return '\n', doc[:n], n
+	case '/':
+		return '/', "/", n
+	case 'u':
+		if r, n = jsonUnit(doc), 6; utf16.IsSurrogate(r) && len(doc) >= 12 && doc[6:8] == `\u` {
+			if both := utf16.DecodeRune(r, jsonUnit(doc[6:])); both != unicode.ReplacementChar {
+				r, n = both, 12
+			}
+		}
+		if r == '"' || r == '\\' || utf16.IsSurrogate(r) {
+			return r, doc[:n], n
+		}
+		return r, spelled(r), n
+	}
+	return rune(doc[1]), doc[:n], n
+}
+
+func jsonUnit(doc string) rune {
+	v, _ := strconv.ParseUint(doc[2:6], 16, 16) // valid JSON has four digits here
+	return rune(v)
+}
+
+// maxBlanks is the longest run of white space that is shown as it is: a longer one
+// would push what follows out of sight.
+const maxBlanks = 32
+
+// speller builds a line and counts the blanks that nobody would scroll past.
+type speller struct {
+	b, run strings.Builder
+	blanks int
+}
+
+func (sp *speller) add(r rune, repr string) {
+	if unicode.IsSpace(r) {
+		sp.blanks++
+		sp.run.WriteString(repr)
+		return
+	}
+	sp.flush()
+	sp.b.WriteString(repr)
+}
+
+func (sp *speller) flush() {
+	if sp.blanks > maxBlanks {
+		fmt.Fprintf(&sp.b, "[%d blanks]", sp.blanks)
+	} else {
+		sp.b.WriteString(sp.run.String())
+	}
+	sp.blanks = 0
+	sp.run.Reset()
+}
+
+func (sp *speller) String() string {
+	sp.flush()
+	return sp.b.String()
+}
+
+// spelled is a character as it is shown on a line.
+func spelled(r rune) string {
+	switch {
+	case !hidden(r):
+		return string(r)
+	case r == '\n':
+		return `\n`
+	case r == '\t':
+		return `\t`
+	case r == '\r':
+		return `\r`
+	case r > 0xffff:
+		high, low := utf16.EncodeRune(r)
+		return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+	}
+	return fmt.Sprintf(`\u%04x`, r)
+}
+
+// hidden reports whether a character is obeyed by a terminal, reorders a line or
+// leaves nothing to see.
+func hidden(r rune) bool {
+	switch {
+	case r < 0x7f:
+		return r < ' '
+	case r == 0x2800 || r == 0x1d159: // symbols that are blank
+		return true
+	}
+	return !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// Cut shortens a line to n characters.
+func Cut(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}
+
+// Stripper removes terminal control from what programs print, which comes in
+// pieces: escape sequences whole, as colours, other control characters except line
+// end and tab, and the characters that reorder what stands on a line. Nothing that
+// somebody decides on goes through it.
+type Stripper struct {
+	state stripState
+}
+
+type stripState int
+
+const (
+	ground    stripState = iota
+	escape               // after ESC
+	sequence             // in a control sequence, until its final byte
+	text                 // in a string such as a title, until BEL or ESC \
+	textEnded            // after ESC within such a string
+	charset              // one more character belongs to the sequence
+)
+
+// Clean returns what may be shown of the next piece of a text.
+func (st *Stripper) Clean(s string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	for _, r := range s {
+		if st.keep(r) {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// keep advances by one character and reports whether it may be shown.
+func (st *Stripper) keep(r rune) bool {
+	switch st.state {
+	case escape:
+		switch {
+		case r == '[':
+			st.state = sequence
+		case strings.ContainsRune("]PX^_", r):
+			st.state = text
+		case r >= ' ' && r <= '/':
+			st.state = charset
+		case r == 0x1b:
+		default:
+			st.state = ground
+		}
+		return false
+	case sequence:
+		switch {
+		case r >= '@' && r <= '~':
+			st.state = ground
+		case r == 0x1b:
+			st.state = escape
+		case r == '\n': // a cut sequence does not swallow the next line
+			st.state = ground
+			return true
+		}
+		return false
+	case text:
+		switch r {
+		case 0x07, 0x9c:
+			st.state = ground
+		case 0x1b:
+			st.state = textEnded
+		case '\n':
+			st.state = ground
+			return true
+		}
+		return false
+	case textEnded:
+		if st.state = ground; r != '\\' {
+			st.state = escape
+			return st.keep(r)
+		}
+		return false
+	case charset:
+		st.state = ground
+		return false
+	}
+	return st.start(r)
+}
+
+// start handles a character outside of any sequence.
+func (st *Stripper) start(r rune) bool {
+	switch {
+	case r == '\n' || r == '\t':
+		return true
+	case r == 0x1b:
+		st.state = escape
+	case r == 0x9b:
+		st.state = sequence
+	case r == 0x90 || r == 0x98 || r == 0x9d || r == 0x9e || r == 0x9f:
+		st.state = text
+	case unicode.IsControl(r):
+	case Reorders(r):
+	default:
+		return true
+	}
+	return false
+}
+
+// EscapedJSON makes a JSON document safe for a terminal: JSON itself lets characters
+// above 0x7e pass that are obeyed or not seen. They stand in strings only, and mean
+// the same there.
+func EscapedJSON(doc string) string {
+	var b strings.Builder
+	b.Grow(len(doc))
+	for _, r := range doc {
+		if r < 0x7f {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(spelled(r))
+		}
+	}
+	return b.String()
+}
+
+// Reorders reports whether a character changes the order of what stands on a line.
+func Reorders(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
+
+// WholeRunes is the length of b without a character that its end cuts off.
+func WholeRunes(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:]) {
+				return i
+			}
+			break
+		}
+	}
+	return len(b)
+}
