@@ -127,7 +127,7 @@ func TestCompletionKnowsItsCommands(t *testing.T) {
 // freeValues are what nobody but the one who types can know, with why.
 var freeValues = []string{
 	// Addresses, names and words of one's own.
-	"--url", "context add <name>", "context add <server>", "--listen", "session create --git", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
+	"--url", "context add <name>", "context add <server>", "--listen", "--git", "--title", "--id", "--env", "--idempotency-key", "--reason", "--rule", "agent deploy --name", "agent update --description",
 	"key create --name", "session list --text", "session list --query", "session search <words>", "session rename <title>", "send <text>",
 	"policy explain <input>", "check command <input>", "exec <cmd>", "--allow-net", "--deny-net", "audit verify --key", "audit verify --head",
 	// Numbers and times.

@@ -169,11 +169,11 @@ func TestQuestionsHideNothing(t *testing.T) {
 	}
 	expect(t, "a second time", k.Ask(a), "")
 	for _, no := range []string{"what is this", "yes do that", "y now", "e now", "//x"} {
-		if out := text(k.Line(no)); strings.Contains(out, "[") && !strings.Contains(out, "[RULE]") || strings.Contains(out, "Call") {
+		if out := text(k.Line(no)); strings.Contains(out, "[") && !strings.Contains(out, "[RULES]") || strings.Contains(out, "Call") {
 			t.Errorf("%q is taken for an answer: %s", no, out)
 		}
 	}
-	expect(t, "e", k.Line("e"), "edit the rule: s in front grants it in this session, w in this workspace\n[restore \"s Bash(word *)\"]\n")
+	expect(t, "e", k.Line("e"), "edit the rules: s in front grants them in this session, w in this workspace\n[restore \"s Bash(word *)\"]\n")
 	for _, yes := range []string{"y", "YES", "s", "s Bash(git *)", "w", "n", "n not now"} {
 		expect(t, yes, k.Line(yes), "[chat.Call]\n")
 	}
