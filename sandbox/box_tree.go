@@ -41,7 +41,11 @@ func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (
 	}
 	defer c.close()
 	answered := make(chan error, 1)
-	go func() { answered <- c.answer(&sum) }()
+	go func() {
+		answered <- c.answer(&sum)
+		// A box that has answered may read no more of the archive.
+		_ = c.stream.SetWriteDeadline(past)
+	}()
 	if err := c.feed(r, answered); err != nil {
 		interrupt(c.stream)
 		<-answered
@@ -58,11 +62,8 @@ func (c *conv) feed(r io.Reader, answered chan error) error {
 	for {
 		c.watch.sign(true)
 		n, rerr := r.Read(buf)
-		select {
-		case err := <-answered:
-			answered <- err
+		if len(answered) > 0 {
 			return nil
-		default:
 		}
 		frame = frame[:0]
 		if n > 0 {
@@ -74,7 +75,7 @@ func (c *conv) feed(r io.Reader, answered chan error) error {
 		} else if rerr != nil {
 			return rerr
 		}
-		if _, err := c.stream.Write(frame); err != nil {
+		if _, err := c.stream.Write(frame); err != nil && len(answered) == 0 {
 			return c.fail(err)
 		}
 		c.watch.sign(false)

@@ -14,6 +14,9 @@ import (
 // characters: as much as fits a scrollback.
 const maxQuestion = 1 << 20
 
+// manyLines may be more than a terminal scrolls back.
+const manyLines = 500
+
 // hear follows questions in the log.
 func (t *Talk) hear(ev holdfast.Event) ([]Effect, error) {
 	switch ev.Type {
@@ -40,6 +43,9 @@ func (t *Talk) Ask(a holdfast.Approval) []Effect {
 	}
 	t.questions = append(t.questions, a)
 	out := Show(plain.Question(a, maxQuestion))
+	if len(out) > manyLines {
+		out = append(out, say("the call has %d lines; to read it again: holdfast approvals show %s", len(out), a.ID)...)
+	}
 	if rules := a.Suggestions; len(rules) > 0 {
 		out = append(out, say("s and w would grant %s", strings.Join(rules, ", "))...)
 	}

@@ -51,7 +51,11 @@ func (t *Talk) command(text string) []Effect {
 	all := commands()
 	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return []Effect{say("there is no %s; /help lists what there is, and // sends a message that begins with a slash", plain.Cut(name, 60))}
+		out := []Effect{say("there is no %s; /help lists what there is, and // sends a message that begins with a slash", plain.Cut(name, 60))}
+		if t.Echo { // perhaps a message that begins with a path
+			out = append(out, Restore{text})
+		}
+		return out
 	}
 	c := all[i]
 	if t.Create != nil && !c.early {

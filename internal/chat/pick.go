@@ -115,7 +115,7 @@ func (p *picker) View() tea.View {
 		if title == "" {
 			title = "(no title)"
 		}
-		rows = append(rows, p.look.paint(t, p.look.cut(fmt.Sprintf("%s%s  %s  %s  %s", mark, plain.ShortID(s.ID), title, s.Status, plain.When(s.LastActiveAt)))))
+		rows = append(rows, p.look.paint(t, p.look.cut(mark+plain.OneLine(fmt.Sprintf("%s  %s  %s  %s", plain.ShortID(s.ID), title, s.Status, plain.When(s.LastActiveAt))))))
 	}
 	if len(fit) == 0 {
 		rows = append(rows, p.look.cut("no session is like that"))

@@ -213,7 +213,7 @@ func (t *Talk) Line(l string) []Effect {
 		return nil
 	case strings.HasPrefix(text, "//") && !question:
 		text = text[1:]
-	case strings.HasPrefix(text, "/"):
+	case strings.HasPrefix(text, "/") && !strings.Contains(text, "\n"):
 		return t.command(text)
 	case question:
 		return t.reply(text)

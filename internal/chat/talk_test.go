@@ -187,6 +187,17 @@ func TestQuestionsHideNothing(t *testing.T) {
 	}
 }
 
+func TestLongQuestionsSayWhereTheyAre(t *testing.T) {
+	input, err := json.Marshal(map[string]string{"command": strings.Repeat("line\n", 2*manyLines)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text(talking().Ask(holdfast.Approval{ID: "q1", Tool: "Bash", Input: input}))
+	if strings.Count(got, "line\n") != 2*manyLines || !strings.HasSuffix(got, "the call has 1002 lines; to read it again: holdfast approvals show q1\n") {
+		t.Errorf("%q", got[max(0, len(got)-200):])
+	}
+}
+
 func TestCommandsHaveHelp(t *testing.T) {
 	got := text(talking().Line("/help"))
 	for _, c := range commands() {
@@ -195,5 +206,9 @@ func TestCommandsHaveHelp(t *testing.T) {
 		}
 	}
 	expect(t, "no command", talking().Line("/nonsense x"), "there is no /nonsense; /help lists what there is, and // sends a message that begins with a slash\n")
+	k := talking()
+	k.Echo = true
+	expect(t, "a path", k.Line("/etc/x is broken"), "there is no /etc/x; /help lists what there is, and // sends a message that begins with a slash\n[restore \"/etc/x is broken\"]\n")
+	expect(t, "a paste that begins with a path", k.Line("/quit\nis what I typed"), "[message \"/quit\\nis what I typed\"]\n")
 	expect(t, "two slashes", talking().Line("//x"), "[message \"/x\"]\n")
 }

@@ -134,10 +134,49 @@ func change(from, to string) []Line {
 	if front > 0 {
 		out = append(out, Line{Context, a[front-1].Text})
 	}
-	out = append(out, a[front:len(a)-back]...)
-	out = append(out, b[front:len(b)-back]...)
+	out = append(out, between(a[front:len(a)-back], b[front:len(b)-back])...)
 	if back > 0 {
 		out = append(out, Line{Context, a[len(a)-back].Text})
 	}
 	return out
+}
+
+// maxTable bounds the table of between: two texts of a thousand lines.
+const maxTable = 1 << 20
+
+// between is a change line by line: what both have, in order, is context. Of long texts
+// all of one is removed and all of the other added.
+func between(a, b []Line) (out []Line) {
+	if len(a)*len(b) > maxTable {
+		return append(append(out, a...), b...)
+	}
+	// common[i][j] is how many lines a from i and b from j have in common.
+	common := make([][]uint16, len(a)+1)
+	for i := range common {
+		common[i] = make([]uint16, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i].Text == b[j].Text {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		switch {
+		case a[i].Text == b[j].Text:
+			out = append(out, Line{Context, a[i].Text})
+			i, j = i+1, j+1
+		case common[i+1][j] >= common[i][j+1]:
+			out = append(out, a[i])
+			i++
+		default:
+			out = append(out, b[j])
+			j++
+		}
+	}
+	return append(append(out, a[i:]...), b[j:]...)
 }

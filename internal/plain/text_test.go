@@ -203,3 +203,54 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// TestChangesAreShownLineByLine: lines that stay are context, and all of both texts that
+// differs is there.
+func TestChangesAreShownLineByLine(t *testing.T) {
+	marks := map[Kind]string{Added: "+", Removed: "-", Context: " "}
+	for _, c := range []struct{ from, to, want string }{
+		{"a\nb\nc\nd\ne\nf\n", "a\nB\nc\nd\nE\nf\n", " a|-b|+B| c| d|-e|+E| f"},
+		{"", "a\nb", "+a|+b"},
+		{"a\nb", "", "-a|-b"},
+		{"x\ny\nz", "y\nz\nx", "-x| y| z|+x"},
+		{"same", "same", " same"},
+	} {
+		var got []string
+		for _, l := range change(c.from, c.to) {
+			got = append(got, marks[l.Kind]+l.Text)
+		}
+		if strings.Join(got, "|") != c.want {
+			t.Errorf("%q to %q: %q, not %q", c.from, c.to, strings.Join(got, "|"), c.want)
+		}
+	}
+	long := strings.Repeat("a\nb\n", 2000)
+	if got := change("x\n"+long+"x", "y\n"+long+"y"); len(got) != 2*4002 {
+		t.Errorf("%d lines of a long change", len(got))
+	}
+}
+
+// FuzzChange: a change shows every line of both texts, but for those that both begin or
+// end with.
+func FuzzChange(f *testing.F) {
+	f.Add("a\nb\nc", "a\nx\nc")
+	f.Fuzz(func(t *testing.T, from, to string) {
+		old, now := "", ""
+		for _, l := range change(from, to) {
+			if l.Kind != Added {
+				old += l.Text + "\n"
+			}
+			if l.Kind != Removed {
+				now += l.Text + "\n"
+			}
+		}
+		for shown, whole := range map[string]string{old: from, now: to} {
+			var all strings.Builder
+			for _, l := range textLines(Context, whole) {
+				all.WriteString(l.Text + "\n")
+			}
+			if !strings.Contains(all.String(), shown) {
+				t.Fatalf("%q to %q: %q is not part of %q", from, to, shown, all.String())
+			}
+		}
+	})
+}
