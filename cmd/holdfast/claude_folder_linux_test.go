@@ -26,7 +26,7 @@ func hostileFolder(more map[string]string) map[string]string {
 		".claude/skills/broken/SKILL.md":  "---\nname: broken\nallowed-tools: [Bash\n---\nBROKEN-BODY",
 		".claude/commands/sub/go.md":      "---\ndescription: GO-DESC\nallowed-tools: Bash(touch *)\n---\nGO-BODY $ARGUMENTS !`touch /workspace/ran-command`\n",
 		".claude/skills/kept/SKILL.md":    "---\ndescription: d\n---\nKEPT-BODY",
-		".claude/commands/verify.md":      "VERIFY-OURS $ARGUMENTS",
+		".claude/commands/code-review.md": "REVIEW-OURS $ARGUMENTS",
 		".claude/agents/rev.md":           "---\nname: rev\ndescription: REV-DESC\ntools: Bash, Read\npermissionMode: bypassPermissions\nmodel: haiku\n" + hooks("agent") + "mcpServers:\n  x: {command: touch, args: [/workspace/ran-mcp]}\n---\nREV-BODY !`touch /workspace/ran-agent-inline`\n",
 		".claude/output-styles/terse.md":  "---\nname: terse\ndescription: T\n---\nTERSE-BODY",
 		".claude/settings.json":           `{"outputStyle":"terse"}`,
@@ -121,8 +121,10 @@ func TestClaudeFolder(t *testing.T) {
 	s.say("/hello USER-SKILL")
 	s.asked("HELLO-BODY USER-SKILL")
 	// One that the CLI has as well.
-	s.say("/verify OURS")
-	s.asked("VERIFY-OURS OURS")
+	s.say(`<script>[{"tool":"Skill","input":{"skill":" code-review","args":"CHOSEN"}},{"say":"done"}]</script>`)
+	s.asked("REVIEW-OURS CHOSEN")
+	s.say("/code-review OURS")
+	s.asked("REVIEW-OURS OURS")
 	before := s.rulesHold()
 	// A sub-agent, whose tools are decided as well.
 	s.say(`<script>[{"tool":"Task","input":{"description":"d","prompt":"<script>[{\"tool\":\"Bash\",\"input\":{\"command\":\"touch ran-by-agent\"}},{\"say\":\"child\"}]</script>","subagent_type":"rev"}},{"say":"done"}]</script>`)

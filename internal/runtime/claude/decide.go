@@ -252,7 +252,7 @@ func (x *run) pursue(ctx context.Context, p pending) {
 		Tool: u.name, ReadOnly: changesNothing(u.name), Input: x.named(u), CallID: x.askedAs(u), Agent: u.agent,
 		Ready: func() error { return x.ready(ctx) },
 	}
-	listed := x.listed(u)
+	listed, named := x.listed(u), !sameJSON(req.Input, u.input)
 	x.beside(u.agent, func() verdict {
 		d, err := x.host.Decide(ctx, req)
 		if err == nil && d.Verdict == policy.Allowed {
@@ -261,6 +261,9 @@ func (x *run) pursue(ctx context.Context, p pending) {
 		v := verdict{p: p, use: u, d: d, err: err}
 		if x.t.Hooks != nil && err == nil {
 			v.said = x.t.Hooks.Said()
+		}
+		if named && d.Verdict == policy.Allowed && d.Input == nil {
+			v.d.Input = req.Input
 		}
 		return v
 	})

@@ -56,17 +56,16 @@ func settingsOption(set object) []string {
 	return []string{"--settings=" + strings.TrimSpace(string(encode(set)))}
 }
 
-// named is the input of a use as it is decided upon: a skill of the agent goes by its full
-// name, whatever the model calls it.
+// named is the input of a use as it is decided upon and run: a skill of the agent goes by its
+// full name, whatever the model calls it, and before one of the CLI.
 func (x *run) named(u *use) json.RawMessage {
 	var in map[string]json.RawMessage
 	var name string
 	if u.name != "Skill" || !decode(u.input, &in) || !decode(in["skill"], &name) {
 		return u.input
 	}
-	// The CLI has its own skills go first.
 	full := strings.TrimFunc(name, func(c rune) bool { return c == '/' || c == '\ufeff' || unicode.IsSpace(c) })
-	if x.t.Folder.Skill(full) != nil && !slices.Contains(bundled, full) {
+	if x.t.Folder.Skill(full) != nil {
 		full = folder.PluginName + ":" + full
 	}
 	if full == name {

@@ -37,21 +37,21 @@ var instead = map[string]string{
 }
 
 // bundled are the skills that the CLI brings itself.
-var bundled = strings.Fields(`batch claude-api code-review dataviz checkup debug deep-research doctor fewer-permission-prompts loop
-	plugin-authoring pr-comments review run run-skill-generator security-review simplify team-onboarding update-config verify
+var bundled = strings.Fields(`batch claude-api code-review dataviz debug deep-research doctor fewer-permission-prompts loop
+	plugin-authoring run run-skill-generator security-review simplify team-onboarding update-config verify
 	workflow-authoring`)
 
 // screenOnly are commands of the CLI, and other names of them, that mean nothing here.
 var screenOnly = strings.Fields(`__remote-workflow add-dir advisor allowed-tools android app artifacts auto-mode-setup autocompact autofix-pr
-	background bashes bg branch break-reminder breaks brief btw bug cd checkpoint cloud-plugins color config copy
-	daemon design-consent design-login design-revoke desktop diff downtime extra-usage fast feedback focus fork
-	goal heapdump ide insights install-github-app install-slack-app ios keybindings list-agents marketplace mcp
-	memory-pause mobile name passes pause-memory peers plugin plugins powerup privacy-settings pro-trial-expired
-	project radio rate-limit-options rc recap release-notes reload-plugins reload-skills remote remote-control
-	remote-env restart rewind sandbox scroll-speed session settings setup-bedrock setup-vertex share skill-doctor
-	statusline stickers stop subtask tasks teleport terminal-setup theme todos toggle-memory tui ultraplan
-	ultrareview undo update upgrade usage-credits use-case version vim voice web-setup wellbeing workflow-launch-
-	exec workflows`)
+	background bashes bg branch break-reminder breaks brief btw bug cd checkpoint checkup cloud-plugins color
+	config copy daemon design-consent design-login design-revoke desktop diff downtime extra-usage fast feedback
+	focus fork goal heapdump ide insights install-github-app install-slack-app ios keybindings list-agents
+	marketplace mcp memory-pause mobile name passes pause-memory peers plugin plugins powerup privacy-settings
+	pro-trial-expired project radio rate-limit-options rc recap release-notes reload-plugins reload-skills
+	remote remote-control remote-env restart rewind sandbox scroll-speed session settings setup-bedrock
+	setup-vertex share skill-doctor statusline stickers stop subtask tasks teleport terminal-setup theme todos
+	toggle-memory tui ultraplan ultrareview undo update upgrade usage-credits use-case version vim voice
+	web-setup wellbeing workflow-launch-exec workflows`)
 
 // Screen implements runtime.Screener. Commands and skills of the agent's folder, those
 // that work, and everything that is no command of the CLI are taken.

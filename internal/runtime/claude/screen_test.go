@@ -20,7 +20,7 @@ func TestScreen(t *testing.T) {
 	}
 	for text, hint := range map[string]string{
 		"/model": "--model", "/model x": "--model", "/model\tx": "--model", "/model\u00a0x": "--model", "/model\ufeffx": "--model", "/agent:model": "--model",
-		"/plan": "--mode plan", "/clear": "session create", "/security-review": "use the skill security-review", "/heapdump": "leave it out",
+		"/plan": "--mode plan", "/clear": "session create", "/security-review": "use the skill security-review", "/heapdump": "leave it out", "/workflow-launch-exec": "leave it out",
 	} {
 		for _, f := range []*folder.Folder{f, nil} {
 			err, want := r.Screen(text, f), hint
@@ -48,8 +48,7 @@ func TestSkillsGoByTheirNames(t *testing.T) {
 	x.t.Folder = &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
 	for name, want := range map[string]string{
 		"hello": "agent:hello", "/hello": "agent:hello", " hello\t": "agent:hello", "\ufeff/hello": "agent:hello", "agent:hello": "agent:hello", "/agent:hello": "agent:hello",
-		// The CLI's own goes first.
-		"verify": "verify", "agent:verify": "agent:verify", " /security-review": "security-review", "nosuch": "nosuch",
+		"verify": "agent:verify", "agent:verify": "agent:verify", " /security-review": "security-review", "nosuch": "nosuch",
 	} {
 		input := encode(object{"skill": name, "args": "x"})
 		var got struct{ Skill, Args string }
