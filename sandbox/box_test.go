@@ -422,3 +422,26 @@ func TestStreamsThatAreNoProxyConnectionsAreClosed(t *testing.T) {
 		}
 	}
 }
+
+// endless is an archive without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestUnpackHearsARefusalAtOnce: a box that refuses an archive and reads no more of it does
+// not keep the server sending.
+func TestUnpackHearsARefusalAtOnce(t *testing.T) {
+	ours, theirs := pipe(t)
+	go theirs.welcome(wire.Welcome{Version: wire.Version}, func(req wire.Request, s *yamux.Stream) {
+		_ = wire.WriteJSON(s, wire.FrameError, wire.Error{Kind: holdfast.KindInvalid, Msg: "no"})
+		<-t.Context().Done() // reads nothing
+	})
+	b, err := sandbox.Dial(t.Context(), "s-x", ours, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Unpack(t.Context(), wire.UnpackRequest{Path: "."}, endless{}); !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(err.Error(), "no") {
+		t.Errorf("%v", err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -60,6 +61,7 @@ func (c *chatCmd) Run(e *env) error {
 		}
 		talk.Stdin = in
 	}
+	talk.Copy = e.copyInChat
 	e.screen(talk)
 	if found, err := c.find(ctx, e, talk); err != nil || !found {
 		return err
@@ -74,6 +76,30 @@ func (c *chatCmd) Run(e *env) error {
 		return &exitError{out.Code}
 	}
 	return nil
+}
+
+// copyInChat copies between the local disk and a session; a path that begins with a colon is
+// the session's. It prints nothing: the screen is the chat's.
+func (e *env) copyInChat(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error) {
+	silent := *e
+	silent.ctx, silent.json, silent.stdin, silent.stdout = ctx, true, strings.NewReader(""), io.Discard
+	from, in := strings.CutPrefix(src, ":")
+	to, out := strings.CutPrefix(dst, ":")
+	if in == out || src == "-" || dst == "-" {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "cp", "one of %s and %s has to be a path of the session, with a colon before it", holdfast.Quote(src), holdfast.Quote(dst)).
+			WithHint("/cp :report.md . copies out of the session, /cp data.csv :in/ into it")
+	}
+	var sum holdfast.Copied
+	var err error
+	if in {
+		sum, err = silent.copyOut(string(id), from, dst, true)
+	} else {
+		sum, err = silent.copyIn(src, string(id), to, true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return append(leftLines(sum), copiedLine(sum)), nil
 }
 
 // talk talks on the screen where there is one, else line by line.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path"
@@ -40,9 +41,9 @@ func (c *cpCmd) Run(e *env) error {
 			WithHint("holdfast cp FILE @last: copies into the last session; a local name with a colon is written ./NAME")
 	}
 	if in {
-		return e.copyOut(srcID, src, c.Dst, c.Recursive)
+		return e.copied(e.copyOut(srcID, src, c.Dst, c.Recursive))
 	}
-	return e.copyIn(c.Src, dstID, dst, c.Recursive)
+	return e.copied(e.copyIn(c.Src, dstID, dst, c.Recursive))
 }
 
 // remotePath takes SESSION:PATH apart.
@@ -67,7 +68,7 @@ func needsRecursive(name string) error {
 }
 
 // copyIn copies a local path into a session.
-func (e *env) copyIn(local, session, name string, recursive bool) error {
+func (e *env) copyIn(local, session, name string, recursive bool) (sum holdfast.Copied, err error) {
 	to := holdfast.CopyTo{Path: strings.TrimRight(name, "/")}
 	if to.Path == "" && name != "" {
 		to.Path = "/"
@@ -78,11 +79,11 @@ func (e *env) copyIn(local, session, name string, recursive bool) error {
 	} else {
 		root, entry, isDir, err := openSource(local)
 		if err != nil {
-			return err
+			return sum, err
 		}
 		defer root.Close()
 		if isDir && !recursive {
-			return needsRecursive(local)
+			return sum, needsRecursive(local)
 		}
 		_, inside := contents(local)
 		if to.File = !isDir; to.File || !inside {
@@ -92,14 +93,10 @@ func (e *env) copyIn(local, session, name string, recursive bool) error {
 	}
 	c, id, err := e.onSession(session)
 	if err != nil {
-		return err
+		return sum, err
 	}
-	var sum holdfast.Copied
 	err = e.sendTree(pack, func(tar io.Reader) (err error) { sum, err = c.WriteTree(e.ctx, id, to, tar); return err })
-	if err != nil {
-		return err
-	}
-	return e.copied(sum)
+	return sum, err
 }
 
 // sendTree sends what pack writes.
@@ -159,17 +156,17 @@ func baseName(name string) string {
 }
 
 // copyOut copies a path of a session to the local disk.
-func (e *env) copyOut(session, name, local string, recursive bool) error {
+func (e *env) copyOut(session, name, local string, recursive bool) (sum holdfast.Copied, err error) {
 	if local == "-" && isTerminal(e.stdout) {
-		return holdfast.Errorf(holdfast.KindInvalid, "cp", "a tar archive is nothing for a terminal").WithHint("holdfast cp -r %s:%s - | tar t", session, name)
+		return sum, holdfast.Errorf(holdfast.KindInvalid, "cp", "a tar archive is nothing for a terminal").WithHint("holdfast cp -r %s:%s - | tar t", session, name)
 	}
 	c, id, err := e.onSession(session)
 	if err != nil {
-		return err
+		return sum, err
 	}
 	archive, err := c.ReadTree(e.ctx, id, name)
 	if err != nil {
-		return noPath(err, id)
+		return sum, noPath(err, id)
 	}
 	defer archive.Close()
 	from, done := e.progress(archive, "received")
@@ -178,28 +175,25 @@ func (e *env) copyOut(session, name, local string, recursive bool) error {
 	isDir, err := tree.IsTree(r)
 	switch {
 	case err != nil:
-		return err
+		return sum, err
 	case isDir && !recursive:
-		return needsRecursive(name)
+		return sum, needsRecursive(name)
 	case local == "-":
-		_, err := io.Copy(e.stdout, r)
-		return err
+		if _, err = io.Copy(e.stdout, r); err == nil {
+			err = errPiped
+		}
+		return sum, err
 	}
 	root, to, err := destination(name, local, isDir)
 	if err != nil {
-		return err
+		return sum, err
 	}
 	defer root.Close()
-	sum, err := tree.Unpack(root, to, r, tree.Options{})
-	if err != nil {
-		return err
-	}
-	done()
-	if sum.LinksOut > 0 {
-		e.note("%s out of the copy: look where before you follow them", count(int(sum.LinksOut), "link leads", "links lead"))
-	}
-	return e.copied(sum)
+	return tree.Unpack(root, to, r, tree.Options{})
 }
+
+// errPiped: the copy is what stdout got, and nothing is to be said of it.
+var errPiped = errors.New("copied to stdout")
 
 // destination is the local directory that a copy goes into, and what it becomes there.
 func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) {
@@ -232,26 +226,46 @@ func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) 
 }
 
 // copied says what a copy took along, and ends with 1 if something is missing.
-func (e *env) copied(sum holdfast.Copied) error {
+func (e *env) copied(sum holdfast.Copied, err error) error {
+	if errors.Is(err, errPiped) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	e.leftOut(sum)
-	err := e.say(map[string]any{"copied": sum}, "copied %s, %s", count(int(sum.Files), "file", "files"), bytesFor(sum.Bytes))
+	err = e.say(map[string]any{"copied": sum}, "%s", copiedLine(sum))
 	if err == nil && len(sum.Incomplete) > 0 {
 		return &exitError{1}
 	}
 	return err
 }
 
-// leftOut names what did not go along.
+func copiedLine(sum holdfast.Copied) string {
+	return "copied " + count(int(sum.Files), "file", "files") + ", " + bytesFor(sum.Bytes)
+}
+
+// leftOut names what did not go along, and where links lead.
 func (e *env) leftOut(sum holdfast.Copied) {
+	for _, l := range leftLines(sum) {
+		e.note("%s", l)
+	}
+}
+
+func leftLines(sum holdfast.Copied) (out []string) {
 	for _, s := range sum.Skipped {
-		e.note("not copied: %s", s)
+		out = append(out, "not copied: "+s)
 	}
 	for _, s := range sum.Incomplete {
-		e.note("! incomplete: %s", s)
+		out = append(out, "! incomplete: "+s)
 	}
 	if more := sum.SkippedMore + sum.IncompleteMore; more > 0 {
-		e.note("and %s", count(int(more), "more", "more"))
+		out = append(out, count(int(more), "more", "more"))
 	}
+	if sum.LinksOut > 0 {
+		out = append(out, count(int(sum.LinksOut), "link leads", "links lead")+" out of the copy: look where before you follow them")
+	}
+	return out
 }
 
 type sessionDiffCmd struct {

@@ -165,7 +165,7 @@ func (f *filesPutCmd) putTree(e *env) error {
 	if from != "-" {
 		from = strings.TrimRight(from, "/") + "/."
 	}
-	return e.copyIn(from, f.ID, f.Path, true)
+	return e.copied(e.copyIn(from, f.ID, f.Path, true))
 }
 
 type filesGetCmd struct {
@@ -181,7 +181,7 @@ func (*filesGetCmd) Help() string {
 }
 
 // Run copies a path to the local disk.
-func (f *filesGetCmd) Run(e *env) error { return e.copyOut(f.ID, f.Path, f.To, f.Recursive) }
+func (f *filesGetCmd) Run(e *env) error { return e.copied(e.copyOut(f.ID, f.Path, f.To, f.Recursive)) }
 
 type filesRmCmd struct {
 	ID        string `arg:"" help:"${session}"`

@@ -32,7 +32,10 @@ type Chat struct {
 	Remember func(holdfast.SessionID)
 	About    func(holdfast.Session) []plain.Line
 	NewKey   func() (string, error)
-	Signals  <-chan os.Signal
+	// Copy copies between the local disk and a session, and returns what to say of it. A path
+	// with a colon before it is the session's.
+	Copy    func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
+	Signals <-chan os.Signal
 	// Screen is for OnScreen.
 	Screen Terminal
 }
@@ -48,7 +51,7 @@ type Outcome struct {
 // talk makes the state of the conversation.
 func (c *Chat) talk() *Talk {
 	t := NewTalk(c.Session, c.Create)
-	t.Person, t.JSON, t.About = c.Person, c.JSON, c.About
+	t.Person, t.JSON, t.About, t.Copy = c.Person, c.JSON, c.About, c.Copy
 	t.Teller.Asks = c.Person
 	return t
 }

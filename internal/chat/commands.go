@@ -30,6 +30,8 @@ func commands() []command {
 		{name: "/status", help: "the session, its turns and what waits", ask: showSession},
 		{name: "/cost", help: "what the session used up, and its budgets", ask: showCost},
 		{name: "/files", arg: "[DIR]", help: "the files of the workspace", ask: showFiles},
+		{name: "/diff", arg: "[stat]", help: "what changed in the files since the session started", do: (*Talk).diff},
+		{name: "/cp", arg: "SRC DST", help: "copy files; the session's path has a colon before it: /cp :report.md .", do: (*Talk).copy},
 		{name: "/model", arg: "[NAME]", help: "the models, or another model from the next turn on", ask: showModels, do: (*Talk).setModel, early: true, values: modelNames},
 		{name: "/mode", arg: "[MODE]", help: "the permission mode, or another one", do: (*Talk).setMode, early: true, values: modeNames},
 		{name: "/sessions", help: "the latest sessions", ask: showSessions, early: true},

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,6 +26,8 @@ type Talk struct {
 	Session holdfast.Session
 	// About says more on a session that was created here.
 	About func(holdfast.Session) []plain.Line
+	// Copy copies files between here and a session, for /cp.
+	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
 
 	live      Live
 	waiting   int                      // messages that the server has not confirmed

@@ -1,0 +1,110 @@
+package chat
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+const (
+	// treeLimit is how long a copy or a diff may take.
+	treeLimit = 10 * time.Minute
+	// maxDiff is how many lines of a diff are shown, maxDiffBytes how much of it is kept.
+	maxDiff      = 1000
+	maxDiffBytes = 4 << 20
+)
+
+// diff shows what changed in the session's files.
+func (t *Talk) diff(arg string) []Effect {
+	format := holdfast.DiffPatch
+	switch arg {
+	case "":
+	case "stat":
+		format = holdfast.DiffStat
+	default:
+		return []Effect{say("/diff shows the changes, /diff stat how many there are in each file")}
+	}
+	id := t.Session.ID
+	return t.call(treeLimit, func(ctx context.Context, c *client.Client) Input {
+		var text beginning
+		notes, err := c.Diff(ctx, id, format, &text)
+		return func(*Talk) []Effect {
+			if err != nil {
+				return []Effect{trouble(err)}
+			}
+			return []Effect{diffLines(text.String(), notes, id)}
+		}
+	})
+}
+
+// diffLines are the first lines of a diff, and where all of it is.
+func diffLines(text, notes string, id holdfast.SessionID) Show {
+	var out Show
+	more := 0
+	for l := range strings.Lines(text) {
+		if len(out) == maxDiff {
+			more++
+			continue
+		}
+		out = append(out, diffLine(plain.OneLine(strings.TrimRight(l, "\n"))))
+	}
+	for l := range strings.Lines(notes) {
+		out = append(out, say("! %s", strings.TrimSpace(l))...)
+	}
+	switch {
+	case more > 0 || len(text) == maxDiffBytes:
+		out = append(out, say("that is the beginning; all of it: holdfast session diff %s", id)...)
+	case text == "":
+		out = append(out, say("nothing changed")...)
+	}
+	return out
+}
+
+// diffLine is a line of a patch; the sign of a change is its kind's to show.
+func diffLine(l string) plain.Line {
+	switch {
+	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "):
+		return plain.Line{Kind: plain.Note, Text: l}
+	case strings.HasPrefix(l, "+"):
+		return plain.Line{Kind: plain.Added, Text: l[1:]}
+	case strings.HasPrefix(l, "-"):
+		return plain.Line{Kind: plain.Removed, Text: l[1:]}
+	case strings.HasPrefix(l, " "):
+		return plain.Line{Kind: plain.Context, Text: l[1:]}
+	}
+	return plain.Line{Kind: plain.Note, Text: l}
+}
+
+// beginning keeps the beginning of what is written to it.
+type beginning struct{ strings.Builder }
+
+func (b *beginning) Write(p []byte) (int, error) {
+	b.Builder.Write(p[:min(len(p), maxDiffBytes-b.Len())])
+	return len(p), nil
+}
+
+// copy copies files between the local disk and the session.
+func (t *Talk) copy(arg string) []Effect {
+	paths := strings.Fields(arg)
+	if len(paths) != 2 {
+		return []Effect{say("/cp SRC DST copies; the session's path has a colon before it: /cp :report.md . or /cp data.csv :in/")}
+	}
+	id, do := t.Session.ID, t.Copy
+	return t.call(treeLimit, func(ctx context.Context, _ *client.Client) Input {
+		lines, err := do(ctx, id, paths[0], paths[1])
+		return func(*Talk) []Effect {
+			if err != nil {
+				return []Effect{trouble(err)}
+			}
+			var out Show
+			for _, l := range lines {
+				out = append(out, say("%s", l)...)
+			}
+			return []Effect{out}
+		}
+	})
+}
