@@ -207,7 +207,7 @@ func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
 	}
 	w := c.newWait()
 	w.begin(nil)
-	resp, err := c.once(ctx, r, payload)
+	resp, err := c.once(ctx, r, payload, w)
 	if r.key != "" && (lost(err) && !refused(err) || errors.Is(err, holdfast.ErrFull)) {
 		pace := newBackoff(c.cfg.ReconnectFor)
 		for temporary(err) {
@@ -215,7 +215,7 @@ func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
 			if !pace.nextAfter(ctx, RetryAfter(err)) {
 				break
 			}
-			resp, err = c.once(ctx, r, payload)
+			resp, err = c.once(ctx, r, payload, w)
 		}
 		if stranger(err) {
 			err = c.strange(err)
@@ -225,7 +225,7 @@ func (c *Client) open(ctx context.Context, r call) (*http.Response, error) {
 	return resp, err
 }
 
-func (c *Client) once(ctx context.Context, r call, payload []byte) (*http.Response, error) {
+func (c *Client) once(ctx context.Context, r call, payload []byte, w *wait) (*http.Response, error) {
 	base, limit := c.find(), c.limit(r)
 	target := base + r.path
 	if len(r.query) > 0 {
@@ -242,7 +242,7 @@ func (c *Client) once(ctx context.Context, r call, payload []byte) (*http.Respon
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "client", "%s %s is no request: %w", r.method, holdfast.Quote(r.path), err)
 	}
 	if payload == nil && req.Body != nil && req.Body != http.NoBody {
-		req.Body = &upload{req.Body, p, limit}
+		req.Body = &upload{req.Body, p, w, limit}
 	}
 	c.authorize(req.Header)
 	if payload != nil {

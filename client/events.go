@@ -136,7 +136,7 @@ func (f *follower) connect(ctx context.Context) error {
 	resp, err := f.c.once(ctx, call{
 		method: http.MethodGet, path: sessionPath(f.id, "/events"), query: eventQuery(f.last, f.types),
 		head: map[string]string{"Accept": "text/event-stream"},
-	}, nil)
+	}, nil, f.c.newWait())
 	if err != nil {
 		return err
 	}

@@ -127,13 +127,16 @@ func because(ctx context.Context, err error) error {
 type upload struct {
 	io.ReadCloser
 	p     *patience
+	w     *wait
 	limit time.Duration
 }
 
 func (u *upload) Read(b []byte) (int, error) {
 	u.p.rest()
+	u.w.rest()
 	n, err := u.ReadCloser.Read(b)
 	u.p.wait(u.limit)
+	u.w.anew()
 	return n, err
 }
 
@@ -220,6 +223,25 @@ func (w *wait) begin(err error) {
 	w.mu.Unlock()
 	if news {
 		w.tell()
+	}
+}
+
+// rest stops the clock of a wait while a body is read: its next bytes are the caller's to
+// give. anew starts it again, from zero: the server has taken those before.
+func (w *wait) rest() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+func (w *wait) anew() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.began, w.pause = time.Now(), firstWord
+		w.timer.Reset(firstWord)
 	}
 }
 

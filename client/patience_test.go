@@ -276,7 +276,9 @@ func TestWaitsAreSaidOnceThenRarely(t *testing.T) {
 // download does not count as the server's silence.
 func TestSlowCallersAreNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := piped(t, Config{FirstByte: time.Second, Silence: time.Second}, func(conn net.Conn) error {
+		c := piped(t, Config{FirstByte: time.Second, Silence: time.Second, Waiting: func(w Wait) {
+			t.Errorf("said to wait for the server: %+v", w)
+		}}, func(conn net.Conn) error {
 			go func() {
 				defer conn.Close()
 				buf, seen := make([]byte, 4096), ""
