@@ -6,7 +6,7 @@
 // library, golang.org/x/sys and the vocabulary. Invariants: whatever an archive holds, and
 // whoever changes the tree meanwhile, nothing outside the directory is read, written or
 // removed, and nothing is opened that could block; memory does not grow with the content;
-// an archive that cannot be unpacked whole changes nothing (I-31).
+// an archive that cannot be unpacked whole changes nothing (I-38).
 //
 // Names, content, permission bits, modification times to the second, symbolic links as
 // they are and hard links within the tree go along. Owners, extended attributes and holes
