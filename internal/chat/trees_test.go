@@ -12,9 +12,14 @@ import (
 func TestDiffLines(t *testing.T) {
 	got := diffLines("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\x1b[2J\n+new\n same\n", "warning: y\n", session)
 	want := []plain.Line{
-		{Kind: plain.Note, Text: "diff --git a/x b/x"}, {Kind: plain.Note, Text: "--- a/x"}, {Kind: plain.Note, Text: "+++ b/x"},
-		{Kind: plain.Note, Text: "@@ -1 +1 @@"}, {Kind: plain.Removed, Text: `old\u001b[2J`}, {Kind: plain.Added, Text: "new"},
-		{Kind: plain.Context, Text: "same"}, {Kind: plain.Note, Text: "! warning: y"},
+		{Kind: plain.Note, Text: "diff --git a/x b/x"},
+		{Kind: plain.Note, Text: "--- a/x"},
+		{Kind: plain.Note, Text: "+++ b/x"},
+		{Kind: plain.Note, Text: "@@ -1 +1 @@"},
+		{Kind: plain.Removed, Text: `old\u001b[2J`},
+		{Kind: plain.Added, Text: "new"},
+		{Kind: plain.Context, Text: "same"},
+		{Kind: plain.Note, Text: "! warning: y"},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%d lines: %+v", len(got), got)

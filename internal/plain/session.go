@@ -46,6 +46,7 @@ func Session(s holdfast.Session) (out []string) {
 		{"runtime", s.Runtime},
 		{"model", s.Model},
 		{"mode", string(s.Mode)},
+		{"files from", source(s.Source)},
 		{"env", strings.Join(slices.Sorted(maps.Keys(s.Env)), ", ")},
 		{"turns", fmt.Sprintf("%d completed", s.CompletedTurns)},
 		{"events", strconv.FormatInt(s.LastSeq, 10)},
@@ -62,6 +63,17 @@ func Session(s holdfast.Session) (out []string) {
 		}
 	}
 	return out
+}
+
+// source is one line on where a session's first files come from.
+func source(s *holdfast.Source) string {
+	switch {
+	case s == nil:
+		return ""
+	case !s.Complete:
+		return s.From + ", incomplete"
+	}
+	return s.From
 }
 
 // network is one line on what a session names of the network.
