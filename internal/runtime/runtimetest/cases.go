@@ -32,6 +32,9 @@ type Config struct {
 	// Points bounds how many points a server is killed at, where each takes long; 0 is
 	// all of them.
 	Points int
+	// Lost is what the agent writes before its answer when the connection to its model
+	// broke in the middle of one and it asked again; empty is nothing.
+	Lost string
 	// Exempt are cases that make no sense for this runtime, each with the reason.
 	Exempt map[string]string
 }

@@ -185,7 +185,9 @@ func testServerDies(t *testing.T, cfg Config) {
 			if ran.Err != nil || ran.Died {
 				t.Fatalf("the turn ended with %v", ran.Err)
 			}
-			w.wantText(ran.Result, "done")
+			said := ran.Result
+			said.Text = strings.TrimPrefix(said.Text, cfg.Lost)
+			w.wantText(said, "done")
 			w.Complete(id, ran.Result)
 			h.Close()
 			w.CheckAnswered()
