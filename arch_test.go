@@ -25,7 +25,7 @@ var layers = map[string]layer{
 	// Public packages.
 	"policy":                    {use: ". sandbox/check"},
 	"hook":                      {use: ". policy sandbox", third: "golang.org/x/sys/unix"},
-	"agent":                     {use: ". hook policy sandbox agent/model agent/tool"},
+	"agent":                     {use: ". hook policy sandbox agent/model agent/tool internal/loop"},
 	"agent/model":               {use: "."},
 	"agent/model/remote":        {use: ". agent/model"},
 	"agent/model/anthropic":     {use: ". agent/model agent/model/remote", third: "github.com/anthropics/anthropic-sdk-go/..."},
@@ -33,21 +33,21 @@ var layers = map[string]layer{
 	"agent/model/modeltest":     {use: ". agent/model", third: "github.com/google/go-cmp/cmp"},
 	"agent/model/scripted":      {use: ". agent/model"},
 	"agent/tool":                {use: ". sandbox"},
-	"agent/tool/builtin":        {use: ". sandbox agent/tool internal/boxd/wire"},
-	"sandbox":                   {use: ". internal/boxd/wire", third: "github.com/hashicorp/yamux golang.org/x/sync/errgroup"},
+	"agent/tool/builtin":        {use: ". sandbox agent/tool sandbox/wire"},
+	"sandbox":                   {use: ". sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sync/errgroup"},
 	"sandbox/check":             {use: ". sandbox/check/usage", third: "mvdan.cc/sh/..."},
 	"sandbox/check/usage":       {},
-	"sandbox/sandboxtest":       {use: ". sandbox internal/boxd/wire", third: "golang.org/x/sys/unix"},
+	"sandbox/sandboxtest":       {use: ". sandbox sandbox/wire", third: "golang.org/x/sys/unix"},
 	"client":                    {use: ".", third: "github.com/coder/websocket"},
-	"internal/boxd/wire":        {use: ".", third: "github.com/hashicorp/yamux"},
+	"sandbox/wire":              {use: ".", third: "github.com/hashicorp/yamux"},
 	"internal/tree":             {use: ".", third: "golang.org/x/sys/unix"},
-	"internal/boxd":             {use: ". internal/boxd/...", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
+	"internal/boxd":             {use: ". internal/boxd/... sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
 	"internal/boxd/paths":       {third: "golang.org/x/sys/unix"},
-	"internal/boxd/files":       {use: ". internal/boxd/... internal/tree", third: "golang.org/x/sys/unix"},
-	"internal/boxd/jail":        {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
-	"internal/boxd/image":       {use: "."},
-	"cmd/boxd":                  {use: ". internal/boxd/...", third: "golang.org/x/sys/unix"},
-	"cmd/holdfast":              {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench internal/boxd/image internal/chat internal/child internal/config internal/demo internal/double internal/durable internal/faultloop internal/lifecycle internal/mcpserver internal/obs internal/plain internal/replay internal/settings internal/soak internal/torture internal/tree policy", third: "github.com/alecthomas/kong golang.org/x/term"},
+	"internal/boxd/files":       {use: ". internal/boxd/... internal/tree sandbox/wire", third: "golang.org/x/sys/unix"},
+	"internal/boxd/jail":        {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
+	"sandbox/boxd":              {use: "."},
+	"cmd/boxd":                  {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
+	"cmd/holdfast":              {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench sandbox/boxd internal/chat internal/child internal/config internal/demo internal/double internal/durable internal/faultloop internal/lifecycle internal/mcpserver internal/obs internal/plain internal/replay internal/settings internal/soak internal/torture internal/tree policy", third: "github.com/alecthomas/kong golang.org/x/term"},
 	"internal/config":           {use: ". hook policy sandbox sandbox/check", third: "github.com/goccy/go-yaml"},
 	"internal/durable":          {},
 	"internal/lifecycle":        {use: ". internal/durable", third: "golang.org/x/sys/unix"},
@@ -62,11 +62,12 @@ var layers = map[string]layer{
 	"internal/replay":           {use: ". policy"},
 	"internal/folder":           {use: ". internal/rooted"},
 	"internal/settings":         {use: ". hook policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
+	"internal/loop":             {use: ". hook policy sandbox agent/model agent/tool"},
 	"internal/rpcline":          {},
 	"internal/mcpserver":        {use: ". internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
 	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings policy", third: "golang.org/x/sys/unix"},
-	"internal/engine":           {use: ". hook internal/boots internal/folder internal/journal internal/judging internal/runtime internal/rooted internal/settings policy sandbox sandbox/check internal/boxd/wire", third: "golang.org/x/sync/..."},
+	"internal/engine":           {use: ". hook internal/boots internal/folder internal/journal internal/judging internal/runtime internal/rooted internal/settings policy sandbox sandbox/check sandbox/wire", third: "golang.org/x/sync/..."},
 	"internal/seal":             {use: ". internal/durable"},
 	"internal/agentcli":         {use: ". internal/durable"},
 	"internal/keys":             {use: "."},
@@ -85,23 +86,23 @@ var layers = map[string]layer{
 	"internal/torture":          {use: ". client internal/child"},
 	"internal/faultloop":        {use: ". client internal/child internal/torture", third: "golang.org/x/sys/unix"},
 	"internal/soak":             {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
-	"internal/bench":            {use: ". client internal/child internal/double internal/journal internal/retell internal/store/sqlite internal/driver/local internal/boxd/image internal/boxd/wire sandbox"},
+	"internal/bench":            {use: ". client internal/child internal/double internal/journal internal/retell internal/store/sqlite internal/driver/local sandbox/boxd sandbox/wire sandbox"},
 	"internal/app":              {use: "*", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
-	"internal/driver/boxproc":   {use: ". internal/durable sandbox internal/boxd/wire internal/boxd/image", third: "golang.org/x/sys/unix"},
+	"internal/driver/boxproc":   {use: ". internal/durable sandbox sandbox/wire sandbox/boxd", third: "golang.org/x/sys/unix"},
 
 	// The escape suite.
-	"sandbox/sandboxtest/escape": {use: ". sandbox internal/boxd/wire internal/rooted", third: "golang.org/x/sys/unix"},
+	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
 	"internal/store/sqlite":              {use: ". internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
-	"internal/driver/local":              {use: ". internal/durable sandbox internal/boxd/wire internal/boxd/image internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
-	"internal/driver/host":               {use: ". sandbox internal/boxd/wire internal/boxd/image internal/driver/boxproc", third: "golang.org/x/sys/unix"},
-	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files internal/boxd/wire"},
-	"internal/runtime/native":            {use: ". hook internal/folder internal/runtime internal/journal policy sandbox agent agent/model agent/tool agent/tool/builtin internal/boxd/wire"},
+	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
+	"internal/driver/host":               {use: ". sandbox sandbox/wire sandbox/boxd internal/driver/boxproc", third: "golang.org/x/sys/unix"},
+	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files sandbox/wire"},
+	"internal/runtime/native":            {use: ". hook internal/folder internal/runtime internal/journal internal/loop policy sandbox agent/model agent/tool agent/tool/builtin sandbox/wire"},
 	"internal/runtime/claude/transcript": {use: "."},
-	"internal/runtime/acp":               {use: ". hook internal/boxd/wire internal/journal internal/retell internal/runtime policy sandbox", third: "github.com/coder/acp-go-sdk"},
-	"internal/runtime/claude":            {use: ". hook internal/folder internal/runtime internal/journal policy sandbox agent/tool internal/boxd/wire internal/retell internal/runtime/claude/transcript"},
+	"internal/runtime/acp":               {use: ". hook sandbox/wire internal/journal internal/retell internal/runtime policy sandbox", third: "github.com/coder/acp-go-sdk"},
+	"internal/runtime/claude":            {use: ". hook internal/folder internal/runtime internal/journal policy sandbox agent/tool sandbox/wire internal/retell internal/runtime/claude/transcript"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox"},
 	"internal/httpapi":                   {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/sync/semaphore golang.org/x/time/rate"},
 
@@ -191,10 +192,10 @@ func TestAdaptersAreLeaves(t *testing.T) {
 // program of the box, test and generator files aside.
 func TestHZ1_BoxdLinksNothingOfTheServer(t *testing.T) {
 	found := packages(t)
-	const ours = ". cmd/boxd internal/boxd internal/boxd/... internal/tree"
+	const ours = ". cmd/boxd internal/boxd internal/boxd/... internal/tree sandbox/wire"
 	const third = "github.com/hashicorp/yamux golang.org/x/sys/unix"
 	for dir, files := range found {
-		if !allowed("cmd/boxd internal/boxd internal/boxd/... internal/tree", dir) {
+		if !allowed("cmd/boxd internal/boxd internal/boxd/... internal/tree sandbox/wire", dir) {
 			continue
 		}
 		for _, s := range files {
@@ -203,7 +204,7 @@ func TestHZ1_BoxdLinksNothingOfTheServer(t *testing.T) {
 			}
 			for _, imported := range s.imports() {
 				switch in, isOurs := local(imported); {
-				case isOurs && (!allowed(ours, in) || in == "internal/boxd/image" && dir != in):
+				case isOurs && (!allowed(ours, in) || in == "sandbox/boxd" && dir != in):
 					t.Errorf("%s imports %s", s.name, in)
 				case !isOurs && !std(imported) && !allowed(third, imported):
 					t.Errorf("%s imports %s", s.name, imported)
@@ -227,7 +228,7 @@ func TestHZ1_BoxdDependencies(t *testing.T) {
 	n := 0
 	for _, p := range strings.Fields(string(out)) {
 		n++
-		if in, ok := local(p); ok && allowed(". cmd/boxd internal/boxd internal/boxd/... internal/tree", in) && in != "internal/boxd/image" {
+		if in, ok := local(p); ok && allowed(". cmd/boxd internal/boxd internal/boxd/... internal/tree sandbox/wire", in) {
 			continue
 		}
 		if !allowed(want, p) {

@@ -150,7 +150,7 @@ var shortTimes = map[string][]string{
 	},
 	"it is the interval between two looks or two tries": {
 		"agent/tool/builtin/builtin_test.go eventually",
-		"agent/world_test.go loop",
+		"internal/loop/world_test.go loop",
 		"internal/app/walls_linux_test.go limited",
 		"internal/boxd/exec_io_test.go TestExecPTY",
 		"internal/boxd/jail/forker_test.go TestFileThreads",

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // ErrLost is what pending calls fail with when the pipe to the box breaks. Its

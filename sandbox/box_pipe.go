@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // releaseMost is how many calls one request releases.

@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // peer is the other end of a pipe, which may break every rule of the protocol.

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Pack copies a file, or a directory with all that is in it, to w as a tar archive; a link to

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Changes are the files of a box's workspace that differ; see wire.Changes.

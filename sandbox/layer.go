@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Layer restricts what a process may touch in its box; see wire.Layer.

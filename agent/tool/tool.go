@@ -3,8 +3,9 @@
 //
 // Tools live in sub-packages (builtin) and with users of the agent SDK. It
 // imports the vocabulary and package sandbox. Invariant (I-10): a tool that mutates
-// acts only through calls that bear the Call's id, so that running it again
-// with the same id never acts twice in one life of the box.
+// in the box acts only through calls that bear the Call's id, so that running it again
+// with the same id never acts twice in one life of the box. One that mutates elsewhere
+// is never run again.
 package tool
 
 import (
@@ -15,26 +16,40 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Effect is what a tool does to the world.
+// Effect is what a tool does to the world. The zero value is illegal.
 type Effect int
 
-// The effects. Pure tools need no box and read ones may run in parallel and
-// again; a mutating one is journalled before it runs and never run again once
-// its outcome is unknown. The zero value is illegal.
+// The effects.
 const (
-	Pure Effect = iota + 1
-	Read
+	// Read changes nothing: calls may run side by side, and again after a crash.
+	Read Effect = iota + 1
+	// Mutate changes something. Its intent is recorded before it runs; once its outcome is
+	// unknown it never runs again.
 	Mutate
+)
+
+// Where is where a tool acts. The zero value is illegal.
+type Where int
+
+// The places.
+const (
+	// InBox acts through Call.Box, in the session's box, which is started if need be. A
+	// call that runs there survives the server.
+	InBox Where = iota + 1
+	// InServer acts in the process of the server and needs no box. What becomes of a
+	// mutating call is unknown when the server ends while it runs.
+	InServer
 )
 
 // Spec describes a tool.
 type Spec struct {
-	// Name is one of the fixed set: Read Write Edit Bash Glob Grep LS TodoWrite …
+	// Name is how model and rules call the tool.
 	Name        string
 	Description string
 	// Schema is a JSON Schema of the input: an object.
 	Schema json.RawMessage
 	Effect Effect
+	Where  Where
 }
 
 // Call is one use of a tool.
@@ -42,7 +57,7 @@ type Call struct {
 	// ID is set for mutating tools only.
 	ID    holdfast.CallID
 	Input json.RawMessage
-	// Box is nil for pure tools.
+	// Box is set for tools that act in the box, nil for those of the server.
 	Box *sandbox.Box
 	// Output receives live output, stream being stdout or stderr; never nil.
 	Output func(stream, text string)

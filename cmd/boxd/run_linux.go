@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd"
 	"github.com/holdfast-run/holdfast/internal/boxd/files"
 	"github.com/holdfast-run/holdfast/internal/boxd/jail"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const (

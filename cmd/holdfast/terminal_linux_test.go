@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-run/holdfast/internal/boxd/image"
 	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 // openPTY makes a pseudo-terminal: what is written to ours is typed at theirs.
@@ -55,7 +55,7 @@ func resizeTo(t *testing.T, pty *os.File, rows, cols uint16) {
 // serveHost runs a server whose trusted sessions work on this host.
 func serveHost(t *testing.T) map[string]string {
 	t.Helper()
-	if _, err := image.Binary(); err != nil {
+	if _, err := boxd.Local(); err != nil {
 		t.Fatalf("the program of the box is not built: %v (make boxd)", err)
 	}
 	return serveWith(t, "host")

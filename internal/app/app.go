@@ -25,7 +25,6 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
@@ -37,6 +36,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
@@ -218,7 +218,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	}
 	loop, err := native.New(native.Config{
 		Provider: choice, Book: choice, Tools: builtin.All(), MaxTokens: s.cfg.Models.MaxTokens, Now: time.Now, Rand: mathrand.Float64,
-		Retry: agent.Retry{NoPark: s.cfg.Models.Park == config.Off, LongestPark: s.cfg.Models.LongestPark},
+		Retry: loop.Retry{NoPark: s.cfg.Models.Park == config.Off, LongestPark: s.cfg.Models.LongestPark},
 	})
 	if err != nil {
 		return err

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/image"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/driver/host"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 // Drivers is the registry: which driver serves which trust level. Trusted sessions
@@ -28,7 +28,7 @@ func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Tr
 		return nil, err
 	}
 	trusted, err := host.New(host.Config{
-		Home: cfg.Data, Boxd: image.Binary, Environ: environ, Now: time.Now, Owner: owner,
+		Home: cfg.Data, Boxd: boxd.Local, Environ: environ, Now: time.Now, Owner: owner,
 	})
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Tr
 	switch cfg.Driver {
 	case "local":
 		out[holdfast.Untrusted], err = local.New(local.Config{
-			Home: cfg.Data, Boxd: image.Binary, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Limits.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
+			Home: cfg.Data, Boxd: boxd.Local, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Limits.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
 			ReadyUID: cfg.UIDBase + 2*engine.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
 		})
 		return out, err

@@ -34,7 +34,7 @@ func TestEveryOfferedToolIsRegistered(t *testing.T) {
 		s := b.Spec()
 		got, ok := p.Tool(s.Name)
 		effect := map[policy.Class]tool.Effect{
-			policy.ClassReads: tool.Read, policy.ClassPlans: tool.Pure, policy.ClassEdits: tool.Mutate, policy.ClassRuns: tool.Mutate,
+			policy.ClassReads: tool.Read, policy.ClassPlans: tool.Read, policy.ClassEdits: tool.Mutate, policy.ClassRuns: tool.Mutate,
 		}[got.Class]
 		if !ok || got.Name != s.Name || effect != s.Effect {
 			t.Errorf("%s has the effect %d and is registered as %+v", s.Name, s.Effect, got)

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/image"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // store measures a single durable commit and the rate of appends.
@@ -92,7 +92,7 @@ func (p *pass) driver(ctx context.Context) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
-	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, Now: p.cfg.Clock, Rand: rand.Reader, Owner: fmt.Sprintf("%016x", mathrand.Uint64()), LimitsMode: sandbox.LimitsBestEffort})
+	d, err := local.New(local.Config{Home: home, Boxd: boxd.Local, Now: p.cfg.Clock, Rand: rand.Reader, Owner: fmt.Sprintf("%016x", mathrand.Uint64()), LimitsMode: sandbox.LimitsBestEffort})
 	if err != nil {
 		return err
 	}

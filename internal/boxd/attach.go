@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const (

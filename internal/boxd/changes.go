@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // watch lists the workspace before a call starts, if the call asks for that. The

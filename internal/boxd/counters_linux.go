@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Stats reads the box's counters; -1 for what cannot be read.

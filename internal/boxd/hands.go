@@ -12,7 +12,7 @@ package boxd
 import (
 	"os"
 
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // StartSpec says what to start. Files are dup'ed into the child as 0, 1, 2.

@@ -2,7 +2,7 @@ package boxd
 
 import (
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // marker is what Hands may offer to tell which call a process came from.

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // call is one mutating operation that boxd holds.

@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd"
 	"github.com/holdfast-run/holdfast/internal/boxd/files"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestMain does what cmd/boxd does first: nothing inherited goes on to children,

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestLedgerProperty drives a ledger with two servers that take it from each

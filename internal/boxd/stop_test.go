@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd"
 	"github.com/holdfast-run/holdfast/internal/boxd/files"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestStopFlushesOutcomes: a stopped box's next life answers what the former

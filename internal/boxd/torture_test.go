@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestHZ4_NothingTwiceUnderBrokenPipes: workers issue execs and writes; the pipe

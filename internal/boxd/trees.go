@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // trees are the operations on whole trees. A scope is for tools, which have none of them.

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/image"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/egress"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestHZ12_ARequestWaitsForTheNextServer: a client in a real box connects while no
@@ -110,7 +110,7 @@ func realBox(t *testing.T) (*local.Driver, sandbox.Spec) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	d, err := local.New(local.Config{Home: home, Boxd: image.Binary, LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(home)})
+	d, err := local.New(local.Config{Home: home, Boxd: boxd.Local, LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(home)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	mathrand "math/rand/v2"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 	"github.com/holdfast-run/holdfast/internal/engine"
+	agentloop "github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 )
 
@@ -34,7 +34,7 @@ func (pricey) Price(m string, u holdfast.Usage) holdfast.Usage {
 func budgeted(t *testing.T, tune func(*engine.Config)) *world {
 	t.Helper()
 	rt, err := native.New(native.Config{
-		Provider: scripted.New(), Now: time.Now, Rand: mathrand.Float64, MaxTokens: 10, Book: pricey{}, Retry: agent.Retry{Base: time.Millisecond},
+		Provider: scripted.New(), Now: time.Now, Rand: mathrand.Float64, MaxTokens: 10, Book: pricey{}, Retry: agentloop.Retry{Base: time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)

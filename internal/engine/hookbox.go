@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // boxRunner runs hooks in a session's box. A run that a former server began is

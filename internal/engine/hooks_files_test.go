@@ -8,8 +8,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // filesOf are the files that an ear was told of, with the tool and how they differ.

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // NetworkConfig says what boxes may connect to through the proxy.

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // PackTree copies a file, or a directory with all that is in it, to w as a tar archive.

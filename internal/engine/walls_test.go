@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const stricter = `permissions: {sandbox: {deniedPaths: [/workspace/docs]}}`

@@ -22,6 +22,14 @@ type ApprovalChange struct {
 	Answer string
 }
 
+// About is the id of the approval that the change asks or ends.
+func (c ApprovalChange) About() holdfast.ApprovalID {
+	if c.Ask != nil {
+		return c.Ask.ID
+	}
+	return c.ID
+}
+
 // RuleChange adds a permission rule of a session or workspace, or with Removed
 // takes one away. Adding a rule that is there and removing one that is not change
 // nothing.

@@ -8,8 +8,8 @@ import (
 	"os"
 	"sync"
 
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // record is one transaction of the small server: what the agent said, up to

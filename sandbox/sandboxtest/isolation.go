@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // secretEnv is in the server's environment during the isolation cases.
@@ -88,7 +88,7 @@ func (f *fixture) mayHave(name string) bool {
 	switch name {
 	case "HOME", "TMPDIR", "LOGNAME", "SHELL", "GIVEN", "CALLED", "PWD", "OLDPWD", "SHLVL", "_":
 		return true
-	case "HOLDFAST_BOX": // by which a driver without namespaces finds its processes
+	case sandbox.Mark:
 		return !f.cfg.Isolates
 	}
 	return sandbox.Inherits(name)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const (
@@ -30,7 +30,7 @@ var bashSpec = tool.Spec{
 		`"timeout":{"type":"integer","minimum":1,"maximum":600000,"description":"Milliseconds after which everything the command started is killed (default 120000)"},` +
 		`"description":{"type":"string","description":"What the command does, in five to ten words"}` +
 		`},"required":["command"],"additionalProperties":false}`),
-	Effect: tool.Mutate,
+	Effect: tool.Mutate, Where: tool.InBox,
 }
 
 func runBash(ctx context.Context, call tool.Call) (tool.Result, error) {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // afterCancel is how long a call of a cancelled turn may take to come to its outcome.
@@ -51,7 +51,7 @@ func (b *builtin) Spec() tool.Spec { return b.spec }
 // Run implements tool.Tool: refusals are results, a broken pipe and an ended
 // context are errors.
 func (b *builtin) Run(ctx context.Context, call tool.Call) (tool.Result, error) {
-	if b.spec.Effect != tool.Pure && call.Box == nil {
+	if b.spec.Where == tool.InBox && call.Box == nil {
 		return tool.Result{}, holdfast.Errorf(holdfast.KindUnavailable, b.spec.Name, "there is no sandbox")
 	}
 	if b.spec.Effect == tool.Mutate && call.ID == "" {

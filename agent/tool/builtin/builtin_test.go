@@ -15,9 +15,9 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -173,7 +173,7 @@ func quote(s string) string {
 func TestSpecs(t *testing.T) {
 	effects := map[string]tool.Effect{
 		"Read": tool.Read, "Write": tool.Mutate, "Edit": tool.Mutate, "Bash": tool.Mutate,
-		"Glob": tool.Read, "Grep": tool.Read, "LS": tool.Read, "TodoWrite": tool.Pure,
+		"Glob": tool.Read, "Grep": tool.Read, "LS": tool.Read, "TodoWrite": tool.Read,
 	}
 	if len(All()) != len(effects) {
 		t.Errorf("%d tools, want %d", len(All()), len(effects))
@@ -182,6 +182,9 @@ func TestSpecs(t *testing.T) {
 		s := b.Spec()
 		if effects[s.Name] != s.Effect || s.Description == "" {
 			t.Errorf("%s: effect %d, description %q", s.Name, s.Effect, s.Description)
+		}
+		if (s.Where == tool.InServer) != (s.Name == "TodoWrite") {
+			t.Errorf("%s acts in place %d", s.Name, s.Where)
 		}
 		var sch struct {
 			Type                 string
@@ -306,7 +309,7 @@ func TestTodo(t *testing.T) {
 
 func TestNeedsABox(t *testing.T) {
 	for _, b := range All() {
-		if b.Spec().Effect == tool.Pure {
+		if b.Spec().Where == tool.InServer {
 			continue
 		}
 		raw, _ := json.Marshal(example[b.Spec().Name])
@@ -328,7 +331,7 @@ func TestBrokenPipe(t *testing.T) {
 		t.Fatal("no box to kill")
 	}
 	for _, b := range All() {
-		if b.Spec().Effect == tool.Pure {
+		if b.Spec().Where == tool.InServer {
 			continue
 		}
 		raw, _ := json.Marshal(example[b.Spec().Name])
@@ -346,12 +349,13 @@ func TestEndedContext(t *testing.T) {
 	for _, b := range All() {
 		raw, _ := json.Marshal(example[b.Spec().Name])
 		res, err := w.callAs(ctx, newCall(t), b.Spec().Name, string(raw))
-		switch b.Spec().Effect {
-		case tool.Read:
+		switch {
+		case b.Spec().Where == tool.InServer:
+		case b.Spec().Effect == tool.Read:
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %+v (%v)", b.Spec().Name, res, err)
 			}
-		case tool.Mutate:
+		default:
 			if err != nil || res.Outcome != holdfast.ExitCanceled || !res.IsError || !strings.Contains(res.Content, "before it began") {
 				t.Errorf("%s: %+v (%v)", b.Spec().Name, res, err)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const (
@@ -34,7 +34,7 @@ var readSpec = tool.Spec{
 		`"offset":{"type":"integer","minimum":1,"description":"The first line to show, counting from 1"},` +
 		`"limit":{"type":"integer","minimum":1,"description":"How many lines to show (default 2000)"}` +
 		`},"required":["file_path"],"additionalProperties":false}`),
-	Effect: tool.Read,
+	Effect: tool.Read, Where: tool.InBox,
 }
 
 func runRead(ctx context.Context, call tool.Call) (tool.Result, error) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const (
@@ -27,7 +27,7 @@ var globSpec = tool.Spec{
 		`"pattern":{"type":"string","description":"The pattern"},` +
 		`"path":{"type":"string","description":"The directory to search (default: the workspace)"}` +
 		`},"required":["pattern"],"additionalProperties":false}`),
-	Effect: tool.Read,
+	Effect: tool.Read, Where: tool.InBox,
 }
 
 func runGlob(ctx context.Context, call tool.Call) (tool.Result, error) {
@@ -83,7 +83,7 @@ var grepSpec = tool.Spec{
 		`"multiline":{"type":"boolean","description":"Let the expression match across lines"},` +
 		`"head_limit":{"type":"integer","minimum":1,"description":"The most files or matching lines to show (default 250)"}` +
 		`},"required":["pattern"],"additionalProperties":false}`),
-	Effect: tool.Read,
+	Effect: tool.Read, Where: tool.InBox,
 }
 
 func runGrep(ctx context.Context, call tool.Call) (tool.Result, error) {
@@ -174,7 +174,7 @@ var lsSpec = tool.Spec{
 		`"path":{"type":"string","description":"The directory (default: the workspace)"},` +
 		`"ignore":{"type":"array","items":{"type":"string"},"description":"Patterns of names to leave out, such as *.tmp"}` +
 		`},"additionalProperties":false}`),
-	Effect: tool.Read,
+	Effect: tool.Read, Where: tool.InBox,
 }
 
 func runLS(ctx context.Context, call tool.Call) (tool.Result, error) {

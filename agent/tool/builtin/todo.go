@@ -24,7 +24,7 @@ var todoSpec = tool.Spec{
 		`"status":{"type":"string","enum":["pending","in_progress","completed"]},` +
 		`"activeForm":{"type":"string","description":"The same as it is being done"}` +
 		`},"required":["content","status"],"additionalProperties":false}}},"required":["todos"],"additionalProperties":false}`),
-	Effect: tool.Pure,
+	Effect: tool.Read, Where: tool.InServer,
 }
 
 var todoMarks = map[string]string{"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/agent/tool"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 var writeSpec = tool.Spec{
@@ -17,7 +17,7 @@ var writeSpec = tool.Spec{
 		`"file_path":{"type":"string","description":"The file; relative paths are relative to the workspace"},` +
 		`"content":{"type":"string","description":"The whole new content"}` +
 		`},"required":["file_path","content"],"additionalProperties":false}`),
-	Effect: tool.Mutate,
+	Effect: tool.Mutate, Where: tool.InBox,
 }
 
 func runWrite(ctx context.Context, call tool.Call) (tool.Result, error) {
@@ -50,7 +50,7 @@ var editSpec = tool.Spec{
 		`"new_string":{"type":"string","description":"The text to put in its place"},` +
 		`"replace_all":{"type":"boolean","description":"Replace every occurrence (default false)"}` +
 		`},"required":["file_path","old_string","new_string"],"additionalProperties":false}`),
-	Effect: tool.Mutate,
+	Effect: tool.Mutate, Where: tool.InBox,
 }
 
 func runEdit(ctx context.Context, call tool.Call) (tool.Result, error) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 func TestEdit(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestProcIsRefused: no file operation opens a file in /proc, by its name or through a

@@ -9,8 +9,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/tree"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Pack writes a file, or a directory with all that is in it, as a tar archive. Unlike the

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 func (b box) write(t *testing.T, req wire.WriteRequest, content string) wire.WriteAnswer {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast/internal/boxd"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // lastCall is above the youngest call of any present kernel.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // TestHZ25_ProofNoticesWhatIsNotThere: a wall of any kind that does not hold is found,

@@ -20,9 +20,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // roleEnv makes the test binary play boxd: the package under test starts it.

@@ -24,7 +24,7 @@ type Config struct {
 	// Home is the data directory; the driver keeps its records, sockets, logs and
 	// the boxd program in Home/run/host (0700).
 	Home string
-	// Boxd gives the static boxd program, as image.Binary does.
+	// Boxd gives the static boxd program, as boxd.Local does.
 	Boxd func() ([]byte, error)
 	// Environ is the server's environment; boxes get what the allow table names.
 	Environ []string
@@ -38,9 +38,6 @@ type Config struct {
 const (
 	op               = "driver.host"
 	defaultStartTime = 20 * time.Second
-	// markName is the variable by which a box's processes are found when its boxd
-	// is gone; its value is the same in every life of the box.
-	markName = "HOLDFAST_BOX"
 )
 
 func (c *Config) check() error {

@@ -9,10 +9,10 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/image"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Driver implements sandbox.Driver. Make one with New, and Close it.
@@ -111,7 +111,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	path, err := image.Extract(d.dir.Path(), program)
+	path, err := boxd.Extract(d.dir.Path(), program)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
@@ -151,7 +151,7 @@ func (d *Driver) mark(box holdfast.BoxID) (string, error) {
 	if err != nil {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
-	return markName + "=" + dir + "." + boxproc.Key(box), nil
+	return sandbox.Mark + "=" + dir + "." + boxproc.Key(box), nil
 }
 
 // watch ends what a box leaves when its boxd dies: without a pid namespace the

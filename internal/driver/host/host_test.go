@@ -16,12 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/internal/driver/host"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/sandboxtest"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ type Config struct {
 	// Home is the data directory; the driver keeps its records, sockets, logs and
 	// the boxd program in Home/run/local (0700).
 	Home string
-	// Boxd gives the static boxd program, as image.Binary does.
+	// Boxd gives the static boxd program, as boxd.Local does.
 	Boxd func() ([]byte, error)
 	// RootDir is a directory whose usr, bin, lib, etc … make the box's root; empty
 	// is the host's.

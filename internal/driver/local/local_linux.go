@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/image"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 // Driver starts boxes out of Linux namespaces. It implements sandbox.Driver and
@@ -370,7 +370,7 @@ func (d *Driver) programFile() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := image.Extract(d.dir.Path(), program)
+	path, err := boxd.Extract(d.dir.Path(), program)
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 const canaryText = "canary-behind-a-wall"

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // line is one of the agent's output, and the offset of the one after it.

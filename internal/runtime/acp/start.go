@@ -11,8 +11,8 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/boxd/wire"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // The box as agents see it; it is the same everywhere.

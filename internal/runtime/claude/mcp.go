@@ -159,10 +159,10 @@ func (x *run) invoke(ctx context.Context, p pending, u *use) {
 	c := tool.Call{Input: u.runs(), Output: func(stream, text string) {
 		x.host.Delta(holdfast.DeltaToolOutput, holdfast.ToolOutput{ToolUseID: use, Stream: stream, Text: valid(text)})
 	}}
-	switch t.Spec().Effect {
-	case tool.Mutate:
-		c.ID, c.Box = u.call, x.box
-	case tool.Read:
+	if t.Spec().Effect == tool.Mutate {
+		c.ID = u.call
+	}
+	if t.Spec().Where == tool.InBox {
 		c.Box = x.box
 	}
 	x.beside(p.ID, func() verdict {

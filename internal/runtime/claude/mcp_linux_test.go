@@ -21,7 +21,7 @@ type counter struct {
 }
 
 func (c counter) Spec() tool.Spec {
-	return tool.Spec{Name: "Count", Description: "counts", Schema: json.RawMessage(`{"type":"object","properties":{"by":{"type":"integer"}}}`), Effect: c.effect}
+	return tool.Spec{Name: "Count", Description: "counts", Schema: json.RawMessage(`{"type":"object","properties":{"by":{"type":"integer"}}}`), Effect: c.effect, Where: tool.InServer}
 }
 
 func (c counter) Run(_ context.Context, call tool.Call) (tool.Result, error) {
@@ -42,7 +42,7 @@ func TestHZ12_HostTools(t *testing.T) {
 	}{
 		{"Whole", tool.Mutate, "", 1, 0},
 		{"BeforeMutating", tool.Mutate, "host-tool", 0, 1},
-		{"BeforeReading", tool.Pure, "host-tool", 1, 0},
+		{"BeforeReading", tool.Read, "host-tool", 1, 0},
 		{"After", tool.Mutate, "host-tool-done", 1, 0},
 	} {
 		t.Run(k.name, func(t *testing.T) {

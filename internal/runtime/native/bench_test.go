@@ -72,7 +72,10 @@ func (h *cheap) Scope(ctx context.Context, r policy.Request) (policy.Scope, erro
 // todo is a tool without a box.
 type todo struct{}
 
-func (todo) Spec() tool.Spec { return tool.Spec{Name: "TodoWrite", Effect: tool.Pure} }
+func (todo) Spec() tool.Spec {
+	return tool.Spec{Name: "TodoWrite", Effect: tool.Read, Where: tool.InServer}
+}
+
 func (todo) Run(context.Context, tool.Call) (tool.Result, error) {
 	return tool.Result{Content: "done"}, nil
 }

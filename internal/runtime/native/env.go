@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -20,7 +20,7 @@ type env struct {
 	folder *folder.Folder
 }
 
-func (e *env) drafts(entries []agent.Entry) []journal.Draft {
+func (e *env) drafts(entries []loop.Entry) []journal.Draft {
 	out := make([]journal.Draft, len(entries))
 	for i, x := range entries {
 		out[i] = journal.Draft{Type: x.Type, Turn: e.turn, Data: x.Data}
@@ -28,7 +28,7 @@ func (e *env) drafts(entries []agent.Entry) []journal.Draft {
 	return out
 }
 
-func (e *env) Record(ctx context.Context, entries ...agent.Entry) error {
+func (e *env) Record(ctx context.Context, entries ...loop.Entry) error {
 	_, err := e.host.Record(ctx, e.drafts(entries)...)
 	return err
 }
@@ -60,18 +60,18 @@ func (e *env) Scope(ctx context.Context, req policy.Request) (policy.Scope, erro
 	return e.host.Scope(ctx, req)
 }
 
-func (e *env) steered(ctx context.Context, after int64) ([]agent.Joined, error) {
+func (e *env) steered(ctx context.Context, after int64) ([]loop.Joined, error) {
 	events, err := e.host.Steered(ctx, after)
 	if err != nil || len(events) == 0 {
 		return nil, err
 	}
-	out := make([]agent.Joined, len(events))
+	out := make([]loop.Joined, len(events))
 	for i, ev := range events {
 		var m holdfast.UserMessage
 		if err := ev.Decode(&m); err != nil {
 			return nil, err
 		}
-		out[i] = agent.Joined{Seq: ev.Seq, Text: e.folder.Expand(m.Text)}
+		out[i] = loop.Joined{Seq: ev.Seq, Text: e.folder.Expand(m.Text)}
 	}
 	return out, nil
 }

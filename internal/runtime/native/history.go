@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/internal/folder"
+	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
 // history is a session's log folded into a conversation, event by event. Any
@@ -23,7 +23,7 @@ type history struct {
 	// open is the newest answer that asked for tools, until what follows it.
 	open *step
 	// steers joined a turn and have no place yet.
-	steers []agent.Joined
+	steers []loop.Joined
 	// reminders come before the next thing the user says.
 	reminders []string
 	// heard is what hooks said outside a turn, for the same place; prompt is the
@@ -50,7 +50,7 @@ type history struct {
 // step is an answer with tool uses: its blocks, and the state of each use.
 type step struct {
 	blocks []model.Block
-	uses   []agent.Use
+	uses   []loop.Use
 	// hooked is what hooks said to it.
 	hooked []string
 }
@@ -95,7 +95,7 @@ func (h *history) apply(e holdfast.Event) error {
 func (h *history) user(seq int64, m holdfast.UserMessage) {
 	m.Text = h.folder.Expand(m.Text)
 	if m.Steer && h.live {
-		h.steers = append(h.steers, agent.Joined{Seq: seq, Text: m.Text})
+		h.steers = append(h.steers, loop.Joined{Seq: seq, Text: m.Text})
 		return
 	}
 	h.close()
@@ -116,7 +116,7 @@ func (h *history) say(text string) {
 }
 
 func (h *history) append(blocks ...model.Block) {
-	h.messages = agent.AppendUser(h.messages, blocks...)
+	h.messages = loop.AppendUser(h.messages, blocks...)
 	h.weigh(blocks)
 }
 
@@ -159,11 +159,11 @@ func (h *history) assistant(m holdfast.AssistantMessage) {
 				s.blocks, thinking = append(s.blocks, thinking[0]), thinking[1:]
 			}
 		case p.ToolUseID != "":
-			if slices.ContainsFunc(s.uses, func(u agent.Use) bool { return u.ID == p.ToolUseID }) {
+			if slices.ContainsFunc(s.uses, func(u loop.Use) bool { return u.ID == p.ToolUseID }) {
 				continue
 			}
 			s.blocks = append(s.blocks, model.Block{Type: model.ToolUse, ID: p.ToolUseID})
-			s.uses = append(s.uses, agent.Use{ID: p.ToolUseID})
+			s.uses = append(s.uses, loop.Use{ID: p.ToolUseID})
 		case p.Text != "":
 			s.blocks = append(s.blocks, model.Block{Type: model.Text, Text: p.Text})
 			text = append(text, p.Text)
@@ -181,7 +181,7 @@ func (h *history) assistant(m holdfast.AssistantMessage) {
 // unfinished reports that calls of the newest answer have no result yet, while its
 // turn goes on.
 func (h *history) unfinished() bool {
-	return h.live && h.open != nil && slices.ContainsFunc(h.open.uses, func(u agent.Use) bool { return u.State != 0 && u.State != agent.Answered })
+	return h.live && h.open != nil && slices.ContainsFunc(h.open.uses, func(u loop.Use) bool { return u.State != 0 && u.State != loop.Answered })
 }
 
 // answer adds a message of the assistant.
@@ -202,27 +202,27 @@ func (h *history) tool(e holdfast.Event) error {
 	case holdfast.EventToolRequested:
 		return fold(e, func(p *holdfast.ToolRequested) {
 			if u := h.use(p.ToolUseID); u != nil && u.State == 0 {
-				u.Name, u.Input, u.State = p.Name, p.Input, agent.Requested
+				u.Name, u.Input, u.State = p.Name, p.Input, loop.Requested
 			}
 		})
 	case holdfast.EventToolAllowed:
 		return fold(e, func(p *holdfast.ToolDecision) {
 			if u := h.pending(p.ToolUseID); u != nil {
-				u.State, u.Rewritten = agent.Allowed, p.Input
+				u.State, u.Rewritten = loop.Allowed, p.Input
 			}
 		})
 	case holdfast.EventToolDenied:
-		return fold(e, func(p *holdfast.ToolDecision) { h.answered(p.ToolUseID, agent.DeniedResult(*p)) })
+		return fold(e, func(p *holdfast.ToolDecision) { h.answered(p.ToolUseID, loop.DeniedResult(*p)) })
 	case holdfast.EventToolStarted:
 		return fold(e, func(p *holdfast.ToolStarted) {
 			if u := h.pending(p.ToolUseID); u != nil {
-				u.State, u.Started, u.Began = agent.Started, *p, e.Time
+				u.State, u.Started, u.Began = loop.Started, *p, e.Time
 			}
 		})
 	case holdfast.EventToolFinished:
-		return fold(e, func(p *holdfast.ToolFinished) { h.answered(p.ToolUseID, agent.FinishedResult(*p)) })
+		return fold(e, func(p *holdfast.ToolFinished) { h.answered(p.ToolUseID, loop.FinishedResult(*p)) })
 	case holdfast.EventToolUnknown:
-		return fold(e, func(p *holdfast.ToolUnknown) { h.answered(p.ToolUseID, agent.UnknownResult(*p)) })
+		return fold(e, func(p *holdfast.ToolUnknown) { h.answered(p.ToolUseID, loop.UnknownResult(*p)) })
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func fold[T any](e holdfast.Event, to func(*T)) error {
 
 // use is a use of the open step by its id. Ids count within the newest answer
 // only: not every model gives each use of a session an id of its own.
-func (h *history) use(id string) *agent.Use {
+func (h *history) use(id string) *loop.Use {
 	if h.open == nil {
 		return nil
 	}
@@ -252,9 +252,9 @@ func (h *history) use(id string) *agent.Use {
 }
 
 // pending is a use that was requested and not answered.
-func (h *history) pending(id string) *agent.Use {
+func (h *history) pending(id string) *loop.Use {
 	u := h.use(id)
-	if u == nil || u.State == 0 || u.State == agent.Answered {
+	if u == nil || u.State == 0 || u.State == loop.Answered {
 		return nil
 	}
 	return u
@@ -262,7 +262,7 @@ func (h *history) pending(id string) *agent.Use {
 
 func (h *history) answered(id string, result model.Block) {
 	if u := h.pending(id); u != nil {
-		u.State, u.Result = agent.Answered, result
+		u.State, u.Result = loop.Answered, result
 	}
 }
 
@@ -282,12 +282,12 @@ func (h *history) requested() *step {
 		return nil
 	}
 	s := &step{
-		uses: make([]agent.Use, 0, len(h.open.uses)-missing), blocks: make([]model.Block, 0, len(h.open.blocks)-missing),
+		uses: make([]loop.Use, 0, len(h.open.uses)-missing), blocks: make([]model.Block, 0, len(h.open.blocks)-missing),
 		hooked: h.open.hooked,
 	}
 	for _, b := range h.open.blocks {
 		if b.Type == model.ToolUse {
-			i := slices.IndexFunc(h.open.uses, func(u agent.Use) bool { return u.ID == b.ID })
+			i := slices.IndexFunc(h.open.uses, func(u loop.Use) bool { return u.ID == b.ID })
 			u := h.open.uses[i]
 			if u.State == 0 {
 				continue
@@ -311,8 +311,8 @@ func (h *history) close() {
 	results := make([]model.Block, len(s.uses))
 	for i, u := range s.uses {
 		results[i] = u.Result
-		if u.State != agent.Answered {
-			results[i] = agent.AbandonedResult(u)
+		if u.State != loop.Answered {
+			results[i] = loop.AbandonedResult(u)
 		}
 	}
 	h.append(results...)
@@ -350,7 +350,7 @@ func (h *history) remind(e holdfast.Event) error {
 			if n.Code == holdfast.NoticeFilesAtRisk {
 				h.warn(e, n.Text)
 			}
-			if n.Code == agent.NoticeParked && n.Until != nil {
+			if n.Code == loop.NoticeParked && n.Until != nil {
 				h.parked = *n.Until
 			}
 		})
@@ -405,8 +405,8 @@ func quoteAll(values []string) string {
 
 // conversation is where the live turn stands. What it returns is the caller's;
 // the history may go on growing.
-func (h *history) conversation(again bool) agent.Conversation {
-	c := agent.Conversation{
+func (h *history) conversation(again bool) loop.Conversation {
+	c := loop.Conversation{
 		Messages: slices.Clone(h.messages), Seen: h.seq, Usage: h.usage, Steps: h.steps, Reissue: again && !h.spoke,
 		Parked: h.parked,
 	}
@@ -418,12 +418,12 @@ func (h *history) conversation(again bool) agent.Conversation {
 		return c
 	}
 	if n := len(c.Messages); n == 0 || c.Messages[n-1].Role == model.Assistant {
-		c.Messages = agent.AppendUser(c.Messages, model.Block{Type: model.Text, Text: filler})
+		c.Messages = loop.AppendUser(c.Messages, model.Block{Type: model.Text, Text: filler})
 	}
 	c.Messages = append(c.Messages, model.Message{Role: model.Assistant, Blocks: s.blocks})
 	c.Pending, c.Hooked = s.uses, slices.Clone(s.hooked)
 	for _, u := range s.uses {
-		c.Reissue = c.Reissue && u.State == agent.Answered
+		c.Reissue = c.Reissue && u.State == loop.Answered
 	}
 	return c
 }

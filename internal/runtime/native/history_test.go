@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
 // logOf numbers payloads as a log. A string is the terminal or start event of
@@ -183,7 +183,7 @@ func TestFold(t *testing.T) {
 			[]string{"u: [hi]", "a: use(a Bash)", "u: result(a 1)", "a: use(a Bash)", "u: result(a 2)", "a: [x]"},
 		},
 		"an answer after a crash": {
-			logOf(user("hi"), begins, holdfast.Thinking{Text: "cut off"}, holdfast.Notice{Code: agent.NoticeReissued}, holdfast.Thinking{Text: "whole"}, says(2, "x")),
+			logOf(user("hi"), begins, holdfast.Thinking{Text: "cut off"}, holdfast.Notice{Code: loop.NoticeReissued}, holdfast.Thinking{Text: "whole"}, says(2, "x")),
 			[]string{"u: [hi]", "a: think(whole) [x]"},
 		},
 		"an answer without content": {
@@ -228,9 +228,9 @@ func TestLiveTail(t *testing.T) {
 	}
 	// What the loop does with its conversation leaves the history alone.
 	before := render(h.messages)
-	c.Messages = agent.AppendUser(c.Messages[:1], model.Block{Type: model.Text, Text: "x"})
-	c.Pending[0].State = agent.Answered
-	if render(h.messages) != before || h.open.uses[0].State != agent.Requested {
+	c.Messages = loop.AppendUser(c.Messages[:1], model.Block{Type: model.Text, Text: "x"})
+	c.Pending[0].State = loop.Answered
+	if render(h.messages) != before || h.open.uses[0].State != loop.Requested {
 		t.Error("the history changed under the loop's hands")
 	}
 }
@@ -333,10 +333,10 @@ func TestUnreadableEntriesAreErrors(t *testing.T) {
 // valid checks a conversation: it begins and ends with the user and alternates,
 // each tool use is answered once in the next message, and no message is empty.
 // The last answer's uses may be pending.
-func valid(c agent.Conversation) error {
+func valid(c loop.Conversation) error {
 	pending := map[string]bool{}
 	for _, u := range c.Pending {
-		if u.State < agent.Requested || u.State > agent.Answered || pending[u.ID] {
+		if u.State < loop.Requested || u.State > loop.Answered || pending[u.ID] {
 			return fmt.Errorf("pending %+v", u)
 		}
 		pending[u.ID] = true

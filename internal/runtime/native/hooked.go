@@ -4,9 +4,9 @@ import (
 	"slices"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
 // hook folds a hook's run: what it said to a prompt goes with the prompt, what it
@@ -17,7 +17,7 @@ func (h *history) hook(e holdfast.Event, ran holdfast.HookRan) {
 	case !h.live || e.Turn != h.turn:
 		h.later(texts)
 	case ran.MessageSeq != 0:
-		i := slices.IndexFunc(h.steers, func(j agent.Joined) bool { return j.Seq == ran.MessageSeq })
+		i := slices.IndexFunc(h.steers, func(j loop.Joined) bool { return j.Seq == ran.MessageSeq })
 		if i >= 0 {
 			h.steers[i].Text = hook.Prompted(h.steers[i].Text, ran)
 		} else if ran.MessageSeq == h.prompt {

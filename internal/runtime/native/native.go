@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/tool"
 	"github.com/holdfast-run/holdfast/internal/folder"
+	"github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
@@ -29,7 +29,7 @@ type Config struct {
 	// Parallel bounds the reading tools that run at once (default 4), MaxSteps the
 	// model calls of a turn (default 200).
 	Parallel, MaxSteps int
-	Retry              agent.Retry
+	Retry              loop.Retry
 	// MaxTokens bounds each answer; 0 leaves it to the provider.
 	MaxTokens int
 	// Book prices the calls; nil leaves them without a price.
@@ -45,7 +45,7 @@ type Config struct {
 
 // Runtime implements runtime.Runtime. Make one with New.
 type Runtime struct {
-	loop  agent.Loop
+	loop  loop.Loop
 	cache *cache
 }
 
@@ -55,7 +55,7 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.Provider == nil || cfg.Now == nil || cfg.Rand == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Provider, Now and Rand are required")
 	}
-	tools, err := agent.NewToolset(cfg.Tools...)
+	tools, err := loop.NewToolset(cfg.Tools...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func New(cfg Config) (*Runtime, error) {
 		cfg.Bytes = 16 << 20
 	}
 	return &Runtime{
-		loop: agent.Loop{
+		loop: loop.Loop{
 			Provider: cfg.Provider, Tools: tools, Parallel: cfg.Parallel, MaxSteps: cfg.MaxSteps,
 			Retry: cfg.Retry, MaxTokens: cfg.MaxTokens, Book: cfg.Book, Now: cfg.Now, Rand: cfg.Rand,
 		},
@@ -100,7 +100,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	c.Session, c.Mode, c.Model = t.Session.ID, t.Session.Mode, t.Session.Model
 	c.System = systemPrompt(t)
 	env := &env{host: host, turn: t.ID, folder: t.Folder}
-	around := agent.Env{
+	around := loop.Env{
 		Recorder: env, Boxes: env, Policy: env, Steered: env.steered, NewCall: host.NewCall, At: host.At,
 	}
 	if t.Meter != nil {
@@ -121,7 +121,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 
 // joined are the messages that joined the turn and have no place yet, as the
 // hooks for them left them: one may have come after the last time they were run.
-func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []agent.Joined) ([]string, error) {
+func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []loop.Joined) ([]string, error) {
 	if len(steers) == 0 {
 		return nil, nil
 	}

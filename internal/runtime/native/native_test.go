@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/agent"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
+	"github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
@@ -22,7 +22,7 @@ import (
 func config() native.Config {
 	return native.Config{
 		Provider: scripted.New(), Tools: builtin.All(),
-		Now: time.Now, Rand: func() float64 { return 0.5 }, Retry: agent.Retry{Base: time.Millisecond},
+		Now: time.Now, Rand: func() float64 { return 0.5 }, Retry: loop.Retry{Base: time.Millisecond},
 	}
 }
 

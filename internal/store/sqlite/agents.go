@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 const (
@@ -54,12 +55,12 @@ func (s *Store) PutAgentVersion(ctx context.Context, v holdfast.AgentVersion) (h
 		return holdfast.Agent{}, err
 	}
 	for _, f := range v.Files {
-		if err := checkText("agent file", f.Path, f.SHA256); err != nil {
+		if err := journal.CheckText("agent file", f.Path, f.SHA256); err != nil {
 			return holdfast.Agent{}, err
 		}
 	}
 	set := v.Settings
-	if err := checkText("agent settings", set.Description, set.Runtime, set.Model, string(set.Mode)); err != nil {
+	if err := journal.CheckText("agent settings", set.Description, set.Runtime, set.Model, string(set.Mode)); err != nil {
 		return holdfast.Agent{}, err
 	}
 	if v.Files == nil {
@@ -224,7 +225,7 @@ func agentToChange(t *tx, name holdfast.AgentName) (own holdfast.AgentSettings, 
 func (s *Store) UpdateAgent(ctx context.Context, name holdfast.AgentName, req holdfast.UpdateAgent) (holdfast.Agent, error) {
 	for _, p := range []*string{req.Description, req.Model, req.Mode} {
 		if p != nil {
-			if err := checkText("agent", *p); err != nil {
+			if err := journal.CheckText("agent", *p); err != nil {
 				return holdfast.Agent{}, err
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -104,52 +103,6 @@ func scanApproval(sc scanner) (holdfast.Approval, int64, error) {
 	return a, r.number, err
 }
 
-// planApprovals checks the questions of a change against what is stored. Those of
-// one change are about different approvals.
-func (c *change) planApprovals(t *tx) error {
-	for _, ac := range c.Approvals {
-		id := ac.ID
-		if ac.Ask != nil {
-			id = ac.Ask.ID
-		}
-		old, _, err := scanApproval(t.s.w.approvals.get.QueryRowContext(t.ctx, id))
-		ok, err := found(err)
-		switch {
-		case err != nil:
-			return err
-		case ac.Ask != nil && ok:
-			return conflict("approval %s exists already", id)
-		case ac.Ask != nil:
-		case !ok || old.Session != c.Session:
-			return noApproval(id)
-		case old.State != holdfast.ApprovalPending:
-			return answered(old)
-		}
-	}
-	return nil
-}
-
-// answered refuses a second answer, and tells the first.
-func answered(a holdfast.Approval) error {
-	text := "approval " + string(a.ID) + " is " + string(a.State) + " already"
-	if a.AnsweredBy != "" {
-		text += " by " + holdfast.Quote(a.AnsweredBy)
-	}
-	if a.AnsweredAt != nil {
-		text += " at " + a.AnsweredAt.Format(time.RFC3339)
-	}
-	if a.Answer != "" {
-		text += ": " + holdfast.Quote(a.Answer)
-	}
-	return holdfast.Errorf(holdfast.KindConflict, "approval", "%s", text).
-		WithHint("holdfast approvals list shows what is still open")
-}
-
-func noApproval(id holdfast.ApprovalID) error {
-	return holdfast.Errorf(holdfast.KindNotFound, "approval", "there is no approval %s", holdfast.Quote(string(id))).
-		WithHint("holdfast approvals list shows them")
-}
-
 func (c *change) applyApprovals(t *tx) error {
 	st := &t.s.w.approvals
 	for _, ac := range c.Approvals {
@@ -161,7 +114,7 @@ func (c *change) applyApprovals(t *tx) error {
 			if !a.AskedAt.IsZero() {
 				asked = a.AskedAt.UnixMilli()
 			}
-			_, err = st.put.ExecContext(t.ctx, a.ID, c.row.Number, c.Session, a.Turn, a.ToolUseID, a.Tool, []byte(a.Input),
+			_, err = st.put.ExecContext(t.ctx, a.ID, c.planned.Row.Number, c.Session, a.Turn, a.ToolUseID, a.Tool, []byte(a.Input),
 				a.InputHash, a.By, a.Rule, a.Reason, encodeSuggestions(a.Suggestions), asked, toNullMS(a.ExpiresAt))
 		} else {
 			_, err = st.end.ExecContext(t.ctx, ac.To, t.nowMS, ac.By, ac.Scope, ac.Answer, ac.ID)
@@ -186,44 +139,6 @@ func (c *change) applyApprovals(t *tx) error {
 	return nil
 }
 
-// checkApprovals refuses questions and rules that no state could accept.
-func checkApprovals(c *journal.Encoded) error {
-	seen := map[holdfast.ApprovalID]bool{}
-	for _, ac := range c.Approvals {
-		id := ac.ID
-		switch a := ac.Ask; {
-		case a != nil:
-			id = a.ID
-			if a.Turn == "" || a.ToolUseID == "" || a.Tool == "" || !json.Valid(a.Input) || !utf8.Valid(a.Input) {
-				return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the approval of %s is incomplete", holdfast.Quote(a.Tool))
-			}
-			texts := append([]string{string(a.Turn), a.ToolUseID, a.Tool, a.InputHash, a.By, a.Rule, a.Reason}, a.Suggestions...)
-			if err := checkText("approval", texts...); err != nil {
-				return err
-			}
-		case !slices.Contains(holdfast.ApprovalStates()[1:], ac.To):
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "an approval cannot become %s", holdfast.Quote(string(ac.To)))
-		}
-		if id == "" || seen[id] {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "approval %s is no approval, or twice in one change", holdfast.Quote(string(id)))
-		}
-		seen[id] = true
-		if err := checkText("approval", string(id), ac.By, string(ac.Scope), ac.Answer); err != nil {
-			return err
-		}
-	}
-	for _, r := range c.Rules {
-		if r.Key == "" || r.Rule == "" || r.Scope != holdfast.ScopeSession && r.Scope != holdfast.ScopeWorkspace ||
-			!slices.Contains([]string{"allow", "ask", "deny", "grant"}, r.Behavior) {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "rule %s of %s is incomplete", holdfast.Quote(r.Rule), holdfast.Quote(r.Key))
-		}
-		if err := checkText("rule", r.Key, r.Rule, r.Source); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Approval implements engine.Store.
 func (s *Store) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
 	a, _, err := scanApproval(s.r.approval.QueryRowContext(ctx, id))
@@ -232,7 +147,7 @@ func (s *Store) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.
 		return a, failure("store.approval", err)
 	}
 	if !ok {
-		return a, noApproval(id)
+		return a, journal.NoApproval(id)
 	}
 	return a, nil
 }

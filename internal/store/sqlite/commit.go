@@ -5,21 +5,14 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Commit implements journal.Store. A plain append of events leaves the
-// revision alone; a change of the record (create, status, fields, turns) raises
-// it by one. The answer to a repeated key carries no row.
-//
-// Texts must be UTF-8 without NUL (invalid otherwise), so that every store can
-// keep them; only the error text, which can come out of a box, is cleaned
-// instead of refused.
+// Commit implements journal.Store. The answer to a repeated key carries no row.
 func (s *Store) Commit(ctx context.Context, c journal.Encoded) (journal.Committed, error) {
-	if err := checkChange(&c); err != nil {
+	if err := c.Check(); err != nil {
 		return journal.Committed{}, err
 	}
 	ch := &change{Encoded: c, by: journal.By(ctx)}
@@ -44,20 +37,11 @@ type change struct {
 	journal.Encoded
 	by string // who asked for it
 
-	row    *journal.Row // as it will be
-	record bool         // the record changes: its revision rises
-	fields bool         // more than its counters and times changes
-	turns  []turnPlan
-	done   journal.Committed
+	planned journal.Plan
+	done    journal.Committed
 }
 
-// turnPlan is a turn as it will be.
-type turnPlan struct {
-	journal.TurnRow
-	insert bool
-}
-
-// plan decides whether the change may happen and what it writes. It reads only.
+// plan loads what the change is about and lets the journal decide. It reads only.
 func (c *change) plan(t *tx) error {
 	*c = change{Encoded: c.Encoded, by: c.by}
 	if c.Key != nil {
@@ -67,194 +51,49 @@ func (c *change) plan(t *tx) error {
 			return err
 		}
 	}
-	old, err := t.load(c.Session)
+	state, err := t.state(&c.Encoded)
 	if err != nil {
 		return err
 	}
-	var row journal.Row
-	switch {
-	case c.Create != nil && old != nil:
-		return conflict("session %s exists already", c.Session).
-			WithHint("holdfast session show %s; leave out the id to get a new one", c.Session)
-	case c.Create == nil && old == nil:
-		return notFound(c.Session)
-	case c.Create != nil:
-		row = c.created(t.now)
-	default:
-		row = *old
-	}
-	if c.Revision != 0 && c.Revision != row.Revision {
-		return conflict("session %s is at revision %d, not %d", c.Session, row.Revision, c.Revision)
-	}
-	if c.LastSeq != -1 && c.LastSeq != row.LastSeq {
-		return conflict("the log of session %s is at #%d, not #%d", c.Session, row.LastSeq, c.LastSeq)
-	}
-	if row.LastSeq+int64(len(c.Events)) > maxSeq {
-		return holdfast.Errorf(holdfast.KindTooLarge, "store.commit", "the log of session %s is full", c.Session)
-	}
-	row.LastSeq += int64(len(c.Events))
-	for _, next := range c.Status {
-		if !row.Status.CanBecome(next) {
-			return conflict("session %s is %s and cannot become %s", c.Session, row.Status, next)
-		}
-		row.Status = next
-	}
-	if c.Set != nil {
-		patch(&row, c.Set)
-	}
-	row.Spent = row.Spent.Add(c.Spent)
-	if err := c.planTurns(t, &row); err != nil {
-		return err
-	}
-	if err := c.planApprovals(t); err != nil {
-		return err
-	}
-	if err := c.planStates(t, &row); err != nil {
-		return err
-	}
-	c.fields = len(c.Status) > 0 || c.Set != nil
-	c.record = c.fields || len(c.turns) > 0 || c.Spent != (holdfast.Spent{})
-	if c.record && c.Create == nil {
-		row.Revision++
-	}
-	c.row = &row
-	return nil
+	c.planned, err = c.Plan(state)
+	return err
 }
 
-// created is the row of a new session.
-func (c *change) created(now time.Time) journal.Row {
-	row := copyRow(c.Create)
-	row.ID, row.Number, row.LastSeq, row.LastTurn, row.CompletedTurns, row.Revision = c.Session, 0, 0, 0, 0, 1
-	row.Spent = holdfast.Spent{}
-	if row.Tags == nil {
-		row.Tags = []string{}
+// state is what the database holds of the things that a change is about.
+func (t *tx) state(c *journal.Encoded) (s journal.State, err error) {
+	s.Now = t.now
+	if s.Row, err = t.load(c.Session); err != nil {
+		return s, err
 	}
-	for name := range row.Env {
-		row.Env[name] = "***"
+	if len(c.Turns) > 0 {
+		s.Turns = make(map[holdfast.TurnID]journal.TurnRow, len(c.Turns))
 	}
-	if row.CreatedAt.IsZero() {
-		row.CreatedAt = now
-	}
-	if row.LastActiveAt.IsZero() {
-		row.LastActiveAt = row.CreatedAt
-	}
-	row.Error = cleanText(row.Error)
-	row.CreatedAt = row.CreatedAt.UTC().Truncate(time.Millisecond)
-	row.LastActiveAt = row.LastActiveAt.UTC().Truncate(time.Millisecond)
-	return row
-}
-
-func patch(row *journal.Row, p *journal.RowPatch) {
-	set(&row.Title, p.Title)
-	set(&row.Mode, p.Mode)
-	set(&row.Model, p.Model)
-	set(&row.Trust, p.Trust)
-	set(&row.Runtime, p.Runtime)
-	set(&row.FilesSeeded, p.FilesSeeded)
-	set(&row.HadFiles, p.HadFiles)
-	set(&row.BoxUID, p.BoxUID)
-	if p.Budget != nil {
-		row.Budget = bounds(p.Budget)
-	}
-	if p.TurnBudget != nil {
-		row.TurnBudget = bounds(p.TurnBudget)
-	}
-	if p.Network != nil {
-		row.Network = append([]string{}, *p.Network...)
-	}
-	if p.Source != nil {
-		row.Source = source(p.Source)
-	}
-	if p.Error != nil {
-		row.Error = cleanText(*p.Error)
-	}
-	if p.Tags != nil {
-		// Never nil: the tags are a JSON array.
-		row.Tags = append([]string{}, *p.Tags...)
-	}
-}
-
-func set[T any](dst, v *T) {
-	if v != nil {
-		*dst = *v
-	}
-}
-
-// planTurns walks the turn changes in order, each on top of those before it.
-func (c *change) planTurns(t *tx, row *journal.Row) error {
 	for _, tc := range c.Turns {
-		i := slices.IndexFunc(c.turns, func(p turnPlan) bool { return p.ID == tc.ID })
-		var old *journal.TurnRow
-		if i >= 0 {
-			old = &c.turns[i].TurnRow
-		} else {
-			var err error
-			if old, err = t.turn(row.Number, tc.ID); err != nil {
-				return err
-			}
-		}
-		next, err := c.moveTurn(t, row, old, tc)
+		turn, ok, err := t.turn(s.Row, tc.ID)
 		if err != nil {
-			return err
+			return s, err
 		}
-		if i >= 0 {
-			c.turns[i].TurnRow = next
-		} else {
-			c.turns = append(c.turns, turnPlan{TurnRow: next, insert: tc.From == ""})
+		if ok {
+			s.Turns[tc.ID] = turn
 		}
 	}
-	return nil
-}
-
-func (c *change) moveTurn(t *tx, row *journal.Row, old *journal.TurnRow, tc journal.TurnChange) (journal.TurnRow, error) {
-	var next journal.TurnRow
-	switch {
-	case tc.From == "":
-		if old != nil {
-			return next, conflict("turn %s exists already", tc.ID)
-		}
-		if tc.To != holdfast.TurnQueued && tc.To != holdfast.TurnRunning {
-			return next, conflict("a new turn cannot be %s", holdfast.Quote(string(tc.To)))
-		}
-		if tc.Number != row.LastTurn+1 {
-			return next, conflict("turn number %d does not follow %d", tc.Number, row.LastTurn)
-		}
-		row.LastTurn = tc.Number
-		next = journal.TurnRow{ID: tc.ID, Session: c.Session, Number: tc.Number, CreatedAt: t.now}
-	case old == nil:
-		return next, holdfast.Errorf(holdfast.KindNotFound, "store.commit", "session %s has no turn %s",
-			c.Session, holdfast.Quote(string(tc.ID)))
-	case old.Status != tc.From:
-		return next, conflict("turn %s is %s, not %s", tc.ID, old.Status, holdfast.Quote(string(tc.From)))
-	case !old.Status.CanBecome(tc.To):
-		return next, conflict("turn %s is %s and cannot become %s", tc.ID, old.Status, holdfast.Quote(string(tc.To)))
-	default:
-		next = *old
+	if len(c.Approvals) > 0 {
+		s.Approvals = make(map[holdfast.ApprovalID]holdfast.Approval, len(c.Approvals))
 	}
-	for _, seq := range []int64{tc.MessageSeq, tc.EndSeq} {
-		if seq < 0 || seq > row.LastSeq {
-			return next, holdfast.Errorf(holdfast.KindInvalid, "store.commit",
-				"turn %s points at #%d, the log ends at #%d", tc.ID, seq, row.LastSeq)
+	for _, ac := range c.Approvals {
+		a, _, err := scanApproval(t.s.w.approvals.get.QueryRowContext(t.ctx, ac.About()))
+		ok, err := found(err)
+		if err != nil {
+			return s, err
+		}
+		if ok {
+			s.Approvals[a.ID] = a
 		}
 	}
-	next.Status = tc.To
-	if tc.MessageSeq != 0 {
-		next.MessageSeq = tc.MessageSeq
+	if len(c.States) > 0 && s.Row != nil {
+		err = t.s.w.states.newest.QueryRowContext(t.ctx, s.Row.Number).Scan(&s.Generation)
 	}
-	if tc.EndSeq != 0 {
-		next.EndSeq = tc.EndSeq
-	}
-	now := t.now
-	switch {
-	case tc.To == holdfast.TurnRunning:
-		next.StartedAt, row.LastActiveAt = &now, now
-	case tc.To.Terminal():
-		next.EndedAt, row.LastActiveAt = &now, now
-	}
-	if tc.To == holdfast.TurnCompleted {
-		row.CompletedTurns++
-	}
-	return next, nil
+	return s, err
 }
 
 // apply writes what plan decided.
@@ -266,16 +105,17 @@ func (c *change) apply(t *tx) error {
 	if err := c.applyRow(t); err != nil {
 		return err
 	}
-	for i := range c.turns {
-		p := &c.turns[i]
+	row := &c.planned.Row
+	for i := range c.planned.Turns {
+		p := &c.planned.Turns[i]
 		t.pages += 3
 		var err error
-		if p.insert {
-			_, err = t.s.w.turnPut.ExecContext(t.ctx, p.ID, c.row.Number, p.Number, p.Status, p.MessageSeq, p.EndSeq,
+		if p.New {
+			_, err = t.s.w.turnPut.ExecContext(t.ctx, p.ID, row.Number, p.Number, p.Status, p.MessageSeq, p.EndSeq,
 				p.CreatedAt.UnixMilli(), toNullMS(p.StartedAt), toNullMS(p.EndedAt))
 		} else {
 			_, err = t.s.w.turnUpdate.ExecContext(t.ctx, p.Status, p.MessageSeq, p.EndSeq, toNullMS(p.StartedAt),
-				toNullMS(p.EndedAt), c.row.Number, p.Number)
+				toNullMS(p.EndedAt), row.Number, p.Number)
 		}
 		if err != nil {
 			return err
@@ -293,15 +133,14 @@ func (c *change) apply(t *tx) error {
 			return err
 		}
 	}
-	first := c.row.LastSeq - int64(len(c.Events)) + 1
 	c.done.Events = make([]holdfast.Event, len(c.Events))
 	for i, d := range c.Events {
 		e := holdfast.Event{
-			Session: c.Session, Seq: first + int64(i), Type: d.Type, Turn: d.Turn,
+			Session: c.Session, Seq: c.planned.First + int64(i), Type: d.Type, Turn: d.Turn,
 			Data: json.RawMessage(c.Data[i]), Time: t.now,
 		}
 		c.done.Events[i] = e
-		if err := t.append(c.row.Number, e); err != nil {
+		if err := t.append(row.Number, e); err != nil {
 			return err
 		}
 		t.audited(e, c.by)
@@ -315,14 +154,14 @@ func (c *change) apply(t *tx) error {
 	if err := t.undelivered(c.Undelivered); err != nil {
 		return err
 	}
-	t.s.cache.put(c.row)
-	c.done.Row = copyRow(c.row)
+	t.s.cache.put(row)
+	c.done.Row = row.Clone()
 	return nil
 }
 
 func (c *change) applyRow(t *tx) error {
-	r := c.row
-	if !c.record && c.Create == nil {
+	r := &c.planned.Row
+	if !c.planned.Touched {
 		return nil
 	}
 	t.pages += 2
@@ -330,7 +169,7 @@ func (c *change) applyRow(t *tx) error {
 	if err != nil {
 		return err
 	}
-	if c.Create == nil && !c.fields {
+	if !c.planned.Patched {
 		_, err := t.s.w.touchRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
 			r.LastActiveAt.UnixMilli(), spent, r.Number)
 		return err

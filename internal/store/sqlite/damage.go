@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 // maxDamage bounds how many damaged places are listed.
@@ -49,7 +50,7 @@ func (s *Store) scanEvent(rows *sql.Rows, session holdfast.SessionID) holdfast.E
 	e := holdfast.Event{Session: session}
 	var key, at, sum int64
 	err := rows.Scan(&key, &e.Type, &e.Turn, &at, (*[]byte)(&e.Data), &sum)
-	e.Seq, e.Time = key&maxSeq, fromMS(at)
+	e.Seq, e.Time = key&journal.MaxSeq, fromMS(at)
 	if err == nil && whole(key, at, string(e.Type), string(e.Turn), e.Data, sum) {
 		return e
 	}

@@ -19,7 +19,7 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 			return err
 		}
 		if row == nil {
-			return notFound(id)
+			return journal.NoSession(id)
 		}
 		if row.Status != holdfast.StatusEnded {
 			return holdfast.Errorf(holdfast.KindConflict, "store.delete", "session %s is %s, not ended", id, row.Status).

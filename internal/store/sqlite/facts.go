@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 // Fact reads a value that the server remembers from one start to the next; ok is
@@ -22,7 +23,7 @@ func (s *Store) SetFact(ctx context.Context, name, value string) error {
 	if name == "" {
 		return holdfast.Errorf(holdfast.KindInvalid, "store.fact", "a fact needs a name")
 	}
-	if err := checkText("fact", name, value); err != nil {
+	if err := journal.CheckText("fact", name, value); err != nil {
 		return err
 	}
 	return s.do(ctx, "store.fact", &op{

@@ -198,7 +198,7 @@ func (s *Store) unindexed(ctx context.Context) error {
 				_ = rows.Close()
 				return failure("store.index", err)
 			}
-			if head.Int64&maxSeq > seen {
+			if head.Int64&journal.MaxSeq > seen {
 				ids = append(ids, id)
 			}
 		}
@@ -347,7 +347,7 @@ func (t *tx) addDocs(batch []docs) error {
 	for _, d := range batch {
 		for _, one := range d.docs {
 			t.pages += 1 + len(one.text)/pageSize
-			if one.id&maxSeq == 0 {
+			if one.id&journal.MaxSeq == 0 {
 				// The title before it is not its title any more.
 				if _, err := t.s.w.search.delete.ExecContext(t.ctx, one.id); err != nil {
 					return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 const (
@@ -232,12 +233,12 @@ func (s *Store) purge(ctx context.Context) error {
 			apply: func(t *tx) error {
 				t.pages += purgeEvents / 8
 				// Its words first: while there are any, the log they are from stays.
-				if res, err := t.s.w.search.purge.ExecContext(t.ctx, number<<32, number<<32|maxSeq, indexDocs); err != nil {
+				if res, err := t.s.w.search.purge.ExecContext(t.ctx, number<<32, number<<32|journal.MaxSeq, indexDocs); err != nil {
 					return err
 				} else if n, err := res.RowsAffected(); err != nil || n > 0 {
 					return err
 				}
-				res, err := t.s.w.purgeSome.ExecContext(t.ctx, number<<32, number<<32|maxSeq, purgeEvents)
+				res, err := t.s.w.purgeSome.ExecContext(t.ctx, number<<32, number<<32|journal.MaxSeq, purgeEvents)
 				if err != nil {
 					return err
 				}

@@ -57,7 +57,7 @@ func (s *Store) PutKey(ctx context.Context, r keys.Record) error {
 	if _, err := holdfast.ParseKeyID(string(r.ID)); err != nil {
 		return err
 	}
-	if err := checkText("key", r.Name, string(r.MaxTrust)); err != nil {
+	if err := journal.CheckText("key", r.Name, string(r.MaxTrust)); err != nil {
 		return err
 	}
 	scopes, err := json.Marshal(r.Scopes)

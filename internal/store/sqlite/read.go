@@ -20,7 +20,7 @@ const pageBytes = 4 << 20
 // Row implements engine.Store.
 func (s *Store) Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
 	if row := s.lately(ctx, id); row != nil {
-		return copyRow(row), nil
+		return row.Clone(), nil
 	}
 	row, err := scanRow(s.r.row.QueryRowContext(ctx, id))
 	ok, err := found(err)
@@ -28,7 +28,7 @@ func (s *Store) Row(ctx context.Context, id holdfast.SessionID) (journal.Row, er
 		return journal.Row{}, failure("store.row", err)
 	}
 	if !ok {
-		return journal.Row{}, notFound(id)
+		return journal.Row{}, journal.NoSession(id)
 	}
 	return row, nil
 }
@@ -53,9 +53,9 @@ func (s *Store) Head(ctx context.Context, id holdfast.SessionID) (int64, error) 
 		return 0, failure("store.head", err)
 	}
 	if !ok {
-		return 0, notFound(id)
+		return 0, journal.NoSession(id)
 	}
-	return last.Int64 & maxSeq, nil
+	return last.Int64 & journal.MaxSeq, nil
 }
 
 func (s *Store) number(ctx context.Context, id holdfast.SessionID) (int64, error) {
@@ -68,7 +68,7 @@ func (s *Store) number(ctx context.Context, id holdfast.SessionID) (int64, error
 		return 0, failure("store.session", err)
 	}
 	if !ok {
-		return 0, notFound(id)
+		return 0, journal.NoSession(id)
 	}
 	return n, nil
 }
@@ -81,10 +81,10 @@ func (s *Store) Events(ctx context.Context, id holdfast.SessionID, after int64, 
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "store.events", "after %d is negative", after)
 	}
 	n, err := s.number(ctx, id)
-	if err != nil || after > maxSeq {
+	if err != nil || after > journal.MaxSeq {
 		return nil, err
 	}
-	rows, err := s.r.events.QueryContext(ctx, n<<32|after, n<<32|maxSeq, clampLimit(limit, 100, 1000))
+	rows, err := s.r.events.QueryContext(ctx, n<<32|after, n<<32|journal.MaxSeq, clampLimit(limit, 100, 1000))
 	if err != nil {
 		return nil, failure("store.events", err)
 	}

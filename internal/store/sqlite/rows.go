@@ -27,7 +27,7 @@ func scanRow(sc scanner) (journal.Row, error) {
 	if err != nil {
 		return r, err
 	}
-	r.CreatedAt, r.LastActiveAt, r.LastSeq = fromMS(created), fromMS(active), last.Int64&maxSeq
+	r.CreatedAt, r.LastActiveAt, r.LastSeq = fromMS(created), fromMS(active), last.Int64&journal.MaxSeq
 	if err := json.Unmarshal([]byte(tags), &r.Tags); err != nil {
 		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of %s: %w", r.ID, err)
 	}
@@ -55,25 +55,6 @@ func scanRow(sc scanner) (journal.Row, error) {
 		}
 	}
 	return r, nil
-}
-
-// copyRow makes a row the caller may change.
-func copyRow(r *journal.Row) journal.Row {
-	c := *r
-	c.Budget, c.TurnBudget = bounds(r.Budget), bounds(r.TurnBudget)
-	c.Network = slices.Clone(r.Network)
-	c.Source = source(r.Source)
-	c.Tags, c.Env, c.SealedEnv = slices.Clone(r.Tags), maps.Clone(r.Env), slices.Clone(r.SealedEnv)
-	return c
-}
-
-// source is a copy that the caller may change.
-func source(s *holdfast.Source) *holdfast.Source {
-	if s == nil {
-		return nil
-	}
-	c := *s
-	return &c
 }
 
 // encodeSource is a source as it is stored; nil is null.
@@ -136,15 +117,6 @@ func decodeSpent(r *journal.Row, spent, budget string) error {
 	return nil
 }
 
-// bounds is a budget to keep: nil for one that bounds nothing.
-func bounds(b *holdfast.Budget) *holdfast.Budget {
-	if b == nil || *b == (holdfast.Budget{}) {
-		return nil
-	}
-	c := *b
-	return &c
-}
-
 func encodeTags(tags []string) (string, error) {
 	if tags == nil {
 		tags = []string{}
@@ -183,4 +155,12 @@ func toNullMS(t *time.Time) sql.NullInt64 {
 		return sql.NullInt64{}
 	}
 	return sql.NullInt64{Int64: t.UnixMilli(), Valid: true}
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
 }

@@ -27,13 +27,13 @@ func (s *Store) Search(ctx context.Context, q journal.Search) (holdfast.SearchPa
 	if err != nil {
 		return holdfast.SearchPage{}, err
 	}
-	low, high := int64(0), int64(maxSeq)<<31
+	low, high := int64(0), int64(journal.MaxSeq)<<31
 	if q.Session != "" {
 		n, err := s.number(ctx, q.Session)
 		if err != nil {
 			return holdfast.SearchPage{}, err
 		}
-		low, high = n<<32, n<<32|maxSeq+1
+		low, high = n<<32, n<<32|journal.MaxSeq+1
 	}
 	if q.Cursor != "" {
 		n, err := decodeCursor('h', q.Cursor)
@@ -77,7 +77,7 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data, &sum); err != nil {
 		return h, err
 	}
-	if h.Seq = *id & maxSeq; h.Seq == 0 || typ == nil {
+	if h.Seq = *id & journal.MaxSeq; h.Seq == 0 || typ == nil {
 		h.Time, h.Snippet = fromMS(created), snippet(h.Title, terms)
 		return h, nil
 	}
@@ -109,7 +109,7 @@ func parseQuery(q string) (match string, terms []string, err error) {
 	if len(q) > searchBytes {
 		return bad("is too long")
 	}
-	if checkText("query", q) != nil {
+	if journal.CheckText("query", q) != nil {
 		return bad("is not text")
 	}
 	var parts []string

@@ -7,9 +7,6 @@ import (
 	"strings"
 )
 
-// maxSeq is the largest sequence number of a session; see the events table.
-const maxSeq = 1<<32 - 1
-
 const (
 	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
 		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,

@@ -1,10 +1,6 @@
 package sqlite
 
 import (
-	"encoding/json"
-	"strings"
-	"unicode/utf8"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
@@ -32,18 +28,19 @@ func (t *tx) load(id holdfast.SessionID) (*journal.Row, error) {
 	return &row, nil
 }
 
-// turn is a turn as this transaction sees it; nil for one the session lacks.
-func (t *tx) turn(number int64, id holdfast.TurnID) (*journal.TurnRow, error) {
+// turn is a turn as this transaction sees it, whichever session it belongs to. Its Session
+// is that of row, which may be nil, or else empty.
+func (t *tx) turn(row *journal.Row, id holdfast.TurnID) (turn journal.TurnRow, ok bool, err error) {
 	var owner int64
-	turn, err := scanTurn(t.s.w.turnGet.QueryRowContext(t.ctx, id), &owner)
-	ok, err := found(err)
-	if err != nil || !ok {
-		return nil, err
+	turn, err = scanTurn(t.s.w.turnGet.QueryRowContext(t.ctx, id), &owner)
+	if ok, err = found(err); !ok {
+		return turn, false, err
 	}
-	if owner != number {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "store.commit", "turn %s belongs to another session", id)
+	turn.Session = ""
+	if row != nil && owner == row.Number {
+		turn.Session = row.ID
 	}
-	return &turn, nil
+	return turn, true, nil
 }
 
 // keyUsed is what an idempotency key stands for; empty for a new key.
@@ -95,122 +92,4 @@ func (t *tx) flush() error {
 		}
 	}
 	return nil
-}
-
-// checkChange refuses what no state of the database could accept.
-func checkChange(c *journal.Encoded) error {
-	if c.Session == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the change names no session")
-	}
-	if len(c.Data) != len(c.Events) {
-		return holdfast.Errorf(holdfast.KindInternal, "store.commit", "%d events with %d payloads",
-			len(c.Events), len(c.Data))
-	}
-	for i, e := range c.Events {
-		if e.Type == "" {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "event %d has no type", i+1)
-		}
-		if !json.Valid(c.Data[i]) || !utf8.Valid(c.Data[i]) {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the payload of %s is not JSON: %s",
-				holdfast.Quote(string(e.Type)), holdfast.Quote(string(c.Data[i])))
-		}
-		if err := checkText("event", string(e.Type), string(e.Turn)); err != nil {
-			return err
-		}
-	}
-	if r := c.Create; r != nil {
-		if _, err := holdfast.ParseStatus(string(r.Status)); err != nil {
-			return err
-		}
-		if r.ID != "" && r.ID != c.Session {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the row of %s is for session %s",
-				holdfast.Quote(string(r.ID)), c.Session)
-		}
-		if err := checkText("session", string(c.Session), string(r.Agent), string(r.AgentVersion), string(r.Trust),
-			r.Runtime, r.Model, string(r.Mode), r.Title); err != nil {
-			return err
-		}
-		if err := checkText("tag", r.Tags...); err != nil {
-			return err
-		}
-		for name := range r.Env {
-			if err := checkText("environment", name); err != nil {
-				return err
-			}
-		}
-	}
-	return checkParts(c)
-}
-
-func checkParts(c *journal.Encoded) error {
-	for _, st := range c.Status {
-		if _, err := holdfast.ParseStatus(string(st)); err != nil {
-			return err
-		}
-	}
-	if p := c.Set; p != nil {
-		if err := checkText("title", deref(p.Title)); err != nil {
-			return err
-		}
-		if err := checkText("session", deref(p.Runtime), deref(p.Model), string(deref(p.Mode)), string(deref(p.Trust))); err != nil {
-			return err
-		}
-		if err := checkText("tag", deref(p.Tags)...); err != nil {
-			return err
-		}
-	}
-	for _, tc := range c.Turns {
-		if tc.ID == "" {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "a turn has no id")
-		}
-		if err := checkText("turn", string(tc.ID)); err != nil {
-			return err
-		}
-	}
-	if err := checkStates(c); err != nil {
-		return err
-	}
-	if err := checkApprovals(c); err != nil {
-		return err
-	}
-	if k := c.Key; k != nil {
-		if k.Scope == "" || k.Value == "" || k.Ref == "" {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "the idempotency key %s is incomplete",
-				holdfast.Quote(k.Value))
-		}
-		return checkText("idempotency key", k.Scope, k.Value, k.Hash, k.Ref)
-	}
-	return nil
-}
-
-// checkText refuses what not every database can keep as it is.
-func checkText(what string, texts ...string) error {
-	for _, s := range texts {
-		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
-			return holdfast.Errorf(holdfast.KindInvalid, "store.commit", "%s %s is not text: it has a NUL or is not UTF-8",
-				what, holdfast.Quote(s))
-		}
-	}
-	return nil
-}
-
-func cleanText(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-func deref[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
-	}
-	return *p
-}
-
-func conflict(format string, args ...any) *holdfast.Error {
-	return holdfast.Errorf(holdfast.KindConflict, "store.commit", format, args...)
-}
-
-func notFound(id holdfast.SessionID) error {
-	return holdfast.Errorf(holdfast.KindNotFound, "store", "there is no session %s", holdfast.Quote(string(id))).
-		WithHint("holdfast session list shows them")
 }

@@ -12,6 +12,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 // Verified is the result of Verify. Problems are at most a hundred.
@@ -148,7 +149,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 		var purged bool
 		err := rows.Scan(&id, &typ, &turn, &at, &data, &sum, &session, &purged)
 		v.Events++
-		number, seq := id>>32, id&maxSeq
+		number, seq := id>>32, id&journal.MaxSeq
 		was := last
 		last = id
 		switch {
@@ -157,7 +158,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 		case session == "":
 			v.problem("event #%d belongs to session number %d, which is not there", seq, number)
 			continue
-		case was>>32 == number && seq != was&maxSeq+1, was>>32 != number && seq != 1:
+		case was>>32 == number && seq != was&journal.MaxSeq+1, was>>32 != number && seq != 1:
 			v.problem("the log of session %s has #%d where #%d was expected", session, seq, expected(was, number))
 		}
 		if err != nil || !whole(id, at, typ, turn, data, sum) {
@@ -173,7 +174,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 // expected returns the number that has to follow in a log.
 func expected(was, number int64) int64 {
 	if was>>32 == number {
-		return was&maxSeq + 1
+		return was&journal.MaxSeq + 1
 	}
 	return 1
 }
@@ -192,8 +193,8 @@ func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 		if err := rows.Scan(&session, &number, &seq, &head); err != nil {
 			return err
 		}
-		if seq > head&maxSeq {
-			v.problem("turn %d of session %s ends at #%d, its log at #%d", number, session, seq, head&maxSeq)
+		if seq > head&journal.MaxSeq {
+			v.problem("turn %d of session %s ends at #%d, its log at #%d", number, session, seq, head&journal.MaxSeq)
 		}
 	}
 	return rows.Err()

@@ -1,0 +1,181 @@
+package journal
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// maxStateData bounds what a runtime keeps with a state.
+const maxStateData = 256 << 10
+
+// Check refuses a change that no state of a store could accept: invalid, or too_large. Texts
+// must be UTF-8 without NUL, so that every store can keep them; only the error text, which
+// can come out of a box, is cleaned instead of refused.
+func (c *Encoded) Check() error {
+	if c.Session == "" {
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the change names no session")
+	}
+	if len(c.Data) != len(c.Events) {
+		return holdfast.Errorf(holdfast.KindInternal, opCommit, "%d events with %d payloads",
+			len(c.Events), len(c.Data))
+	}
+	for i, e := range c.Events {
+		if e.Type == "" {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "event %d has no type", i+1)
+		}
+		if !json.Valid(c.Data[i]) || !utf8.Valid(c.Data[i]) {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the payload of %s is not JSON: %s",
+				holdfast.Quote(string(e.Type)), holdfast.Quote(string(c.Data[i])))
+		}
+		if err := CheckText("event", string(e.Type), string(e.Turn)); err != nil {
+			return err
+		}
+	}
+	if r := c.Create; r != nil {
+		if _, err := holdfast.ParseStatus(string(r.Status)); err != nil {
+			return err
+		}
+		if r.ID != "" && r.ID != c.Session {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the row of %s is for session %s",
+				holdfast.Quote(string(r.ID)), c.Session)
+		}
+		if err := CheckText("session", string(c.Session), string(r.Agent), string(r.AgentVersion), string(r.Trust),
+			r.Runtime, r.Model, string(r.Mode), r.Title); err != nil {
+			return err
+		}
+		if err := CheckText("tag", r.Tags...); err != nil {
+			return err
+		}
+		for name := range r.Env {
+			if err := CheckText("environment", name); err != nil {
+				return err
+			}
+		}
+	}
+	return checkParts(c)
+}
+
+func checkParts(c *Encoded) error {
+	for _, st := range c.Status {
+		if _, err := holdfast.ParseStatus(string(st)); err != nil {
+			return err
+		}
+	}
+	if p := c.Set; p != nil {
+		if err := CheckText("title", deref(p.Title)); err != nil {
+			return err
+		}
+		if err := CheckText("session", deref(p.Runtime), deref(p.Model), string(deref(p.Mode)), string(deref(p.Trust))); err != nil {
+			return err
+		}
+		if err := CheckText("tag", deref(p.Tags)...); err != nil {
+			return err
+		}
+	}
+	for _, tc := range c.Turns {
+		if tc.ID == "" {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "a turn has no id")
+		}
+		if err := CheckText("turn", string(tc.ID)); err != nil {
+			return err
+		}
+	}
+	if err := checkStates(c); err != nil {
+		return err
+	}
+	if err := checkApprovals(c); err != nil {
+		return err
+	}
+	if k := c.Key; k != nil {
+		if k.Scope == "" || k.Value == "" || k.Ref == "" {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the idempotency key %s is incomplete",
+				holdfast.Quote(k.Value))
+		}
+		return CheckText("idempotency key", k.Scope, k.Value, k.Hash, k.Ref)
+	}
+	return nil
+}
+
+// CheckText refuses texts that not every database can keep as they are.
+func CheckText(what string, texts ...string) error {
+	for _, s := range texts {
+		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "%s %s is not text: it has a NUL or is not UTF-8",
+				what, holdfast.Quote(s))
+		}
+	}
+	return nil
+}
+
+func cleanText(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// checkApprovals refuses questions and rules that no state could accept.
+func checkApprovals(c *Encoded) error {
+	seen := map[holdfast.ApprovalID]bool{}
+	for _, ac := range c.Approvals {
+		id := ac.ID
+		switch a := ac.Ask; {
+		case a != nil:
+			id = a.ID
+			if a.Turn == "" || a.ToolUseID == "" || a.Tool == "" || !json.Valid(a.Input) || !utf8.Valid(a.Input) {
+				return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the approval of %s is incomplete", holdfast.Quote(a.Tool))
+			}
+			texts := append([]string{string(a.Turn), a.ToolUseID, a.Tool, a.InputHash, a.By, a.Rule, a.Reason}, a.Suggestions...)
+			if err := CheckText("approval", texts...); err != nil {
+				return err
+			}
+		case !slices.Contains(holdfast.ApprovalStates()[1:], ac.To):
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an approval cannot become %s", holdfast.Quote(string(ac.To)))
+		}
+		if id == "" || seen[id] {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "approval %s is no approval, or twice in one change", holdfast.Quote(string(id)))
+		}
+		seen[id] = true
+		if err := CheckText("approval", string(id), ac.By, string(ac.Scope), ac.Answer); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Rules {
+		if r.Key == "" || r.Rule == "" || r.Scope != holdfast.ScopeSession && r.Scope != holdfast.ScopeWorkspace ||
+			!slices.Contains([]string{"allow", "ask", "deny", "grant"}, r.Behavior) {
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "rule %s of %s is incomplete", holdfast.Quote(r.Rule), holdfast.Quote(r.Key))
+		}
+		if err := CheckText("rule", r.Key, r.Rule, r.Source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkStates refuses agent states that cannot be kept.
+func checkStates(c *Encoded) error {
+	for _, s := range c.States {
+		switch {
+		case s.Generation < 1, s.Runtime == "", s.AgentID == "",
+			!slices.Contains([]holdfast.AgentHealth{holdfast.HealthCurrent, holdfast.HealthQuarantined, holdfast.HealthLeft}, s.Health):
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "agent state %d of %s is incomplete", s.Generation, holdfast.Quote(s.Runtime))
+		case len(s.Data) > maxStateData:
+			return holdfast.Errorf(holdfast.KindTooLarge, opCommit, "%d bytes of agent state are over %d", len(s.Data), maxStateData)
+		case len(s.Data) > 0 && (!json.Valid(s.Data) || !utf8.Valid(s.Data)):
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "the data of agent state %d is no JSON", s.Generation)
+		}
+		if err := CheckText("agent state", s.Runtime, s.AgentID, s.Version, string(s.Call), string(s.Box), s.Boot); err != nil {
+			return err
+		}
+	}
+	return nil
+}

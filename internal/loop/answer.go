@@ -1,0 +1,342 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// answer brings every use to state Answered, records the outcomes, and adds the
+// results to the conversation in model order. Neighbours that only read run at
+// once; one that mutates runs alone, in its place.
+func (r *run) answer(ctx context.Context, uses []Use) error {
+	if r.env.Hooks != nil {
+		// A hook's run is named by what it is about, which has to be in the log.
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	for i := range uses {
+		if ctx.Err() != nil {
+			break
+		}
+		if uses[i].State == Requested {
+			if err := r.decide(ctx, &uses[i]); err != nil {
+				return err
+			}
+		}
+	}
+	for i := 0; i < len(uses) && ctx.Err() == nil && r.noBox == nil; {
+		u := &uses[i]
+		if u.State == Answered {
+			i++
+			continue
+		}
+		t, known := r.Tools.byName[u.Name]
+		if !known && u.State != Started {
+			r.finish(u, holdfast.ToolFinished{
+				Outcome: holdfast.ExitError, Content: "there is no tool " + holdfast.Quote(u.Name) + " any more", IsError: true,
+			})
+			i++
+			continue
+		}
+		if u.State == Started || t.effect == tool.Mutate {
+			if err := r.mutate(ctx, u); err != nil {
+				return err
+			}
+			i++
+			continue
+		}
+		n := i + 1
+		for n < len(uses) && (uses[n].State == Answered || r.reads(&uses[n])) {
+			n++
+		}
+		if err := r.read(ctx, uses[i:n]); err != nil {
+			return err
+		}
+		i = n
+	}
+	if ctx.Err() != nil || r.noBox != nil {
+		return r.settle(ctx, uses)
+	}
+	r.tellBatch(ctx, uses)
+	if err := r.flush(); err != nil {
+		return err
+	}
+	r.hear(uses)
+	return nil
+}
+
+// hear adds the answers to the uses of the last answer to the conversation, and what hooks
+// said to them.
+func (r *run) hear(uses []Use) {
+	results := make([]model.Block, len(uses))
+	for i := range uses {
+		results[i] = uses[i].Result
+	}
+	r.c.Messages = AppendUser(r.c.Messages, append(results, r.hooked()...)...)
+}
+
+// reads reports that a use is of a tool that changes nothing.
+func (r *run) reads(u *Use) bool {
+	t, known := r.Tools.byName[u.Name]
+	return known && t.effect != tool.Mutate && u.State != Started
+}
+
+// settle answers what is open after ctx ended or the box was found not to be
+// had: nothing new is begun, a call that may run in the box is killed.
+func (r *run) settle(ctx context.Context, uses []Use) error {
+	for i := range uses {
+		u := &uses[i]
+		switch {
+		case u.State == Answered:
+		case u.State == Started && u.Started.Box != "" && ctx.Err() == nil:
+			if err := r.unasked(u, r.noBox); err != nil {
+				return err
+			}
+		case u.State == Started:
+			// The tool is entered with a context that has ended, so that it kills
+			// what runs under the id and starts nothing.
+			if err := r.carry(ctx, u, nil); err != nil {
+				return err
+			}
+		default:
+			r.finish(u, holdfast.ToolFinished{Outcome: holdfast.ExitCanceled, Content: textInterrupted, IsError: true})
+		}
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	r.hear(uses)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return r.noBox
+}
+
+// decide allows a use or answers it with the denial. An error ends the run: nobody
+// decided, or what led here could not be recorded.
+func (r *run) decide(ctx context.Context, u *Use) error {
+	var v policy.Decision
+	t, known := r.Tools.byName[u.Name]
+	switch _, bad := objectOf(u.Input); {
+	case !known:
+		v = policy.Decision{By: "unknown tool", Reason: "there is no tool " + holdfast.Quote(u.Name)}
+	case u.Result.Text != "":
+		v = policy.Decision{By: "input", Reason: u.Result.Text}
+	case bad != "":
+		v = policy.Decision{By: "input", Reason: bad}
+	default:
+		var err error
+		v, err = r.env.Policy.Decide(ctx, policy.Request{
+			Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, ReadOnly: t.effect != tool.Mutate, Input: u.Input, CallID: u.ID,
+			Ready: r.flush,
+		})
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
+		var open *policy.Undecided
+		if errors.As(err, &open) {
+			return err
+		}
+		if err != nil {
+			v = policy.Decision{By: v.By, Reason: "no decision: " + err.Error()}
+		}
+	}
+	if v.Input != nil && v.Verdict == policy.Allowed {
+		if _, bad := objectOf(v.Input); bad != "" {
+			v = policy.Decision{By: v.By, Reason: "the rewritten input is of no use: " + bad}
+		}
+	}
+	d := holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: holdfast.InputHash(u.Input), By: v.By, Rule: v.Rule}
+	if v.Verdict == policy.Allowed {
+		u.State, u.Rewritten, d.Input = Allowed, v.Input, v.Input
+		r.add(holdfast.EventToolAllowed, d)
+		return nil
+	}
+	if v.By == "unknown tool" || v.By == "input" {
+		r.tellRefused(ctx, u, v.Reason)
+	}
+	d.Reason = valid(v.Reason)
+	if d.By == "" {
+		d.By = "policy"
+	}
+	u.State, u.Result = Answered, DeniedResult(d)
+	r.add(holdfast.EventToolDenied, d)
+	return nil
+}
+
+// read runs the unanswered uses of a group that change nothing, and puts their
+// outcomes into the batch.
+func (r *run) read(ctx context.Context, group []Use) error {
+	if err := r.flush(); err != nil {
+		return err
+	}
+	limit := r.Parallel
+	if limit <= 0 {
+		limit = DefaultParallel
+	}
+	outcomes := make([]readOutcome, len(group))
+	open := 0
+	for i := range group {
+		if group[i].State != Answered {
+			open++
+		}
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for i := range group {
+		if group[i].State == Answered {
+			continue
+		}
+		if open == 1 {
+			outcomes[i] = r.readOne(ctx, &group[i])
+			break
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			outcomes[i] = r.readOne(ctx, &group[i])
+		})
+	}
+	wg.Wait()
+	for i := range group {
+		if group[i].State != Answered {
+			r.finish(&group[i], r.tell(ctx, &group[i], outcomes[i].ToolFinished, sandbox.Changes{}))
+			if r.noBox == nil {
+				r.noBox = outcomes[i].noBox
+			}
+		}
+	}
+	return nil
+}
+
+// readOutcome is an outcome, and why there was no box for it.
+type readOutcome struct {
+	holdfast.ToolFinished
+	noBox error
+}
+
+// readOne runs a tool that changes nothing: once more when its box was lost.
+func (r *run) readOne(ctx context.Context, u *Use) readOutcome {
+	t := r.Tools.byName[u.Name]
+	began := r.Now()
+	for again := false; ; again = true {
+		call := tool.Call{Input: u.runs()}
+		if ctx.Err() != nil {
+			return readOutcome{ToolFinished: r.outcome(ctx, tool.Result{}, ctx.Err(), began)}
+		}
+		if t.where == tool.InBox {
+			var err error
+			if call.Box, err = r.env.Boxes.Box(ctx); err != nil {
+				out := readOutcome{ToolFinished: r.outcome(ctx, tool.Result{}, err, began)}
+				if ctx.Err() == nil {
+					out.noBox = err
+				}
+				return out
+			}
+		}
+		res, err := r.invoke(ctx, t, u, call)
+		if err != nil && !again && call.Box != nil && holdfast.IsKind(err, holdfast.KindUnavailable) && ctx.Err() == nil {
+			continue
+		}
+		return readOutcome{ToolFinished: r.outcome(ctx, res, err, began)}
+	}
+}
+
+// mutate records the intent of a use, carries the call out, and puts its outcome
+// into the batch. The outcome is recorded at once unless the next intent follows
+// without delay.
+func (r *run) mutate(ctx context.Context, u *Use) error {
+	if u.State == Started {
+		return r.carry(ctx, u, nil)
+	}
+	if r.Tools.byName[u.Name].where == tool.InServer {
+		if begun, err := r.intend(ctx, u, nil); err != nil || !begun {
+			return err
+		}
+		return r.carryHere(ctx, u)
+	}
+	box, err := r.acquire(ctx)
+	if err != nil {
+		if _, broken := err.(recordError); broken {
+			return err
+		}
+		if ctx.Err() == nil {
+			r.finish(u, r.outcome(ctx, tool.Result{}, err, r.Now()))
+			r.noBox = err
+		}
+		return nil
+	}
+	if begun, err := r.intend(ctx, u, box); err != nil || !begun {
+		return err
+	}
+	return r.carry(ctx, u, box)
+}
+
+// intend records that a use is about to act: in a box, or in the server without one. It
+// begins nothing once the turn is cancelled.
+func (r *run) intend(ctx context.Context, u *Use, box *sandbox.Box) (begun bool, err error) {
+	call, err := r.env.NewCall()
+	if err != nil || ctx.Err() != nil {
+		return false, err
+	}
+	u.Started = holdfast.ToolStarted{ToolUseID: u.ID, Call: call}
+	if box != nil {
+		u.Started.Box, u.Started.Boot, _ = r.env.Boxes.Life(box)
+	}
+	u.State, u.Began = Started, r.Now()
+	r.add(holdfast.EventToolStarted, u.Started)
+	if err := r.flush(); err != nil {
+		return false, err
+	}
+	r.env.At("intent")
+	return true, nil
+}
+
+// recordError marks an error of Record where it could be taken for a box's.
+type recordError struct{ error }
+
+func (e recordError) Unwrap() error { return e.error }
+
+// acquire is the box. When it takes its time, what is in the batch is recorded
+// meanwhile; otherwise it is left to be recorded together with the intent.
+func (r *run) acquire(ctx context.Context) (*sandbox.Box, error) {
+	if r.warm || len(r.batch) == 0 {
+		return r.env.Boxes.Box(ctx)
+	}
+	type got struct {
+		box *sandbox.Box
+		err error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ch := make(chan got, 1)
+	go func() {
+		box, err := r.env.Boxes.Box(ctx)
+		ch <- got{box, err}
+	}()
+	t := time.NewTimer(boxPatience)
+	defer t.Stop()
+	select {
+	case g := <-ch:
+		r.warm = g.err == nil
+		return g.box, g.err
+	case <-t.C:
+	}
+	if err := r.flush(); err != nil {
+		cancel()
+		<-ch
+		return nil, recordError{err}
+	}
+	g := <-ch
+	r.warm = g.err == nil
+	return g.box, g.err
+}
