@@ -1,9 +1,10 @@
 package storetest
 
 import (
-	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -23,7 +24,7 @@ var modelCases = []testCase{
 	}},
 }
 
-// model is what a store should hold, in maps.
+// model is what a store should hold, in maps: what journal.Plan makes of each change.
 type model struct {
 	e *env
 	// order is of creation: what rapid draws must not depend on random ids.
@@ -33,23 +34,41 @@ type model struct {
 }
 
 type session struct {
-	status    holdfast.Status
-	revision  int64
-	title     string
-	log       []string
-	turns     []turn
-	completed int64
+	row   journal.Row
+	log   []string
+	turns []journal.TurnRow
 }
 
-type turn struct {
-	id     holdfast.TurnID
-	status holdfast.TurnStatus
+// state is what the model knows of the things that a change is about.
+func (s *session) state() journal.State {
+	if s == nil {
+		return journal.State{}
+	}
+	known := make(map[holdfast.TurnID]journal.TurnRow, len(s.turns))
+	for _, t := range s.turns {
+		known[t.ID] = t
+	}
+	return journal.State{Row: &s.row, Turns: known}
 }
 
-func (m *model) clone(s *session) *session {
-	c := *s
-	c.log, c.turns = slices.Clone(s.log), slices.Clone(s.turns)
-	return &c
+// after is the session once a change was made; s may be nil.
+func (s *session) after(c journal.Encoded, p journal.Plan) *session {
+	next := &session{row: p.Row}
+	if s != nil {
+		next.log, next.turns = slices.Clone(s.log), slices.Clone(s.turns)
+	}
+	for _, d := range c.Data {
+		next.log = append(next.log, string(d))
+	}
+	for _, t := range p.Turns {
+		if t.New {
+			next.turns = append(next.turns, t.TurnRow)
+			continue
+		}
+		i := slices.IndexFunc(next.turns, func(old journal.TurnRow) bool { return old.ID == t.ID })
+		next.turns[i] = t.TurnRow
+	}
+	return next
 }
 
 func (m *model) pick(t *rapid.T) holdfast.SessionID {
@@ -81,11 +100,11 @@ func (m *model) change(t *rapid.T) {
 func (m *model) fill(t *rapid.T, c *journal.Change) {
 	s := m.sessions[c.Session]
 	if s == nil {
-		s = &session{revision: 1}
+		s = &session{row: journal.Row{Session: holdfast.Session{Revision: 1}}}
 	}
 	off := rapid.SampledFrom([]int64{0, 0, 0, 0, 1})
 	if rapid.Bool().Draw(t, "cas revision") {
-		c.Revision = s.revision + off.Draw(t, "off")
+		c.Revision = s.row.Revision + off.Draw(t, "off")
 	}
 	if rapid.Bool().Draw(t, "cas seq") {
 		c.LastSeq = int64(len(s.log)) + off.Draw(t, "off")
@@ -102,7 +121,7 @@ func (m *model) fill(t *rapid.T, c *journal.Change) {
 		tc := journal.TurnChange{To: rapid.SampledFrom(turnStatuses).Draw(t, "to")}
 		if len(s.turns) > 0 && rapid.Bool().Draw(t, "move") {
 			old := s.turns[rapid.IntRange(0, len(s.turns)-1).Draw(t, "turn")]
-			tc.ID, tc.From = old.id, old.status
+			tc.ID, tc.From = old.ID, old.Status
 		} else {
 			tc.ID, tc.Number = holdfast.TurnID(m.e.newID()), next+off.Draw(t, "off")
 			tc.To = rapid.SampledFrom(turnStatuses[:2]).Draw(t, "first")
@@ -131,9 +150,10 @@ func clean(s string) bool {
 }
 
 // run applies a change to both and compares the answers.
-func (m *model) run(t *rapid.T, c journal.Change) {
+func (m *model) run(t *rapid.T, change journal.Change) {
+	c := encode(m.e.T, change)
 	want, dup, next := m.expect(c)
-	done, err := m.e.Store.Commit(m.e.ctx, encode(m.e.T, c))
+	done, err := m.e.Store.Commit(m.e.ctx, c)
 	if holdfast.KindOf(err) != want {
 		t.Fatalf("got %v (%s), the model says %q", err, holdfast.KindOf(err), want)
 	}
@@ -153,9 +173,7 @@ func (m *model) run(t *rapid.T, c journal.Change) {
 		m.order = append(m.order, c.Session)
 	}
 	m.sessions[c.Session] = next
-	if got := next.describe(done.Row); got != "" {
-		t.Fatalf("committed row: %s", got)
-	}
+	m.compare(t, "committed", done.Row)
 	for i, ev := range done.Events {
 		if want := int64(len(next.log)-len(done.Events)+i) + 1; ev.Seq != want {
 			t.Fatalf("event %d is #%d, the model says #%d", i, ev.Seq, want)
@@ -165,7 +183,7 @@ func (m *model) run(t *rapid.T, c journal.Change) {
 
 // expect is the model's answer: a kind of error, or a duplicate's ref, or the
 // session as it is afterwards.
-func (m *model) expect(c journal.Change) (holdfast.Kind, string, *session) {
+func (m *model) expect(c journal.Encoded) (holdfast.Kind, string, *session) {
 	if c.Key != nil {
 		if k, ok := m.keys[c.Key.Scope+" "+c.Key.Value]; ok {
 			if k.Hash != c.Key.Hash {
@@ -175,73 +193,22 @@ func (m *model) expect(c journal.Change) (holdfast.Kind, string, *session) {
 		}
 	}
 	old := m.sessions[c.Session]
-	var s *session
-	switch {
-	case c.Create != nil && old != nil:
-		return holdfast.KindConflict, "", nil
-	case c.Create != nil:
-		s = &session{status: c.Create.Status, revision: 1, title: c.Create.Title}
-	case old == nil:
-		return holdfast.KindNotFound, "", nil
-	default:
-		s = m.clone(old)
+	plan, err := c.Plan(old.state())
+	if err != nil {
+		return holdfast.KindOf(err), "", nil
 	}
-	if c.Revision != 0 && c.Revision != s.revision || c.LastSeq != -1 && c.LastSeq != int64(len(s.log)) {
-		return holdfast.KindConflict, "", nil
-	}
-	for _, st := range c.Status {
-		if !s.status.CanBecome(st) {
-			return holdfast.KindConflict, "", nil
-		}
-		s.status = st
-	}
-	if c.Set != nil {
-		s.title = *c.Set.Title
-	}
-	for _, tc := range c.Turns {
-		if kind := s.turnChange(tc); kind != "" {
-			return kind, "", nil
-		}
-	}
-	if c.Create == nil && (len(c.Status) > 0 || c.Set != nil || len(c.Turns) > 0) {
-		s.revision++
-	}
-	for _, d := range c.Events {
-		s.log = append(s.log, fmt.Sprint(d.Data))
-	}
-	return "", "", s
+	return "", "", old.after(c, plan)
 }
 
-func (s *session) turnChange(tc journal.TurnChange) holdfast.Kind {
-	if tc.From == "" {
-		if tc.Number != int64(len(s.turns))+1 {
-			return holdfast.KindConflict
-		}
-		s.turns = append(s.turns, turn{tc.ID, tc.To})
-		return ""
+// compare compares a row of the store with the model's, but for what only a store knows.
+func (m *model) compare(t *rapid.T, what string, got journal.Row) {
+	want := m.sessions[got.ID].row
+	for _, r := range []*journal.Row{&got, &want} {
+		r.Number, r.CreatedAt, r.LastActiveAt = 0, time.Time{}, time.Time{}
 	}
-	i := slices.IndexFunc(s.turns, func(t turn) bool { return t.id == tc.ID })
-	if i < 0 {
-		return holdfast.KindNotFound
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s %+v, the model says %+v", what, got, want)
 	}
-	if s.turns[i].status != tc.From || !tc.From.CanBecome(tc.To) {
-		return holdfast.KindConflict
-	}
-	s.turns[i].status = tc.To
-	if tc.To == holdfast.TurnCompleted {
-		s.completed++
-	}
-	return ""
-}
-
-// describe says how a row differs from the model; empty when it does not.
-func (s *session) describe(r journal.Row) string {
-	got := fmt.Sprint(r.Status, r.Revision, r.Title, r.LastSeq, r.LastTurn, r.CompletedTurns)
-	want := fmt.Sprint(s.status, s.revision, s.title, int64(len(s.log)), int64(len(s.turns)), s.completed)
-	if got == want {
-		return ""
-	}
-	return got + ", the model says " + want
 }
 
 func (m *model) delete(t *rapid.T) {
@@ -251,7 +218,7 @@ func (m *model) delete(t *rapid.T) {
 	switch {
 	case s == nil:
 		want = holdfast.KindNotFound
-	case s.status != holdfast.StatusEnded:
+	case s.row.Status != holdfast.StatusEnded:
 		want = holdfast.KindConflict
 	}
 	if err := m.e.Store.DeleteSession(m.e.ctx, id); holdfast.KindOf(err) != want {
@@ -276,9 +243,7 @@ func (m *model) check(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := m.sessions[id].describe(r); d != "" {
-		t.Fatalf("stored row: %s", d)
-	}
+	m.compare(t, "stored", r)
 }
 
 // checkAll compares everything.
@@ -297,12 +262,11 @@ func (m *model) checkAll(t *rapid.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []turn
-		for _, tr := range turns {
-			got = append(got, turn{tr.ID, tr.Status})
-		}
-		if !slices.Equal(got, s.turns) {
-			t.Fatalf("turns %v, the model says %v", got, s.turns)
+		same := slices.EqualFunc(turns, s.turns, func(a, b journal.TurnRow) bool {
+			return a.ID == b.ID && a.Session == b.Session && a.Number == b.Number && a.Status == b.Status && a.MessageSeq == b.MessageSeq
+		})
+		if !same {
+			t.Fatalf("turns %+v, the model says %+v", turns, s.turns)
 		}
 	}
 }
