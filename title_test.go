@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// FH-36.
 func TestTitleOf(t *testing.T) {
 	for message, want := range map[string]string{
 		"":                               "",

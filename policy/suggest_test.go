@@ -111,6 +111,8 @@ func compose(t *rapid.T, parts []string) string {
 // TestSuggestedRulesAllowExactlyTheirParts: the rules that are suggested for a compound
 // command let it pass, each of them is needed, and together they let nothing pass that
 // has any other part.
+//
+// FH-30.
 func TestSuggestedRulesAllowExactlyTheirParts(t *testing.T) {
 	var corpus []string
 	for _, file := range []string{"lines-npm.jsonl", "lines-make.jsonl"} {
@@ -160,6 +162,8 @@ func TestSuggestedRulesAllowExactlyTheirParts(t *testing.T) {
 
 // TestSuggestionsForEverydayLines: of lines that people wrote, too, the suggested rules
 // let the line pass, and of the others only those that have no other command.
+//
+// FH-30.
 func TestSuggestionsForEverydayLines(t *testing.T) {
 	none := layersOf(t, nil, nil, nil)
 	var lines []string

@@ -31,6 +31,8 @@ func from(all, begin string) string {
 
 // TestScreenEdits: the keys of the editor, the history, the search, and an editor of the
 // user's; each message arrives as it was written.
+//
+// FH-24, FH-26.
 func TestScreenEdits(t *testing.T) {
 	p, vars := talkative(t)
 	editor := filepath.Join(t.TempDir(), "editor")
@@ -104,6 +106,8 @@ func TestScreenEdits(t *testing.T) {
 
 // TestScreenPastes: a paste is one message whatever it holds, without what a terminal
 // would obey, and a megabyte arrives whole.
+//
+// FH-25, FH-53.
 func TestScreenPastes(t *testing.T) {
 	p, vars := talkative(t)
 	s := onTmux(t, 80, 24, vars)
@@ -127,6 +131,8 @@ func TestScreenPastes(t *testing.T) {
 
 // TestScreenAsks: a call is shown whole before it is decided, a change in lines; each
 // answer does what it says, and what is no answer is none.
+//
+// FH-28, FH-29.
 func TestScreenAsks(t *testing.T) {
 	p, vars := talkative(t)
 	s := onTmux(t, 76, 30, vars, "--trust", "trusted", "--mode", "default")
@@ -175,6 +181,8 @@ func TestScreenAsks(t *testing.T) {
 
 // TestScreenComesBack: another chat shows the last turns, the running tool and the open
 // question; --continue finds the session, --resume offers it.
+//
+// FH-33.
 func TestScreenComesBack(t *testing.T) {
 	p, vars := talkative(t)
 	first := onTmux(t, 80, 24, vars, "--trust", "trusted", "--mode", "default", "--title", "back and forth")
@@ -263,6 +271,8 @@ func TestScreenOutlivesTheServer(t *testing.T) {
 
 // TestScreenSizes: twenty columns hold everything, a resize in the middle of an answer
 // loses none of it, and without colour nothing is coloured.
+//
+// FH-53.
 func TestScreenSizes(t *testing.T) {
 	_, vars := talkative(t)
 	start := onTmux(t, 20, 24, vars)
@@ -312,6 +322,8 @@ func TestScreenSizes(t *testing.T) {
 
 // TestScreenFolds: thinking is folded, /verbose shows it and all output, /quiet shows no
 // tools; the commands answer, and what changes elsewhere shows below.
+//
+// FH-28, FH-31, FH-32.
 func TestScreenFolds(t *testing.T) {
 	p, vars := talkative(t)
 	s := onTmux(t, 90, 40, vars, "--trust", "trusted", "--mode", "bypassPermissions")
@@ -345,6 +357,8 @@ func TestScreenFolds(t *testing.T) {
 
 // TestScreenGoes: the terminal is closed under the chat: it ends, and says to nobody that
 // it waits.
+//
+// FH-53.
 func TestScreenGoes(t *testing.T) {
 	_, vars := talkative(t)
 	s := onTmux(t, 80, 24, vars)

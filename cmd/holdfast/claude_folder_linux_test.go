@@ -96,6 +96,8 @@ func (s *claudeSession) rulesHold() int {
 
 // TestClaudeFolder: what a deployed version brings under .claude reaches the real CLI,
 // after restarts too; the hooks, permissions, models, servers and commands in it do not.
+//
+// FH-10.
 func TestClaudeFolder(t *testing.T) {
 	testkit.Long(t)
 	r := newClaudeRig(t)
@@ -175,6 +177,8 @@ func TestClaudeFolder(t *testing.T) {
 
 // TestClaudeCommands: what works of the CLI's own commands is carried out, and any other is
 // refused with what to do instead, before it is in the log.
+//
+// FH-13.
 func TestClaudeCommands(t *testing.T) {
 	testkit.Long(t)
 	r := newClaudeRig(t)
@@ -220,6 +224,8 @@ func TestClaudeCommands(t *testing.T) {
 
 // TestClaudeWorkspaceInstructions: a workspace's own instructions count if the agent's owner
 // allows it, and never as settings.
+//
+// FH-11.
 func TestClaudeWorkspaceInstructions(t *testing.T) {
 	testkit.Long(t)
 	r := newClaudeRig(t)

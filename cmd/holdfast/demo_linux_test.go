@@ -57,6 +57,8 @@ func TestDemoWithTheRealCLI(t *testing.T) {
 
 // TestDemoLive: a provider that is spoken to for real and obeys, one that does not, and
 // none at all.
+//
+// FH-47.
 func TestDemoLive(t *testing.T) {
 	code, out, errs := runCLI(t, map[string]string{"HOLDFAST_HOME": t.TempDir()}, "", "demo", "--live")
 	if code != 6 || out != "" || !strings.Contains(errs, "hint: set ANTHROPIC_API_KEY or OPENAI_API_KEY") {

@@ -40,6 +40,8 @@ func TestDoctorJudgesTheDriver(t *testing.T) {
 
 // TestDoctorBesideAServer: the address of the server that answers is not taken by
 // somebody else; --data looks at its data directory, with its token.
+//
+// FH-9.
 func TestDoctorBesideAServer(t *testing.T) {
 	vars := serveWith(t, "mem")
 	listen := strings.TrimPrefix(vars["HOLDFAST_URL"], "http://")

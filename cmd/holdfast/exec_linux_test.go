@@ -15,6 +15,8 @@ import (
 
 // TestExecGivesTheCommandATerminal: exec -it runs a command as `terminal` runs a shell,
 // with its keys, its size and its exit code, and its arguments as they were given.
+//
+// FH-40.
 func TestExecGivesTheCommandATerminal(t *testing.T) {
 	vars := serveHost(t)
 	code, out, errs := runCLI(t, vars, "", "session", "create", "--trust", "trusted")
@@ -142,6 +144,8 @@ func TestExecWithoutKeysEndsWithItsClient(t *testing.T) {
 }
 
 // TestExecRefusesATerminalWhereThereIsNone: as docker does.
+//
+// FH-40.
 func TestExecRefusesATerminalWhereThereIsNone(t *testing.T) {
 	vars := serveHost(t)
 	for _, flags := range [][]string{{"-t"}, {"-it"}, {"-t", "--json"}} {

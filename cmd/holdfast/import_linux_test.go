@@ -117,6 +117,8 @@ func repository(t *testing.T) string {
 // TestRepositoryInDiffOut: a session starts with a copy of a repository and its changes; the
 // diff holds what the agent changed since, whatever the agent's own git settings say, and
 // git apply makes the same of the original. The agent's index and settings stay as they are.
+//
+// FH-14, FH-20.
 func TestRepositoryInDiffOut(t *testing.T) {
 	p := launchOn(t, testkit.BaseDir(t)+"/data", "local", holdfast.Untrusted)
 	home, dir := t.TempDir(), repository(t)
@@ -186,6 +188,8 @@ func TestRepositoryInDiffOut(t *testing.T) {
 
 // TestCloneRunsNothing: a clone is made with the caller's settings, but nothing that these or
 // the repository name is run: no hook, no filter, no submodule, no odd transport.
+//
+// FH-15, FH-54.
 func TestCloneRunsNothing(t *testing.T) {
 	p := launchOn(t, testkit.BaseDir(t)+"/data", "local", holdfast.Untrusted)
 	home, dir, other := t.TempDir(), repository(t), repository(t)
@@ -252,6 +256,8 @@ func TestCloneRunsNothing(t *testing.T) {
 // TestImportGoesOnAfterAKill: an import that the death of the server, of the box or of the
 // client cut off leaves a session that takes no message; the same command goes on with it,
 // and no half of the first attempt stays.
+//
+// FH-14.
 func TestImportGoesOnAfterAKill(t *testing.T) {
 	data := testkit.BaseDir(t) + "/data"
 	p := launchOn(t, data, "local", holdfast.Untrusted)

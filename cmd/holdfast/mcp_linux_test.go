@@ -103,6 +103,8 @@ type mcpEvents struct {
 type mcpSession struct{ ID, Status, Trust, Title string }
 
 // TestMCPTools: another agent makes a session, works in it, follows it, ends it.
+//
+// FH-21.
 func TestMCPTools(t *testing.T) {
 	p := launchOn(t, testkit.BaseDir(t)+"/data", "mem", holdfast.Untrusted)
 	c := p.call()

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// FH-1.
 func TestModelLine(t *testing.T) {
 	own := holdfast.ModelProvider{Name: "anthropic", Host: "api.anthropic.com", Configured: true, Models: []string{"anthropic/a", "anthropic/b"}}
 	mute := holdfast.ModelProvider{Name: "anthropic", Host: "api.anthropic.com", Configured: true, Error: "cannot reach api.anthropic.com: no such host"}

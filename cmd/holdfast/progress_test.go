@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// FH-17.
 func TestProgressIsCalmAndLeavesNothing(t *testing.T) {
 	var out bytes.Buffer
 	clock := time.Unix(0, 0)

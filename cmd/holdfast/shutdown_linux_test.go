@@ -162,6 +162,8 @@ func sweep(t *testing.T, data string) {
 // nothing new, lets turns finish for as long as it may, ends streams with a word
 // and exits with 0; the next start shows every acknowledged turn ended once, and
 // a tool that outlived the server ran once (HZ-16, decisions "server death").
+//
+// FH-48.
 func TestShutdownUnderLoad(t *testing.T) {
 	data := testkit.BaseDir(t)
 	t.Cleanup(func() { sweep(t, data) })

@@ -11,6 +11,8 @@ import (
 
 // TestBrokenStreams: output that cannot be written is a failure that says so,
 // a reader that left is none worth a word, and a stdin that is closed is empty.
+//
+// FH-53.
 func TestBrokenStreams(t *testing.T) {
 	vars := serveWith(t, "mem")
 	code, id, errs := runCLI(t, vars, "", "session", "create")

@@ -55,6 +55,8 @@ func auto(t *testing.T, environ ...string) (config.Config, func(*app.Options)) {
 
 // TestWaysIntoAModel: each of the ways to bring a model gives a session that has it, the
 // server names it, and it answers.
+//
+// FH-1, FH-3, FH-5, FH-7, FH-9.
 func TestWaysIntoAModel(t *testing.T) {
 	ollama, gateway := newListing(t, "llama3.2", "qwen3"), newListing(t, "claude-sonnet-5-5")
 	for name, k := range map[string]struct {
@@ -104,6 +106,8 @@ func TestWaysIntoAModel(t *testing.T) {
 
 // TestNoModelIsSaid: where no model is known that is said in words at create, and the
 // double does not take its place; where nothing is configured the double does, and says so.
+//
+// FH-4, FH-55.
 func TestNoModelIsSaid(t *testing.T) {
 	for environ, says := range map[string]string{
 		"OPENAI_BASE_URL=http://127.0.0.1:1/v1":                       "openai at 127.0.0.1:1 does not say which models it has: cannot reach 127.0.0.1:1: connection refused",
@@ -130,6 +134,8 @@ func TestNoModelIsSaid(t *testing.T) {
 }
 
 // TestSecretChangesTheDefault: the key of a provider is used from the moment it is set.
+//
+// FH-6.
 func TestSecretChangesTheDefault(t *testing.T) {
 	gateway := newListing(t, "claude-sonnet-5-5")
 	cfg, tune := auto(t, "ANTHROPIC_BASE_URL="+gateway.url)
@@ -149,6 +155,8 @@ func TestSecretChangesTheDefault(t *testing.T) {
 
 // TestAKeyStaysWithItsGateway: the key in the environment belongs to the base URL there. A
 // server that is to send it to another host does not start.
+//
+// FH-7.
 func TestAKeyStaysWithItsGateway(t *testing.T) {
 	for _, k := range []struct {
 		environ []string

@@ -290,6 +290,8 @@ func TestASH27_FilesWithoutANameAreCounted(t *testing.T) {
 // TestASH27_UserLimitsAreVerified: where limits are required and cannot be, no box
 // starts, and the session says why. The checks that an ordinary user's server can
 // pass run as one beside it.
+//
+// FH-47.
 func TestASH27_UserLimitsAreVerified(t *testing.T) {
 	if _, ok := testkit.IsUser(); !ok {
 		t.Run("ordinary user", func(t *testing.T) { testkit.AsUser(t, "^TestASH(25|26|27_UserLimits)") })

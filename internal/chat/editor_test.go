@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
+// FH-24, FH-27.
 func TestEditorMovesByCharacters(t *testing.T) {
 	do := map[string]func(*Editor){
 		"left": (*Editor).Left, "right": (*Editor).Right, "home": (*Editor).Home, "end": (*Editor).End,
@@ -113,6 +114,7 @@ func FuzzEditor(f *testing.F) {
 	})
 }
 
+// FH-27.
 func TestNoControlCharacterIsSent(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain\ttext\nline":             "plain\ttext\nline",
@@ -127,6 +129,7 @@ func TestNoControlCharacterIsSent(t *testing.T) {
 	}
 }
 
+// FH-24.
 func TestHistory(t *testing.T) {
 	var h History
 	h.Add("mine")

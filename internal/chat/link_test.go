@@ -96,6 +96,8 @@ func TestAMessageIsSentOnce(t *testing.T) {
 }
 
 // TestAnAnswerIsTheOneThatWasTyped: what each answer asks of the server.
+//
+// FH-29.
 func TestAnAnswerIsTheOneThatWasTyped(t *testing.T) {
 	got := make(chan holdfast.AnswerApproval, 1)
 	l, inputs := linked(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -47,6 +47,8 @@ func FuzzRows(f *testing.F) {
 }
 
 // TestMarkdownTakesNoTextAway: what is rendered holds every word, and addresses stay.
+//
+// FH-22, FH-31.
 func TestMarkdownTakesNoTextAway(t *testing.T) {
 	k := look{color: true, width: 60}
 	got := strings.Join(k.markdown("# Head\nsome **bold** and `a*b*c` [good](http://evil)\n* item _it_ snake_case_name 2*3*4\n~~~\n**raw**\n~~~"), "\n")

@@ -10,6 +10,8 @@ import (
 )
 
 // TestPick: arrows and words lead to a session, Esc to none, and no title moves the cursor.
+//
+// FH-33.
 func TestPick(t *testing.T) {
 	down, esc := tea.KeyPressMsg{Code: tea.KeyDown}, tea.KeyPressMsg{Code: tea.KeyEscape}
 	for name, c := range map[string]struct {

@@ -50,6 +50,8 @@ func (s *screen) sent(t *testing.T) string {
 }
 
 // TestAPasteIsOneMessage: also when its lines look like commands, and without control.
+//
+// FH-25.
 func TestAPasteIsOneMessage(t *testing.T) {
 	s := drawn(t, 80, 24)
 	s.Update(tea.PasteMsg{Content: "one\r\n/quit\r\n\x1b[2Jtwo\x07\n"})

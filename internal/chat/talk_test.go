@@ -105,6 +105,7 @@ func TestCtrlCWhereNothingRuns(t *testing.T) {
 	expect(t, "without a session, the second", k.Interrupt(), "left; no session was made\n[leave 130 <nil>]\n")
 }
 
+// FH-34.
 func TestTheFirstMessageMakesTheSession(t *testing.T) {
 	k := NewTalk(holdfast.Session{}, &holdfast.CreateSession{Model: "m"})
 	k.Person = true
@@ -128,6 +129,7 @@ func TestTheFirstMessageMakesTheSession(t *testing.T) {
 	}
 }
 
+// FH-53.
 func TestNothingTypedIsLost(t *testing.T) {
 	k := talking()
 	big := strings.Repeat("x", holdfast.MaxText+1)
@@ -198,6 +200,7 @@ func TestLongQuestionsSayWhereTheyAre(t *testing.T) {
 	}
 }
 
+// FH-32.
 func TestCommandsHaveHelp(t *testing.T) {
 	got := text(talking().Line("/help"))
 	for _, c := range commands() {

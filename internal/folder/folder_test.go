@@ -51,6 +51,8 @@ func (f *Folder) noticed(t *testing.T, texts ...string) {
 }
 
 // Of a skill the text and the keys on the list are staged; a command is staged as a skill.
+//
+// FH-10.
 func TestWhatIsStaged(t *testing.T) {
 	f := readFolder(t, map[string]string{
 		"CLAUDE.md": "x",
@@ -97,6 +99,8 @@ func TestWhatIsStaged(t *testing.T) {
 }
 
 // A file that cannot be read whole is left out, and a notice says so.
+//
+// FH-10.
 func TestWhatIsLeftOut(t *testing.T) {
 	long := strings.Repeat("x", maxText+1)
 	files := map[string]string{
@@ -173,6 +177,8 @@ func TestExpand(t *testing.T) {
 }
 
 // A workspace's files are followed nowhere, bounded, and marked as the workspace's.
+//
+// FH-11.
 func TestWorkspace(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	put := func(base, name, text string) {

@@ -18,6 +18,8 @@ import (
 // TestDefault: sessions that name no model get that of the first provider there is, the
 // first of its list where it has no model of its own, and words where that is not known:
 // never the double in its place.
+//
+// FH-3.
 func TestDefault(t *testing.T) {
 	lists := func(names ...string) func(context.Context) ([]string, error) {
 		return func(context.Context) ([]string, error) { return names, nil }

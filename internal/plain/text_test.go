@@ -206,6 +206,8 @@ func TestCut(t *testing.T) {
 
 // TestChangesAreShownLineByLine: lines that stay are context, and all of both texts that
 // differs is there.
+//
+// FH-28.
 func TestChangesAreShownLineByLine(t *testing.T) {
 	marks := map[Kind]string{Added: "+", Removed: "-", Context: " "}
 	for _, c := range []struct{ from, to, want string }{

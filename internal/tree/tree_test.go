@@ -110,6 +110,8 @@ func unpack(t testing.TB, dir string, to Target, data []byte, opt Options) (hold
 }
 
 // TestCopyIsTheSame: what is packed and unpacked is the same tree, and the same as tar makes.
+//
+// FH-16, FH-54.
 func TestCopyIsTheSame(t *testing.T) {
 	from, to, with := t.TempDir(), t.TempDir(), t.TempDir()
 	sample(t, from)
@@ -147,6 +149,8 @@ func TestCopyIsTheSame(t *testing.T) {
 
 // TestUnpackTakesWhatTarMakes: an archive of GNU tar is taken, with the directory as its
 // only top entry and without.
+//
+// FH-16.
 func TestUnpackTakesWhatTarMakes(t *testing.T) {
 	from := t.TempDir()
 	sample(t, from)
@@ -255,6 +259,8 @@ func link(kind byte, name, to string) entry {
 
 // TestHostileArchivesAreRefused: whatever an archive holds, nothing outside of the target is
 // touched, and an archive that is refused changes nothing at all.
+//
+// FH-19.
 func TestHostileArchivesAreRefused(t *testing.T) {
 	dir := entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: "d/"}}
 	cases := map[string][]entry{
@@ -311,6 +317,8 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 
 // TestCutArchivesChangeNothing: an archive cut at any block, or whose stream breaks, leaves
 // nothing.
+//
+// FH-19.
 func TestCutArchivesChangeNothing(t *testing.T) {
 	from := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(from, "a/b"), 0o755))
@@ -347,6 +355,8 @@ func (e iotestErr) Read([]byte) (int, error) { return 0, e.err }
 
 // TestPackSaysWhatItLeavesOut: special files are skipped, what changes while it is read is
 // named, the record travels in the archive, and nothing blocks.
+//
+// FH-54.
 func TestPackSaysWhatItLeavesOut(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	must(t, syscall.Mkfifo(filepath.Join(from, "fifo"), 0o644))

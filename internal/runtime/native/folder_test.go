@@ -11,6 +11,8 @@ import (
 
 // TestFolder: a message that names a command of the agent's folder says what the command
 // says, in every later request as well; skills are listed, and the chosen style counts.
+//
+// FH-12.
 func TestFolder(t *testing.T) {
 	f := &folder.Folder{
 		Skills: []folder.Skill{

@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -29,6 +30,8 @@ func raceAttempts() []attempt {
 		{id: "race-write", does: "write through it, by the file operations", do: raceWrite},
 		{id: "race-list", does: "list it, by the file operations", do: raceList},
 		{id: "race-remove-op", does: "remove a file through it, by the file operations", do: raceRemoveOp},
+		{id: "race-pack", does: "copy a tree with it out", do: racePack},
+		{id: "race-unpack", does: "copy an archive into it", do: raceUnpack},
 		{id: "race-settings", does: "read settings of a workspace through it (rooted.Stat, rooted.ReadFile)", do: raceSettings},
 		{id: "race-usage", does: "measure a tree with it (rooted.DiskUsage)", do: raceUsage},
 		{id: "race-seed", does: "seed a workspace with it (rooted.Seed)", do: raceSeed},
@@ -206,6 +209,38 @@ func raceRemoveOp(r *rig) Row {
 		_, _ = r.box.Write(r.Context(), r.call(), wire.WriteRequest{Path: "d/doomed"}, []byte("x"))
 		err := r.box.Remove(r.Context(), r.call(), wire.RemoveRequest{Path: "d/doomed"})
 		return kindOf(err), gone()
+	})
+}
+
+func racePack(r *rig) Row {
+	r.Helper()
+	defer r.inBoxSwap()()
+	path := filepath.Join(workspace(r.spec), "d", "secret")
+	return r.race(300, "os.ReadFile", func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && bytes.Contains(b, []byte(canary))
+	}, func() (string, bool) {
+		var got bytes.Buffer
+		sum, err := r.box.Pack(r.Context(), wire.PackRequest{Path: "d"}, &got)
+		return fmt.Sprint(kindOf(err), sum.Files, len(sum.Incomplete)), bytes.Contains(got.Bytes(), []byte(canary))
+	})
+}
+
+func raceUnpack(r *rig) Row {
+	r.Helper()
+	defer r.inBoxSwap()()
+	path, outside := filepath.Join(workspace(r.spec), "d", "planted"), filepath.Join(filepath.Dir(r.names["other"]), "planted")
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "planted", Mode: 0o644}), w.Close()); err != nil {
+		r.Fatal(err)
+	}
+	return r.race(300, "os.WriteFile", func() bool {
+		_ = os.WriteFile(path, []byte("x"), 0o644)
+		return os.Remove(outside) == nil
+	}, func() (string, bool) {
+		_, err := r.box.Unpack(r.Context(), wire.UnpackRequest{Path: "d"}, bytes.NewReader(archive.Bytes()))
+		return kindOf(err), os.Remove(outside) == nil
 	})
 }
 
