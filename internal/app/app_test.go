@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
+	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -84,6 +85,7 @@ func settings(t *testing.T, driver string) config.Config {
 	cfg.Data, cfg.Listen, cfg.Driver = t.TempDir(), "127.0.0.1:0", driver
 	cfg.Limits.Mode = sandbox.LimitsBestEffort
 	cfg.DefaultModel = "scripted"
+	t.Cleanup(func() { testkit.EndBoxes(t, cfg.Data) })
 	return cfg
 }
 

@@ -2,16 +2,19 @@ package testkit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
 
-// EndBoxes kills the boxes of a data directory whose server was killed: they would wait
-// for its successor for the rest of orphan_after.
+// EndBoxes kills the boxes of a data directory that has no server any more, and removes
+// their control groups: they would wait for the next server for the rest of orphan_after,
+// and nobody would remove the groups after that.
 func EndBoxes(t testing.TB, data string) {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(data, "run", "*"))
@@ -29,6 +32,7 @@ func EndBoxes(t testing.TB, data string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	groups := map[string]bool{}
 	for _, name := range lines {
 		args, err := os.ReadFile(name)
 		if err != nil {
@@ -36,10 +40,57 @@ func EndBoxes(t testing.TB, data string) {
 		}
 		for _, mark := range marks {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && bytes.HasSuffix(args, mark) {
+				for _, g := range ownersGroups(pid) {
+					groups[g] = true
+				}
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 			}
 		}
 	}
+	for g := range groups {
+		Eventually(t, "the control groups of ended boxes can be removed", func() bool { return removeGroups(g) })
+	}
+}
+
+// ownersGroups are the directories of the control groups that the boxes of a box's
+// server share.
+func ownersGroups(pid int) (out []string) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil
+	}
+	for l := range strings.Lines(string(text)) {
+		// 4:cpu,cpuacct:/…/holdfast-OWNER/BOX/boxd
+		f := strings.SplitN(strings.TrimSpace(l), ":", 3)
+		if len(f) < 3 {
+			continue
+		}
+		owner := filepath.Dir(filepath.Dir(f[2]))
+		if !strings.HasPrefix(filepath.Base(owner), "holdfast-") {
+			continue
+		}
+		for _, mount := range append(strings.Split(f[1], ","), f[1], "unified", "") {
+			if dir := filepath.Join("/sys/fs/cgroup", mount, owner); isDir(dir) {
+				out = append(out, dir)
+			}
+		}
+	}
+	return out
+}
+
+func isDir(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
+}
+
+// removeGroups removes a tree of control groups without processes.
+func removeGroups(dir string) bool {
+	inner, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs"))
+	for _, name := range inner {
+		removeGroups(filepath.Dir(name))
+	}
+	err := syscall.Rmdir(dir)
+	return err == nil || errors.Is(err, syscall.ENOENT)
 }
 
 // Stopped reports whether all threads of a process have stopped; each does when it next

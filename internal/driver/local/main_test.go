@@ -203,8 +203,13 @@ func leftovers(t *testing.T, dir string) []string {
 	run := filepath.Join(dir, "run", "local")
 	name := "holdfast-" + testkit.Owner(dir)
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && d.Name() == name {
+		switch {
+		case err != nil || !d.IsDir():
+		case d.Name() == name:
 			left = append(left, "cgroup "+path)
+			return fs.SkipDir
+		case strings.HasPrefix(d.Name(), "holdfast-"): // of another server
+			return fs.SkipDir
 		}
 		return nil
 	})
