@@ -13,13 +13,13 @@ import (
 
 var (
 	conformanceRow  = regexp.MustCompile(`^\| ([A-Z]+)-([A-Z]?)(\d+) \| (.+?) \| .+ \| (.+) \| (\S+) \|$`)
-	conformanceTest = regexp.MustCompile("^`([^`]+)` (Test\\w+)$")
+	conformanceTest = regexp.MustCompile("^`([^`]+)` (Test\\w+(?:/\\w+)?)$")
 	conformanceWait = regexp.MustCompile(`^pending: (part \d+|a later part)$`)
 	// conformanceElse is a row that was decided otherwise: the record, then the tests of
 	// what is done instead.
 	conformanceElse = regexp.MustCompile(`^deviation \(ADR (\d{4})\): (.+)$`)
-	// asserting are the calls by which a test fails.
-	asserting = regexp.MustCompile(`\.(Error|Errorf|Fatal|Fatalf)\(|\bwant[A-Z]\w*\(`)
+	// asserting are the calls by which a test fails, and the lines of a script.
+	asserting = regexp.MustCompile(`(?m)^(?:stdout|stderr|cmp) |\.(Error|Errorf|Fatal|Fatalf)\(|\bwant[A-Z]\w*\(`)
 )
 
 // TestConformanceTables: each row of docs/conformance names tests that exist,
@@ -44,6 +44,17 @@ func TestConformanceTables(t *testing.T) {
 				bodies[s.pkg+" "+f.Name.Name] = strings.Join(s.text[s.line(from)-1:s.line(f.End())], "\n")
 			}
 		}
+	}
+	scripts, err := filepath.Glob("testdata/scripts/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range scripts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies["cmd/holdfast TestScripts/"+strings.TrimSuffix(filepath.Base(name), ".txtar")] = string(text)
 	}
 	for _, name := range files {
 		if name == runtimesTable {

@@ -365,6 +365,8 @@ func TestFollowFindsTheServerElsewhere(t *testing.T) {
 
 // TestAStrangerOnThePortIsSaid: without another address the stream ends with an error
 // that describes the other server.
+//
+// FH-46.
 func TestAStrangerOnThePortIsSaid(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"another server": func(w http.ResponseWriter, _ *http.Request) {

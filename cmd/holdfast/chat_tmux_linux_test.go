@@ -357,8 +357,6 @@ func TestScreenFolds(t *testing.T) {
 
 // TestScreenGoes: the terminal is closed under the chat: it ends, and says to nobody that
 // it waits.
-//
-// FH-53.
 func TestScreenGoes(t *testing.T) {
 	_, vars := talkative(t)
 	s := onTmux(t, 80, 24, vars)

@@ -33,6 +33,8 @@ func archive(t *testing.T, files ...string) []byte {
 
 // TestImportIsWholeOrAbsent: until all files of its source are there, a session takes no
 // message; an archive that is cut off leaves none of them, and may be sent again.
+//
+// FH-14.
 func TestImportIsWholeOrAbsent(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{Source: "directory /home/me/project"})

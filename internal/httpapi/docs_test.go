@@ -115,6 +115,8 @@ func TestDocsPageIsSelfContained(t *testing.T) {
 }
 
 // TestABrowserIsSentToTheDocs: other clients are told that there is nothing.
+//
+// FH-45.
 func TestABrowserIsSentToTheDocs(t *testing.T) {
 	_, srv := start(t, nil)
 	srv.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

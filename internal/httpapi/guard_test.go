@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
@@ -334,4 +337,41 @@ func TestUndeclaredIsRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRefusedTokensAreLogged: as warnings that name the sender and the path, a few a minute
+// however many requests there are, and never the token.
+//
+// FH-48.
+func TestRefusedTokensAreLogged(t *testing.T) {
+	var log lockedBuffer
+	_, srv := start(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	for range 30 {
+		do(t, srv, request{"GET", "/v1/sessions", "", http.Header{"Authorization": {"Bearer not-the-token"}}})
+	}
+	text := log.String()
+	if n := strings.Count(text, "level=WARN"); n < 1 || n > 6 {
+		t.Errorf("%d warnings for 30 requests:\n%s", n, text)
+	}
+	if !strings.Contains(text, `path="\"/v1/sessions\""`) || !strings.Contains(text, "from=127.0.0.1") || strings.Contains(text, "not-the-token") {
+		t.Errorf("the log says\n%s", text)
+	}
+}
+
+// lockedBuffer takes a log from any goroutine.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

@@ -12,6 +12,8 @@ import (
 
 // TestBrokenNamesHostAndCause: a call that got no connection says to which host and why,
 // and nothing else of the address.
+//
+// FH-8, FH-55.
 func TestBrokenNamesHostAndCause(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	for want, err := range map[string]error{
