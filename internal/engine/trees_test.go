@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -146,4 +147,20 @@ func TestTreesGoInAndOut(t *testing.T) {
 	m.wantKind(err, holdfast.KindNotFound)
 	_, err = m.Diff(t.Context(), "00000000-0000-7000-8000-000000000000", holdfast.DiffStat, io.Discard)
 	m.wantKind(err, holdfast.KindNotFound)
+}
+
+// TestCopiesAreBounded: by the server's limit, and one that is over it changes nothing.
+//
+// FH-18.
+func TestCopiesAreBounded(t *testing.T) {
+	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.Box.MaxCopy = 100 } })
+	id := m.create(holdfast.CreateSession{})
+	_, err := m.UnpackTree(t.Context(), id, holdfast.CopyTo{Path: "dir"}, bytes.NewReader(archive(t, "a", strings.Repeat("a", 101))))
+	m.wantKind(err, holdfast.KindTooLarge)
+	if res := m.exec(id, "ls"); string(res.Stdout) != "CLAUDE.md\n" {
+		t.Errorf("it left %s", res.Stdout)
+	}
+	if _, err := m.UnpackTree(t.Context(), id, holdfast.CopyTo{Path: "dir"}, bytes.NewReader(archive(t, "a", strings.Repeat("a", 100)))); err != nil {
+		t.Error(err)
+	}
 }

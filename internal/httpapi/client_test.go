@@ -296,8 +296,6 @@ func TestTerminalThroughTheClient(t *testing.T) {
 
 // TestTreesThroughTheClient: archives go both ways with all that belongs to them, in
 // pieces, and a break is an error.
-//
-// FH-18.
 func TestTreesThroughTheClient(t *testing.T) {
 	f, srv := start(t, func(c *Config) { c.Uploads.Copy = 1 })
 	c := newClient(t, srv)

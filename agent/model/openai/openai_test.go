@@ -158,6 +158,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+// FH-8.
 func TestModels(t *testing.T) {
 	s := serve(t)
 	if names, err := open(t, s.URL(), 0).Models(t.Context()); err != nil || !slices.Equal(names, []string{"claude-sonnet-5-5", "double"}) {
