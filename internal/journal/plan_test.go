@@ -2,7 +2,9 @@ package journal_test
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,13 +19,6 @@ type planned struct {
 	state journal.State
 	// completed counts the turns that were completed.
 	completed int64
-}
-
-func (p *planned) ids() (out []holdfast.TurnID) {
-	for id := range p.state.Turns {
-		out = append(out, id)
-	}
-	return out
 }
 
 // take makes a plan the state.
@@ -64,13 +59,18 @@ func drawn(t *rapid.T, p *planned, n int) journal.Encoded {
 	if rapid.IntRange(0, 9).Draw(t, "create") == 0 || p.state.Row == nil {
 		c.Create = &journal.Row{Session: holdfast.Session{Status: holdfast.StatusActive, Title: "t", Tags: []string{"a"}}}
 	}
-	c.Status = rapid.SliceOfN(rapid.SampledFrom(walkable), 0, 2).Draw(t, "walk")
+	odd := func(what string) bool { return rapid.IntRange(0, 4).Draw(t, what) == 0 }
+	if odd("walks") {
+		c.Status = rapid.SliceOfN(rapid.SampledFrom(walkable), 1, 2).Draw(t, "walk")
+	}
 	if rapid.Bool().Draw(t, "patch") {
 		title := fmt.Sprint("title ", n)
 		c.Set = &journal.RowPatch{Title: &title}
 	}
-	if rapid.IntRange(0, 4).Draw(t, "expects") == 0 && p.state.Row != nil {
+	if p.state.Row != nil && odd("expects a revision") {
 		c.Revision = p.state.Row.Revision + small.Draw(t, "off") - 1
+	}
+	if p.state.Row != nil && odd("expects a log") {
 		c.LastSeq = p.state.Row.LastSeq + small.Draw(t, "behind") - 1
 	}
 	var enc journal.Encoded
@@ -78,28 +78,33 @@ func drawn(t *rapid.T, p *planned, n int) journal.Encoded {
 		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventNotice})
 		enc.Data = append(enc.Data, fmt.Appendf(nil, `{"text":"%d"}`, i))
 	}
-	for i := range rapid.IntRange(0, 2).Draw(t, "turns") {
-		id := holdfast.TurnID(fmt.Sprintf("turn-%d-%d", n, i))
-		if known := p.ids(); len(known) > 0 && rapid.Bool().Draw(t, "known") {
-			id = rapid.SampledFrom(known).Draw(t, "turn")
+	for i := range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "turns") {
+		tc := journal.TurnChange{ID: holdfast.TurnID(fmt.Sprintf("turn-%d-%d", n, i)), To: rapid.SampledFrom(movable[1:]).Draw(t, "to")}
+		if known := slices.Sorted(maps.Keys(p.state.Turns)); len(known) > 0 && rapid.Bool().Draw(t, "known") {
+			tc.ID = rapid.SampledFrom(known).Draw(t, "turn")
+			tc.From = p.state.Turns[tc.ID].Status
+		} else if p.state.Row != nil {
+			tc.Number = p.state.Row.LastTurn + 1 + int64(i)
 		}
-		last := int64(0)
-		if p.state.Row != nil {
-			last = p.state.Row.LastTurn
+		if odd("from") {
+			tc.From = rapid.SampledFrom(movable).Draw(t, "other from")
 		}
-		c.Turns = append(c.Turns, journal.TurnChange{
-			ID: id, From: rapid.SampledFrom(movable).Draw(t, "from"), To: rapid.SampledFrom(movable[1:]).Draw(t, "to"),
-			Number: last + small.Draw(t, "number"), MessageSeq: small.Draw(t, "message"),
-		})
+		if odd("number") {
+			tc.Number += small.Draw(t, "off by")
+		}
+		if odd("message") {
+			tc.MessageSeq = small.Draw(t, "seq")
+		}
+		c.Turns = append(c.Turns, tc)
 	}
-	switch rapid.IntRange(0, 5).Draw(t, "approval") {
+	switch rapid.IntRange(0, 3).Draw(t, "approval") {
 	case 0:
 		c.Approvals = append(c.Approvals, journal.ApprovalChange{Ask: &holdfast.Approval{
-			ID: holdfast.ApprovalID(fmt.Sprint("a", n)), Session: "s1", Turn: "t", ToolUseID: "u", Tool: "Bash", Input: []byte(`{}`),
+			ID: holdfast.ApprovalID(fmt.Sprint("a", rapid.IntRange(0, 3).Draw(t, "asked"))), Session: "s1", Turn: "t", ToolUseID: "u", Tool: "Bash", Input: []byte(`{}`),
 		}})
 	case 1:
 		c.Approvals = append(c.Approvals, journal.ApprovalChange{
-			ID: holdfast.ApprovalID(fmt.Sprint("a", rapid.IntRange(0, max(n, 1)).Draw(t, "which"))), To: holdfast.ApprovalAllowed,
+			ID: holdfast.ApprovalID(fmt.Sprint("a", rapid.IntRange(0, 3).Draw(t, "answered"))), To: holdfast.ApprovalAllowed,
 		})
 	}
 	if rapid.IntRange(0, 5).Draw(t, "state") == 0 {
