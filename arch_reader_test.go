@@ -1,0 +1,234 @@
+package holdfast_test
+
+import (
+	"fmt"
+	"go/ast"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Budgets of what a reader meets. What is embedded counts in full, wherever it was declared.
+const (
+	packageLines  = 3000
+	typeMethods   = 30
+	readFields    = 20
+	rootExports   = 170
+	configsFields = 40
+)
+
+// over is what is over a budget today, with its size. It may shrink, never grow, and goes
+// from the list once it fits; a reason stands beside what is meant to stay.
+var over = map[string]int{
+	"interface internal/engine.Store":          21,
+	"interface internal/httpapi.Boxes":         13,
+	"interface internal/mcpserver.API":         13,
+	"interface internal/runtime.Host":          13,
+	"methods cmd/holdfast.env":                 76, // stays: a method for each command
+	"methods internal/boxd.Server":             52,
+	"methods internal/boxd/files.FS":           44,
+	"methods internal/boxd/jail.walls":         32,
+	"methods internal/chat.Talk":               34,
+	"methods internal/driver/local.Driver":     57,
+	"methods internal/driver/mem.shell":        31,
+	"methods internal/engine.Engine":           165,
+	"methods internal/engine.host":             49,
+	"methods internal/loop.run":                43,
+	"methods internal/runtime/acp.run":         73,
+	"methods internal/runtime/claude.run":      89,
+	"methods internal/store/sqlite.Store":      102,
+	"methods sandbox.Box":                      47,
+	"methods sandbox.Pool":                     81,
+	"methods sandbox/check.analyzer":           63, // stays: a method for each kind of node
+	"names of the root package":                184,
+	"package internal/boxd":                    4942, // stays: one program, read from its ledger outwards
+	"package internal/boxd/files":              3337,
+	"package internal/boxd/jail":               3067, // stays: the walls
+	"package internal/chat":                    3206,
+	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
+	"package internal/driver/mem":              3111,
+	"package internal/egress":                  3019,
+	"package internal/engine":                  7732,
+	"package internal/httpapi":                 5199,
+	"package internal/runtime/claude":          4185,
+	"package internal/store/sqlite":            5039,
+	"package sandbox":                          4127,
+	"package sandbox/check":                    4466, // stays: one reader of commands
+	"struct ..Session":                         24,   // stays: what a session shows
+	"struct cmd/holdfast.cli":                  35,   // stays: a field for each command
+	"struct hook.Input":                        25,   // stays: what hooks are told
+	"struct internal/boxd.Config":              21,
+	"struct internal/boxd.Server":              22,
+	"struct internal/boxd/files.contents":      29,
+	"struct internal/boxd/files.search":        24,
+	"struct internal/engine.Config":            25,
+	"struct internal/engine.host":              25,
+	"struct internal/httpapi.Config":           28,
+	"struct internal/journal.Row":              30,
+	"struct internal/runtime/acp.data":         22,
+	"struct internal/runtime/acp.run":          31,
+	"struct internal/runtime/claude.line":      26, // stays: the CLI's own protocol
+	"struct internal/runtime/claude.run":       50,
+	"struct internal/store/sqlite.approvalRow": 29,
+	"struct internal/store/sqlite.readStmts":   27, // stays: a field for each statement
+	"struct internal/store/sqlite.writeStmts":  27, // stays: a field for each statement
+	"struct policy.call":                       23,
+	"struct sandbox.entry":                     24,
+	"struct sandbox/check.reading":             24,
+}
+
+// declared is what the module declares, by package and name.
+type declared struct {
+	lines      map[string]int // by package
+	methods    map[string]int
+	structs    map[string]*ast.StructType
+	interfaces map[string]*ast.InterfaceType
+	files      map[string]*source
+	exported   int // of the root package
+}
+
+func read(all []*source) *declared {
+	d := &declared{map[string]int{}, map[string]int{}, map[string]*ast.StructType{}, map[string]*ast.InterfaceType{}, map[string]*source{}, 0}
+	for _, s := range all {
+		if s.test || s.made || s.suite() || strings.HasPrefix(s.pkg, "sandbox/sandboxtest") {
+			continue
+		}
+		d.lines[s.pkg] += len(s.text)
+		for _, decl := range s.ast.Decls {
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				if decl.Recv != nil {
+					d.methods[s.pkg+"."+receiver(decl).Name]++
+				} else if s.pkg == "." && decl.Name.IsExported() {
+					d.exported++
+				}
+			case *ast.GenDecl:
+				for _, spec := range decl.Specs {
+					if spec, ok := spec.(*ast.TypeSpec); ok {
+						d.declare(s, spec)
+					}
+				}
+			}
+		}
+	}
+	return d
+}
+
+func (d *declared) declare(s *source, spec *ast.TypeSpec) {
+	key := s.pkg + "." + spec.Name.Name
+	d.files[key] = s
+	switch typ := spec.Type.(type) {
+	case *ast.StructType:
+		d.structs[key] = typ
+	case *ast.InterfaceType:
+		d.interfaces[key] = typ
+	}
+	if s.pkg == "." && spec.Name.IsExported() {
+		d.exported++
+	}
+}
+
+// over is what is over its budget.
+func (d *declared) over() map[string]int {
+	found := map[string]int{}
+	for pkg, n := range d.lines {
+		if n > packageLines && !strings.HasPrefix(pkg, "cmd/") {
+			found["package "+pkg] = n
+		}
+	}
+	for key, n := range d.methods {
+		if n > typeMethods && !onePerCall[key] {
+			found["methods "+key] = n
+		}
+	}
+	for key, typ := range d.structs {
+		limit := readFields
+		if strings.HasPrefix(key, "internal/config.") {
+			limit = configsFields
+		}
+		if n := d.inFull(key, typ.Fields, 0); n > limit {
+			found["struct "+key] = n
+		}
+	}
+	for key, typ := range d.interfaces {
+		if n := d.inFull(key, typ.Methods, 0); n > interfaceMethods {
+			found["interface "+key] = n
+		}
+	}
+	if d.exported > rootExports {
+		found["names of the root package"] = d.exported
+	}
+	return found
+}
+
+// inFull counts the fields of a struct or the methods of an interface, those of what it
+// embeds included.
+func (d *declared) inFull(key string, list *ast.FieldList, depth int) (n int) {
+	for _, f := range list.List {
+		n += len(f.Names)
+		if len(f.Names) > 0 {
+			continue
+		}
+		inner := named(d.files[key], f.Type)
+		switch {
+		case d.structs[inner] != nil && depth < 8:
+			n += d.inFull(inner, d.structs[inner].Fields, depth+1)
+		case d.interfaces[inner] != nil && depth < 8:
+			n += d.inFull(inner, d.interfaces[inner].Methods, depth+1)
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// TestReaderBudgets holds packages, types and structs to what somebody can keep in mind.
+func TestReaderBudgets(t *testing.T) {
+	found := read(sources(t)).over()
+	for what, n := range found {
+		switch most, listed := over[what]; {
+		case !listed:
+			t.Errorf("%s: %d is over its budget", what, n)
+		case n > most:
+			t.Errorf("%s: %d, it had %d", what, n, most)
+		}
+	}
+	for what := range over {
+		if _, still := found[what]; !still {
+			t.Errorf("%s fits its budget now: take it off the list", what)
+		}
+	}
+	if t.Failed() {
+		var all []string
+		for what, n := range found {
+			all = append(all, fmt.Sprintf("\t%q: %d,", what, n))
+		}
+		slices.Sort(all)
+		t.Log("today:\n" + strings.Join(all, "\n"))
+	}
+}
+
+// onePerCall are types with a method for each route or call of the API.
+var onePerCall = map[string]bool{"client.Client": true, "internal/httpapi.API": true}
+
+// named is a type of this module by package and name, as a file refers to it; empty for any
+// other.
+func named(s *source, e ast.Expr) string {
+	switch x := e.(type) {
+	case *ast.StarExpr:
+		return named(s, x.X)
+	case *ast.Ident:
+		return s.pkg + "." + x.Name
+	case *ast.SelectorExpr:
+		id, ok := x.X.(*ast.Ident)
+		if !ok {
+			return ""
+		}
+		for _, p := range s.imports() {
+			if in, ours := local(p); ours && (p == module && id.Name == "holdfast" || strings.HasSuffix(p, "/"+id.Name)) {
+				return in + "." + x.Sel.Name
+			}
+		}
+	}
+	return ""
+}
