@@ -45,7 +45,7 @@ var layers = map[string]layer{
 	"internal/boxd/paths":       {third: "golang.org/x/sys/unix"},
 	"internal/boxd/files":       {use: ". internal/boxd/... internal/tree sandbox/wire", third: "golang.org/x/sys/unix"},
 	"internal/boxd/jail":        {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
-	"sandbox/boxd":              {use: "."},
+	"sandbox/boxd":              {use: ". internal/durable"},
 	"cmd/boxd":                  {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
 	"cmd/holdfast":              {use: ". client sandbox sandbox/check internal/acpserver internal/agentcli internal/agents internal/app internal/audit internal/bench sandbox/boxd internal/chat internal/child internal/config internal/demo internal/double internal/durable internal/faultloop internal/lifecycle internal/mcpserver internal/obs internal/plain internal/replay internal/settings internal/soak internal/torture internal/tree policy", third: "github.com/alecthomas/kong golang.org/x/term"},
 	"internal/config":           {use: ". hook policy sandbox sandbox/check", third: "github.com/goccy/go-yaml"},

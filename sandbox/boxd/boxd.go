@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 //go:embed dist
@@ -88,47 +89,22 @@ func Extract(dir string, program []byte) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	}
-	if err := replace(dir, path, program); err != nil {
+	if err := replace(path, program); err != nil {
 		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "extract %s: %w", holdfast.Quote(path), err)
 	}
 	return path, nil
 }
 
-// replace writes a finished, durable file under a temporary name and renames it.
-func replace(dir, path string, program []byte) (err error) {
+// replace writes the program, executable, in the place of what is there.
+func replace(path string, program []byte) error {
 	// A process forked meanwhile would hold the file open for writing, and nobody
 	// could execute it.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	f, err := os.CreateTemp(dir, ".boxd-*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
+	return durable.Replace(path, func(f *os.File) error {
+		if _, err := f.Write(program); err != nil {
+			return err
 		}
-	}()
-	if _, err = f.Write(program); err != nil {
-		return err
-	}
-	if err = f.Chmod(0o755); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+		return f.Chmod(0o755)
+	})
 }
