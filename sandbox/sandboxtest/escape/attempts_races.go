@@ -169,7 +169,9 @@ func raceWrite(r *rig) Row {
 		_ = os.WriteFile(path, []byte("x"), 0o644)
 		return os.Remove(outside) == nil
 	}, func() (string, bool) {
-		_, err := r.box.Write(r.Context(), r.call(), wire.WriteRequest{Path: "d/planted"}, []byte("x"))
+		write := r.call()
+		defer r.box.Release(write.ID) // a box holds so many calls
+		_, err := r.box.Write(r.Context(), write, wire.WriteRequest{Path: "d/planted"}, []byte("x"))
 		return kindOf(err), os.Remove(outside) == nil
 	})
 }
@@ -206,8 +208,10 @@ func raceRemoveOp(r *rig) Row {
 		r.file(outside, "x")
 		return true
 	}, func() (string, bool) {
-		_, _ = r.box.Write(r.Context(), r.call(), wire.WriteRequest{Path: "d/doomed"}, []byte("x"))
-		err := r.box.Remove(r.Context(), r.call(), wire.RemoveRequest{Path: "d/doomed"})
+		write, remove := r.call(), r.call()
+		defer r.box.Release(write.ID, remove.ID)
+		_, _ = r.box.Write(r.Context(), write, wire.WriteRequest{Path: "d/doomed"}, []byte("x"))
+		err := r.box.Remove(r.Context(), remove, wire.RemoveRequest{Path: "d/doomed"})
 		return kindOf(err), gone()
 	})
 }
