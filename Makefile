@@ -61,6 +61,6 @@ escapes: boxd ## write docs/security/escapes.md from a run of the escape suite
 	@$(RUN) escapes scripts/escapes
 
 clean: ## remove what the other targets built here
-	rm -rf bin dist .cache sandbox/boxd/dist/*.gz
+	rm -rf bin dist .cache sandbox/boxd/dist/boxd_*
 
 .PHONY: help boxd boxd-all build release release-dry demo test check test-long faults bench lint race cover fuzz mutants escapes clean

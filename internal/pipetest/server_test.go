@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -98,9 +99,9 @@ func newUUID() string {
 	return id
 }
 
-func openDriver(jb *job, boxd string) (*local.Driver, error) {
+func openDriver(jb *job, program string) (*local.Driver, error) {
 	return local.New(local.Config{
-		Home: jb.Home, Boxd: func() ([]byte, error) { return os.ReadFile(boxd) }, ReadOnly: []string{jb.Claude + ":/opt/claude"},
+		Home: jb.Home, Boxd: boxd.File(program), ReadOnly: []string{jb.Claude + ":/opt/claude"},
 		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(jb.Home),
 	})
 }

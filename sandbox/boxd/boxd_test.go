@@ -27,19 +27,25 @@ func packed(t *testing.T, b []byte) []byte {
 }
 
 func TestReadRefusesWhatIsNotThereOrDamaged(t *testing.T) {
-	good := packed(t, []byte("program"))
+	good, sum := packed(t, []byte("program")), []byte(Of([]byte("program")).Hash+"\n")
 	for name, c := range map[string]struct {
 		fs   fstest.MapFS
 		want string
 	}{
-		"missing": {fstest.MapFS{"dist/README": {}}, ""},
-		"other":   {fstest.MapFS{"dist/boxd_linux_arm64.gz": {Data: good}}, ""},
-		"garbage": {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: []byte("no gzip")}}, ""},
-		"cut":     {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: good[:len(good)-4]}}, ""},
-		"empty":   {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: packed(t, nil)}}, ""},
-		"good":    {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: good}}, "program"},
+		"missing":   {fstest.MapFS{"dist/README": {}}, ""},
+		"other":     {fstest.MapFS{"dist/boxd_linux_arm64.gz": {Data: good}, "dist/boxd_linux_arm64.sha256": {Data: sum}}, ""},
+		"hash only": {fstest.MapFS{"dist/boxd_linux_amd64.sha256": {Data: sum}}, ""},
+		"garbage":   {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: []byte("no gzip")}, "dist/boxd_linux_amd64.sha256": {Data: sum}}, ""},
+		"cut":       {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: good[:len(good)-4]}, "dist/boxd_linux_amd64.sha256": {Data: sum}}, ""},
+		"empty":     {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: packed(t, nil)}, "dist/boxd_linux_amd64.sha256": {Data: sum}}, ""},
+		"another":   {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: packed(t, []byte("malware"))}, "dist/boxd_linux_amd64.sha256": {Data: sum}}, ""},
+		"good":      {fstest.MapFS{"dist/boxd_linux_amd64.gz": {Data: good}, "dist/boxd_linux_amd64.sha256": {Data: sum}}, "program"},
 	} {
-		got, err := read(c.fs, "amd64")
+		p, err := embedded(c.fs, "amd64")
+		var got []byte
+		if err == nil {
+			got, err = p.Bytes()
+		}
 		if string(got) != c.want {
 			t.Errorf("%s: got %q", name, got)
 		}
@@ -47,11 +53,16 @@ func TestReadRefusesWhatIsNotThereOrDamaged(t *testing.T) {
 			t.Errorf("%s: %v has no kind or hint", name, err)
 		}
 	}
+	for name, p := range map[string]Program{"none": {}, "of nothing": {Hash: "x"}} {
+		if _, err := p.Extract(t.TempDir()); !holdfast.IsKind(err, holdfast.KindInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestExtractRepairsAndIsStable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	path, err := Extract(dir, []byte("program"))
+	path, err := Of([]byte("program")).Extract(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +75,7 @@ func TestExtractRepairsAndIsStable(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			again, err := Extract(dir, []byte("program"))
+			again, err := Of([]byte("program")).Extract(dir)
 			if err != nil || again != path {
 				t.Errorf("%s %v", again, err)
 			}
@@ -74,7 +85,7 @@ func TestExtractRepairsAndIsStable(t *testing.T) {
 	if b, _ := os.ReadFile(path); string(b) != "program" {
 		t.Errorf("a damaged file was kept: %q", b)
 	}
-	other, err := Extract(dir, []byte("another"))
+	other, err := Of([]byte("another")).Extract(dir)
 	if err != nil || other == path {
 		t.Errorf("another program has the same path: %s %v", other, err)
 	}
@@ -88,9 +99,13 @@ func TestExtractRepairsAndIsStable(t *testing.T) {
 // offset in its file as in memory, modulo 2 MiB. Where both agree the kernel maps 2 MiB
 // at once, and an idle boxd that touches one page of it then costs 2 MiB in each box.
 func TestProgramIsMappedInSmallPages(t *testing.T) {
-	program, err := Local()
+	local, err := Local()
 	if err != nil {
 		t.Skip("boxd is not built:", err)
+	}
+	program, err := local.Bytes()
+	if err != nil {
+		t.Fatal(err)
 	}
 	file, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {

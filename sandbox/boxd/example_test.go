@@ -9,14 +9,14 @@ import (
 )
 
 // A driver puts the program where it can start it.
-func ExampleProgram() {
-	program, hash, err := boxd.Program(runtime.GOARCH)
+func ExampleFor() {
+	program, err := boxd.For(runtime.GOARCH)
 	if err != nil {
 		log.Fatal(err)
 	}
-	path, err := boxd.Extract("/var/lib/mine/run", program)
+	path, err := program.Extract("/var/lib/mine/run")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(path, hash)
+	fmt.Println(path, program.Hash)
 }

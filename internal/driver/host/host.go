@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 // Meaning is what choosing this driver means; Probe and every box say it.
@@ -25,7 +26,7 @@ type Config struct {
 	// the boxd program in Home/run/host (0700).
 	Home string
 	// Boxd gives the static boxd program, as boxd.Local does.
-	Boxd func() ([]byte, error)
+	Boxd func() (boxd.Program, error)
 	// Environ is the server's environment; boxes get what the allow table names.
 	Environ []string
 	// StartTimeout bounds a start when the context allows longer; 0 is 20 s.

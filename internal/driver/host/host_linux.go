@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
-	"github.com/holdfast-run/holdfast/sandbox/boxd"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -111,7 +110,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	path, err := boxd.Extract(d.dir.Path(), program)
+	path, err := program.Extract(d.dir.Path())
 	if err != nil {
 		return sandbox.Info{}, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/host"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 	"github.com/holdfast-run/holdfast/sandbox/sandboxtest"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -44,7 +45,7 @@ func open(t *testing.T, home string) *host.Driver {
 	t.Helper()
 	program := testkit.Boxd(t)
 	d, err := host.New(host.Config{
-		Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
+		Home: home, Boxd: boxd.File(program),
 		Environ: os.Environ(), Now: time.Now, Owner: testkit.Owner(home),
 	})
 	if err != nil {
@@ -150,7 +151,7 @@ func TestProbeSaysWhatItMeans(t *testing.T) {
 func TestProbeWithoutBoxd(t *testing.T) {
 	why := holdfast.Errorf(holdfast.KindUnavailable, "image", "no boxd").WithHint("run make boxd")
 	home := dataDir(t)
-	d, err := host.New(host.Config{Home: home, Boxd: func() ([]byte, error) { return nil, why }, Now: time.Now, Owner: testkit.Owner(home)})
+	d, err := host.New(host.Config{Home: home, Boxd: func() (boxd.Program, error) { return boxd.Program{}, why }, Now: time.Now, Owner: testkit.Owner(home)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestHZ14_EnvironmentIsTheAllowTable(t *testing.T) {
 	home := dataDir(t)
 	program := testkit.Boxd(t)
 	d, err := host.New(host.Config{
-		Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(program) }, Now: time.Now, Owner: testkit.Owner(home),
+		Home: home, Boxd: boxd.File(program), Now: time.Now, Owner: testkit.Owner(home),
 		Environ: []string{
 			"PATH=/usr/bin:/bin", "HOME=/root/x", "USER=me", "LANG=C", "LC_ALL=C", "TERM=dumb", "TZ=UTC", "TMPDIR=/x",
 			"HOLDFAST_TOKEN=secret", "AWS_KEY=secret", "GOOGLE_X=secret", "MY_API_KEY=secret", "MY_TOKEN=secret", "OTHER=x", "broken",

@@ -5,7 +5,6 @@ package local_test
 import (
 	"context"
 	"crypto/rand"
-	"os"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -21,7 +21,7 @@ func bench(b *testing.B, fn func(ctx context.Context, d *local.Driver, s sandbox
 	program := testkit.Boxd(b)
 	dir := b.TempDir()
 	d, err := local.New(local.Config{
-		Home: dir, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
+		Home: dir, Boxd: boxd.File(program),
 		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(dir),
 	})
 	if err != nil {

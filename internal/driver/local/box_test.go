@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -211,7 +212,7 @@ func TestRootDirectory(t *testing.T) {
 // TestRefusals: what cannot be a configuration or a box is refused with its
 // kind, the value, and without a trace.
 func TestRefusals(t *testing.T) {
-	good := local.Config{Home: t.TempDir(), Boxd: func() ([]byte, error) { return nil, nil }, Now: time.Now, Rand: strings.NewReader(strings.Repeat("x", 64)), Owner: "0123456789abcdef"}
+	good := local.Config{Home: t.TempDir(), Boxd: boxd.Local, Now: time.Now, Rand: strings.NewReader(strings.Repeat("x", 64)), Owner: "0123456789abcdef"}
 	for name, change := range map[string]func(*local.Config){
 		"no home":       func(c *local.Config) { c.Home = "" },
 		"no boxd":       func(c *local.Config) { c.Boxd = nil },
@@ -260,8 +261,8 @@ func TestRefusals(t *testing.T) {
 	_, err = d.Ensure(t.Context(), s)
 	wantKind(t, err, holdfast.KindUnavailable, false)
 	none := open(t, home(t), func(c *local.Config) {
-		c.Boxd = func() ([]byte, error) {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd image", "none").WithHint("run make boxd")
+		c.Boxd = func() (boxd.Program, error) {
+			return boxd.Program{}, holdfast.Errorf(holdfast.KindUnavailable, "boxd image", "none").WithHint("run make boxd")
 		}
 	})
 	_, err = none.Ensure(t.Context(), spec(dir, "none"))
@@ -270,7 +271,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	noise := open(t, home(t), func(c *local.Config) {
-		c.Boxd = func() ([]byte, error) { return []byte("#!/bin/false\n"), nil }
+		c.Boxd = func() (boxd.Program, error) { return boxd.Of([]byte("#!/bin/false\n")), nil }
 	})
 	_, err = noise.Ensure(t.Context(), spec(dir, "noise"))
 	wantKind(t, err, holdfast.KindUnavailable, true)

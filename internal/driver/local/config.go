@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 // Config configures a Driver.
@@ -16,7 +17,7 @@ type Config struct {
 	// the boxd program in Home/run/local (0700).
 	Home string
 	// Boxd gives the static boxd program, as boxd.Local does.
-	Boxd func() ([]byte, error)
+	Boxd func() (boxd.Program, error)
 	// RootDir is a directory whose usr, bin, lib, etc … make the box's root; empty
 	// is the host's.
 	RootDir string

@@ -15,7 +15,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 	"github.com/holdfast-run/holdfast/sandbox"
-	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 // Driver starts boxes out of Linux namespaces. It implements sandbox.Driver and
@@ -370,7 +369,7 @@ func (d *Driver) programFile() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	path, err := boxd.Extract(d.dir.Path(), program)
+	path, err := program.Extract(d.dir.Path())
 	if err != nil {
 		return nil, err
 	}

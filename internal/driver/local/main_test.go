@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -65,7 +66,7 @@ func open(t *testing.T, dir string, opts ...option) *local.Driver {
 	t.Helper()
 	program := testkit.Boxd(t)
 	cfg := local.Config{
-		Home: dir, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
+		Home: dir, Boxd: boxd.File(program),
 		Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(dir),
 	}
 	if os.Geteuid() != 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -31,7 +32,7 @@ func playServer() int {
 		return 2
 	}
 	d, err := local.New(local.Config{
-		Home: os.Getenv("LOCAL_TEST_HOME"), Boxd: func() ([]byte, error) { return os.ReadFile(os.Getenv("HOLDFAST_TEST_BOXD")) },
+		Home: os.Getenv("LOCAL_TEST_HOME"), Boxd: boxd.File(os.Getenv("HOLDFAST_TEST_BOXD")),
 		LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(os.Getenv("LOCAL_TEST_HOME")),
 	})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ func boxes(runtimes string, more ...string) func(t *testing.T) (sandbox.Driver, 
 		program := testkit.Boxd(t)
 		dir := testkit.BaseDir(t)
 		d, err := local.New(local.Config{
-			Home: dir, Boxd: func() ([]byte, error) { return os.ReadFile(program) },
+			Home: dir, Boxd: boxd.File(program),
 			ReadOnly:   append([]string{runtimes + ":/opt/holdfast"}, more...),
 			LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(dir),
 		})

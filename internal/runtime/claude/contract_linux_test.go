@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 const inBox = "/opt/holdfast"
@@ -61,9 +62,9 @@ func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
 		},
 		Boxes: func(t *testing.T) (sandbox.Driver, string) {
 			home := testkit.BaseDir(t)
-			boxd := testkit.Boxd(t)
+			program := testkit.Boxd(t)
 			d, err := local.New(local.Config{
-				Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(boxd) }, ReadOnly: []string{runtimes + ":" + inBox},
+				Home: home, Boxd: boxd.File(program), ReadOnly: []string{runtimes + ":" + inBox},
 				LimitsMode: sandbox.LimitsBestEffort, Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(home),
 			})
 			if err != nil {

@@ -2,7 +2,6 @@ package native_test
 
 import (
 	"crypto/rand"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
 // TestRuntimeInLocalBoxes is the contract with real processes in real sandboxes.
@@ -19,9 +19,9 @@ func TestRuntimeInLocalBoxes(t *testing.T) {
 	runtimetest.Run(t, runtimetest.Config{
 		New: newRuntime, UID: 1_878_800_000, Points: 6,
 		Boxes: func(t *testing.T) (sandbox.Driver, string) {
-			home, boxd := testkit.BaseDir(t), testkit.Boxd(t)
+			home, program := testkit.BaseDir(t), testkit.Boxd(t)
 			d, err := local.New(local.Config{
-				Home: home, Boxd: func() ([]byte, error) { return os.ReadFile(boxd) }, LimitsMode: sandbox.LimitsBestEffort,
+				Home: home, Boxd: boxd.File(program), LimitsMode: sandbox.LimitsBestEffort,
 				Now: time.Now, Rand: rand.Reader, Owner: testkit.Owner(home),
 			})
 			if err != nil {

@@ -44,11 +44,11 @@ var _ sandbox.Driver = (*Driver)(nil)
 
 // New makes a driver that keeps its records in dir.
 func New(dir string) (*Driver, error) {
-	program, _, err := boxd.Program(runtime.GOARCH)
+	program, err := boxd.For(runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
-	path, err := boxd.Extract(dir, program)
+	path, err := program.Extract(dir)
 	if err != nil {
 		return nil, err
 	}
