@@ -18,11 +18,6 @@ const (
 	HealthLeft AgentHealth = "left"
 )
 
-// AgentHealths lists every health.
-func AgentHealths() []AgentHealth {
-	return []AgentHealth{HealthCurrent, HealthQuarantined, HealthLeft}
-}
-
 // AgentState is a session's reference to an agent that keeps a conversation of its
 // own: a CLI in a box. What the agent keeps is a cache; newness is what stands
 // here. It is committed with the events that it accounts for.

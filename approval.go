@@ -26,14 +26,9 @@ const (
 // ApprovalScope says for how long an allowing answer holds.
 type ApprovalScope string
 
-// ApprovalStates lists every state.
-func ApprovalStates() []ApprovalState {
-	return []ApprovalState{ApprovalPending, ApprovalAllowed, ApprovalDenied, ApprovalExpired}
-}
-
 // ParseApprovalState accepts a state; the empty one is invalid.
 func ParseApprovalState(s string) (ApprovalState, error) {
-	if slices.Contains(ApprovalStates(), ApprovalState(s)) {
+	if slices.Contains(Words[ApprovalState](), ApprovalState(s)) {
 		return ApprovalState(s), nil
 	}
 	return "", Errorf(KindInvalid, "approval state", "%s is not a state of an approval", Quote(s)).
@@ -47,17 +42,12 @@ const (
 	ScopeWorkspace ApprovalScope = "workspace"
 )
 
-// ApprovalScopes lists every scope.
-func ApprovalScopes() []ApprovalScope {
-	return []ApprovalScope{ScopeOnce, ScopeSession, ScopeWorkspace}
-}
-
 // ParseApprovalScope accepts a scope; the empty string is once.
 func ParseApprovalScope(s string) (ApprovalScope, error) {
 	if s == "" {
 		return ScopeOnce, nil
 	}
-	if slices.Contains(ApprovalScopes(), ApprovalScope(s)) {
+	if slices.Contains(Words[ApprovalScope](), ApprovalScope(s)) {
 		return ApprovalScope(s), nil
 	}
 	return "", Errorf(KindInvalid, "approval scope", "%s is not a scope of an answer", Quote(s)).

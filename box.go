@@ -14,11 +14,6 @@ const (
 	BoxStopped  BoxState = "stopped"
 )
 
-// BoxStates lists every state.
-func BoxStates() []BoxState {
-	return []BoxState{BoxStarting, BoxRunning, BoxIdle, BoxFrozen, BoxStopped}
-}
-
 // Container is the wire type of GET /v1/containers: a managed box.
 type Container struct {
 	ID      BoxID     `json:"id"`

@@ -40,15 +40,6 @@ var kinds = map[Kind]struct {
 	KindUnavailable:     {503, 6, "Service Unavailable"},
 }
 
-// Kinds lists every kind, in no particular order.
-func Kinds() []Kind {
-	out := make([]Kind, 0, len(kinds))
-	for k := range kinds {
-		out = append(out, k)
-	}
-	return out
-}
-
 // HTTPStatus is the status of the problem document of a kind; 500 for an unknown one.
 func (k Kind) HTTPStatus() int {
 	if v, ok := kinds[k]; ok {

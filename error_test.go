@@ -24,13 +24,13 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: status %d, exit %d; want %v", k, k.HTTPStatus(), k.ExitCode(), w)
 		}
 	}
-	for _, k := range holdfast.Kinds() {
+	for _, k := range holdfast.Words[holdfast.Kind]() {
 		if _, ok := want[k]; !ok {
 			t.Errorf("kind %s is not in the contract's table", k)
 		}
 	}
-	if len(holdfast.Kinds()) != len(want) {
-		t.Errorf("there are %d kinds", len(holdfast.Kinds()))
+	if len(holdfast.Words[holdfast.Kind]()) != len(want) {
+		t.Errorf("there are %d kinds", len(holdfast.Words[holdfast.Kind]()))
 	}
 	if k := holdfast.Kind("new"); k.HTTPStatus() != 500 || k.ExitCode() != 1 {
 		t.Error("an unknown kind is not an internal error")

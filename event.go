@@ -76,26 +76,6 @@ const (
 	DeltaToolOutput EventType = "tool.output"
 )
 
-// EventTypes are all types of events and deltas: what a filter may name.
-func EventTypes() []EventType {
-	return []EventType{
-		EventSessionCreated, EventSessionUpdated, EventSessionPaused,
-		EventSessionResumed, EventSessionEnded, EventSessionError,
-		EventTurnQueued, EventTurnStarted, EventTurnCompleted,
-		EventTurnFailed, EventTurnInterrupted,
-		EventMessageUser, EventMessageAssistant, EventThinking,
-		EventToolRequested, EventToolAllowed, EventToolDenied,
-		EventToolStarted, EventToolFinished, EventToolUnknown,
-		EventBoxQueued, EventBoxStarted, EventBoxStopped,
-		EventBoxFrozen, EventBoxOOM, EventBoxPids, EventBoxLost,
-		EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
-		EventEgressAllowed, EventEgressDenied,
-		EventModelRequest, EventUsage, EventNotice, EventDamaged, EventFilesImported,
-		EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired, EventRulesChanged, EventHookRan,
-		DeltaText, DeltaThinking, DeltaToolOutput,
-	}
-}
-
 // Event is an entry of a session's log, or a delta (Seq 0). It is the wire type
 // of the event stream; it is immutable once made.
 type Event struct {
@@ -334,11 +314,6 @@ const (
 	// ExitCanceled: the call was killed because its turn was interrupted.
 	ExitCanceled ExitClass = "canceled"
 )
-
-// ExitClasses lists every class.
-func ExitClasses() []ExitClass {
-	return []ExitClass{ExitOK, ExitExit, ExitSignal, ExitTimeout, ExitOOM, ExitPids, ExitError, ExitCanceled}
-}
 
 // ToolFinished is the payload of tool.finished.
 type ToolFinished struct {

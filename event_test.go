@@ -173,7 +173,7 @@ func eventTypes(t *testing.T) []holdfast.EventType {
 
 // TestEventTypesAreTheVocabulary: a type that is added can be filtered for.
 func TestEventTypesAreTheVocabulary(t *testing.T) {
-	got, want := holdfast.EventTypes(), eventTypes(t)
+	got, want := holdfast.Words[holdfast.EventType](), eventTypes(t)
 	slices.Sort(got)
 	slices.Sort(want)
 	if len(want) < 30 || !slices.Equal(got, want) {

@@ -31,12 +31,9 @@ const (
 	ScopeAdmin Scope = "admin"
 )
 
-// Scopes lists every scope, the least first.
-func Scopes() []Scope { return []Scope{ScopeRead, ScopeWrite, ScopeAdmin} }
-
 // ParseScope accepts a scope.
 func ParseScope(s string) (Scope, error) {
-	if slices.Contains(Scopes(), Scope(s)) {
+	if slices.Contains(Words[Scope](), Scope(s)) {
 		return Scope(s), nil
 	}
 	return "", Errorf(KindInvalid, "scope", "%s is not a scope", Quote(s)).WithHint("use read, write or admin")
@@ -44,7 +41,7 @@ func ParseScope(s string) (Scope, error) {
 
 // Covers reports whether s holds what need asks; an unknown scope is not held.
 func (s Scope) Covers(need Scope) bool {
-	have, want := slices.Index(Scopes(), s), slices.Index(Scopes(), need)
+	have, want := slices.Index(Words[Scope](), s), slices.Index(Words[Scope](), need)
 	return want >= 0 && have >= want
 }
 

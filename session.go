@@ -23,11 +23,6 @@ var transitions = map[Status][]Status{
 	StatusEnded:    {},
 }
 
-// Statuses lists every legal status.
-func Statuses() []Status {
-	return []Status{StatusStarting, StatusActive, StatusPaused, StatusError, StatusEnded}
-}
-
 // ParseStatus accepts a legal status.
 func ParseStatus(s string) (Status, error) {
 	if _, ok := transitions[Status(s)]; ok {
@@ -104,11 +99,6 @@ const (
 	TierPending Tier = "pending"
 )
 
-// Tiers lists every tier.
-func Tiers() []Tier {
-	return []Tier{TierLive, TierNative, TierRebuilt, TierInjected, TierFresh, TierPending}
-}
-
 // FilesState says what became of the workspace's files at a resume.
 type FilesState string
 
@@ -119,11 +109,6 @@ const (
 	FilesEmpty    FilesState = "empty"
 	FilesLost     FilesState = "lost"
 )
-
-// FilesStates lists every state of the files.
-func FilesStates() []FilesState {
-	return []FilesState{FilesKept, FilesRestored, FilesEmpty, FilesLost}
-}
 
 // Receipt records how a session was resumed: which tier, what was loaded, what
 // was lost. It is the payload of session.resumed.

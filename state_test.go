@@ -15,7 +15,7 @@ func TestSessionStates(t *testing.T) {
 		{"error", "starting"}: true, {"error", "ended"}: true,
 		{"starting", "active"}: true, {"starting", "error"}: true, {"starting", "ended"}: true,
 	}
-	all := append(holdfast.Statuses(), "", "frozen")
+	all := append(holdfast.Words[holdfast.Status](), "", "frozen")
 	if len(all) != 7 {
 		t.Fatalf("there are %d states", len(all)-2)
 	}

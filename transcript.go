@@ -19,11 +19,6 @@ const (
 	RoleNotice    Role = "notice"
 )
 
-// Roles lists every role.
-func Roles() []Role {
-	return []Role{RoleUser, RoleAssistant, RoleThinking, RoleTool, RoleResult, RoleNotice}
-}
-
 // TranscriptEntry is one piece of a conversation, as GET
 // /v1/sessions/{id}/transcript reads it from the log.
 type TranscriptEntry struct {

@@ -24,9 +24,6 @@ func ParseTrust(s string) (Trust, error) {
 		WithHint("use trusted or untrusted")
 }
 
-// Trusts lists both levels.
-func Trusts() []Trust { return []Trust{Trusted, Untrusted} }
-
 // Exceeds reports whether t is more than max allows. An empty max allows
 // everything: it is the owner's.
 func (t Trust) Exceeds(max Trust) bool { return t != Untrusted && max != "" && max != Trusted }
@@ -45,14 +42,9 @@ const (
 	ModeAuto              Mode = "auto"
 )
 
-// Modes lists every mode.
-func Modes() []Mode {
-	return []Mode{ModeDefault, ModeAcceptEdits, ModeBypassPermissions, ModePlan, ModeDontAsk, ModeAuto}
-}
-
 // ParseMode accepts one of the six modes.
 func ParseMode(s string) (Mode, error) {
-	if slices.Contains(Modes(), Mode(s)) {
+	if slices.Contains(Words[Mode](), Mode(s)) {
 		return Mode(s), nil
 	}
 	return "", Errorf(KindInvalid, "mode", "%s is not a permission mode", Quote(s)).

@@ -17,11 +17,6 @@ const (
 	TurnInterrupted TurnStatus = "interrupted"
 )
 
-// TurnStatuses lists every legal status.
-func TurnStatuses() []TurnStatus {
-	return []TurnStatus{TurnQueued, TurnRunning, TurnCompleted, TurnFailed, TurnInterrupted}
-}
-
 // turnTransitions is the state machine (I-6); a turn ends once (I-7).
 var turnTransitions = map[TurnStatus][]TurnStatus{
 	TurnQueued:      {TurnRunning, TurnInterrupted, TurnFailed},
@@ -58,15 +53,12 @@ const (
 	SendInterrupt SendMode = "interrupt"
 )
 
-// SendModes lists every verb.
-func SendModes() []SendMode { return []SendMode{SendQueue, SendSteer, SendInterrupt} }
-
 // ParseSendMode accepts a verb; the empty string is queue.
 func ParseSendMode(s string) (SendMode, error) {
 	if s == "" {
 		return SendQueue, nil
 	}
-	if slices.Contains(SendModes(), SendMode(s)) {
+	if slices.Contains(Words[SendMode](), SendMode(s)) {
 		return SendMode(s), nil
 	}
 	return "", Errorf(KindInvalid, "mode", "%s is not a send mode", Quote(s)).

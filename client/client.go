@@ -293,7 +293,7 @@ func problemOf(resp *http.Response) error {
 			WithHint("shorten the path, the key or the token")
 	}
 	kind := holdfast.KindInternal
-	for _, k := range holdfast.Kinds() {
+	for _, k := range holdfast.Words[holdfast.Kind]() {
 		if k.HTTPStatus() == resp.StatusCode {
 			kind = k
 		}

@@ -70,6 +70,18 @@ func TestScreenEdits(t *testing.T) {
 	s.keys("Enter")
 	p.hears(id, "one\ntwo\nthree")
 
+	// What the search found goes, all of its lines.
+	s.types("kept")
+	s.keys("C-r")
+	s.types("thr")
+	s.sees(`> one\n  two\n  three\nsearch: thr`)
+	s.keys("C-g")
+	s.sees(`> kept\nready`)
+	if n := strings.Count(s.all(), "> one"); n != 1 { // the message that was sent
+		t.Errorf("a row that is gone still stands on the screen:\n%s", s.shown())
+	}
+	s.keys("C-u")
+
 	// The history: up past the lines of a message, and back to what was being written.
 	s.types("draft")
 	s.keys("Up")

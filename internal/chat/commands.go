@@ -198,7 +198,7 @@ func modelNames(ctx context.Context, c *client.Client) []string {
 }
 
 func modeNames(context.Context, *client.Client) (out []string) {
-	for _, m := range holdfast.Modes() {
+	for _, m := range holdfast.Words[holdfast.Mode]() {
 		out = append(out, string(m))
 	}
 	return out
@@ -234,7 +234,7 @@ func (t *Talk) setModel(name string) []Effect {
 func (t *Talk) setMode(mode string) []Effect {
 	if mode == "" {
 		var all []string
-		for _, m := range holdfast.Modes() {
+		for _, m := range holdfast.Words[holdfast.Mode]() {
 			all = append(all, string(m))
 		}
 		now := string(t.Session.Mode)

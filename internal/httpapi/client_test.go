@@ -171,7 +171,7 @@ func TestASH13_FollowFiltersAndGoesOn(t *testing.T) {
 func TestErrorsKeepKindAndHint(t *testing.T) {
 	f, srv := start(t, nil)
 	c := newClient(t, srv)
-	for _, kind := range holdfast.Kinds() {
+	for _, kind := range holdfast.Words[holdfast.Kind]() {
 		f.mu.Lock()
 		f.fail = holdfast.Errorf(kind, "op", "it is %s", holdfast.Quote("so")).WithHint("do that")
 		f.mu.Unlock()

@@ -43,7 +43,7 @@ func parseTypes(s string) ([]holdfast.EventType, error) {
 		return nil, nil
 	}
 	var out []holdfast.EventType
-	known := holdfast.EventTypes()
+	known := holdfast.Words[holdfast.EventType]()
 	for word := range strings.SplitSeq(s, ",") {
 		t := holdfast.EventType(strings.TrimSpace(word))
 		if !slices.Contains(known, t) {

@@ -65,7 +65,7 @@ func TestExamples(t *testing.T) {
 		t.Errorf("%d answers only", n)
 	}
 	problem := doc.Components.Responses["Problem"].Content[problemType]
-	for _, kind := range holdfast.Kinds() {
+	for _, kind := range holdfast.Words[holdfast.Kind]() {
 		e := problem.Examples[string(kind)]
 		if e == nil {
 			t.Errorf("no problem is %s", kind)

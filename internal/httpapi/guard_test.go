@@ -271,7 +271,7 @@ func TestPanicIsAProblem(t *testing.T) {
 
 // TestTitlesAreHTTPs: the vocabulary's titles are HTTP's own texts.
 func TestTitlesAreHTTPs(t *testing.T) {
-	for _, k := range holdfast.Kinds() {
+	for _, k := range holdfast.Words[holdfast.Kind]() {
 		if p := newProblem(holdfast.Errorf(k, "x", "y")); p.Title != http.StatusText(p.Status) || p.Title == "" {
 			t.Errorf("%s: %q", k, p.Title)
 		}

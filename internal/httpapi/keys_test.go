@@ -170,7 +170,7 @@ func fillPath(path string) string {
 
 func TestScopesOpenTheirRoutesOnly(t *testing.T) {
 	_, srv := start(t, func(c *Config) { c.RateLimit = -1 })
-	for _, have := range holdfast.Scopes() {
+	for _, have := range holdfast.Words[holdfast.Scope]() {
 		_, secret := newKey(t, srv, `{"scopes":["`+string(have)+`"],"max_trust":"trusted"}`)
 		for pattern, need := range routeScopes {
 			method, path, _ := strings.Cut(pattern, " ")

@@ -210,19 +210,19 @@ const enumKey = "enum"
 // closedTypes are the vocabulary's closed sets.
 func closedTypes() map[reflect.Type][]string {
 	out := map[reflect.Type][]string{}
-	closed(out, holdfast.Statuses())
-	closed(out, holdfast.TurnStatuses())
-	closed(out, holdfast.Trusts())
-	closed(out, holdfast.Modes())
-	closed(out, holdfast.Scopes())
-	closed(out, holdfast.ApprovalStates())
-	closed(out, holdfast.ApprovalScopes())
-	closed(out, holdfast.Tiers())
-	closed(out, holdfast.FilesStates())
-	closed(out, holdfast.ExitClasses())
-	closed(out, holdfast.BoxStates())
-	closed(out, holdfast.AgentHealths())
-	closed(out, holdfast.Roles())
+	closed(out, holdfast.Words[holdfast.Status]())
+	closed(out, holdfast.Words[holdfast.TurnStatus]())
+	closed(out, holdfast.Words[holdfast.Trust]())
+	closed(out, holdfast.Words[holdfast.Mode]())
+	closed(out, holdfast.Words[holdfast.Scope]())
+	closed(out, holdfast.Words[holdfast.ApprovalState]())
+	closed(out, holdfast.Words[holdfast.ApprovalScope]())
+	closed(out, holdfast.Words[holdfast.Tier]())
+	closed(out, holdfast.Words[holdfast.FilesState]())
+	closed(out, holdfast.Words[holdfast.ExitClass]())
+	closed(out, holdfast.Words[holdfast.BoxState]())
+	closed(out, holdfast.Words[holdfast.AgentHealth]())
+	closed(out, holdfast.Words[holdfast.Role]())
 	return out
 }
 
@@ -232,11 +232,11 @@ func closed[T ~string](out map[reflect.Type][]string, list []T) {
 
 // closedTexts are the fields of requests that are text until they are parsed.
 func closedTexts() map[string][]string {
-	trusts, modes := words(holdfast.Trusts()), words(holdfast.Modes())
+	trusts, modes := words(holdfast.Words[holdfast.Trust]()), words(holdfast.Words[holdfast.Mode]())
 	return map[string][]string{
 		"CreateSession.trust": trusts, "CreateSession.mode": modes, "UpdateSession.trust": trusts, "UpdateSession.mode": modes,
-		"UpdateAgent.mode": append(slices.Clone(modes), ""), "SendMessage.mode": words(holdfast.SendModes()), "SendMessage.trust": trusts,
-		"CreateKey.max_trust": trusts, "CreateKey.scopes": words(holdfast.Scopes()), "AnswerApproval.decision": holdfast.ApprovalDecisions(),
+		"UpdateAgent.mode": append(slices.Clone(modes), ""), "SendMessage.mode": words(holdfast.Words[holdfast.SendMode]()), "SendMessage.trust": trusts,
+		"CreateKey.max_trust": trusts, "CreateKey.scopes": words(holdfast.Words[holdfast.Scope]()), "AnswerApproval.decision": holdfast.ApprovalDecisions(),
 	}
 }
 

@@ -138,7 +138,7 @@ func checkApprovals(c *Encoded) error {
 			if err := CheckText("approval", texts...); err != nil {
 				return err
 			}
-		case !slices.Contains(holdfast.ApprovalStates()[1:], ac.To):
+		case !slices.Contains(holdfast.Words[holdfast.ApprovalState]()[1:], ac.To):
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an approval cannot become %s", holdfast.Quote(string(ac.To)))
 		}
 		if id == "" || seen[id] {

@@ -197,8 +197,8 @@ var commitCases = []testCase{
 		}
 	}},
 	{"walks each pair of statuses as the table says", func(e *env) {
-		for _, from := range holdfast.Statuses() {
-			for _, to := range append(holdfast.Statuses(), from) {
+		for _, from := range holdfast.Words[holdfast.Status]() {
+			for _, to := range append(holdfast.Words[holdfast.Status](), from) {
 				id := holdfast.SessionID(e.newID())
 				c := creation(id)
 				c.Create.Status = from

@@ -84,7 +84,7 @@ func (m *model) create(t *rapid.T) {
 		id = m.pick(t)
 	}
 	c := creation(id)
-	c.Create.Status = rapid.SampledFrom(holdfast.Statuses()).Draw(t, "status")
+	c.Create.Status = rapid.SampledFrom(holdfast.Words[holdfast.Status]()).Draw(t, "status")
 	c.Events = nil
 	m.fill(t, &c)
 	m.run(t, c)
@@ -114,7 +114,7 @@ func (m *model) fill(t *rapid.T, c *journal.Change) {
 		c.Set = &journal.RowPatch{Title: &title}
 	}
 	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "steps") {
-		c.Status = append(c.Status, rapid.SampledFrom(holdfast.Statuses()).Draw(t, "step"))
+		c.Status = append(c.Status, rapid.SampledFrom(holdfast.Words[holdfast.Status]()).Draw(t, "step"))
 	}
 	next := int64(len(s.turns)) + 1
 	for range rapid.SampledFrom([]int{0, 1, 1, 2}).Draw(t, "turns") {

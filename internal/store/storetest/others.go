@@ -150,7 +150,7 @@ var deleteCases = []testCase{
 		equal(e, "last turn", e.row(id).LastTurn, 0)
 	}},
 	{"is for ended sessions only", func(e *env) {
-		for _, st := range holdfast.Statuses() {
+		for _, st := range holdfast.Words[holdfast.Status]() {
 			c := creation(holdfast.SessionID(e.newID()))
 			c.Create.Status = st
 			e.commit(c)

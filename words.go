@@ -1,0 +1,70 @@
+package holdfast
+
+import (
+	"maps"
+	"slices"
+)
+
+// Word is a type whose values are a fixed list of words.
+type Word interface {
+	AgentHealth | ApprovalScope | ApprovalState | BoxState | ExitClass | FilesState |
+		Kind | Role | SendMode | Tier | Trust | TurnStatus |
+		Mode | Scope | Status | EventType
+}
+
+// Words lists the words of a type, each in the order in which the documentation has them;
+// those of Kind are sorted. The list is the caller's.
+func Words[W Word]() []W {
+	var w W
+	var list any
+	switch any(w).(type) {
+	case AgentHealth:
+		list = []AgentHealth{HealthCurrent, HealthQuarantined, HealthLeft}
+	case ApprovalScope:
+		list = []ApprovalScope{ScopeOnce, ScopeSession, ScopeWorkspace}
+	case ApprovalState:
+		list = []ApprovalState{ApprovalPending, ApprovalAllowed, ApprovalDenied, ApprovalExpired}
+	case BoxState:
+		list = []BoxState{BoxStarting, BoxRunning, BoxIdle, BoxFrozen, BoxStopped}
+	case ExitClass:
+		list = []ExitClass{ExitOK, ExitExit, ExitSignal, ExitTimeout, ExitOOM, ExitPids, ExitError, ExitCanceled}
+	case FilesState:
+		list = []FilesState{FilesKept, FilesRestored, FilesEmpty, FilesLost}
+	case Kind:
+		list = slices.Sorted(maps.Keys(kinds))
+	case Role:
+		list = []Role{RoleUser, RoleAssistant, RoleThinking, RoleTool, RoleResult, RoleNotice}
+	case SendMode:
+		list = []SendMode{SendQueue, SendSteer, SendInterrupt}
+	case Tier:
+		list = []Tier{TierLive, TierNative, TierRebuilt, TierInjected, TierFresh, TierPending}
+	case Trust:
+		list = []Trust{Trusted, Untrusted}
+	case TurnStatus:
+		list = []TurnStatus{TurnQueued, TurnRunning, TurnCompleted, TurnFailed, TurnInterrupted}
+	case Mode:
+		list = []Mode{ModeDefault, ModeAcceptEdits, ModeBypassPermissions, ModePlan, ModeDontAsk, ModeAuto}
+	case Scope:
+		list = []Scope{ScopeRead, ScopeWrite, ScopeAdmin}
+	case Status:
+		list = []Status{StatusStarting, StatusActive, StatusPaused, StatusError, StatusEnded}
+	case EventType:
+		list = []EventType{
+			EventSessionCreated, EventSessionUpdated, EventSessionPaused,
+			EventSessionResumed, EventSessionEnded, EventSessionError,
+			EventTurnQueued, EventTurnStarted, EventTurnCompleted,
+			EventTurnFailed, EventTurnInterrupted,
+			EventMessageUser, EventMessageAssistant, EventThinking,
+			EventToolRequested, EventToolAllowed, EventToolDenied,
+			EventToolStarted, EventToolFinished, EventToolUnknown,
+			EventBoxQueued, EventBoxStarted, EventBoxStopped,
+			EventBoxFrozen, EventBoxOOM, EventBoxPids, EventBoxLost,
+			EventAgentStarted, EventAgentMirrored, EventAgentQuarantined,
+			EventEgressAllowed, EventEgressDenied,
+			EventModelRequest, EventUsage, EventNotice, EventDamaged, EventFilesImported,
+			EventApprovalAsked, EventApprovalAnswered, EventApprovalExpired, EventRulesChanged, EventHookRan,
+			DeltaText, DeltaThinking, DeltaToolOutput,
+		}
+	}
+	return list.([]W)
+}
