@@ -70,18 +70,6 @@ func TestScreenEdits(t *testing.T) {
 	s.keys("Enter")
 	p.hears(id, "one\ntwo\nthree")
 
-	// What the search found goes, all of its lines.
-	s.types("kept")
-	s.keys("C-r")
-	s.types("thr")
-	s.sees(`> one\n  two\n  three\nsearch: thr`)
-	s.keys("C-g")
-	s.sees(`> kept\nready`)
-	if n := strings.Count(s.all(), "> one"); n != 1 { // the message that was sent
-		t.Errorf("a row that is gone still stands on the screen:\n%s", s.shown())
-	}
-	s.keys("C-u")
-
 	// The history: up past the lines of a message, and back to what was being written.
 	s.types("draft")
 	s.keys("Up")
@@ -329,6 +317,28 @@ func TestScreenSizes(t *testing.T) {
 			t.Errorf("NO_COLOR=%s: %q", set, colours)
 		}
 		s.golden(name, from(s.all(), "> <script>"))
+	}
+}
+
+// TestScreenShrinks: what the search found goes with all of its lines.
+//
+// FH-53.
+func TestScreenShrinks(t *testing.T) {
+	_, vars := talkative(t)
+	s := onTmux(t, 80, 24, vars)
+	s.sees(`your first message`)
+	s.types("one")
+	s.keys("M-Enter")
+	s.enter("two words")
+	s.sees(`You have sent 1 message[^§]*>\nready`)
+	s.types("kept")
+	s.keys("C-r")
+	s.types("wor")
+	s.sees(`> one\n  two words\nsearch: wor`)
+	s.keys("C-g")
+	s.sees(`> kept\nready`)
+	if n := strings.Count(s.all(), "> one"); n != 1 { // the message that was sent
+		t.Errorf("a row that is gone still stands on the screen:\n%s", s.shown())
 	}
 }
 
