@@ -39,7 +39,7 @@ var over = map[string]int{
 	"methods internal/store/sqlite.Store":      102,
 	"methods sandbox.Box":                      47,
 	"methods sandbox.Pool":                     81,
-	"methods sandbox/check.analyzer":           63, // stays: a method for each kind of node
+	"methods sandbox/check.analyzer":           63,   // stays: a method for each kind of node
 	"package internal/boxd":                    4942, // stays: one program, read from its ledger outwards
 	"package internal/boxd/files":              3337,
 	"package internal/boxd/jail":               3067, // stays: the walls
