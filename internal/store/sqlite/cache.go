@@ -39,7 +39,9 @@ func (c *cache) get(id holdfast.SessionID) *journal.Row {
 	return e.Value.(*journal.Row)
 }
 
-func (c *cache) put(row *journal.Row) {
+// put keeps a copy: a row inside of a change would keep all of the change in memory.
+func (c *cache) put(r journal.Row) {
+	row := &r
 	if e := c.rows[row.ID]; e != nil {
 		e.Value = row
 		c.order.MoveToFront(e)

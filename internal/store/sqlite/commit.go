@@ -154,7 +154,7 @@ func (c *change) apply(t *tx) error {
 	if err := t.undelivered(c.Undelivered); err != nil {
 		return err
 	}
-	t.s.cache.put(row)
+	t.s.cache.put(*row)
 	c.done.Row = row.Clone()
 	return nil
 }
