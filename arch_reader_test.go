@@ -64,7 +64,6 @@ var over = map[string]int{
 	"struct internal/engine.host":              25,
 	"struct internal/httpapi.Config":           28,
 	"struct internal/journal.Row":              30,
-	"struct internal/runtime/acp.data":         22,
 	"struct internal/runtime/acp.run":          31,
 	"struct internal/runtime/claude.line":      26, // stays: the CLI's own protocol
 	"struct internal/runtime/claude.run":       50,

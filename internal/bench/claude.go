@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/child"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/double"
 	"github.com/holdfast-run/holdfast/internal/retell"
 )
@@ -238,11 +239,11 @@ func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server
 		if err != nil {
 			return err
 		}
-		told, err := retell.Tell(each(events), retell.Options{})
+		c, err := conversation.Read(each(events))
 		if err != nil {
 			return err
 		}
-		prompts = append(prompts, told.Prompt(work(n+1)))
+		prompts = append(prompts, retell.Tell(c, retell.Options{}).Prompt(work(n+1)))
 		if n == claudeTurns-1 {
 			if _, err := s.StopContainers(ctx, holdfast.StopContainers{IDs: []string{string(holdfast.SessionBox(id))}}); err != nil {
 				return err

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
-
-// noticeParked tells that a turn waits for a limit of its provider to pass.
-const noticeParked = "model.parked"
 
 // account is what a running turn uses up. A model call is reserved before it is
 // made, at the most it can cost, so that calls made at once cannot overshoot a
@@ -27,13 +25,7 @@ type account struct {
 	// session and turn are the bounds; nil is none.
 	session, turn *holdfast.Budget
 	used          holdfast.Spent
-	// told is what the messages of a turn from before a crash say. It does not count
-	// where the turn's calls went through the broker, which recorded each by itself.
-	told     holdfast.Spent
-	brokered bool
-	// asked is when questions were asked whose end is not in the log.
-	asked    map[holdfast.ApprovalID]time.Time
-	reserved holdfast.Usage
+	reserved      holdfast.Usage
 	// parked is how long the turn waited for its provider; until is when the
 	// present wait is over.
 	parked time.Duration
@@ -177,57 +169,28 @@ func (a *account) parkedUntil() *time.Time {
 	return &t
 }
 
-// take counts an event of the turn that was recorded before a crash.
-func (a *account) take(ev holdfast.Event) error {
-	switch ev.Type {
-	case holdfast.EventMessageAssistant:
-		var m holdfast.AssistantMessage
-		if err := ev.Decode(&m); err != nil {
-			return err
-		}
-		a.told = a.told.Add(holdfast.Spent{Usage: m.Usage, Calls: 1})
-	case holdfast.EventModelRequest:
-		var m holdfast.ModelRequest
-		if err := ev.Decode(&m); err != nil {
-			return err
-		}
-		a.brokered = a.brokered || m.Brokered
-		if m.Brokered && m.Status == holdfast.StatusOK {
-			a.used.Calls++
-		}
-		if m.Brokered || m.Status != holdfast.StatusOK {
-			a.used.Usage = a.used.Usage.Add(m.Usage)
-		}
-	case holdfast.EventApprovalAsked:
-		var q holdfast.Approval
-		if err := ev.Decode(&q); err != nil {
-			return err
-		}
-		if a.asked == nil {
-			a.asked = map[holdfast.ApprovalID]time.Time{}
-		}
-		a.asked[q.ID] = ev.Time
-	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
-		var end holdfast.ApprovalAnswered
-		if err := ev.Decode(&end); err != nil {
-			return err
-		}
-		if at, ok := a.asked[end.ID]; ok {
-			a.parked += ev.Time.Sub(at)
-			delete(a.asked, end.ID)
-		}
-	case holdfast.EventNotice:
-		var n holdfast.Notice
-		if err := ev.Decode(&n); err != nil {
-			return err
-		}
-		if n.Code == noticeParked && n.Until != nil {
-			if end := minTime(*n.Until, a.now()); end.After(ev.Time) {
-				a.parked += end.Sub(ev.Time)
-			}
+// before is what a turn used up before a crash.
+func (a *account) before(t *conversation.Turn) {
+	used, parked := holdfast.Spent{Usage: t.Failed, Calls: int64(t.Answers)}, time.Duration(0)
+	// The broker records each call by itself, so the answers of its agent say nothing new.
+	if t.Brokered.Any {
+		used.Usage, used.Calls = used.Usage.Add(t.Brokered.Usage), int64(t.Brokered.Answers)
+	} else {
+		used.Usage = used.Usage.Add(t.Told)
+	}
+	now := a.now()
+	for _, w := range t.Waits {
+		if end := minTime(w.Until, now); end.After(w.From) {
+			parked += end.Sub(w.From)
 		}
 	}
-	return nil
+	for _, q := range t.Questions {
+		// It waits still, and goes on with that.
+		parked += now.Sub(q.Asked)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used, a.parked = used, parked
 }
 
 func minTime(a, b time.Time) time.Time {
@@ -239,37 +202,17 @@ func minTime(a, b time.Time) time.Time {
 
 // recount fills the account of a turn that goes on after a crash from its log, and
 // finds the newest message that joined it.
-func (h *host) recount(ctx context.Context) error {
-	a := &account{now: h.acc.now}
-	joined := int64(0)
-	for ev, err := range h.Log(ctx, h.r.messageSeq-1) {
-		if err != nil {
-			return err
+func recount(ctx context.Context, h *host) error {
+	return h.Conversation(ctx, func(c *conversation.Conversation) error {
+		if c.Turn.ID != h.r.id {
+			return nil // it did not begin
 		}
-		if ev.Turn != h.r.id {
-			continue
-		}
-		if ev.Type == holdfast.EventMessageUser && ev.Seq > h.r.messageSeq {
-			joined = ev.Seq
-		}
-		if err := a.take(ev); err != nil {
-			return err
-		}
-	}
-	h.u.mu.Lock()
-	h.r.steerSeq = max(h.r.steerSeq, joined)
-	h.u.mu.Unlock()
-	if !a.brokered {
-		a.used = a.used.Add(a.told)
-	}
-	for _, at := range a.asked {
-		// It waits still, and goes on with that.
-		a.parked += a.now().Sub(at)
-	}
-	h.acc.mu.Lock()
-	defer h.acc.mu.Unlock()
-	h.acc.used, h.acc.parked = a.used, a.parked
-	return nil
+		h.acc.before(&c.Turn)
+		h.u.mu.Lock()
+		defer h.u.mu.Unlock()
+		h.r.steerSeq = max(h.r.steerSeq, c.Turn.Steered)
+		return nil
+	})
 }
 
 // Reserve implements runtime.Meter.

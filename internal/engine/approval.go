@@ -21,8 +21,10 @@ const byApproval = "approval"
 // maxWhy bounds the reason of a question: it can come out of a box.
 const maxWhy = 4 << 10
 
-// bells wake who waits for an answer. The zero value is ready.
+// bells wake who waits for an answer, and by expiry who ends the questions that get none.
 type bells struct {
+	expiry chan struct{}
+
 	mu sync.Mutex
 	at map[holdfast.ApprovalID]chan struct{}
 }

@@ -18,7 +18,7 @@ func bootWorld(t *testing.T, boot *string) *world {
 	w := &world{t: t, dir: t.TempDir(), rt: p}
 	// A turn that says "box" runs one command successfully.
 	p.box = func(ctx context.Context, host runtime.Host) error {
-		_, err := host.Record(ctx,
+		_, err := host.Keep(ctx, nil,
 			journal.Draft{Type: holdfast.EventToolRequested, Data: holdfast.ToolRequested{ToolUseID: "u", Name: "Bash", Input: []byte(`{}`)}},
 			journal.Draft{Type: holdfast.EventToolFinished, Data: holdfast.ToolFinished{ToolUseID: "u", Outcome: holdfast.ExitOK}})
 		return err

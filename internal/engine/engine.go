@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boots"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
@@ -119,6 +120,9 @@ type Engine struct {
 	cfg      Config
 	runtimes map[string]runtime.Runtime
 
+	// conversations are those of the sessions that worked last.
+	conversations *conversation.Kept
+
 	versions versions
 	warmed   warmed
 	network  network
@@ -136,16 +140,21 @@ type Engine struct {
 	judging *judging.File
 	// boots remembers the boot of the machine; nil if it is unknown.
 	boots *boots.Record
-	// bells ring when a question has its answer; expiry wakes who ends those that
-	// get none.
-	bells  bells
-	expiry chan struct{}
+	// bells ring when a question has its answer.
+	bells bells
 
 	mu     sync.Mutex
 	units  map[holdfast.SessionID]*unit
 	drain  bool
 	detach bool
 }
+
+// How many conversations are kept in memory, and about how many bytes of them. The one of
+// 200,000 events has 60 MB, and is read from the store in half a second.
+const (
+	keptConversations = 256
+	keptBytes         = 64 << 20
+)
 
 // New makes an engine. Start brings it to life.
 func New(cfg Config) (*Engine, error) {
@@ -163,7 +172,8 @@ func New(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, runtimes: map[string]runtime.Runtime{}, units: map[holdfast.SessionID]*unit{}, leaving: make(chan struct{}),
-		started: make(chan struct{}), expiry: make(chan struct{}, 1),
+		started: make(chan struct{}), bells: bells{expiry: make(chan struct{}, 1)},
+		conversations: conversation.NewKept(keptConversations, keptBytes),
 	}
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r

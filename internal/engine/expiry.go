@@ -18,7 +18,7 @@ const (
 // nudgeExpiry has the expiry look anew: there is one more question.
 func (e *Engine) nudgeExpiry() {
 	select {
-	case e.expiry <- struct{}{}:
+	case e.bells.expiry <- struct{}{}:
 	default:
 	}
 }
@@ -38,7 +38,7 @@ func (e *Engine) expirer() {
 			t := time.NewTimer(wait)
 			select {
 			case <-t.C:
-			case <-e.expiry:
+			case <-e.bells.expiry:
 				t.Stop()
 				continue
 			case <-e.leaving:

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -97,6 +98,12 @@ func (h *host) usable() error {
 // Log reads the session's events after a sequence number.
 func (h *host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error] {
 	return h.e.cfg.Journal.Read(ctx, h.u.id, after)
+}
+
+// Conversation is the session's log as a conversation.
+func (h *host) Conversation(ctx context.Context, use func(*conversation.Conversation) error) error {
+	log := func(after int64) iter.Seq2[holdfast.Event, error] { return h.Log(ctx, after) }
+	return h.e.conversations.Read(h.u.id, log, use)
 }
 
 // Record appends events of this turn.

@@ -48,7 +48,7 @@ func (d *decider) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 			got = policy.Deny("error: " + err.Error())
 		}
 		d.got = append(d.got, got)
-		if _, err := host.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "test"}}); err != nil {
+		if _, err := host.Keep(ctx, nil, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "test"}}); err != nil {
 			return runtime.Result{}, err
 		}
 		d.done <- struct{}{}

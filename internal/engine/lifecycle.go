@@ -39,9 +39,7 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		return holdfast.Session{}, err
 	}
 	row = done.Row
-	if rt := e.runtimes[row.Runtime]; rt != nil {
-		rt.Forget(id)
-	}
+	e.conversations.Forget(id)
 	told := hook.Input{Event: hook.SessionPaused, Message: or(req.Reason, "asked")}
 	if pool := e.cfg.Pools[row.Trust]; pool != nil && pool.Live(holdfast.SessionBox(id)) != nil {
 		e.claim(id)
@@ -194,9 +192,7 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 		return row, err
 	}
 	u.queued, u.ask = 0, false
-	if rt := e.runtimes[row.Runtime]; rt != nil {
-		rt.Forget(u.id)
-	}
+	e.conversations.Forget(u.id)
 	u.moved.Add(1)
 	// Hooks in the box come before its end, whoever goes away meanwhile.
 	e.fire(context.WithoutCancel(ctx), u, hook.Input{Event: hook.SessionEnd, Message: reason})

@@ -24,7 +24,7 @@ func TestDeltasSayWhereTheyAre(t *testing.T) {
 			}
 		}
 		record := func(typ holdfast.EventType, data any) {
-			if _, err := h.Record(ctx, journal.Draft{Type: typ, Data: data}); err != nil {
+			if _, err := h.Keep(ctx, nil, journal.Draft{Type: typ, Data: data}); err != nil {
 				panic(err)
 			}
 		}

@@ -229,7 +229,7 @@ func TestHostAnswers(t *testing.T) {
 		if _, lost, err := h.Outcome(t.Context(), holdfast.ToolStarted{ToolUseID: "a", Call: "c"}); err != nil || !lost {
 			t.Errorf("lost %v, %v", lost, err)
 		}
-		if evs, err := h.Record(t.Context()); err != nil || evs != nil {
+		if evs, err := h.Keep(t.Context(), nil); err != nil || evs != nil {
 			t.Errorf("an empty record gave %v, %v", evs, err)
 		}
 		if a, err := h.NewCall(); err != nil || a == "" {
@@ -249,7 +249,7 @@ func TestHostAnswers(t *testing.T) {
 	if _, _, err := host.Outcome(t.Context(), holdfast.ToolStarted{Call: "c", Box: "s-x"}); err == nil {
 		t.Error("an outcome for a turn that has ended")
 	}
-	if _, err := host.Record(t.Context(), notice("late")); err == nil {
+	if _, err := host.Keep(t.Context(), nil, notice("late")); err == nil {
 		t.Error("a record of a turn that has ended")
 	}
 	host.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: "late"})

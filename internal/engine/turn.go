@@ -90,7 +90,7 @@ func (e *Engine) run(ctx context.Context, r *turnRun, row journal.Row, again boo
 		return runtime.Result{}, err
 	}
 	if r.again && !r.recounted {
-		if err := r.host.recount(ctx); err != nil {
+		if err := recount(ctx, r.host); err != nil {
 			return runtime.Result{}, err
 		}
 		r.recounted = true

@@ -44,9 +44,6 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 		u.running.host.acc.bind(done.Budget, done.TurnBudget)
 		u.running.host.mode.Store(&done.Mode)
 	}
-	if rt := e.runtimes[row.Runtime]; rt != nil && event.Runtime != nil {
-		rt.Forget(id)
-	}
 	if event.Network != nil {
 		now := row
 		now.Session = done

@@ -62,7 +62,7 @@ func TestWatchdogLeavesATurnThatShowsLife(t *testing.T) {
 				case "delta":
 					h.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: "."})
 				case "record":
-					if _, err := h.Record(ctx, notice("alive")); err != nil {
+					if _, err := h.Keep(ctx, nil, notice("alive")); err != nil {
 						return err
 					}
 				default:

@@ -13,11 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// page is how many events one read of the store asks for.
-const page = 256
+// page is how many events the first reads of a log ask the store for, longPage those
+// after them.
+const (
+	page     = 256
+	longPage = 1000
+)
 
 // Journal appends and reads the logs of all sessions. Safe for concurrent use.
-// It starts no goroutine, and keeps the newest events of the sessions that have
+// It keeps the newest events of the sessions that have
 // readers or had some lately.
 type Journal struct {
 	store Store
@@ -143,10 +147,15 @@ func (j *Journal) Replay(ctx context.Context, id holdfast.SessionID, after int64
 			yield(holdfast.Event{}, err)
 			return
 		}
+		ahead := readAhead{store: j.store, id: id, head: head}
+		defer ahead.stop()
 		for after < head {
-			evs, err := j.recent(id, after), error(nil)
+			var evs []holdfast.Event
+			if ahead.next == nil {
+				evs = j.recent(id, after)
+			}
 			if len(evs) == 0 {
-				evs, err = readPage(ctx, j.store, id, after, head)
+				evs, err = ahead.page(ctx, after)
 			}
 			if err != nil {
 				yield(holdfast.Event{}, err)
@@ -184,8 +193,8 @@ func (j *Journal) recent(id holdfast.SessionID, after int64) []holdfast.Event {
 
 // readPage reads some events of (after, upto], at least one, and checks that
 // they are dense: a hole is a damaged log and must not pass as a whole one.
-func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto int64) ([]holdfast.Event, error) {
-	evs, err := s.Events(ctx, id, after, int(min(page, upto-after)))
+func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto, most int64) ([]holdfast.Event, error) {
+	evs, err := s.Events(ctx, id, after, int(min(most, upto-after)))
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +212,57 @@ func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto i
 		}
 	}
 	return evs, nil
+}
+
+// readAhead reads pages of a log. From the second one on it reads the next while the
+// caller is at the one before.
+type readAhead struct {
+	store Store
+	id    holdfast.SessionID
+	head  int64
+	pages int
+	// next has the page that is being read; cancel gives it up.
+	next   chan read
+	cancel context.CancelFunc
+}
+
+type read struct {
+	events []holdfast.Event
+	err    error
+}
+
+// page is the next page after an event, which is the last of the page before.
+func (r *readAhead) page(ctx context.Context, after int64) ([]holdfast.Event, error) {
+	var got read
+	if r.next != nil {
+		got = <-r.next
+		r.next = nil
+		r.cancel()
+	} else {
+		got.events, got.err = readPage(ctx, r.store, r.id, after, r.head, page)
+	}
+	r.pages++
+	if got.err != nil || r.pages == 1 {
+		return got.events, got.err
+	}
+	if last := got.events[len(got.events)-1].Seq; last < r.head {
+		next := make(chan read, 1)
+		ctx, cancel := context.WithCancel(ctx)
+		r.next, r.cancel = next, cancel
+		go func() {
+			events, err := readPage(ctx, r.store, r.id, last, r.head, longPage)
+			next <- read{events, err}
+		}()
+	}
+	return got.events, nil
+}
+
+// stop gives up the page that is being read.
+func (r *readAhead) stop() {
+	if r.next != nil {
+		r.cancel()
+		<-r.next
+	}
 }
 
 // Readers is how many readers there are.

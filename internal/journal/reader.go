@@ -85,7 +85,7 @@ func (r *Reader) NextFrames(ctx context.Context) ([]*Frame, error) {
 			}
 			return frames, nil
 		case wake == nil:
-			evs, err := readPage(ctx, r.j.store, r.feed.id, r.cursor, upto)
+			evs, err := readPage(ctx, r.j.store, r.feed.id, r.cursor, upto, page)
 			if err != nil {
 				return nil, err
 			}

@@ -8,12 +8,13 @@
 package retell
 
 import (
+	"context"
 	"fmt"
-	"iter"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
 // Options say what to tell.
@@ -64,29 +65,36 @@ func (t Told) Prompt(message string) string {
 	return t.Block + "\n\n" + message
 }
 
-// Tell folds events, in log order, into a block. Its memory is bounded by the
-// budget, however long the log is.
-func Tell(events iter.Seq2[holdfast.Event, error], o Options) (Told, error) {
+// Tell renders a conversation as a block.
+func Tell(c *conversation.Conversation, o Options) Told {
 	tokens := o.Tokens
 	if tokens == 0 {
 		tokens = defaultTokens
 	}
-	f := &folding{budget: max(tokens, leastTokens) * bytesPerToken, uses: map[string]*entry{}}
-	for ev, err := range events {
-		if err != nil {
-			return Told{}, err
-		}
-		if ev.Seq <= o.After {
-			continue
-		}
-		if o.Before > 0 && ev.Seq >= o.Before {
-			break
-		}
-		if err := f.apply(ev); err != nil {
-			return Told{}, err
+	f := &folding{budget: max(tokens, leastTokens) * bytesPerToken}
+	if c.Turn.Live {
+		f.live = c.Turn.ID
+	}
+	for _, i := range c.Items {
+		if seq, _ := i.At(); seq > o.After && (o.Before == 0 || seq < o.Before) {
+			f.tell(i)
 		}
 	}
-	return f.told(), nil
+	return f.told()
+}
+
+// Session tells a session.
+func Session(ctx context.Context, s Teller, o Options) (told Told, err error) {
+	err = s.Conversation(ctx, func(c *conversation.Conversation) error {
+		told = Tell(c, o)
+		return nil
+	})
+	return told, err
+}
+
+// Teller is whoever has a session's conversation: runtime.Host.
+type Teller interface {
+	Conversation(ctx context.Context, use func(*conversation.Conversation) error) error
 }
 
 // entry is a message of the block.
@@ -111,11 +119,12 @@ type folding struct {
 	bytes  int
 	left   int
 	cut    bool
+	// live is the turn that goes on.
+	live holdfast.TurnID
 
 	turn      holdfast.TurnID
 	prompt    *entry
 	completed int64
-	uses      map[string]*entry
 }
 
 func (f *folding) add(e *entry, most int) {
@@ -150,142 +159,93 @@ func (f *folding) fit(text string, most int) string {
 	return safe
 }
 
-func (f *folding) apply(ev holdfast.Event) error {
-	switch ev.Type {
-	case holdfast.EventMessageUser:
-		return decode(ev, func(m *holdfast.UserMessage) { f.user(ev, *m) })
-	case holdfast.EventMessageAssistant:
-		return decode(ev, func(m *holdfast.AssistantMessage) { f.assistant(ev, *m) })
-	case holdfast.EventToolRequested:
-		return decode(ev, func(r *holdfast.ToolRequested) { f.requested(ev, *r) })
-	case holdfast.EventToolDenied:
-		return decode(ev, func(d *holdfast.ToolDecision) { f.answered(d.ToolUseID, "denied", d.Reason) })
-	case holdfast.EventToolFinished:
-		return decode(ev, func(d *holdfast.ToolFinished) {
-			how := "ok"
-			if d.IsError {
-				how = "error"
-			}
-			f.answered(d.ToolUseID, how, d.Content)
-		})
-	case holdfast.EventToolUnknown:
-		return decode(ev, func(d *holdfast.ToolUnknown) { f.answered(d.ToolUseID, "nobody knows whether it ran", d.Reason) })
-	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
-		return decode(ev, func(t *holdfast.TurnEnded) { f.ended(ev, *t) })
-	default:
-		return f.aside(ev)
-	}
-}
-
-func decode[T any](ev holdfast.Event, to func(*T)) error {
-	var p T
-	if err := ev.Decode(&p); err != nil {
-		return err
-	}
-	to(&p)
-	return nil
-}
-
-func (f *folding) user(ev holdfast.Event, m holdfast.UserMessage) {
-	e := &entry{seq: ev.Seq, role: roleUser, text: m.Text, begins: !m.Steer}
-	if e.begins {
-		f.turn, f.prompt = ev.Turn, e
-	}
-	f.add(e, f.message())
-}
-
-func (f *folding) assistant(ev holdfast.Event, m holdfast.AssistantMessage) {
-	var text []string
-	for _, p := range m.Parts {
-		if p.Text != "" {
-			text = append(text, p.Text)
+func (f *folding) tell(item conversation.Item) {
+	switch i := item.(type) {
+	case *conversation.Message:
+		e := &entry{seq: i.Seq, role: roleUser, text: i.Text, begins: !i.Steer}
+		if e.begins {
+			f.turn, f.prompt = i.Turn, e
 		}
-	}
-	if len(text) > 0 {
-		f.add(&entry{seq: ev.Seq, role: roleAssistant, text: strings.Join(text, "\n")}, f.message())
+		f.add(e, f.message())
+	case *conversation.Answer:
+		if text := i.Text(); text != "" {
+			f.add(&entry{seq: i.Seq, role: roleAssistant, text: text}, f.message())
+		}
+	case *conversation.Use:
+		e := &entry{seq: i.Seq, role: roleTool, text: i.Name + " " + string(i.Input)}
+		f.answered(e, i)
+		f.add(e, inputBytes)
+	case *conversation.Ended:
+		f.ended(i)
+	case *conversation.Aside:
+		f.aside(i)
 	}
 }
 
-func (f *folding) requested(ev holdfast.Event, r holdfast.ToolRequested) {
-	e := &entry{seq: ev.Seq, role: roleTool, text: r.Name + " " + string(r.Input)}
-	f.uses[r.ToolUseID] = e
-	f.add(e, inputBytes)
-}
-
-// answered tells how a tool call ended.
-func (f *folding) answered(use, how, said string) {
-	e := f.uses[use]
-	if e == nil {
+// answered tells how a tool call ended. A call is always told in short: that is no loss to
+// speak of.
+func (f *folding) answered(e *entry, u *conversation.Use) {
+	how, said := "", u.Text
+	switch {
+	case u.State != conversation.Answered && u.Turn == f.live:
 		return
+	case u.State != conversation.Answered:
+		how = "its turn ended before it did"
+	case u.Result == conversation.Denied:
+		how = "denied"
+	case u.Result == conversation.Lost:
+		how = "nobody knows whether it ran"
+	case u.IsError:
+		how = "error"
+	default:
+		how = "ok"
 	}
-	delete(f.uses, use)
-	cut := f.cut
-	before := len(e.answer)
 	e.answer = " → " + how
 	if said = strings.TrimSpace(said); said != "" {
+		cut := f.cut
 		e.answer += ": " + f.fit(said, outputBytes)
-	}
-	// A call is always told in short: that is no loss to speak of.
-	f.cut = cut
-	if e != f.first {
-		f.bytes += len(e.answer) - before
+		f.cut = cut
 	}
 }
 
-func (f *folding) ended(ev holdfast.Event, t holdfast.TurnEnded) {
-	for use := range f.uses {
-		f.answered(use, "its turn ended before it did", "")
-	}
-	mine := f.prompt != nil && f.turn == ev.Turn
-	switch ev.Type {
+func (f *folding) ended(e *conversation.Ended) {
+	mine := f.prompt != nil && f.turn == e.Turn
+	switch e.How {
 	case holdfast.EventTurnCompleted:
 		if mine {
 			f.prompt.done = true
 			f.completed++
 		}
 	case holdfast.EventTurnInterrupted:
-		f.note(ev, "The user interrupted this turn.")
+		f.note(e.Place, "The user interrupted this turn.")
 	default:
-		f.note(ev, "This turn failed: "+holdfast.Quote(t.Message)+".")
+		f.note(e.Place, "This turn failed: "+holdfast.Quote(e.Message)+".")
 	}
 	if mine {
 		f.prompt = nil
 	}
 }
 
-func (f *folding) note(ev holdfast.Event, text string) {
-	f.add(&entry{seq: ev.Seq, role: roleSystem, text: text}, f.message())
+func (f *folding) note(at conversation.Place, text string) {
+	f.add(&entry{seq: at.Seq, role: roleSystem, text: text}, f.message())
 }
 
 // aside tells what an agent must know besides the conversation.
-func (f *folding) aside(ev holdfast.Event) error {
-	switch ev.Type {
-	case holdfast.EventHookRan:
-		return decode(ev, func(r *holdfast.HookRan) { f.hook(ev, *r) })
-	case holdfast.EventBoxStopped, holdfast.EventBoxLost:
-		return decode(ev, func(b *holdfast.BoxEnded) {
-			if len(b.Processes) > 0 {
-				f.note(ev, fmt.Sprintf("The sandbox ended (%s), and with it these background processes: %s.", b.Reason, quoted(b.Processes)))
-			}
-		})
-	case holdfast.EventNotice:
-		return decode(ev, func(n *holdfast.Notice) {
-			if n.Code == holdfast.NoticeFilesAtRisk {
-				f.note(ev, n.Text)
-			}
-		})
-	case holdfast.EventSessionResumed:
-		return decode(ev, func(r *holdfast.Receipt) {
-			if len(r.Lost) > 0 {
-				f.note(ev, "The session was resumed. This did not survive: "+quoted(r.Lost)+".")
-			}
-		})
+func (f *folding) aside(a *conversation.Aside) {
+	switch {
+	case a.Hook != nil:
+		f.hook(a.Place, *a.Hook)
+	case a.Box != nil:
+		f.note(a.Place, fmt.Sprintf("The sandbox ended (%s), and with it these background processes: %s.", a.Box.Reason, quoted(a.Box.Processes)))
+	case a.AtRisk != "":
+		f.note(a.Place, a.AtRisk)
+	case a.Lost != nil:
+		f.note(a.Place, "The session was resumed. This did not survive: "+quoted(a.Lost)+".")
 	}
-	return nil
 }
 
 // hook tells what a hook said to the model. What it withheld stays withheld.
-func (f *folding) hook(ev holdfast.Event, ran holdfast.HookRan) {
+func (f *folding) hook(at conversation.Place, ran holdfast.HookRan) {
 	if e := f.find(ran.MessageSeq); e != nil && strings.HasPrefix(hook.Prompted("", ran), hook.Withheld) {
 		was := e.size()
 		e.text = "(a hook withheld what the user said here)"
@@ -295,7 +255,7 @@ func (f *folding) hook(ev holdfast.Event, ran holdfast.HookRan) {
 	}
 	for _, t := range hook.Texts(ran) {
 		t = strings.TrimSuffix(strings.TrimPrefix(t, "<system-reminder>"), "</system-reminder>")
-		f.note(ev, t)
+		f.note(at, t)
 	}
 }
 

@@ -3,7 +3,6 @@ package retell_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/retell"
 )
 
@@ -70,11 +70,11 @@ func (b *book) log() iter.Seq2[holdfast.Event, error] {
 
 func (b *book) tell(o retell.Options) retell.Told {
 	b.t.Helper()
-	told, err := retell.Tell(b.log(), o)
+	c, err := conversation.Read(b.log())
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return told
+	return retell.Tell(c, o)
 }
 
 // remembers is what the scripted model says to a prompt.
@@ -210,17 +210,6 @@ func TestWSN12_Bounded(t *testing.T) {
 	}
 	if got := remembers(t, told.Prompt("now")); !strings.HasPrefix(got, fmt.Sprintf("You have sent %d messages. The first was: \"the first of all\". The last was: \"now\".", told.Turns+1)) {
 		t.Error(got)
-	}
-}
-
-func TestABrokenLogIsAnError(t *testing.T) {
-	broken := errors.New("broken")
-	if _, err := retell.Tell(func(yield func(holdfast.Event, error) bool) { yield(holdfast.Event{}, broken) }, retell.Options{}); !errors.Is(err, broken) {
-		t.Error(err)
-	}
-	bad := holdfast.Event{Seq: 1, Type: holdfast.EventMessageUser, Data: json.RawMessage(`[]`)}
-	if _, err := retell.Tell(func(yield func(holdfast.Event, error) bool) { yield(bad, nil) }, retell.Options{}); err == nil {
-		t.Error("no error")
 	}
 }
 

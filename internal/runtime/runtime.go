@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/policy"
@@ -30,8 +31,6 @@ type Runtime interface {
 	// ends what it started in the box, answers dangling tool uses in the log, and
 	// returns ctx's cause. An error fails the turn; the session stays usable.
 	Run(ctx context.Context, t Turn, host Host) (Result, error)
-	// Forget drops what is cached for a session.
-	Forget(id holdfast.SessionID)
 }
 
 // Requirer is a Runtime that needs something which not every server or session has.
@@ -176,11 +175,12 @@ type Host interface {
 type Logbook interface {
 	// Log reads the session's events after a sequence number.
 	Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
-	// Record appends events of this turn in one durable transaction and returns
-	// them numbered. After an error nothing more may be done in this turn.
-	Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error)
-	// Keep is Record together with agent states as they stand with these events. No
-	// drafts are fine.
+	// Conversation reads the session's log to its end and hands it to use as a
+	// conversation, which is use's until it returns: texts may be kept, no pointers.
+	Conversation(ctx context.Context, use func(*conversation.Conversation) error) error
+	// Keep appends events of this turn in one durable transaction and returns them
+	// numbered, together with agent states as they stand with these events. Either may be
+	// none. After an error nothing more may be done in this turn.
 	Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error)
 	// AgentStates are the session's references to agents that keep a conversation of
 	// their own, by generation.

@@ -50,9 +50,6 @@ func New(cfg Config) (*Runtime, error) {
 // Name implements runtime.Runtime.
 func (r *Runtime) Name() string { return Prefix + r.cfg.Profile.Name }
 
-// Forget implements runtime.Runtime: nothing is kept in memory.
-func (r *Runtime) Forget(holdfast.SessionID) {}
-
 // lateTime bounds what has to be done for a turn that was cancelled.
 const lateTime = 20 * time.Second
 

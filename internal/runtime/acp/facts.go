@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -96,33 +97,30 @@ func (x *run) gather() error {
 			return err
 		}
 	}
-	var after int64
-	if x.a != nil {
-		after, x.completed = x.a.data.Scanned, x.a.data.Completed
+	var from int64
+	err = x.host.Conversation(ctx, func(c *conversation.Conversation) error {
+		x.completed = c.Completed
+		if c.Turn.Live && c.Turn.ID == x.t.ID {
+			from = c.Turn.Message
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	live := false
-	for ev, err := range x.host.Log(ctx, after) {
+	if from == 0 {
+		return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(x.t.ID)))
+	}
+	for ev, err := range x.host.Log(ctx, from-1) {
 		if err != nil {
 			return err
-		}
-		if ev.Type == holdfast.EventTurnCompleted {
-			x.completed++
-		}
-		if ev.EndsTurn() && ev.Turn == x.t.ID {
-			live = false
 		}
 		if ev.Turn != x.t.ID {
 			continue
 		}
-		if ev.Type == holdfast.EventTurnStarted {
-			live = true
-		}
 		if err := x.fold(ev); err != nil {
 			return err
 		}
-	}
-	if !live || len(x.messages) == 0 {
-		return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(x.t.ID)))
 	}
 	return nil
 }
@@ -284,7 +282,7 @@ func (x *run) notice(ctx context.Context, code, level, text string) error {
 		return nil
 	}
 	x.warned[code+text] = true
-	_, err := x.host.Record(ctx, draft(holdfast.EventNotice, holdfast.Notice{Code: code, Text: text, Level: level}))
+	_, err := x.host.Keep(ctx, nil, draft(holdfast.EventNotice, holdfast.Notice{Code: code, Text: text, Level: level}))
 	return err
 }
 

@@ -234,8 +234,7 @@ func (x *run) replace(health holdfast.AgentHealth) {
 		// It is JSON that was read before.
 		row, _ := old.row()
 		x.others = append(x.others, row)
-		d := &fresh.data
-		d.Scanned, d.Completed, d.Tries = old.data.Scanned, old.data.Completed, old.data.Tries
+		fresh.data.Tries = old.data.Tries
 	}
 	x.a = fresh
 }

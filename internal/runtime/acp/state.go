@@ -52,9 +52,6 @@ type data struct {
 	Unsettled *int64 `json:"unsettled,omitempty"`
 	// Said is the newest message of a user that was handed out.
 	Said int64 `json:"said,omitempty"`
-	// Scanned is the log entry up to which Completed turns were counted.
-	Scanned   int64 `json:"scanned,omitempty"`
-	Completed int64 `json:"completed,omitempty"`
 
 	Prompt *prompt `json:"prompt,omitempty"`
 	// Tries is how often an agent ended before it did anything for a turn.

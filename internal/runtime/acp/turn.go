@@ -24,8 +24,8 @@ func (x *run) promptLine() (json.RawMessage, retell.Told, error) {
 	var err error
 	first := p.Messages[0]
 	if first == x.messages[0].seq {
-		told, err = retell.Tell(x.host.Log(x.ctx, p.After), retell.Options{After: p.After, Before: first, Tokens: x.r.cfg.HistoryTokens})
-		if err != nil {
+		o := retell.Options{After: p.After, Before: first, Tokens: x.r.cfg.HistoryTokens}
+		if told, err = retell.Session(x.ctx, x.host, o); err != nil {
 			return nil, told, err
 		}
 	}
@@ -79,7 +79,6 @@ func (x *run) say() error {
 	x.a.send(line, true)
 	x.a.state.Turns, x.a.state.Upto = started.Turns, end
 	d.Tier, d.Reason, d.Said = "", "", p.Messages[len(p.Messages)-1]
-	d.Scanned, d.Completed = x.messages[0].seq-1, x.completed
 	if err := x.keep(x.ctx, draft(holdfast.EventAgentStarted, started)); err != nil {
 		return err
 	}

@@ -128,6 +128,3 @@ func (r *Runtime) Name() string { return Name }
 
 // Resident implements runtime.Resident.
 func (r *Runtime) Resident() {}
-
-// Forget implements runtime.Runtime.
-func (r *Runtime) Forget(holdfast.SessionID) {}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
@@ -48,6 +49,14 @@ func (h *tape) Keep(_ context.Context, states []holdfast.AgentState, drafts ...j
 		h.states = slices.Clone(states)
 	}
 	return h.log[from:], nil
+}
+
+func (h *tape) Conversation(ctx context.Context, use func(*conversation.Conversation) error) error {
+	c, err := conversation.Read(h.Log(ctx, 0))
+	if err != nil {
+		return err
+	}
+	return use(c)
 }
 
 func (h *tape) Log(_ context.Context, after int64) iter.Seq2[holdfast.Event, error] {

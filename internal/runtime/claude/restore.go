@@ -89,7 +89,7 @@ func tell(ctx context.Context, host runtime.Host, after, upto int64) (retell.Tol
 	if upto <= after {
 		return retell.Told{}, nil
 	}
-	return retell.Tell(host.Log(ctx, after), retell.Options{After: after, Before: upto + 1})
+	return retell.Session(ctx, host, retell.Options{After: after, Before: upto + 1})
 }
 
 // readLog finds out what the current agent knows: what it was given by the newest

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -67,24 +68,21 @@ type plan struct {
 // gather looks at what there is, beside what the facts hold.
 func (r *Runtime) gather(ctx context.Context, host runtime.Host, f facts) (facts, error) {
 	f.current = currentOf(f.states)
-	for ev, err := range host.Log(ctx, 0) {
-		if err != nil {
-			return f, err
+	err := host.Conversation(ctx, func(c *conversation.Conversation) error {
+		f.completed = c.Completed
+		if f.turn != "" && f.turn == c.Turn.ID {
+			f.newest = c.Turn.Message - 1
 		}
-		if f.turn == "" && ev.EndsTurn() {
-			f.newest = ev.Seq
-		}
-		switch {
-		case ev.Type == holdfast.EventTurnCompleted:
-			f.completed++
-		case ev.Type == holdfast.EventMessageUser && ev.Turn == f.turn && f.turn != "":
-			// A steering message comes later and is told apart by that.
-			if f.newest == 0 {
-				f.newest = ev.Seq - 1
+		for i := len(c.Items) - 1; i >= 0 && f.turn == "" && f.newest == 0; i-- {
+			if e, ok := c.Items[i].(*conversation.Ended); ok {
+				f.newest = e.Seq
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return f, err
 	}
-	var err error
 	f.found, err = r.inspect(ctx, host, f)
 	return f, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
@@ -23,6 +24,7 @@ type cheap struct {
 	runtime.Host
 	log   []holdfast.Event
 	calls int
+	kept  *conversation.Kept
 }
 
 func (h *cheap) append(drafts ...journal.Draft) []holdfast.Event {
@@ -46,7 +48,11 @@ func (h *cheap) Log(_ context.Context, after int64) iter.Seq2[holdfast.Event, er
 	}
 }
 
-func (h *cheap) Record(_ context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
+func (h *cheap) Conversation(ctx context.Context, use func(*conversation.Conversation) error) error {
+	return h.kept.Read("s", func(after int64) iter.Seq2[holdfast.Event, error] { return h.Log(ctx, after) }, use)
+}
+
+func (h *cheap) Keep(_ context.Context, _ []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
 	return h.append(drafts...), nil
 }
 func (h *cheap) Delta(holdfast.EventType, any) {}
@@ -92,7 +98,7 @@ func BenchmarkTurn(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			h := new(cheap)
+			h := &cheap{kept: conversation.NewKept(1, 16<<20)}
 			turns := 0
 			session := holdfast.Session{ID: "s", Mode: holdfast.ModeBypassPermissions}
 			turn := func() {
@@ -120,7 +126,7 @@ func BenchmarkTurn(b *testing.B) {
 					// Back to n turns, so that the session's length is what is measured.
 					b.StopTimer()
 					h.log = h.log[:log]
-					r.Forget("s")
+					h.kept.Forget("s")
 					turn()
 					b.StartTimer()
 				}

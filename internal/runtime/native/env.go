@@ -29,7 +29,7 @@ func (e *env) drafts(entries []loop.Entry) []journal.Draft {
 }
 
 func (e *env) Record(ctx context.Context, entries ...loop.Entry) error {
-	_, err := e.host.Record(ctx, e.drafts(entries)...)
+	_, err := e.host.Keep(ctx, nil, e.drafts(entries)...)
 	return err
 }
 

@@ -3,23 +3,19 @@ package native
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
-// history is a session's log folded into a conversation, event by event. Any
-// prefix of a log gives messages that alternate, begin with the user, and answer
-// every tool use once, except those of the newest answer while its turn runs.
+// history is a conversation as the messages of a model. Any prefix of a log gives
+// messages that alternate, begin with the user, and answer every tool use once, except
+// those of the newest answer while its turn runs.
 type history struct {
-	// seq is the newest event folded.
-	seq      int64
 	messages []model.Message
-	// thinking waits for its message.assistant.
-	thinking []model.Block
 	// open is the newest answer that asked for tools, until what follows it.
 	open *step
 	// steers joined a turn and have no place yet.
@@ -32,27 +28,30 @@ type history struct {
 	prompt int64
 
 	// The rest is about the newest turn.
-	turn  holdfast.TurnID
-	live  bool
-	usage holdfast.Usage
-	steps int
+	turn holdfast.TurnID
+	live bool
 	// spoke: its newest answer asked for no tools.
 	spoke      bool
 	text, stop string
-	// parked is until when it waits for its provider; zero once it went on.
-	parked time.Time
-	// bytes is about what the messages take.
-	bytes int64
 	// folder has the commands that messages may name.
 	folder *folder.Folder
 }
 
-// step is an answer with tool uses: its blocks, and the state of each use.
+// step is an answer with tool uses: its blocks, and the uses.
 type step struct {
 	blocks []model.Block
-	uses   []loop.Use
+	uses   []*conversation.Use
 	// hooked is what hooks said to it.
 	hooked []string
+}
+
+// read is what the model sees of a conversation.
+func read(c *conversation.Conversation, f *folder.Folder) *history {
+	h := &history{folder: f, messages: make([]model.Message, 0, len(c.Items)/2+4)}
+	for _, i := range c.Items {
+		h.add(i)
+	}
+	return h
 }
 
 // filler stands where the user said nothing between two answers.
@@ -61,47 +60,31 @@ const filler = "<system-reminder>Go on.</system-reminder>"
 // noText stands for an answer without content.
 const noText = "(no text)"
 
-// apply folds one event. Events must come in log order.
-func (h *history) apply(e holdfast.Event) error {
-	h.seq = e.Seq
-	if e.Type != holdfast.EventThinking && e.Type != holdfast.EventMessageAssistant {
-		h.thinking = nil
+func (h *history) add(item conversation.Item) {
+	switch i := item.(type) {
+	case *conversation.Message:
+		h.user(i)
+	case *conversation.Begun:
+		h.turn, h.live, h.spoke, h.text, h.stop = i.Turn, true, false, "", ""
+	case *conversation.Answer:
+		h.assistant(i)
+	case *conversation.Ended:
+		h.end(i)
+	case *conversation.Aside:
+		h.remind(i)
 	}
-	switch e.Type {
-	case holdfast.EventMessageUser:
-		return fold(e, func(m *holdfast.UserMessage) { h.user(e.Seq, *m) })
-	case holdfast.EventTurnStarted:
-		h.turn, h.live, h.spoke = e.Turn, true, false
-		h.usage, h.steps, h.text, h.stop, h.parked = holdfast.Usage{}, 0, "", "", time.Time{}
-	case holdfast.EventThinking:
-		return fold(e, func(t *holdfast.Thinking) {
-			h.thinking = append(h.thinking, model.Block{
-				Type: model.Thinking, Text: t.Text, Signature: t.Signature, Redacted: t.Redacted,
-			})
-		})
-	case holdfast.EventMessageAssistant:
-		return fold(e, func(m *holdfast.AssistantMessage) { h.assistant(*m) })
-	case holdfast.EventToolRequested, holdfast.EventToolAllowed, holdfast.EventToolDenied,
-		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown:
-		return h.tool(e)
-	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
-		return fold(e, func(t *holdfast.TurnEnded) { h.end(e, t.Message) })
-	default:
-		return h.remind(e)
-	}
-	return nil
 }
 
-func (h *history) user(seq int64, m holdfast.UserMessage) {
-	m.Text = h.folder.Expand(m.Text)
+func (h *history) user(m *conversation.Message) {
+	text := h.folder.Expand(m.Text)
 	if m.Steer && h.live {
-		h.steers = append(h.steers, loop.Joined{Seq: seq, Text: m.Text})
+		h.steers = append(h.steers, loop.Joined{Seq: m.Seq, Text: text})
 		return
 	}
 	h.close()
-	h.place(seq)
-	h.say(m.Text)
-	h.prompt = seq
+	h.place(m.Seq)
+	h.say(text)
+	h.prompt = m.Seq
 }
 
 // say adds what the user said, after the reminders that wait for it.
@@ -117,13 +100,6 @@ func (h *history) say(text string) {
 
 func (h *history) append(blocks ...model.Block) {
 	h.messages = loop.AppendUser(h.messages, blocks...)
-	h.weigh(blocks)
-}
-
-func (h *history) weigh(blocks []model.Block) {
-	for i := range blocks {
-		h.bytes += int64(len(blocks[i].Text)+len(blocks[i].Input)+len(blocks[i].Signature)) + 160
-	}
 }
 
 // place puts the steering messages up to a log entry into the conversation.
@@ -136,52 +112,47 @@ func (h *history) place(upTo int64) {
 	h.steers = slices.Delete(h.steers, 0, n)
 }
 
-func (h *history) assistant(m holdfast.AssistantMessage) {
-	s, thinking := &step{}, h.thinking
-	h.thinking = nil
-	if !slices.ContainsFunc(m.Parts, func(p holdfast.Part) bool { return p.Thinking }) {
-		s.blocks, thinking = thinking, nil
+func (h *history) assistant(a *conversation.Answer) {
+	s := &step{blocks: make([]model.Block, 0, len(a.Parts)+len(a.Thinking))}
+	thinking := make([]model.Block, len(a.Thinking))
+	for i, t := range a.Thinking {
+		thinking[i] = model.Block{Type: model.Thinking, Text: t.Text, Signature: t.Signature, Redacted: t.Redacted}
 	}
-	if h.unfinished() {
+	if !slices.ContainsFunc(a.Parts, func(p holdfast.Part) bool { return p.Thinking }) {
+		s.blocks, thinking = append(s.blocks, thinking...), nil
+	}
+	if a.Continues && h.open != nil {
 		// An agent of another runtime began with the first calls of an answer before
 		// it had said the rest of it.
 		s.blocks, s.uses, s.hooked = append(slices.Clone(h.open.blocks), s.blocks...), h.open.uses, h.open.hooked
 		h.open = nil
 	}
 	h.close()
-	h.place(m.Seen)
-	h.usage, h.steps, h.parked = h.usage.Add(m.Usage), h.steps+1, time.Time{}
-	var text []string
-	for _, p := range m.Parts {
+	h.place(a.Seen)
+	uses := a.Uses
+	for _, p := range a.Parts {
 		switch {
 		case p.Thinking:
 			if len(thinking) > 0 {
 				s.blocks, thinking = append(s.blocks, thinking[0]), thinking[1:]
 			}
 		case p.ToolUseID != "":
-			if slices.ContainsFunc(s.uses, func(u loop.Use) bool { return u.ID == p.ToolUseID }) {
-				continue
+			if len(uses) == 0 || uses[0].ID != p.ToolUseID {
+				continue // named before
 			}
 			s.blocks = append(s.blocks, model.Block{Type: model.ToolUse, ID: p.ToolUseID})
-			s.uses = append(s.uses, loop.Use{ID: p.ToolUseID})
+			s.uses, uses = append(s.uses, uses[0]), uses[1:]
 		case p.Text != "":
 			s.blocks = append(s.blocks, model.Block{Type: model.Text, Text: p.Text})
-			text = append(text, p.Text)
 		}
 	}
 	h.spoke = len(s.uses) == 0
 	if h.spoke {
-		h.text, h.stop = strings.Join(text, "\n"), m.StopReason
+		h.text, h.stop = a.Text(), a.StopReason
 		h.answer(s.blocks)
 		return
 	}
 	h.open = s
-}
-
-// unfinished reports that calls of the newest answer have no result yet, while its
-// turn goes on.
-func (h *history) unfinished() bool {
-	return h.live && h.open != nil && slices.ContainsFunc(h.open.uses, func(u loop.Use) bool { return u.State != 0 && u.State != loop.Answered })
 }
 
 // answer adds a message of the assistant.
@@ -193,77 +164,6 @@ func (h *history) answer(blocks []model.Block) {
 		blocks = []model.Block{{Type: model.Text, Text: noText}}
 	}
 	h.messages = append(h.messages, model.Message{Role: model.Assistant, Blocks: blocks})
-	h.weigh(blocks)
-}
-
-// tool folds an event of a tool use.
-func (h *history) tool(e holdfast.Event) error {
-	switch e.Type {
-	case holdfast.EventToolRequested:
-		return fold(e, func(p *holdfast.ToolRequested) {
-			if u := h.use(p.ToolUseID); u != nil && u.State == 0 {
-				u.Name, u.Input, u.State = p.Name, p.Input, loop.Requested
-			}
-		})
-	case holdfast.EventToolAllowed:
-		return fold(e, func(p *holdfast.ToolDecision) {
-			if u := h.pending(p.ToolUseID); u != nil {
-				u.State, u.Rewritten = loop.Allowed, p.Input
-			}
-		})
-	case holdfast.EventToolDenied:
-		return fold(e, func(p *holdfast.ToolDecision) { h.answered(p.ToolUseID, loop.DeniedResult(*p)) })
-	case holdfast.EventToolStarted:
-		return fold(e, func(p *holdfast.ToolStarted) {
-			if u := h.pending(p.ToolUseID); u != nil {
-				u.State, u.Started, u.Began = loop.Started, *p, e.Time
-			}
-		})
-	case holdfast.EventToolFinished:
-		return fold(e, func(p *holdfast.ToolFinished) { h.answered(p.ToolUseID, loop.FinishedResult(*p)) })
-	case holdfast.EventToolUnknown:
-		return fold(e, func(p *holdfast.ToolUnknown) { h.answered(p.ToolUseID, loop.UnknownResult(*p)) })
-	}
-	return nil
-}
-
-// fold decodes an event's payload and hands it on.
-func fold[T any](e holdfast.Event, to func(*T)) error {
-	var p T
-	if err := e.Decode(&p); err != nil {
-		return err
-	}
-	to(&p)
-	return nil
-}
-
-// use is a use of the open step by its id. Ids count within the newest answer
-// only: not every model gives each use of a session an id of its own.
-func (h *history) use(id string) *loop.Use {
-	if h.open == nil {
-		return nil
-	}
-	for i := range h.open.uses {
-		if h.open.uses[i].ID == id {
-			return &h.open.uses[i]
-		}
-	}
-	return nil
-}
-
-// pending is a use that was requested and not answered.
-func (h *history) pending(id string) *loop.Use {
-	u := h.use(id)
-	if u == nil || u.State == 0 || u.State == loop.Answered {
-		return nil
-	}
-	return u
-}
-
-func (h *history) answered(id string, result model.Block) {
-	if u := h.pending(id); u != nil {
-		u.State, u.Result = loop.Answered, result
-	}
 }
 
 // requested is the open step without the uses whose tool.requested is not in the
@@ -272,30 +172,24 @@ func (h *history) requested() *step {
 	if h.open == nil {
 		return nil
 	}
-	missing := 0
-	for i := range h.open.uses {
-		if h.open.uses[i].State == 0 {
-			missing++
-		}
-	}
-	if missing == len(h.open.uses) {
-		return nil
-	}
 	s := &step{
-		uses: make([]loop.Use, 0, len(h.open.uses)-missing), blocks: make([]model.Block, 0, len(h.open.blocks)-missing),
+		uses: make([]*conversation.Use, 0, len(h.open.uses)), blocks: make([]model.Block, 0, len(h.open.blocks)),
 		hooked: h.open.hooked,
 	}
 	for _, b := range h.open.blocks {
 		if b.Type == model.ToolUse {
-			i := slices.IndexFunc(h.open.uses, func(u loop.Use) bool { return u.ID == b.ID })
+			i := slices.IndexFunc(h.open.uses, func(u *conversation.Use) bool { return u.ID == b.ID })
 			u := h.open.uses[i]
-			if u.State == 0 {
+			if u.State == conversation.Named {
 				continue
 			}
 			b.Name, b.Input = u.Name, u.Input
 			s.uses = append(s.uses, u)
 		}
 		s.blocks = append(s.blocks, b)
+	}
+	if len(s.uses) == 0 {
+		return nil
 	}
 	return s
 }
@@ -310,74 +204,80 @@ func (h *history) close() {
 	h.answer(s.blocks)
 	results := make([]model.Block, len(s.uses))
 	for i, u := range s.uses {
-		results[i] = u.Result
-		if u.State != loop.Answered {
-			results[i] = loop.AbandonedResult(u)
-		}
+		results[i] = result(u)
 	}
 	h.append(results...)
 	h.hear(s.hooked)
 }
 
-// end folds a turn's terminal event.
-func (h *history) end(e holdfast.Event, why string) {
+// result is what the model sees of a use that is over.
+func result(u *conversation.Use) model.Block {
+	switch u.Result {
+	case conversation.Finished:
+		return loop.FinishedResult(holdfast.ToolFinished{ToolUseID: u.ID, Content: u.Text, IsError: u.IsError})
+	case conversation.Denied:
+		return loop.DeniedResult(holdfast.ToolDecision{ToolUseID: u.ID, Reason: u.Text})
+	case conversation.Lost:
+		return loop.UnknownResult(holdfast.ToolUnknown{ToolUseID: u.ID, Reason: u.Text})
+	}
+	return loop.AbandonedResult(pending(u))
+}
+
+// pending is a use of the newest answer as the loop goes on with it.
+func pending(u *conversation.Use) loop.Use {
+	out := loop.Use{ID: u.ID, Name: u.Name, Input: u.Input}
+	switch u.State {
+	case conversation.Answered:
+		out.State, out.Result = loop.Answered, result(u)
+		return out
+	case conversation.Requested:
+		out.State = loop.Requested
+	case conversation.Allowed:
+		out.State = loop.Allowed
+	case conversation.Started:
+		out.State = loop.Started
+	}
+	out.Rewritten, out.Started, out.Began = u.Rewritten, u.Intent, u.Began
+	return out
+}
+
+// end adds what the end of a turn means for what follows.
+func (h *history) end(e *conversation.Ended) {
 	if h.live && e.Turn == h.turn {
 		h.close()
 		h.place(e.Seq)
 		h.live = false
 	}
-	switch e.Type {
+	switch e.How {
 	case holdfast.EventTurnInterrupted:
 		h.reminders = append(h.reminders, "The user interrupted the previous turn.")
 	case holdfast.EventTurnFailed:
-		h.reminders = append(h.reminders, "The previous turn failed: "+quoteAll([]string{why})+".")
+		h.reminders = append(h.reminders, "The previous turn failed: "+quoteAll([]string{e.Message})+".")
 	}
 }
 
 // remind keeps what the model must know of its sandbox for the next message.
-func (h *history) remind(e holdfast.Event) error {
-	switch e.Type {
-	case holdfast.EventHookRan:
-		return fold(e, func(r *holdfast.HookRan) { h.hook(e, *r) })
-	case holdfast.EventModelRequest:
-		return fold(e, func(m *holdfast.ModelRequest) {
-			if m.Status != holdfast.StatusOK {
-				h.usage = h.usage.Add(m.Usage)
-			}
-		})
-	case holdfast.EventNotice:
-		return fold(e, func(n *holdfast.Notice) {
-			if n.Code == holdfast.NoticeFilesAtRisk {
-				h.warn(e, n.Text)
-			}
-			if n.Code == loop.NoticeParked && n.Until != nil {
-				h.parked = *n.Until
-			}
-		})
-	case holdfast.EventBoxStopped, holdfast.EventBoxLost:
-		return fold(e, func(b *holdfast.BoxEnded) {
-			if len(b.Processes) > 0 {
-				h.reminders = append(h.reminders, "The sandbox ended ("+quoteAll([]string{b.Reason})+
-					") and with it these background processes: "+quoteAll(b.Processes)+". They do not run any more.")
-			}
-		})
-	case holdfast.EventSessionResumed:
-		return fold(e, func(r *holdfast.Receipt) {
-			if len(r.Lost) > 0 {
-				h.reminders = append(h.reminders, "The session was resumed. This did not survive: "+quoteAll(r.Lost)+".")
-			}
-		})
+func (h *history) remind(a *conversation.Aside) {
+	switch {
+	case a.Hook != nil:
+		h.hook(a)
+	case a.AtRisk != "":
+		h.warn(a)
+	case a.Box != nil:
+		h.reminders = append(h.reminders, "The sandbox ended ("+quoteAll([]string{a.Box.Reason})+
+			") and with it these background processes: "+quoteAll(a.Box.Processes)+". They do not run any more.")
+	case a.Lost != nil:
+		h.reminders = append(h.reminders, "The session was resumed. This did not survive: "+quoteAll(a.Lost)+".")
 	}
-	return nil
 }
 
 // warn gives the model a warning: at once if its turn goes on, else with the next
 // message.
-func (h *history) warn(e holdfast.Event, text string) {
-	reminder := "<system-reminder>" + text + "</system-reminder>"
+func (h *history) warn(a *conversation.Aside) {
+	reminder := "<system-reminder>" + a.AtRisk + "</system-reminder>"
 	switch {
-	case !h.live || e.Turn != h.turn:
-		h.reminders = append(h.reminders, text)
+	case !h.live || a.Turn != h.turn:
+		h.reminders = append(h.reminders, a.AtRisk)
 	case h.open != nil:
 		h.open.hooked = append(h.open.hooked, reminder)
 	default:
@@ -403,27 +303,27 @@ func quoteAll(values []string) string {
 	return strings.NewReplacer("<", "‹", ">", "›").Replace(b.String())
 }
 
-// conversation is where the live turn stands. What it returns is the caller's;
-// the history may go on growing.
-func (h *history) conversation(again bool) loop.Conversation {
-	c := loop.Conversation{
-		Messages: slices.Clone(h.messages), Seen: h.seq, Usage: h.usage, Steps: h.steps, Reissue: again && !h.spoke,
-		Parked: h.parked,
+// stands is where the live turn stands. What it returns is the caller's.
+func (h *history) stands(c *conversation.Conversation, again bool) loop.Conversation {
+	out := loop.Conversation{
+		Messages: h.messages, Seen: c.Seq, Usage: c.Turn.Told.Add(c.Turn.Failed), Steps: c.Turn.Answers,
+		Reissue: again && !h.spoke, Parked: c.Turn.Parked,
 	}
 	for _, s := range h.steers {
-		c.Joined = append(c.Joined, s.Text)
+		out.Joined = append(out.Joined, s.Text)
 	}
 	s := h.requested()
 	if s == nil {
-		return c
+		return out
 	}
-	if n := len(c.Messages); n == 0 || c.Messages[n-1].Role == model.Assistant {
-		c.Messages = loop.AppendUser(c.Messages, model.Block{Type: model.Text, Text: filler})
+	if n := len(out.Messages); n == 0 || out.Messages[n-1].Role == model.Assistant {
+		out.Messages = loop.AppendUser(out.Messages, model.Block{Type: model.Text, Text: filler})
 	}
-	c.Messages = append(c.Messages, model.Message{Role: model.Assistant, Blocks: s.blocks})
-	c.Pending, c.Hooked = s.uses, slices.Clone(s.hooked)
+	out.Messages = append(out.Messages, model.Message{Role: model.Assistant, Blocks: s.blocks})
+	out.Hooked = slices.Clone(s.hooked)
 	for _, u := range s.uses {
-		c.Reissue = c.Reissue && u.State == loop.Answered
+		out.Pending = append(out.Pending, pending(u))
+		out.Reissue = out.Reissue && u.State == conversation.Answered
 	}
-	return c
+	return out
 }

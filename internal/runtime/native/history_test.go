@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
@@ -120,14 +121,21 @@ func render(msgs []model.Message) string {
 	return strings.Join(out, "\n")
 }
 
-func foldAll(t interface{ Fatal(...any) }, log []holdfast.Event) *history {
-	h := new(history)
+func foldAll(t interface{ Fatal(...any) }, log []holdfast.Event) *conversation.Conversation {
+	c := new(conversation.Conversation)
 	for _, e := range log {
-		if err := h.apply(e); err != nil {
+		if err := c.Add(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return h
+	if err := c.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func stands(c *conversation.Conversation, again bool) loop.Conversation {
+	return read(c, nil).stands(c, again)
 }
 
 func TestFold(t *testing.T) {
@@ -202,7 +210,7 @@ func TestFold(t *testing.T) {
 			},
 		},
 	} {
-		if d := cmp.Diff(strings.Join(c.want, "\n"), render(foldAll(t, c.log).conversation(false).Messages)); d != "" {
+		if d := cmp.Diff(strings.Join(c.want, "\n"), render(stands(foldAll(t, c.log), false).Messages)); d != "" {
 			t.Errorf("%s:\n%s", name, d)
 		}
 	}
@@ -212,7 +220,7 @@ func TestLiveTail(t *testing.T) {
 	h := foldAll(t, logOf(user("hi"), begins, says(2, "one", "use:z"), asks("z"), holdfast.ToolFinished{ToolUseID: "z", Content: "Z"},
 		says(2, "use:a", "use:b", "use:c", "use:d"), asks("a"), asks("b"), asks("c"), asks("d"), allows("b"),
 		holdfast.ToolStarted{ToolUseID: "c", Call: "call", Box: "s-x", Boot: "boot"}, steer("psst"), holdfast.ToolFinished{ToolUseID: "d", Content: "D"}))
-	c := h.conversation(true)
+	c := stands(h, true)
 	var got []string
 	for _, u := range c.Pending {
 		got = append(got, fmt.Sprint(u.ID, u.State, u.Started.Call, u.Result.Text))
@@ -223,15 +231,15 @@ func TestLiveTail(t *testing.T) {
 	if len(c.Messages) != 4 || c.Messages[3].Role != model.Assistant || cmp.Diff([]string{"psst"}, c.Joined) != "" {
 		t.Errorf("%s\njoined %v", render(c.Messages), c.Joined)
 	}
-	if c.Seen != h.seq || c.Steps != 2 || c.Usage.OutputTokens != 2 || c.Reissue {
+	if c.Seen != h.Seq || c.Steps != 2 || c.Usage.OutputTokens != 2 || c.Reissue {
 		t.Errorf("%+v", c)
 	}
-	// What the loop does with its conversation leaves the history alone.
-	before := render(h.messages)
+	// What the loop does with its conversation leaves the log's alone.
+	before := render(stands(h, true).Messages)
 	c.Messages = loop.AppendUser(c.Messages[:1], model.Block{Type: model.Text, Text: "x"})
 	c.Pending[0].State = loop.Answered
-	if render(h.messages) != before || h.open.uses[0].State != loop.Requested {
-		t.Error("the history changed under the loop's hands")
+	if again := stands(h, true); render(again.Messages) != before || again.Pending[0].State != loop.Requested {
+		t.Error("the conversation changed under the loop's hands")
 	}
 }
 
@@ -251,7 +259,7 @@ func TestPowerCutReachesTheModel(t *testing.T) {
 		"after a tool":  {live, "u: [a]\na: use(u Bash)\nu: result(u ok) " + want + "\na: use(v Bash)"},
 		"at the start":  {early, "u: [a] " + want},
 	} {
-		if got := render(foldAll(t, c.log).conversation(false).Messages); got != c.want {
+		if got := render(stands(foldAll(t, c.log), false).Messages); got != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
 		}
 	}
@@ -263,18 +271,8 @@ func TestACallKnowsWhenItBegan(t *testing.T) {
 		holdfast.ToolStarted{ToolUseID: "u", Call: "call"})
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	log[len(log)-1].Time = began
-	if c := foldAll(t, log).conversation(false); len(c.Pending) != 1 || !c.Pending[0].Began.Equal(began) {
+	if c := stands(foldAll(t, log), false); len(c.Pending) != 1 || !c.Pending[0].Began.Equal(began) {
 		t.Errorf("%+v", c.Pending)
-	}
-}
-
-// TestThinkingWeighsItsSignature: the cache is bounded by what it holds.
-func TestThinkingWeighsItsSignature(t *testing.T) {
-	signed := func(n int) int64 {
-		return foldAll(t, logOf(user("a"), begins, holdfast.Thinking{Signature: strings.Repeat("s", n)}, says(2, "b"))).bytes
-	}
-	if got := signed(1000) - signed(0); got != 1000 {
-		t.Errorf("a signature of 1000 bytes weighs %d", got)
 	}
 }
 
@@ -289,10 +287,10 @@ func TestWhenAModelCallWasCutOff(t *testing.T) {
 		"steered at the end": {logOf(user("hi"), begins, says(2, "done"), steer("wait")), false},
 	} {
 		h := foldAll(t, c.log)
-		if got := h.conversation(true).Reissue; got != c.want {
+		if got := stands(h, true).Reissue; got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
-		if h.conversation(false).Reissue {
+		if stands(h, false).Reissue {
 			t.Errorf("%s: reissued in a turn that was not cut off", name)
 		}
 	}
@@ -305,28 +303,13 @@ func TestCallsOfOneAnswerThatBeganApart(t *testing.T) {
 		user("hi"), begins, says(2, "both", "use:a"), asks("a"), allows("a"), says(2, "use:b"), asks("b"),
 		holdfast.ToolFinished{ToolUseID: "b", Content: "B"}, holdfast.ToolFinished{ToolUseID: "a", Content: "A"}, says(2, "done"), ends(holdfast.EventTurnCompleted),
 	))
-	c := h.conversation(false)
+	c := stands(h, false)
 	if err := valid(c); err != nil {
 		t.Error(err)
 	}
 	got := render(c.Messages)
 	if want := "result(a A) result(b B)"; !strings.Contains(got, want) || strings.Contains(got, filler) {
 		t.Errorf("%s", got)
-	}
-}
-
-func TestUnreadableEntriesAreErrors(t *testing.T) {
-	for _, typ := range []holdfast.EventType{
-		holdfast.EventMessageUser, holdfast.EventMessageAssistant, holdfast.EventThinking, holdfast.EventToolRequested,
-		holdfast.EventToolAllowed, holdfast.EventToolDenied, holdfast.EventToolStarted, holdfast.EventToolFinished,
-		holdfast.EventToolUnknown, holdfast.EventTurnFailed, holdfast.EventBoxStopped, holdfast.EventSessionResumed,
-	} {
-		if err := new(history).apply(holdfast.Event{Seq: 1, Type: typ, Data: []byte(`[]`)}); !holdfast.IsKind(err, holdfast.KindInternal) {
-			t.Errorf("%s: %v", typ, err)
-		}
-	}
-	if err := new(history).apply(holdfast.Event{Seq: 1, Type: "from.the.future", Data: []byte(`[]`)}); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -444,20 +427,24 @@ func TestHZ4_EveryPrefixFoldsToAValidConversation(t *testing.T) {
 			items = append(items, genTurn(t, func() int64 { return int64(len(items)) })...)
 		}
 		log := logOf(items...)
-		h := new(history)
+		stepwise := new(conversation.Conversation)
 		for i, e := range log {
-			if err := h.apply(e); err != nil {
+			if err := stepwise.Add(e); err != nil {
 				t.Fatal(err)
 			}
-			c := h.conversation(false)
+			if err := stepwise.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			c := stands(stepwise, false)
 			if err := valid(c); err != nil {
 				t.Fatalf("after %d entries: %v\n%s", i+1, err, render(c.Messages))
 			}
-			if !h.live && (len(c.Pending) > 0 || len(c.Joined) > 0) {
+			if !stepwise.Turn.Live && (len(c.Pending) > 0 || len(c.Joined) > 0) {
 				t.Fatalf("after %d entries: no turn, yet %d calls pending", i+1, len(c.Pending))
 			}
-			if whole := foldAll(t, log[:i+1]); render(whole.messages) != render(h.messages) || whole.bytes != h.bytes {
-				t.Fatalf("after %d entries the fold depends on its stops", i+1)
+			whole := stands(foldAll(t, log[:i+1]), false)
+			if d := cmp.Diff(whole, c); d != "" {
+				t.Fatalf("after %d entries the fold depends on its stops:\n%s", i+1, d)
 			}
 		}
 	})
@@ -483,8 +470,8 @@ func TestAnyLogFoldsToAValidConversation(t *testing.T) {
 			}).Draw(t, "entry"))
 		}
 		h := foldAll(t, logOf(items...))
-		if err := valid(h.conversation(true)); err != nil {
-			t.Fatalf("%v\n%s", err, render(h.conversation(true).Messages))
+		if c := stands(h, true); valid(c) != nil {
+			t.Fatalf("%v\n%s", valid(c), render(c.Messages))
 		}
 	})
 }

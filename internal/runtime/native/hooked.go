@@ -6,15 +6,17 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
 // hook folds a hook's run: what it said to a prompt goes with the prompt, what it
 // said to tool calls after their answers, anything else before the next message.
-func (h *history) hook(e holdfast.Event, ran holdfast.HookRan) {
+func (h *history) hook(a *conversation.Aside) {
+	ran := *a.Hook
 	texts := hook.Texts(ran)
 	switch {
-	case !h.live || e.Turn != h.turn:
+	case !h.live || a.Turn != h.turn:
 		h.later(texts)
 	case ran.MessageSeq != 0:
 		i := slices.IndexFunc(h.steers, func(j loop.Joined) bool { return j.Seq == ran.MessageSeq })

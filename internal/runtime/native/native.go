@@ -2,12 +2,12 @@ package native
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/runtime"
@@ -37,16 +37,11 @@ type Config struct {
 	Now  func() time.Time
 	// Rand is in [0,1), for the jitter of retries.
 	Rand func() float64
-	// Sessions (default 256) and Bytes (default 16 MiB) bound the conversations
-	// kept in memory between turns.
-	Sessions int
-	Bytes    int64
 }
 
 // Runtime implements runtime.Runtime. Make one with New.
 type Runtime struct {
-	loop  loop.Loop
-	cache *cache
+	loop loop.Loop
 }
 
 // New makes the runtime. A missing part, or tools that do not go together, are
@@ -59,43 +54,28 @@ func New(cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Sessions <= 0 {
-		cfg.Sessions = 256
-	}
-	if cfg.Bytes <= 0 {
-		cfg.Bytes = 16 << 20
-	}
 	return &Runtime{
 		loop: loop.Loop{
 			Provider: cfg.Provider, Tools: tools, Parallel: cfg.Parallel, MaxSteps: cfg.MaxSteps,
 			Retry: cfg.Retry, MaxTokens: cfg.MaxTokens, Book: cfg.Book, Now: cfg.Now, Rand: cfg.Rand,
 		},
-		cache: newCache(cfg.Sessions, cfg.Bytes),
 	}, nil
 }
 
 // Name implements runtime.Runtime.
 func (r *Runtime) Name() string { return Name }
 
-// Forget implements runtime.Runtime.
-func (r *Runtime) Forget(id holdfast.SessionID) { r.cache.drop(id) }
-
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {
-	h, err := r.load(ctx, t, host)
+	h, c, err := load(ctx, t, host)
 	if err != nil {
 		return runtime.Result{}, err
 	}
-	c := h.conversation(t.Again)
-	steers := slices.Clone(h.steers)
-	done := runtime.Result{Seen: h.seq, Text: h.text, StopReason: h.stop, Usage: h.usage, Steps: h.steps}
-	ended := h.spoke && len(c.Joined) == 0
-	r.cache.put(t.Session.ID, h)
-	if ended {
+	if h.spoke && len(c.Joined) == 0 {
 		if ctx.Err() != nil {
 			return runtime.Result{}, context.Cause(ctx)
 		}
-		return done, nil
+		return runtime.Result{Seen: c.Seen, Text: h.text, StopReason: h.stop, Usage: c.Usage, Steps: c.Steps}, nil
 	}
 	c.Session, c.Mode, c.Model = t.Session.ID, t.Session.Mode, t.Session.Model
 	c.System = systemPrompt(t)
@@ -108,7 +88,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	}
 	if t.Hooks != nil {
 		around.Hooks = t.Hooks
-		if c.Joined, err = joined(ctx, host, t.Folder, steers); err != nil {
+		if c.Joined, err = joined(ctx, host, t.Folder, h.steers); err != nil {
 			return runtime.Result{}, err
 		}
 	}
@@ -147,40 +127,22 @@ func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []l
 	return out, nil
 }
 
-// load is the session's history with the log read to its end.
-func (r *Runtime) load(ctx context.Context, t runtime.Turn, host runtime.Host) (*history, error) {
-	h := r.cache.take(t.Session.ID)
-	h.folder = t.Folder
-	err := h.read(ctx, host)
+// load is where the session stands, with the log read to its end.
+func load(ctx context.Context, t runtime.Turn, host runtime.Host) (h *history, at loop.Conversation, err error) {
+	take := func(c *conversation.Conversation) error {
+		if !c.Turn.Live || c.Turn.ID != t.ID {
+			return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(t.ID)))
+		}
+		h = read(c, t.Folder)
+		at = h.stands(c, t.Again)
+		return nil
+	}
+	err = host.Conversation(ctx, take)
 	if err != nil && ctx.Err() != nil {
 		// The open calls of a cancelled turn still want their answers.
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), readAfterCancel)
 		defer cancel()
-		*h = history{folder: t.Folder}
-		err = h.read(late, host)
+		err = host.Conversation(late, take)
 	}
-	if err == nil && (!h.live || h.turn != t.ID) {
-		err = holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(t.ID)))
-	}
-	if err != nil {
-		r.cache.drop(t.Session.ID)
-		return nil, err
-	}
-	return h, nil
-}
-
-// read folds what the log has beyond what is folded. A gap is internal.
-func (h *history) read(ctx context.Context, host runtime.Host) error {
-	for e, err := range host.Log(ctx, h.seq) {
-		if err != nil {
-			return err
-		}
-		if e.Seq != h.seq+1 {
-			return holdfast.Errorf(holdfast.KindInternal, op, "log entry %d follows %d", e.Seq, h.seq)
-		}
-		if err := h.apply(e); err != nil {
-			return err
-		}
-	}
-	return nil
+	return h, at, err
 }

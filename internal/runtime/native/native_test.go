@@ -137,35 +137,6 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && cmp.Equal(x, y)
 }
 
-// gappy is a host whose log lacks an entry.
-type gappy struct {
-	*runtimetest.Host
-	skip int64
-}
-
-func (g gappy) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error] {
-	return func(yield func(holdfast.Event, error) bool) {
-		for e, err := range g.Host.Log(ctx, after) {
-			if e.Seq != g.skip && !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-func TestGapInTheLogIsAnError(t *testing.T) {
-	w := runtimetest.NewWorld(t)
-	id := w.Begin("hello")
-	r := newRuntime(t)
-	if _, err := r.Run(t.Context(), w.Turn(id, false), gappy{w.NewHost(), 1}); !holdfast.IsKind(err, holdfast.KindInternal) {
-		t.Errorf("%v", err)
-	}
-	// It is not held against the session.
-	if _, err := r.Run(t.Context(), w.Turn(id, false), w.NewHost()); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestManySessionsAtOnce(t *testing.T) {
 	r := newRuntime(t)
 	done := make(chan error)

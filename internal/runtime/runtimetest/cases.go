@@ -87,7 +87,6 @@ var cases = []Case{
 	{"BoxDiesMidCall", "A call that dies with its box is unknown and never made again; the turn goes on", InServer, "the agent dies with it: BoxDies", testBoxDiesMidCall},
 	{"RecordErrorEndsTheTurn", "What cannot be recorded does not happen", Anywhere, "", testRecordError},
 	{"UnknownTurn", "A turn that is not under way in the log is an error", Anywhere, "", testUnknownTurn},
-	{"Forgets", "What is cached of a session is dropped on demand", InServer, "nothing of it is in the server", testForgets},
 	{"HZ4_CrashAtEveryPoint", "Killed at any point, the next server ends the turn; nothing runs twice, nothing is lost", InServer, ownTools, testCrashEverywhere},
 	{"HZ4_AnyPrefixGoesOn", "Any prefix of a log goes on to the end of the turn", InServer, "the rest of it is in the box", testAnyPrefixGoesOn},
 	{"HZ4_CrashWhileRunning", "Killed while a tool runs, the next server gets its outcome", InServer, ownTools, testCrashWhileRunning},

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
@@ -80,6 +81,7 @@ func (h *Host) Kill() {
 	h.mu.Lock()
 	h.dead = true
 	h.mu.Unlock()
+	h.w.kept.Forget(h.w.Session.ID) // it was in the server's memory
 	h.Close()
 }
 
@@ -122,9 +124,9 @@ func (h *Host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, e
 	}
 }
 
-// Record implements runtime.Host.
-func (h *Host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
-	return h.Keep(ctx, nil, drafts...)
+// Conversation implements runtime.Host.
+func (h *Host) Conversation(ctx context.Context, use func(*conversation.Conversation) error) error {
+	return h.w.kept.Read(h.w.Session.ID, func(after int64) iter.Seq2[holdfast.Event, error] { return h.Log(ctx, after) }, use)
 }
 
 // AgentStates implements runtime.Host.

@@ -463,17 +463,3 @@ func testUnknownTurn(t *testing.T, cfg Config) {
 		t.Errorf("ended with %v", ran.Err)
 	}
 }
-
-func testForgets(t *testing.T, cfg Config) {
-	w := cfg.NewWorld(t)
-	r := cfg.New(t)
-	w.do(r, "one")
-	r.Forget(w.Session.ID)
-	w.wantText(w.do(r, "two"), `You have sent 2 messages. The first was: "one". The last was: "two". I have seen 0 tool results.`)
-	// A session that was deleted and made again under the same id.
-	r.Forget(w.Session.ID)
-	w.mu.Lock()
-	w.log = nil
-	w.mu.Unlock()
-	w.wantText(w.do(r, "three"), `You have sent 1 messages. The first was: "three". The last was: "three". I have seen 0 tool results.`)
-}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
@@ -30,6 +31,7 @@ type World struct {
 	Driver  sandbox.Driver
 	dir     string
 	cfg     Config
+	kept    *conversation.Kept
 
 	mu     sync.Mutex
 	log    []holdfast.Event
@@ -45,7 +47,7 @@ func NewWorld(t *testing.T) *World { return Config{}.NewWorld(t) }
 
 // NewWorld makes a session that nothing happened in.
 func (cfg Config) NewWorld(t *testing.T) *World {
-	w := &World{T: t, cfg: cfg, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	w := &World{T: t, cfg: cfg, kept: conversation.NewKept(1, 0), clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	if cfg.Boxes == nil {
 		w.Driver, w.dir = mem.New(mem.Config{}), t.TempDir()
 	} else {

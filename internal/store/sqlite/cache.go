@@ -39,15 +39,13 @@ func (c *cache) get(id holdfast.SessionID) *journal.Row {
 	return e.Value.(*journal.Row)
 }
 
-// put keeps a copy: a row inside of a change would keep all of the change in memory.
-func (c *cache) put(r journal.Row) {
-	row := &r
+func (c *cache) put(row journal.Row) { // a copy: a pointer into a change would keep all of it
 	if e := c.rows[row.ID]; e != nil {
-		e.Value = row
+		e.Value = &row
 		c.order.MoveToFront(e)
 		return
 	}
-	c.rows[row.ID] = c.order.PushFront(row)
+	c.rows[row.ID] = c.order.PushFront(&row)
 	if c.order.Len() > cacheMax {
 		last := c.order.Back()
 		c.order.Remove(last)
