@@ -41,7 +41,7 @@ var layers = map[string]layer{
 	"client":                    {use: ".", third: "github.com/coder/websocket"},
 	"sandbox/wire":              {use: ".", third: "github.com/hashicorp/yamux"},
 	"internal/tree":             {use: ".", third: "golang.org/x/sys/unix"},
-	"internal/boxd":             {use: ". internal/boxd/... sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
+	"internal/boxd":             {use: ". internal/boxd/... internal/durable sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
 	"internal/boxd/paths":       {third: "golang.org/x/sys/unix"},
 	"internal/boxd/files":       {use: ". internal/boxd/... internal/tree sandbox/wire", third: "golang.org/x/sys/unix"},
 	"internal/boxd/jail":        {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
@@ -193,10 +193,10 @@ func TestAdaptersAreLeaves(t *testing.T) {
 // program of the box, test and generator files aside.
 func TestHZ1_BoxdLinksNothingOfTheServer(t *testing.T) {
 	found := packages(t)
-	const ours = ". cmd/boxd internal/boxd internal/boxd/... internal/tree sandbox/wire"
+	const ours = ". cmd/boxd internal/boxd internal/boxd/... internal/durable internal/tree sandbox/wire"
 	const third = "github.com/hashicorp/yamux golang.org/x/sys/unix"
 	for dir, files := range found {
-		if !allowed("cmd/boxd internal/boxd internal/boxd/... internal/tree sandbox/wire", dir) {
+		if !allowed("cmd/boxd internal/boxd internal/boxd/... internal/durable internal/tree sandbox/wire", dir) {
 			continue
 		}
 		for _, s := range files {
@@ -229,7 +229,7 @@ func TestHZ1_BoxdDependencies(t *testing.T) {
 	n := 0
 	for _, p := range strings.Fields(string(out)) {
 		n++
-		if in, ok := local(p); ok && allowed(". cmd/boxd internal/boxd internal/boxd/... internal/tree sandbox/wire", in) {
+		if in, ok := local(p); ok && allowed(". cmd/boxd internal/boxd internal/boxd/... internal/durable internal/tree sandbox/wire", in) {
 			continue
 		}
 		if !allowed(want, p) {

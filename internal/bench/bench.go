@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -203,6 +205,27 @@ func rate(workers int, span time.Duration, f func(worker, i int) error) (float64
 	}
 	all.Wait()
 	return float64(total) / time.Since(began).Seconds(), first
+}
+
+// processorTime is what a process used up, as itself and in the kernel; 0 where that cannot
+// be known.
+func processorTime(pid int) time.Duration {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name in parentheses may hold anything; utime and stime are the 12th and 13th
+	// fields behind it, in ticks of a hundredth of a second (proc_pid_stat(5)).
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	var ticks int64
+	for _, f := range fields[min(11, len(fields)):min(13, len(fields))] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
 // rss is a process's resident set in MB, pss its proportional one.

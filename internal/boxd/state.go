@@ -13,12 +13,13 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Names in the state directory. Names that begin with tempPrefix are leftovers
-// of a boxd that was killed and are removed at start; anything else that is not
-// understood is refused, never guessed at.
+// Names in the state directory. Names that begin with a point are leftovers of a boxd
+// that was killed and are removed at start; anything else that is not understood is
+// refused, never guessed at.
 const (
 	tokenFile    = wire.TokenFile
 	outcomesFile = "outcomes"
@@ -37,7 +38,7 @@ func openState(path string) (*stateDir, error) {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the state directory: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tempPrefix) {
+		if strings.HasPrefix(e.Name(), ".") {
 			if err := os.Remove(filepath.Join(path, e.Name())); err != nil {
 				return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot remove a leftover: %w", err)
 			}
@@ -94,41 +95,12 @@ func (d *stateDir) saveToken(token uint64) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace writes a file by temp name, fsync, rename and fsync of the directory.
-func (d *stateDir) replace(name string, write func(io.Writer) error) (err error) {
-	f, err := d.temp()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if err := write(f); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), filepath.Join(d.path, name)); err != nil {
-		return err
-	}
-	return d.sync()
+// replace writes a file that is whole or as it was.
+func (d *stateDir) replace(name string, write func(io.Writer) error) error {
+	return durable.Replace(filepath.Join(d.path, name), func(f *os.File) error { return write(f) })
 }
 
-func (d *stateDir) sync() error {
-	dir, err := os.Open(d.path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
-}
+func (d *stateDir) sync() error { return durable.SyncDir(d.path) }
 
 func (d *stateDir) temp() (*os.File, error) {
 	var b [8]byte

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,7 +73,24 @@ func (r *rig) swapped(dir, out string) (end func()) {
 	if _, err := stdout.Read(make([]byte, 64)); err != nil { // it says that it begins
 		r.Fatal(err)
 	}
+	r.turns(filepath.Join(dir, "d"))
 	return func() { cancel(); _ = cmd.Wait() }
+}
+
+// turns waits until a directory was seen to change places with a symlink. On a busy machine
+// a program that begins may get no processor for a while; a control that runs meanwhile
+// counts tries in which nothing could happen.
+func (r *rig) turns(dir string) {
+	r.Helper()
+	var link, plain bool
+	if _, both := repeat(math.MaxInt, func() bool {
+		fi, err := os.Lstat(dir)
+		isLink := err == nil && fi.Mode()&os.ModeSymlink != 0
+		link, plain = link || isLink, plain || err == nil && !isLink
+		return link && plain
+	}); !both {
+		r.Fatalf("%s does not change places", dir)
+	}
 }
 
 // repeat calls fn until it reports a fall, at most n times and for some seconds, and
@@ -137,6 +155,7 @@ func (r *rig) inBoxSwap() (end func()) {
 	if _, err := said.Read(make([]byte, 64)); err != nil { // it says that it begins
 		r.Fatal(err)
 	}
+	r.turns(filepath.Join(workspace(r.spec), "d"))
 	return func() {
 		if err := r.box.Kill(r.Context(), wire.KillRequest{Call: call.ID}); err != nil {
 			r.Error(err)
