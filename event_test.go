@@ -44,7 +44,7 @@ var payloads = map[holdfast.EventType]any{
 	},
 	holdfast.EventSessionPaused: holdfast.Reason{Reason: "asked"},
 	holdfast.EventSessionResumed: holdfast.Receipt{
-		From: holdfast.StatusPaused, Tier: holdfast.TierNative, Path: "cold", Turns: 3, Events: 40,
+		From: holdfast.StatusPaused, Tier: holdfast.TierOwn, Path: "cold", Turns: 3, Events: 40,
 		Files: holdfast.FilesKept, Box: "none", Lost: []string{"the dev server"}, DurationMS: 1.5, AtRisk: someRisk,
 	},
 	holdfast.EventSessionEnded: holdfast.Reason{Reason: "asked"},

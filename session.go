@@ -89,8 +89,9 @@ type Tier string
 
 // The tiers, best first.
 const (
-	TierLive     Tier = "live"
-	TierNative   Tier = "native"
+	TierLive Tier = "live"
+	// TierOwn: the agent goes on from what it kept itself.
+	TierOwn      Tier = "own"
 	TierRebuilt  Tier = "rebuilt"
 	TierInjected Tier = "injected"
 	TierFresh    Tier = "fresh"

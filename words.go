@@ -37,7 +37,7 @@ func Words[W Word]() []W {
 	case SendMode:
 		list = []SendMode{SendQueue, SendSteer, SendInterrupt}
 	case Tier:
-		list = []Tier{TierLive, TierNative, TierRebuilt, TierInjected, TierFresh, TierPending}
+		list = []Tier{TierLive, TierOwn, TierRebuilt, TierInjected, TierFresh, TierPending}
 	case Trust:
 		list = []Trust{Trusted, Untrusted}
 	case TurnStatus:

@@ -362,7 +362,7 @@ func (s *claudeSession) killed(victim, moment string) {
 	if got.Turns != int64(completed) || got.Of != int64(completed) || got.Truncated {
 		t.Errorf("the receipt says %d of %d turns, there are %d: %+v", got.Turns, got.Of, completed, got)
 	}
-	tiers := []holdfast.Tier{holdfast.TierNative, holdfast.TierRebuilt}
+	tiers := []holdfast.Tier{holdfast.TierOwn, holdfast.TierRebuilt}
 	if victim == "server" {
 		tiers = []holdfast.Tier{holdfast.TierLive}
 	} else if completed == 2 && moment != "result" {

@@ -73,7 +73,7 @@ func TestHZ12_ClaudeBrokenTranscripts(t *testing.T) {
 				if got := s.say("four"); !strings.HasPrefix(got, `You have sent 4 messages. The first was: "one". The last was: "four".`) {
 					t.Errorf("turn 4 said %q", got)
 				}
-				if got := s.receipt(); got.Tier != holdfast.TierNative || got.Turns != 3 {
+				if got := s.receipt(); got.Tier != holdfast.TierOwn || got.Turns != 3 {
 					t.Errorf("receipt of turn 4: %+v", got)
 				}
 			})
@@ -82,7 +82,7 @@ func TestHZ12_ClaudeBrokenTranscripts(t *testing.T) {
 			t.Parallel()
 			s := r.session(t)
 			s.talkTwice()
-			s.goesOn(holdfast.TierNative, "no process")
+			s.goesOn(holdfast.TierOwn, "no process")
 		})
 		t.Run("the whole home", func(t *testing.T) {
 			t.Parallel()
@@ -191,11 +191,11 @@ func TestSwitchingKeepsTheConversation(t *testing.T) {
 	tier(holdfast.TierLive, 3)
 	say(5, "native", "five", "")
 	say(6, "claude", "six", "")
-	tier(holdfast.TierNative, 5)
+	tier(holdfast.TierOwn, 5)
 	say(7, "native", tool(7), "line 7 is there")
 	s.stopBox()
 	say(8, "claude", "eight", "")
-	tier(holdfast.TierNative, 7)
+	tier(holdfast.TierOwn, 7)
 	// What the user said stays as it was said.
 	for _, m := range eventsOf[holdfast.UserMessage](s, holdfast.EventMessageUser) {
 		if strings.Contains(m.Text, "conversation_history") {
@@ -227,7 +227,7 @@ func TestClaudeIdleBoxStops(t *testing.T) {
 	if got := s.say("three"); got != `You have sent 3 messages. The first was: "one". The last was: "three". I have seen 0 tool results.` {
 		t.Errorf("turn 3 said %q", got)
 	}
-	if got := s.receipt(); got.Tier != holdfast.TierNative || got.Turns != 2 {
+	if got := s.receipt(); got.Tier != holdfast.TierOwn || got.Turns != 2 {
 		t.Errorf("receipt %+v", got)
 	}
 	for i, want := range []string{"evicted", "idle"} {

@@ -45,7 +45,7 @@ func TestDemoWithTheRealCLI(t *testing.T) {
 			tiers = s.Detail
 		}
 	}
-	for _, want := range []string{"tier fresh, 0 of 0", "tier native, 1 of 1", "tier live, 3 of 3"} {
+	for _, want := range []string{"tier fresh, 0 of 0", "tier own, 1 of 1", "tier live, 3 of 3"} {
 		if !strings.Contains(tiers, want) {
 			t.Errorf("no %q in the receipts:\n%s", want, tiers)
 		}

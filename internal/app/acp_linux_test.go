@@ -218,7 +218,7 @@ func TestSwitching(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The CLI of the runtime claude may end with the switch and come back from its file.
-	tiers := []string{"", "injected", "injected", "injected", "", "native live", "live", "live"}
+	tiers := []string{"", "injected", "injected", "injected", "", "own live", "live", "live"}
 	for i, runtime := range []string{"native", "claude", "acp:claude-code-acp", "acp:opencode", "native", "claude", "acp:claude-code-acp", "acp:opencode"} {
 		if _, err := c.UpdateSession(t.Context(), s.ID, holdfast.UpdateSession{Runtime: &runtime}); err != nil {
 			t.Fatal(err)

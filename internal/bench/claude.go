@@ -178,7 +178,7 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 		}
 		f.Samples = append(f.Samples, took)
 	}
-	if err := s.resumedAs(ctx, id, holdfast.TierNative, len(f.Samples)); err != nil {
+	if err := s.resumedAs(ctx, id, holdfast.TierOwn, len(f.Samples)); err != nil {
 		return err
 	}
 	p.add(alone)

@@ -351,7 +351,7 @@ func TestInterrupt(t *testing.T) {
 		if ran := r.try("after"); ran.Err != nil {
 			t.Errorf("deaf %v: afterwards %v", deaf, ran.Err)
 		}
-		if want := map[bool]string{false: "fresh live live", true: "fresh live native"}[deaf]; r.tiers() != want {
+		if want := map[bool]string{false: "fresh live live", true: "fresh live own"}[deaf]; r.tiers() != want {
 			t.Errorf("deaf %v: tiers %s", deaf, r.tiers())
 		}
 	}
@@ -428,7 +428,7 @@ func TestModeAndModel(t *testing.T) {
 	}
 	r.Session.Model = "another"
 	r.say("three", "prompt 3")
-	if last := r.receipts()[2]; last.Tier != holdfast.TierNative || last.Reason != "the model is another one" {
+	if last := r.receipts()[2]; last.Tier != holdfast.TierOwn || last.Reason != "the model is another one" {
 		t.Errorf("%+v", last)
 	}
 }

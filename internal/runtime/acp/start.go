@@ -173,7 +173,7 @@ func (x *run) launch(reason string) error {
 	x.a.begins(call, x.box.ID(), x.box.Boot(), x.t.Session.Model)
 	x.a.data.Loading, x.a.data.Reason, x.a.data.Tier = load, reason, holdfast.TierInjected
 	if load {
-		x.a.data.Tier = holdfast.TierNative
+		x.a.data.Tier = holdfast.TierOwn
 	}
 	x.a.state.Version = prog.Version
 	hello, err := x.a.ask(acp.AgentMethodInitialize, acp.InitializeRequest{

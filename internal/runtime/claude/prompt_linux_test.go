@@ -101,7 +101,7 @@ func TestAnotherProcessIsToldAgain(t *testing.T) {
 	if ran.Err != nil || ran.Result.Text != "the second answer" {
 		t.Fatalf("%v %+v", ran.Err, ran.Result)
 	}
-	if got := runtimetest.Payloads[holdfast.AgentStarted](w, holdfast.EventAgentStarted); got[len(got)-1].Tier != holdfast.TierNative {
+	if got := runtimetest.Payloads[holdfast.AgentStarted](w, holdfast.EventAgentStarted); got[len(got)-1].Tier != holdfast.TierOwn {
 		t.Errorf("receipts %+v", got)
 	}
 }

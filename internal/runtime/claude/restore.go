@@ -221,7 +221,7 @@ func planRestore(f facts, newID string) plan {
 		preface: preface(x.missed), turns: min(x.turns+x.missed.Turns, f.completed), truncated: x.missed.Truncated,
 	}
 	if x.intact() {
-		p.tier, p.reason = holdfast.TierNative, "no process of the agent is left"
+		p.tier, p.reason = holdfast.TierOwn, "no process of the agent is left"
 		return p
 	}
 	p.tier, p.reason, p.rewrite = holdfast.TierRebuilt, x.why(), true

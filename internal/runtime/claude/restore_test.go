@@ -42,17 +42,17 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 		{"only another runtime was there", func(f *facts) {
 			f.completed, f.found.whole = 2, retell.Told{Block: "<all>", Turns: 2}
 		}, holdfast.TierInjected, 2, 1, "", 0, "no agent of this runtime yet"},
-		{"the file is whole", current, holdfast.TierNative, 3, 1, "", 0, "no process"},
+		{"the file is whole", current, holdfast.TierOwn, 3, 1, "", 0, "no process"},
 		{"the file is whole, and another runtime went on", func(f *facts) {
 			current(f)
 			f.completed, f.found.missed = 5, retell.Told{Block: "<two>", Turns: 2}
-		}, holdfast.TierNative, 5, 1, "", 0, ""},
+		}, holdfast.TierOwn, 5, 1, "", 0, ""},
 		{"the file is broken", func(f *facts) { current(f); broken(f) }, holdfast.TierRebuilt, 3, 1, "", 1, "not whole: the file is empty"},
 		{"the file is gone", func(f *facts) { current(f); f.found.missing = true }, holdfast.TierRebuilt, 3, 1, "", 0, "gone"},
 		{"the file is whole, the log is not", func(f *facts) {
 			current(f)
 			f.found.lost = errors.New("transcript: an answer is missing")
-		}, holdfast.TierNative, 3, 1, "", 0, ""},
+		}, holdfast.TierOwn, 3, 1, "", 0, ""},
 		{"neither is", func(f *facts) {
 			current(f)
 			broken(f)
