@@ -41,7 +41,7 @@ var layers = map[string]layer{
 	"client":                    {use: ".", third: "github.com/coder/websocket"},
 	"sandbox/wire":              {use: ".", third: "github.com/hashicorp/yamux"},
 	"internal/tree":             {use: ".", third: "golang.org/x/sys/unix"},
-	"internal/boxd":             {use: ". internal/boxd/... internal/durable sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
+	"internal/boxd":             {use: ". internal/boxd/... internal/durable internal/trim sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
 	"internal/boxd/paths":       {third: "golang.org/x/sys/unix"},
 	"internal/boxd/files":       {use: ". internal/boxd/... internal/tree sandbox/wire", third: "golang.org/x/sys/unix"},
 	"internal/boxd/jail":        {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
@@ -58,6 +58,7 @@ var layers = map[string]layer{
 	"internal/judging":          {use: ". internal/durable"},
 	"internal/boots":            {use: "."},
 	"internal/conversation":     {use: "."},
+	"internal/trim":             {third: "golang.org/x/sys/unix"},
 	"internal/retell":           {use: ". hook internal/conversation"},
 	"internal/models":           {use: ". agent/model"},
 	"internal/replay":           {use: ". policy"},
@@ -193,10 +194,10 @@ func TestAdaptersAreLeaves(t *testing.T) {
 // program of the box, test and generator files aside.
 func TestHZ1_BoxdLinksNothingOfTheServer(t *testing.T) {
 	found := packages(t)
-	const ours = ". cmd/boxd internal/boxd internal/boxd/... internal/durable internal/tree sandbox/wire"
+	const ours = ". cmd/boxd internal/boxd internal/boxd/... internal/durable internal/trim internal/tree sandbox/wire"
 	const third = "github.com/hashicorp/yamux golang.org/x/sys/unix"
 	for dir, files := range found {
-		if !allowed("cmd/boxd internal/boxd internal/boxd/... internal/durable internal/tree sandbox/wire", dir) {
+		if !allowed("cmd/boxd internal/boxd internal/boxd/... internal/durable internal/trim internal/tree sandbox/wire", dir) {
 			continue
 		}
 		for _, s := range files {
@@ -229,7 +230,7 @@ func TestHZ1_BoxdDependencies(t *testing.T) {
 	n := 0
 	for _, p := range strings.Fields(string(out)) {
 		n++
-		if in, ok := local(p); ok && allowed(". cmd/boxd internal/boxd internal/boxd/... internal/durable internal/tree sandbox/wire", in) {
+		if in, ok := local(p); ok && allowed(". cmd/boxd internal/boxd internal/boxd/... internal/durable internal/trim internal/tree sandbox/wire", in) {
 			continue
 		}
 		if !allowed(want, p) {

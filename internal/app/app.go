@@ -43,6 +43,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/trim"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -369,6 +370,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	go func() {
 		defer close(told)
 		s.tell(telling)
+		trimmed(telling)
 	}()
 	select {
 	case err = <-served:
@@ -380,6 +382,20 @@ func (s *server) serve(ctx context.Context, token string) error {
 		err = nil
 	}
 	return err
+}
+
+// settled is how long after its start a server no longer needs what only the start needed.
+const settled = time.Second
+
+// trimmed gives back the memory of the start, when there is time for it.
+func trimmed(ctx context.Context) {
+	t := time.NewTimer(settled)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		trim.Memory()
+	case <-ctx.Done():
+	}
 }
 
 // stop drains, then ends the API's streams, then the engine.

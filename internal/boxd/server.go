@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/trim"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -170,7 +171,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.listener = l
 	// Under the lock: a stop waits for the group, and nothing may join it then.
-	s.wg.Go(func() { s.watchIdle(ctx, trim) })
+	s.wg.Go(func() { s.watchIdle(ctx, trim.Memory) })
 	s.mu.Unlock()
 	s.armOrphan()
 	end := context.AfterFunc(ctx, func() { s.Stop(stopGrace, "boxd was ended") })

@@ -1,4 +1,8 @@
-package boxd
+// Package trim gives back memory that a process needed to start and needs no more.
+//
+// boxd and the server import it; it imports the standard library and x/sys. Invariant: what
+// it gives back comes again, as it was, when it is used.
+package trim
 
 import (
 	"bufio"
@@ -10,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trim gives back the memory that an idle boxd does not need: free heap, and the
-// pages of its own program, which come back from the page cache when they are
-// used again. An idle box is what most boxes are.
-func trim() {
+// Memory gives back free heap, and the pages of the program itself, which come back from
+// the page cache when they are used again. It takes some milliseconds, a garbage collection
+// among them. Safe for concurrent use.
+func Memory() {
 	debug.FreeOSMemory()
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
