@@ -223,7 +223,7 @@ func (h *host) await(ctx context.Context, id holdfast.ApprovalID) (holdfast.Appr
 	h.waiting.Add(1)
 	defer func() {
 		h.alive()
-		h.acc.waited(h.e.cfg.Clock().Sub(began))
+		h.acc.Waited(h.e.cfg.Clock().Sub(began))
 		h.waiting.Add(-1)
 	}()
 	if _, resident := h.e.runtimes[h.row.Runtime].(runtime.Resident); !resident {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/account"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -32,7 +33,7 @@ type host struct {
 	// torn: the store refused a record of this run.
 	torn atomic.Bool
 	// acc is what the turn uses up; asked: a provider was asked in it.
-	acc   *account
+	acc   *account.Account
 	asked atomic.Bool
 	// ready is closed when acc holds what the turn used up before.
 	ready   chan struct{}
@@ -65,7 +66,7 @@ func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
 	h := &host{e: e, u: u, r: r, row: row, layers: newLayers(e, u, row), ready: make(chan struct{})}
 	h.mode.Store(&row.Mode)
 	h.layers.approver, h.layers.fresh = h, h.unrecorded
-	h.acc = &account{id: u.id, now: e.cfg.Clock, began: r.startedAt, ended: row.Spent, session: row.Budget, turn: row.TurnBudget}
+	h.acc = account.New(account.Config{Session: u.id, Now: e.cfg.Clock, Began: r.startedAt, Ended: row.Spent, OfSession: row.Budget, Of: row.TurnBudget})
 	h.alive()
 	return h
 }

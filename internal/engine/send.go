@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/account"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
@@ -140,7 +141,7 @@ func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.Se
 	if sent, err := e.sentBefore(ctx, row.ID, msg); err != nil || sent.Duplicate {
 		return sent, err
 	}
-	return holdfast.Sent{}, over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
+	return holdfast.Sent{}, account.Over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
 }
 
 func checkMessage(msg holdfast.SendMessage) error {

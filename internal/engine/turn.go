@@ -219,7 +219,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 
 // account adds what the turn used up to its end and to the session.
 func (e *Engine) account(r *turnRun, row journal.Row, res runtime.Result, end *holdfast.TurnEnded, c *journal.Change) {
-	spent := r.host.acc.spent()
+	spent := r.host.acc.Spent()
 	if spent.Calls == 0 && spent.Usage == (holdfast.Usage{}) {
 		// A runtime that reserves nothing tells in the end.
 		spent.Usage, spent.Calls = res.Usage.Clamp(), int64(res.Steps)

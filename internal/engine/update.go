@@ -41,7 +41,7 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 		return holdfast.Session{}, err
 	}
 	if u.running != nil {
-		u.running.host.acc.bind(done.Budget, done.TurnBudget)
+		u.running.host.acc.Bind(done.Budget, done.TurnBudget)
 		u.running.host.mode.Store(&done.Mode)
 	}
 	if event.Network != nil {

@@ -30,7 +30,7 @@ func (e *Engine) watchdog() {
 				case r.ctx.Err() != nil:
 					// Cancelled already; it has its time from now on.
 					s = &stuck{stage: 1, since: now}
-				case r.host.acc.parkedUntil() != nil:
+				case r.host.acc.ParkedUntil() != nil:
 					// It waits for its provider, for as long as the log says.
 					continue
 				case r.host.waiting.Load() > 0:

@@ -1,4 +1,4 @@
-package engine
+package account
 
 import (
 	"sync"
@@ -12,12 +12,12 @@ import (
 // Calls at once cannot overshoot together: each is set aside at the most it can
 // cost before it is made.
 func TestReservationsDoNotOvershoot(t *testing.T) {
-	a := &account{now: time.Now, began: time.Now(), session: &holdfast.Budget{Tokens: 100}}
+	a := &Account{now: time.Now, began: time.Now(), session: &holdfast.Budget{Tokens: 100}}
 	var granted atomic.Int64
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
-			settle, err := a.reserve(holdfast.Usage{OutputTokens: 10})
+			settle, err := a.Reserve(holdfast.Usage{OutputTokens: 10})
 			if err != nil {
 				return
 			}
@@ -26,21 +26,21 @@ func TestReservationsDoNotOvershoot(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := a.spent(); granted.Load() != 10 || got.Tokens() != 100 || got.Calls != 10 || a.reserved != (holdfast.Usage{}) {
+	if got := a.Spent(); granted.Load() != 10 || got.Tokens() != 100 || got.Calls != 10 || a.reserved != (holdfast.Usage{}) {
 		t.Errorf("%d granted, spent %+v, reserved %+v", granted.Load(), got, a.reserved)
 	}
 	// Open reservations count as spent, and what they did not use comes back.
-	a = &account{now: time.Now, began: time.Now(), turn: &holdfast.Budget{Tokens: 100}}
-	settle, err := a.reserve(holdfast.Usage{InputTokens: 95})
+	a = &Account{now: time.Now, began: time.Now(), turn: &holdfast.Budget{Tokens: 100}}
+	settle, err := a.Reserve(holdfast.Usage{InputTokens: 95})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.reserve(holdfast.Usage{InputTokens: 6}); !holdfast.IsKind(err, holdfast.KindDenied) {
+	if _, err := a.Reserve(holdfast.Usage{InputTokens: 6}); !holdfast.IsKind(err, holdfast.KindDenied) {
 		t.Error(err)
 	}
 	settle(holdfast.Usage{InputTokens: 1}, true)
 	settle(holdfast.Usage{InputTokens: 90}, true)
-	if _, err := a.reserve(holdfast.Usage{InputTokens: 99}); err != nil {
+	if _, err := a.Reserve(holdfast.Usage{InputTokens: 99}); err != nil {
 		t.Error(err)
 	}
 }

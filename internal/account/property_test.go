@@ -1,4 +1,4 @@
-package engine
+package account
 
 import (
 	"math"
@@ -32,11 +32,11 @@ type openCall struct {
 // settled call gives back exactly what it set aside, nothing is admitted beyond the
 // budget, and the recorded usage only grows.
 func TestHZ24_ReserveIsMonotone(t *testing.T) {
-	a := &account{now: time.Now, began: time.Now()}
-	if _, err := a.reserve(holdfast.Usage{OutputTokens: 5}); err != nil {
+	a := &Account{now: time.Now, began: time.Now()}
+	if _, err := a.Reserve(holdfast.Usage{OutputTokens: 5}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.reserve(holdfast.Usage{OutputTokens: math.MaxInt64}); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if _, err := a.Reserve(holdfast.Usage{OutputTokens: math.MaxInt64}); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Errorf("a call that cannot be taken back exactly: %v", err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -44,7 +44,7 @@ func TestHZ24_ReserveIsMonotone(t *testing.T) {
 			Tokens: rapid.SampledFrom([]int64{0, 100, 1000, 1 << 50}).Draw(t, "tokens"),
 			USD:    rapid.SampledFrom([]float64{0, 0.0005, 1e9}).Draw(t, "usd"),
 		}
-		a := &account{now: time.Now, began: time.Now(), session: &budget}
+		a := &Account{now: time.Now, began: time.Now(), session: &budget}
 		var open []openCall
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			before, spent := a.reserved, a.used
@@ -63,7 +63,7 @@ func TestHZ24_ReserveIsMonotone(t *testing.T) {
 				}
 			default:
 				most := hostileUsage(t)
-				settle, err := a.reserve(most)
+				settle, err := a.Reserve(most)
 				if err != nil {
 					if a.reserved != before {
 						t.Fatalf("a refused call changed %+v to %+v", before, a.reserved)
@@ -102,15 +102,15 @@ func TestHZ24_NoReservationIsNegative(t *testing.T) {
 		"negative price":   {CostMicroUSD: math.MinInt64},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &account{now: time.Now, began: time.Now(), session: &holdfast.Budget{Tokens: 10000, USD: 0.01}}
-			if _, err := a.reserve(holdfast.Usage{OutputTokens: 10, CostMicroUSD: 10}); err != nil {
+			a := &Account{now: time.Now, began: time.Now(), session: &holdfast.Budget{Tokens: 10000, USD: 0.01}}
+			if _, err := a.Reserve(holdfast.Usage{OutputTokens: 10, CostMicroUSD: 10}); err != nil {
 				t.Fatal(err)
 			}
 			before := a.reserved
-			if _, err := a.reserve(most); err == nil || holdfast.HintOf(err) == "" {
+			if _, err := a.Reserve(most); err == nil || holdfast.HintOf(err) == "" {
 				t.Errorf("admitted, or without a hint: %v", err)
 			}
-			if _, err := a.reserve(holdfast.Usage{OutputTokens: 50000}); !holdfast.IsKind(err, holdfast.KindDenied) || a.reserved != before {
+			if _, err := a.Reserve(holdfast.Usage{OutputTokens: 50000}); !holdfast.IsKind(err, holdfast.KindDenied) || a.reserved != before {
 				t.Errorf("the next call: %v, %+v is set aside", err, a.reserved)
 			}
 		})

@@ -1,0 +1,228 @@
+// Package account keeps what a running turn uses up within its budgets: tokens, cost, model
+// calls and time.
+//
+// The engine imports it; it imports the vocabulary and conversation. Invariant (HZ-24): what
+// is admitted never adds up to more than a budget, whatever models report.
+package account
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
+)
+
+// Account is what a running turn uses up. A model call is reserved before it is
+// made, at the most it can cost, so that calls made at once cannot overshoot a
+// budget together. Its truth is the log: it is filled from there when the turn
+// goes on after a crash. Safe for concurrent use.
+type Account struct {
+	id  holdfast.SessionID
+	now func() time.Time
+
+	mu    sync.Mutex
+	began time.Time
+	// ended is what the session's turns before this one used up.
+	ended holdfast.Spent
+	// session and turn are the bounds; nil is none.
+	session, turn *holdfast.Budget
+	used          holdfast.Spent
+	reserved      holdfast.Usage
+	// parked is how long the turn waited for its provider; until is when the
+	// present wait is over.
+	parked time.Duration
+	until  time.Time
+}
+
+// Config is an account of a turn. Nil budgets are no bounds.
+type Config struct {
+	Session holdfast.SessionID
+	Now     func() time.Time
+	// Began is when the turn did, Ended what the turns of the session before it used up.
+	Began         time.Time
+	Ended         holdfast.Spent
+	OfSession, Of *holdfast.Budget
+}
+
+// New opens the account of a turn that used up nothing yet.
+func New(c Config) *Account {
+	return &Account{id: c.Session, now: c.Now, began: c.Began, ended: c.Ended, session: c.OfSession, turn: c.Of}
+}
+
+// Bind replaces the bounds.
+func (a *Account) Bind(session, turn *holdfast.Budget) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.session, a.turn = session, turn
+}
+
+// Bounded reports whether there is any budget.
+func (a *Account) Bounded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.session != nil || a.turn != nil
+}
+
+// Reserve sets aside the most that a model call may use. While it is set aside, other
+// calls can use only the rest. settle is called once, with the actual usage and whether
+// the call answered.
+func (a *Account) Reserve(most holdfast.Usage) (settle func(holdfast.Usage, bool), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if most != most.Clamp() || a.reserved.Add(most).Less(most) != a.reserved {
+		// A negative reservation would raise the budget of other calls. One that reaches the
+		// largest number could not be taken back exactly.
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "a model call of %d tokens at a cost of %d millionths of a dollar cannot be reserved",
+			most.Tokens(), most.CostMicroUSD).WithHint("ask for a shorter answer: a smaller max_tokens")
+	}
+	for _, b := range []struct {
+		of    string
+		bound *holdfast.Budget
+		spent holdfast.Spent
+	}{
+		{"turn", a.turn, a.used},
+		{"session", a.session, a.ended.Add(a.used)},
+	} {
+		if b.bound == nil {
+			continue
+		}
+		if err := a.within(b.of, *b.bound, b.spent, most); err != nil {
+			return nil, err
+		}
+	}
+	a.reserved = a.reserved.Add(most)
+	var once sync.Once
+	return func(used holdfast.Usage, answered bool) {
+		once.Do(func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.reserved = a.reserved.Less(most)
+			a.used.Usage = a.used.Add(holdfast.Spent{Usage: used}).Usage
+			if answered {
+				a.used.Calls++
+			}
+		})
+	}, nil
+}
+
+// within compares a bound with what is spent, what is set aside and what is
+// asked for; a.mu is held.
+func (a *Account) within(of string, b holdfast.Budget, spent holdfast.Spent, most holdfast.Usage) error {
+	if of == "turn" && b.Turns > 0 && spent.Calls >= b.Turns {
+		return Over(a.id, of, "turns", fmt.Sprintf("%d model calls", spent.Calls), fmt.Sprint(b.Turns))
+	}
+	want := spent.Usage.Add(a.reserved).Add(most)
+	if b.Tokens > 0 && want.Tokens() > b.Tokens {
+		return Over(a.id, of, "tokens", fmt.Sprintf("%d spent, up to %d more for the next call", spent.Tokens(), want.Tokens()-spent.Tokens()), fmt.Sprint(b.Tokens))
+	}
+	if b.USD > 0 {
+		if most.UnpricedCalls > 0 {
+			return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s has a budget of %g usd, and the price of its model is not known", of, b.USD).
+				WithHint("add the model's price to the server's configuration (prices), or choose another model")
+		}
+		if want.CostMicroUSD > b.MicroUSD() {
+			return Over(a.id, of, "usd", fmt.Sprintf("%s spent, up to %s more for the next call", dollars(spent.CostMicroUSD), dollars(want.Less(spent.Usage).CostMicroUSD)), dollars(b.MicroUSD()))
+		}
+	}
+	if b.Seconds > 0 {
+		ran := a.elapsed()
+		if of == "session" {
+			ran = time.Duration(holdfast.Sum(int64(ran), int64(spent.Duration())))
+		}
+		if ran >= b.Duration() {
+			return Over(a.id, of, "seconds", ran.Round(time.Second).String()+" spent", b.Duration().String())
+		}
+	}
+	return nil
+}
+
+// elapsed is how long the turn ran; a.mu is held.
+func (a *Account) elapsed() time.Duration {
+	return max(a.now().Sub(a.began)-a.parked, 0)
+}
+
+// Over is the error of a budget that is used up: denied, with how to raise it.
+func Over(id holdfast.SessionID, of, name, spent, limit string) error {
+	flag := "budget"
+	if of == "turn" {
+		flag = "turn-budget"
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "budget", "the %s's budget of %s is used up: %s, the limit is %s", of, name, spent, limit).
+		WithHint("raise it: holdfast session update %s --%s %s=N", id, flag, name)
+}
+
+func dollars(micro int64) string { return fmt.Sprintf("%.6f usd", float64(micro)/1e6) }
+
+// Spent is what the turn used up until now.
+func (a *Account) Spent() holdfast.Spent {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.used
+	s.DurationMS = a.elapsed().Milliseconds()
+	return s
+}
+
+// Reserved is what open reservations hold.
+func (a *Account) Reserved() holdfast.Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reserved
+}
+
+// Park notes that the turn waits; the zero time ends the wait.
+func (a *Account) Park(until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until = until
+}
+
+// Waited adds a wait that is over.
+func (a *Account) Waited(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.parked += d
+}
+
+// ParkedUntil is when the present wait is over; nil when the turn does not wait.
+func (a *Account) ParkedUntil() *time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.until.IsZero() {
+		return nil
+	}
+	t := a.until.UTC().Truncate(time.Millisecond)
+	return &t
+}
+
+// Recount begins with what a turn used up before a crash.
+func (a *Account) Recount(t *conversation.Turn) {
+	used, parked := holdfast.Spent{Usage: t.Failed, Calls: int64(t.Answers)}, time.Duration(0)
+	// The broker records each call by itself, so the answers of its agent say nothing new.
+	if t.Brokered.Any {
+		used.Usage, used.Calls = used.Usage.Add(t.Brokered.Usage), int64(t.Brokered.Answers)
+	} else {
+		used.Usage = used.Usage.Add(t.Told)
+	}
+	now := a.now()
+	for _, w := range t.Waits {
+		if end := minTime(w.Until, now); end.After(w.From) {
+			parked += end.Sub(w.From)
+		}
+	}
+	for _, q := range t.Questions {
+		// It waits still, and goes on with that.
+		parked += now.Sub(q.Asked)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.used, a.parked = used, parked
+}
+
+func minTime(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
