@@ -68,7 +68,10 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 	case holdfast.EventMessageAssistant:
 		return with(ev, func(m holdfast.AssistantMessage) error { return c.answer(&Answer{Place: at, AssistantMessage: m}) })
 	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
-		return with(ev, func(t holdfast.TurnEnded) error { return c.end(&Ended{Place: at, TurnEnded: t, How: ev.Type}) })
+		// The result is in the last answer.
+		return with(ev, func(t struct{ Message string }) error {
+			return c.end(&Ended{Place: at, How: ev.Type, Message: t.Message})
+		})
 	case holdfast.EventToolRequested, holdfast.EventToolAllowed, holdfast.EventToolDenied,
 		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown:
 		return c.tool(at, ev)
@@ -107,7 +110,7 @@ func weight(i Item) int64 {
 	case *Use:
 		n += len(i.Input) + len(i.Rewritten) + len(i.Text)
 	case *Ended:
-		n += len(i.Result) + len(i.Message)
+		n += len(i.Message)
 	case *Aside:
 		n += i.size
 	}

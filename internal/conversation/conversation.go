@@ -140,9 +140,9 @@ type Begun struct{ Place }
 // Ended is a turn that ended.
 type Ended struct {
 	Place
-	holdfast.TurnEnded
-	// How is the type of the event.
-	How holdfast.EventType
+	// How is the type of the event, Message why the turn failed or was interrupted.
+	How     holdfast.EventType
+	Message string
 	// Completed counts the completed turns up to here.
 	Completed int64
 }

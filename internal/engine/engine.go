@@ -149,11 +149,11 @@ type Engine struct {
 	detach bool
 }
 
-// How many conversations are kept in memory, and about how many bytes of them. The one of
-// 200,000 events has 60 MB, and is read from the store in half a second.
+// How many conversations are kept in memory, and about how many bytes of them; the one that
+// was read last is kept in any case.
 const (
 	keptConversations = 256
-	keptBytes         = 64 << 20
+	keptBytes         = 16 << 20
 )
 
 // New makes an engine. Start brings it to life.
