@@ -200,7 +200,7 @@ func TestACPInterruptAndReturn(t *testing.T) {
 			if !strings.Contains(end.Result, `The first was: "first word"`) || effects(cfg, s.ID) != "" {
 				t.Errorf("on another server: %q, effects %q", end.Result, effects(cfg, s.ID))
 			}
-			if tiers := tiersOf(t, c, s.ID); !strings.HasSuffix(tiers, "native native") {
+			if tiers := tiersOf(t, c, s.ID); !strings.HasSuffix(tiers, "own own") {
 				t.Errorf("tiers %s", tiers)
 			}
 		})

@@ -219,7 +219,7 @@ func (r *rig) checkWord(word string) {
 			r.t.Errorf("%d unknown outcomes", n)
 		}
 	case "DIESONCE":
-		if r.notices("agent.restarted") != 1 || r.tiers() != "fresh live native live" && r.tiers() != "fresh live native native live" {
+		if r.notices("agent.restarted") != 1 || r.tiers() != "fresh live own live" && r.tiers() != "fresh live own own live" {
 			r.t.Errorf("%d restarts, tiers %s", r.notices("agent.restarted"), r.tiers())
 		}
 	case "MIDTOOL":
@@ -282,7 +282,7 @@ func TestLadder(t *testing.T) {
 		turns int64
 		kept  holdfast.AgentHealth
 	}{
-		"whole":      {func(*rig) {}, "native", 2, ""},
+		"whole":      {func(*rig) {}, "own", 2, ""},
 		"refuses":    {func(r *rig) { r.write("noload") }, "injected", 2, holdfast.HealthQuarantined},
 		"lost one":   {func(r *rig) { r.home("echo 1 > .scripted/count") }, "injected", 2, holdfast.HealthQuarantined},
 		"state gone": {func(r *rig) { r.home("rm -r .scripted") }, "injected", 2, holdfast.HealthLeft},
