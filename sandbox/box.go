@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,36 +37,49 @@ var past = time.Unix(1, 0)
 // conversations at a time, and a long answer leaves a large buffer.
 var readers = sync.Pool{New: func() any { return wire.NewReader(nil) }}
 
-// Box is a live connection to one boxd. It is safe for concurrent use; each
-// operation has a stream of its own. When the pipe breaks every pending call
-// fails with ErrLost's kind (unavailable) and Done is closed; a Box never
-// reconnects: its Pool makes a new one.
+// Box is one session's side of a live connection to a boxd: its calls, listeners and
+// environment are its own, and it neither sees nor releases those of other sessions in the
+// same box. The Box that Dial returns is the server's side, which sees all. It is safe for
+// concurrent use; each operation has a stream of its own. When the pipe breaks every pending
+// call fails with ErrLost's kind (unavailable) and Done is closed; a Box never reconnects: its
+// Pool makes a new one.
 type Box struct {
+	*link
+	session holdfast.SessionID
+}
+
+// Of is the side of a session on the same connection.
+func (b *Box) Of(session holdfast.SessionID) *Box { return &Box{b.link, session} }
+
+// link is the connection that the sides of a box share.
+type link struct {
 	id       holdfast.BoxID
 	welcome  wire.Welcome
-	session  *yamux.Session
+	streams  *yamux.Session
 	mux      *wire.Coalesced
 	accepted Handler
 
+	// adopting is held while a session takes what was held for it; adopted are those that
+	// have.
 	adopting sync.Mutex
-	adopted  bool
+	adopted  map[holdfast.SessionID]bool
 
 	// keeper is set by the Pool; nil without one.
 	keeper atomic.Pointer[keeper]
-	// extra is what SetEnv was told.
-	extra atomic.Pointer[[]string]
 
-	mu       sync.Mutex
-	releases []holdfast.CallID
+	mu sync.Mutex
+	// env is what SetEnv was told by each session.
+	env      map[holdfast.SessionID][]string
+	releases []wire.Released
 	// over are streams that were answered and are yet to be ended.
 	over    []*yamux.Stream
 	release chan struct{}
 	wg      sync.WaitGroup
 }
 
-// Handler serves connections that boxd's proxy listeners accepted. It owns conn,
-// which has CloseWrite.
-type Handler func(name string, conn net.Conn)
+// Handler serves connections that boxd's proxy listeners accepted: those of the listener of
+// that name which a session opened. It owns conn, which has CloseWrite.
+type Handler func(session holdfast.SessionID, name string, conn net.Conn)
 
 // Dial says hello over conn with the server's fencing token. It takes ownership
 // of conn. A stale token is conflict; a boxd that does not answer before ctx
@@ -88,7 +102,10 @@ func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, a
 		_ = conn.Close()
 		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "%w", err)
 	}
-	b := &Box{id: id, welcome: welcome, session: session, mux: mux, accepted: accepted, release: make(chan struct{}, 1)}
+	b := &Box{link: &link{
+		id: id, welcome: welcome, streams: session, mux: mux, accepted: accepted, release: make(chan struct{}, 1),
+		adopted: map[holdfast.SessionID]bool{}, env: map[holdfast.SessionID][]string{},
+	}}
 	b.wg.Go(b.accept)
 	b.wg.Go(b.releaseLoop)
 	if welcome.More {
@@ -140,20 +157,21 @@ func (b *Box) ID() holdfast.BoxID { return b.id }
 // Welcome is what boxd answered to the hello, with all calls it held then.
 func (b *Box) Welcome() wire.Welcome { return b.welcome }
 
-// Adopt gives fn the calls that boxd held when this connection was made, unless
+// Adopt gives fn the session's calls that boxd held when this connection was made, unless
 // there are none or an earlier fn took them without error.
 func (b *Box) Adopt(fn func(held []wire.CallState) error) error {
 	b.adopting.Lock()
 	defer b.adopting.Unlock()
-	if b.adopted {
+	if b.adopted[b.session] {
 		return nil
 	}
-	if len(b.welcome.Calls) > 0 {
-		if err := fn(b.welcome.Calls); err != nil {
+	held := slices.DeleteFunc(slices.Clone(b.welcome.Calls), func(c wire.CallState) bool { return c.Session != b.session })
+	if len(held) > 0 {
+		if err := fn(held); err != nil {
 			return err
 		}
 	}
-	b.adopted = true
+	b.adopted[b.session] = true
 	return nil
 }
 
@@ -161,25 +179,22 @@ func (b *Box) Adopt(fn func(held []wire.CallState) error) error {
 func (b *Box) Boot() string { return b.welcome.Boot }
 
 // Done is closed when the pipe is broken or closed.
-func (b *Box) Done() <-chan struct{} { return b.session.CloseChan() }
+func (b *Box) Done() <-chan struct{} { return b.streams.CloseChan() }
 
 // Close closes the pipe; the box and its calls go on. Idempotent. It returns
 // when the Box's own goroutines ended; a Handler may still run.
 func (b *Box) Close() error {
-	err := b.session.Close()
+	err := b.streams.Close()
 	b.wg.Wait()
 	return err
 }
 
-// SetEnv adds to the environment of the processes that start from now on. What the
-// box or the exec itself names wins over it.
-func (b *Box) SetEnv(env []string) { b.extra.Store(&env) }
-
-func (b *Box) env() []string {
-	if env := b.extra.Load(); env != nil {
-		return *env
-	}
-	return nil
+// SetEnv is the environment, as NAME=value, that processes of the session get from now on
+// beside the box's own, which it wins over; what an exec itself names wins over it.
+func (b *Box) SetEnv(env []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.env[b.session] = env
 }
 
 // Call identifies a mutating operation. The zero Call is refused.
@@ -205,7 +220,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte, o owed) (
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	req.Release = b.unsentReleases()
+	req.Session, req.Release = b.session, b.unsentReleases()
 	switch req.Op {
 	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpRemove, wire.OpMkdir, wire.OpRename,
 		wire.OpPack, wire.OpUnpack:
@@ -216,7 +231,7 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte, o owed) (
 		return nil, err
 	}
 	w := b.watch(o)
-	stream, err := b.session.OpenStream()
+	stream, err := b.streams.OpenStream()
 	if err != nil {
 		w.end()
 		return nil, unsent(b.lost(err))

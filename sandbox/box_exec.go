@@ -68,9 +68,12 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	}
 	layers, unknown := layersOf(ctx)
 	told := watcherOf(ctx)
+	b.mu.Lock()
+	env := b.env[b.session]
+	b.mu.Unlock()
 	q, err := request(wire.OpExec, wire.ExecBody{
 		Exec: raw, Attach: wire.Attach{StdoutFrom: opt.StdoutFrom, StderrFrom: opt.StderrFrom}, AttachOnly: opt.AttachOnly || unknown != nil,
-		Env: b.env(), Layers: layers, Watch: told != nil,
+		Env: env, Layers: layers, Watch: told != nil,
 	})
 	if err != nil {
 		return res, err

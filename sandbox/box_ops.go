@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Calls lists the calls boxd holds.
+// Calls lists the calls that boxd holds for the session.
 func (b *Box) Calls(ctx context.Context) ([]wire.CallState, error) {
 	a, err := query[wire.CallsAnswer](ctx, b, wire.OpCalls, wire.Empty{})
 	return a.Calls, err
@@ -177,7 +177,9 @@ func (b *Box) Release(calls ...holdfast.CallID) {
 		return
 	}
 	b.mu.Lock()
-	b.releases = append(b.releases, calls...)
+	for _, c := range calls {
+		b.releases = append(b.releases, wire.Released{Call: c, Session: b.session})
+	}
 	b.mu.Unlock()
 	select {
 	case b.release <- struct{}{}:

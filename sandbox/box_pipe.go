@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -79,7 +78,7 @@ func (b *Box) unreleased() bool {
 }
 
 // unsentReleases takes as many gathered releases as a request may carry.
-func (b *Box) unsentReleases() []holdfast.CallID {
+func (b *Box) unsentReleases() []wire.Released {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.releases), releaseMost)
@@ -110,9 +109,9 @@ func (c boxContext) Err() error {
 // accept serves the streams that boxd opens: accepted proxy connections.
 func (b *Box) accept() {
 	for {
-		stream, err := b.session.AcceptStream()
+		stream, err := b.streams.AcceptStream()
 		if err != nil {
-			_ = b.session.Close()
+			_ = b.streams.Close()
 			return
 		}
 		go b.serveAccepted(stream)
@@ -129,7 +128,7 @@ func (b *Box) serveAccepted(stream *yamux.Stream) {
 		_ = conn.Close()
 		return
 	}
-	b.accepted(acc.Name, conn)
+	b.accepted(acc.Session, acc.Name, conn)
 }
 
 // proxyConn is a connection accepted inside the box.

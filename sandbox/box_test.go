@@ -359,8 +359,8 @@ func TestReleasesAreGathered(t *testing.T) {
 	b := connect(t, func(req wire.Request, s *yamux.Stream) {
 		mu.Lock()
 		requests++
-		for _, id := range req.Release {
-			got[id] = true
+		for _, r := range req.Release {
+			got[r.Call] = true
 		}
 		mu.Unlock()
 		_ = wire.WriteJSON(s, wire.FrameAnswer, wire.Empty{})
@@ -411,7 +411,7 @@ func TestStreamsThatAreNoProxyConnectionsAreClosed(t *testing.T) {
 			opened <- err
 		}
 	}()
-	b, err := sandbox.Dial(t.Context(), "w-x", ours, 5, func(string, net.Conn) { t.Error("handed over") })
+	b, err := sandbox.Dial(t.Context(), "w-x", ours, 5, func(holdfast.SessionID, string, net.Conn) { t.Error("handed over") })
 	if err != nil {
 		t.Fatal(err)
 	}

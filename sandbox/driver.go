@@ -66,7 +66,6 @@ type Spec struct {
 	// BoxdUID and ToolUID are the host uids (and gids) of boxd and of the tools
 	// where a root server maps two; ignored otherwise. Never 0.
 	BoxdUID, ToolUID uint32
-	Env              []string
 	Limits           Limits
 	LimitsMode       LimitsMode
 	// Landlock says whether the box may start without it; empty is required.

@@ -38,7 +38,7 @@ type PoolConfig struct {
 	// it is stopped, and the next Acquire starts another one.
 	Patience Patience
 	// Accepted serves proxy connections.
-	Accepted func(box holdfast.BoxID) Handler
+	Accepted Handler
 	// Resting names calls of a box that run and do nothing: agents between their
 	// turns. They do not keep an idle box from being frozen, stopped or evicted. It may
 	// be called under locks of a box: it must not wait for one. Nil is none.

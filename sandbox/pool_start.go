@@ -207,11 +207,7 @@ func (p *Pool) connect(ctx context.Context, id holdfast.BoxID, thaw bool) (*Box,
 	if err != nil {
 		return nil, err
 	}
-	var accepted Handler
-	if p.cfg.Accepted != nil {
-		accepted = p.cfg.Accepted(id)
-	}
-	b, err := Dial(ctx, id, conn, p.cfg.Token, accepted)
+	b, err := Dial(ctx, id, conn, p.cfg.Token, p.cfg.Accepted)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (b *Box) giveUp() bool {
 	if k := b.keeper.Load(); k != nil && !k.hung() {
 		return false
 	}
-	_ = b.session.Close()
+	_ = b.streams.Close()
 	return true
 }
 

@@ -38,6 +38,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/loop"
 	"github.com/holdfast-run/holdfast/internal/obs"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/seal"
@@ -182,7 +183,7 @@ type server struct {
 
 	journal *journal.Journal
 	metrics *obs.Metrics
-	pool    map[holdfast.Trust]*sandbox.Pool
+	drivers []place.Driver
 	vault   *secrets.Vault
 	models  func(ctx context.Context) holdfast.Models
 	support func() holdfast.BoxSupport
@@ -245,17 +246,18 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.proxy = s.newProxy(ctx)
-	s.pool = s.pools(drivers)
+	s.drivers = s.pools(drivers)
 	s.engine, err = engine.New(engine.Config{
 		Store:    s.store,
 		Journal:  s.journal,
 		Runtimes: runtimes,
-		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks, Pools: s.pool,
-		Dir: filepath.Join(s.cfg.Data, "sessions"),
-		Box: engine.BoxConfig{
+		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks,
+		Boxes: place.Config{
+			Dir: filepath.Join(s.cfg.Data, "sessions"), Drivers: s.drivers,
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
-			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase, Boot: kernelBoot(s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
+			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
 		},
+		Boot: kernelBoot(s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
 		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
 		DefaultTrust: s.cfg.DefaultTrust, DefaultRuntime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
 		DefaultModel: func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
@@ -277,16 +279,28 @@ func kernelBoot(log *slog.Logger) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// pools makes one pool for each trust level that a driver serves.
-func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) map[holdfast.Trust]*sandbox.Pool {
-	out := map[holdfast.Trust]*sandbox.Pool{}
-	for trust, d := range drivers {
-		out[trust] = sandbox.NewPool(sandbox.PoolConfig{
+// pools makes a pool for each driver.
+func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) []place.Driver {
+	var out []place.Driver
+	made := map[sandbox.Driver]int{}
+	for _, trust := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
+		d := drivers[trust]
+		if d == nil {
+			continue
+		}
+		if i, ok := made[d]; ok {
+			out[i].Serves = append(out[i].Serves, trust)
+			continue
+		}
+		made[d] = len(out)
+		out = append(out, place.Driver{Serves: []holdfast.Trust{trust}, Pool: sandbox.NewPool(sandbox.PoolConfig{
 			Driver: d, Token: s.store.Epoch(), MaxBoxes: s.cfg.MaxBoxes, MaxTurns: s.cfg.MaxTurns,
 			FreezeAfter: never(s.cfg.FreezeAfter), StopAfter: never(s.cfg.StopAfter), Prewarm: s.cfg.Prewarm,
 			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(trust), Accepted: s.accepted,
-			Resting: func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID { return s.engine.Resting(ctx, box) },
-		})
+			Resting: func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID {
+				return s.engine.Boxes().Resting(ctx, box)
+			},
+		})})
 	}
 	return out
 }
@@ -303,7 +317,7 @@ func (s *server) disk(trust holdfast.Trust) *sandbox.Disk {
 			return sandbox.DiskSpace(d), err
 		},
 		Usage: func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
-			return s.engine.BoxDisk(ctx, box)
+			return s.engine.Boxes().Disk(ctx, box)
 		},
 	}
 }
@@ -345,10 +359,10 @@ func (s *server) serve(ctx context.Context, token string) error {
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
 		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Approvals: s.engine, Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
-		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe},
+		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes()},
 		Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
-		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, RateLimit: unlimited(s.cfg.RateLimit), AuthFailures: unlimited(s.cfg.AuthFailures),
-		Uploads: httpapi.Uploads{Copy: int64(s.cfg.Limits.Copy)},
+		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins,
+		Bounds: httpapi.Bounds{Copy: int64(s.cfg.Limits.Copy), Rate: unlimited(s.cfg.RateLimit), Failures: unlimited(s.cfg.AuthFailures)},
 	})
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(netutil.LimitListener(ln, s.cfg.MaxConnections)) }()

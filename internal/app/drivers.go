@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/host"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
-	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
@@ -38,13 +38,12 @@ func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Tr
 	case "local":
 		out[holdfast.Untrusted], err = local.New(local.Config{
 			Home: cfg.Data, Boxd: boxd.Local, RootDir: cfg.RootDir, LimitsMode: cfg.Limits.Mode, Landlock: cfg.Limits.Landlock, Now: time.Now, Rand: rand.Reader, Owner: owner,
-			ReadyUID: cfg.UIDBase + 2*engine.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
+			ReadyUID: cfg.UIDBase + 2*place.MaxNumber, ReadOnly: []string{runtimes + ":" + RuntimesInBox},
 		})
 		return out, err
 	case "mem":
-		for _, trust := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
-			out[trust] = mem.New(mem.Config{})
-		}
+		d := mem.New(mem.Config{})
+		out[holdfast.Untrusted], out[holdfast.Trusted] = d, d
 	case "host":
 	default:
 		return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s is not a driver of this release", holdfast.Quote(cfg.Driver)).

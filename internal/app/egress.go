@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -16,7 +15,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/models"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
-	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
@@ -77,19 +75,15 @@ func (t turns) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traf
 // listenerModel is the listener of a box whose connections ask for models.
 const listenerModel = "model"
 
-// accepted serves what the listeners of a box accepted.
-func (s *server) accepted(box holdfast.BoxID) sandbox.Handler {
-	session, ok := strings.CutPrefix(string(box), string(holdfast.SessionBox("")))
-	id := holdfast.SessionID(session)
-	return func(name string, conn net.Conn) {
-		switch {
-		case ok && (name == listenerModel || name == acp.ModelListener):
-			s.broker.Serve(id, conn)
-		case ok && name == engine.ListenerProxy:
-			s.proxy.Serve(id, conn)
-		default:
-			_ = conn.Close()
-		}
+// accepted serves what the listeners of sessions accepted in their boxes.
+func (s *server) accepted(id holdfast.SessionID, name string, conn net.Conn) {
+	switch {
+	case id != "" && (name == listenerModel || name == acp.ModelListener):
+		s.broker.Serve(id, conn)
+	case id != "" && name == engine.ListenerProxy:
+		s.proxy.Serve(id, conn)
+	default:
+		_ = conn.Close()
 	}
 }
 

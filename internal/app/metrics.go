@@ -98,8 +98,8 @@ func (l *looker) count(ctx context.Context) (journal.Counts, error) {
 
 func (s *server) boxStates() map[string]int64 {
 	sum := map[holdfast.BoxState]int{}
-	for _, p := range s.pool {
-		for state, n := range p.States() {
+	for _, d := range s.drivers {
+		for state, n := range d.Pool.States() {
 			sum[state] += n
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -30,7 +30,7 @@ func TestReservedBoxKeepsItsIDs(t *testing.T) {
 	}
 	cfg := settings(t, "local")
 	cfg.Prewarm = 1
-	first := cfg.UIDBase + 2*engine.MaxNumber
+	first := cfg.UIDBase + 2*place.MaxNumber
 	c, stop := serve(t, cfg)
 	dir := func(id holdfast.SessionID, name string) string {
 		return filepath.Join(cfg.Data, "sessions", string(id), name)

@@ -81,7 +81,7 @@ func (s *Server) detached(c *call) {
 func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*call, bool, error) {
 	p := a.p
 	if b.AttachOnly {
-		c, err := s.led.find(p, req.Call, req.Op, req.Hash)
+		c, err := s.led.find(p, req)
 		if c == nil && err == nil {
 			err = holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "call %s is not held", holdfast.Quote(string(req.Call)))
 		}
@@ -94,21 +94,21 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 	if err := decode(req.Op, b.Exec, &x); err != nil {
 		return nil, false, err
 	}
-	x.Env = mergeEnv(without(b.Env, s.cfg.Env), x.Env)
+	x.Env = mergeEnv(b.Env, x.Env)
 	if err := checkExec(&x); err != nil {
 		return nil, false, err
 	}
 	if err := wire.CheckLayers(b.Layers); err != nil {
 		return nil, false, err
 	}
-	if c, err := s.led.find(p, req.Call, req.Op, req.Hash); c != nil || err != nil {
+	if c, err := s.led.find(p, req); c != nil || err != nil {
 		return c, false, err
 	}
 	if !s.gate.enter(p.done, a.gone, s.stopped) {
 		return nil, false, nil
 	}
 	defer s.gate.leave()
-	c, fresh, err := s.led.begin(p, req.Call, req.Op, req.Hash, func(c *call) {
+	c, fresh, err := s.led.begin(p, req, func(c *call) {
 		c.exec = s.newExecution(x)
 		c.exec.layers, c.exec.watch = b.Layers, b.Watch
 	})

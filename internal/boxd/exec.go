@@ -223,11 +223,11 @@ func (s *Server) killSoftly(e *execution, grace time.Duration) {
 
 // serveKill ends a call and everything it started, background processes of a
 // finished one included. It returns when the call has its outcome.
-func (s *Server) serveKill(p *peer, req wire.KillRequest) error {
+func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillRequest) error {
 	var c *call
 	begun := false
 	err := s.led.guard(p, func() {
-		if c = s.led.calls[req.Call]; c != nil && c.exec != nil {
+		if c = s.led.seen(asks, req.Call); c != nil && c.exec != nil {
 			begun = c.exec.beginKill(endCanceled, "killed on request")
 		}
 	})
@@ -253,9 +253,9 @@ func (s *Server) serveKill(p *peer, req wire.KillRequest) error {
 }
 
 // serveTake makes room in the spool of a line protocol.
-func (s *Server) serveTake(p *peer, req wire.TakeRequest) error {
+func (s *Server) serveTake(p *peer, asks holdfast.SessionID, req wire.TakeRequest) error {
 	var c *call
-	err := s.led.guard(p, func() { c = s.led.calls[req.Call] })
+	err := s.led.guard(p, func() { c = s.led.seen(asks, req.Call) })
 	switch {
 	case err != nil:
 		return err

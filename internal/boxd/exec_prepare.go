@@ -179,22 +179,6 @@ func mergeEnv(base, add []string) []string {
 	return out
 }
 
-// without is an environment without the names that another one has.
-func without(env, other []string) []string {
-	if len(env) == 0 {
-		return nil
-	}
-	names := map[string]bool{}
-	for _, v := range other {
-		name, _, _ := strings.Cut(v, "=")
-		names[name] = true
-	}
-	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return names[name]
-	})
-}
-
 // lookPath finds the program: with a slash relative to dir, else in PATH of env.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {

@@ -15,6 +15,8 @@ type call struct {
 	id   holdfast.CallID
 	op   wire.Op
 	hash string
+	// session is whose call it is.
+	session holdfast.SessionID
 	// seq orders calls by their begin.
 	seq uint64
 	// exec is set for OpExec, before the call is published.
@@ -63,7 +65,7 @@ func (l *ledger) switchTo(p *peer, token uint64) (before *peer, calls []wire.Cal
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, l.current, l.token = l.current, p, token
-	return before, l.list()
+	return before, l.list("")
 }
 
 // drop forgets a connection that ended.
@@ -116,16 +118,20 @@ func (l *ledger) checkLocked(p *peer) error {
 	return nil
 }
 
+// sees reports whether a call is the business of who asks: its session, or the server
+// itself.
+func (c *call) sees(asks holdfast.SessionID) bool { return asks == "" || asks == c.session }
+
 // begin registers a call for connection p right before it acts. fresh means the
 // caller must act and then finish it; otherwise the call is known: attach to it.
 // make builds the call's execution and runs under the lock, after all checks.
-func (l *ledger) begin(p *peer, id holdfast.CallID, op wire.Op, hash string, build func(*call)) (c *call, fresh bool, err error) {
+func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, fresh bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.checkLocked(p); err != nil {
 		return nil, false, err
 	}
-	if c, err := l.findLocked(id, op, hash); c != nil || err != nil {
+	if c, err := l.findLocked(req); c != nil || err != nil {
 		return c, false, err
 	}
 	if l.stopping {
@@ -136,36 +142,48 @@ func (l *ledger) begin(p *peer, id holdfast.CallID, op wire.Op, hash string, bui
 			WithHint("release finished calls first")
 	}
 	l.seq++
-	c = &call{id: id, op: op, hash: hash, seq: l.seq, done: make(chan struct{})}
+	c = &call{id: req.Call, session: req.Session, op: req.Op, hash: req.Hash, seq: l.seq, done: make(chan struct{})}
 	if build != nil {
 		build(c)
 	}
-	l.calls[id] = c
+	l.calls[c.id] = c
 	l.running++
 	return c, true, nil
 }
 
-// find returns the held call of that id; nil when there is none. An empty hash
+// find returns the held call that a request names; nil when there is none. An empty hash
 // matches any arguments.
-func (l *ledger) find(p *peer, id holdfast.CallID, op wire.Op, hash string) (*call, error) {
+func (l *ledger) find(p *peer, req wire.Request) (*call, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.checkLocked(p); err != nil {
 		return nil, err
 	}
-	return l.findLocked(id, op, hash)
+	return l.findLocked(req)
 }
 
-func (l *ledger) findLocked(id holdfast.CallID, op wire.Op, hash string) (*call, error) {
-	c := l.calls[id]
+func (l *ledger) findLocked(req wire.Request) (*call, error) {
+	c := l.calls[req.Call]
 	if c == nil {
 		return nil, nil
 	}
-	if c.op != op || hash != "" && c.hash != hash {
-		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "call %s is held with other arguments", holdfast.Quote(string(id))).
+	if !c.sees(req.Session) {
+		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "call %s is held for another session", holdfast.Quote(string(req.Call))).
+			WithHint("make a new id for a new call")
+	}
+	if c.op != req.Op || req.Hash != "" && c.hash != req.Hash {
+		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "call %s is held with other arguments", holdfast.Quote(string(req.Call))).
 			WithHint("a call id binds one operation and its arguments: make a new id for a new call")
 	}
 	return c, nil
+}
+
+// seen is a held call that is the business of who asks, or nil. The lock is held.
+func (l *ledger) seen(asks holdfast.SessionID, id holdfast.CallID) *call {
+	if c := l.calls[id]; c != nil && c.sees(asks) {
+		return c
+	}
+	return nil
 }
 
 // finish stores the outcome of a call.
@@ -204,17 +222,18 @@ func (l *ledger) forgetWhenDone(c *call) {
 	}
 }
 
-// release forgets finished calls. Unknown and running ones are left alone.
-func (l *ledger) release(p *peer, ids []holdfast.CallID) error {
+// release forgets finished calls. Unknown and running ones are left alone, and so are those
+// of another session than the one that releases.
+func (l *ledger) release(p *peer, list []wire.Released) error {
 	l.mu.Lock()
 	if err := l.checkLocked(p); err != nil {
 		l.mu.Unlock()
 		return err
 	}
 	var gone []*call
-	for _, id := range ids {
-		if c := l.calls[id]; c != nil && c.finished() {
-			delete(l.calls, id)
+	for _, r := range list {
+		if c := l.calls[r.Call]; c != nil && c.finished() && c.sees(r.Session) {
+			delete(l.calls, c.id)
 			gone = append(gone, c)
 		}
 	}
@@ -225,17 +244,20 @@ func (l *ledger) release(p *peer, ids []holdfast.CallID) error {
 	return nil
 }
 
-// states lists the held calls, oldest first.
-func (l *ledger) states() []wire.CallState {
+// states lists the held calls that are the business of who asks, oldest first.
+func (l *ledger) states(asks holdfast.SessionID) []wire.CallState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.list()
+	return l.list(asks)
 }
 
-func (l *ledger) list() []wire.CallState {
+func (l *ledger) list(asks holdfast.SessionID) []wire.CallState {
 	out := make([]wire.CallState, 0, len(l.calls))
 	for _, c := range l.sorted() {
-		st := wire.CallState{Call: c.id, Op: c.op, Hash: c.hash, Status: wire.CallRunning}
+		if !c.sees(asks) {
+			continue
+		}
+		st := wire.CallState{Call: c.id, Session: c.session, Op: c.op, Hash: c.hash, Status: wire.CallRunning}
 		if c.finished() {
 			st.Status = wire.CallFinished
 		}

@@ -26,9 +26,10 @@ type listeners struct {
 	s     *Server
 	slots chan struct{}
 
-	mu     sync.Mutex
-	byName map[string]*proxy
-	peer   *peer
+	mu sync.Mutex
+	// open are the listeners, by what their connections are announced with.
+	open map[wire.AcceptedRequest]*proxy
+	peer *peer
 	// came is closed and replaced when a server attaches.
 	came   chan struct{}
 	conns  map[net.Conn]struct{}
@@ -43,7 +44,7 @@ type proxy struct {
 func (ls *listeners) init(s *Server) {
 	ls.s = s
 	ls.slots = make(chan struct{}, maxLinks)
-	ls.byName = map[string]*proxy{}
+	ls.open = map[wire.AcceptedRequest]*proxy{}
 	ls.conns = map[net.Conn]struct{}{}
 	ls.came = make(chan struct{})
 }
@@ -66,9 +67,9 @@ func (ls *listeners) detach(p *peer) {
 	}
 }
 
-// open opens a listener. The same request again is fine: a new server asks
+// listen opens a listener for a session. The same request again is fine: a new server asks
 // for what it needs without knowing what a former one opened.
-func (ls *listeners) open(req wire.ListenRequest) error {
+func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	bad := func(kind holdfast.Kind, format string, args ...any) error {
@@ -80,18 +81,25 @@ func (ls *listeners) open(req wire.ListenRequest) error {
 	if req.Name == "" {
 		return bad(holdfast.KindInvalid, "a listener needs a name")
 	}
-	if p := ls.byName[req.Name]; p != nil {
+	id := wire.AcceptedRequest{Name: req.Name, Session: session}
+	if p := ls.open[id]; p != nil {
 		if p.req != req {
 			return bad(holdfast.KindConflict, "listener %s is open on %s", holdfast.Quote(req.Name), holdfast.Quote(p.req.Address))
 		}
 		return nil
 	}
+	for other, p := range ls.open {
+		// Also a socket: the new one would take the place of the old one's file.
+		if p.req.Network == req.Network && p.req.Address == req.Address && other.Session != session {
+			return bad(holdfast.KindConflict, "another session listens on %s", holdfast.Quote(req.Address))
+		}
+	}
 	l, err := listen(req)
 	if err != nil {
 		return err
 	}
-	ls.byName[req.Name] = &proxy{req: req, l: l}
-	ls.s.wg.Go(func() { ls.accept(req.Name, l) })
+	ls.open[id] = &proxy{req: req, l: l}
+	ls.s.wg.Go(func() { ls.accept(id, l) })
 	return nil
 }
 
@@ -182,7 +190,7 @@ func listenPlain(req wire.ListenRequest) (net.Listener, error) {
 	return net.ListenTCP("tcp", addr)
 }
 
-func (ls *listeners) accept(name string, l net.Listener) {
+func (ls *listeners) accept(of wire.AcceptedRequest, l net.Listener) {
 	for {
 		select {
 		case ls.slots <- struct{}{}:
@@ -208,7 +216,7 @@ func (ls *listeners) accept(name string, l net.Listener) {
 			return
 		}
 		ls.s.wg.Go(func() {
-			ls.carry(name, conn)
+			ls.carry(of, conn)
 			ls.track(conn, false)
 			<-ls.slots
 		})
@@ -229,7 +237,7 @@ func (ls *listeners) track(conn net.Conn, add bool) bool {
 }
 
 // carry hands one connection to the server that is attached, or to the next.
-func (ls *listeners) carry(name string, conn net.Conn) {
+func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	defer conn.Close()
 	var stream *yamux.Stream
 	for stream == nil {
@@ -237,7 +245,7 @@ func (ls *listeners) carry(name string, conn net.Conn) {
 		if p == nil {
 			return
 		}
-		stream = announce(p, name)
+		stream = announce(p, of)
 	}
 	defer stream.Close()
 	up := make(chan struct{})
@@ -275,8 +283,8 @@ func (ls *listeners) wait() *peer {
 
 // announce opens a stream to the server for one connection. On failure that
 // connection to the server is over, and nil is returned.
-func announce(p *peer, name string) *yamux.Stream {
-	b, err := json.Marshal(wire.AcceptedRequest{Name: name})
+func announce(p *peer, of wire.AcceptedRequest) *yamux.Stream {
+	b, err := json.Marshal(of)
 	if err != nil {
 		return nil
 	}
@@ -302,7 +310,7 @@ func (ls *listeners) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.closed = true
-	for _, p := range ls.byName {
+	for _, p := range ls.open {
 		_ = p.l.Close()
 	}
 	for c := range ls.conns {

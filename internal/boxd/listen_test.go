@@ -18,7 +18,7 @@ import (
 )
 
 // echo answers everything it got, when the other side has ended.
-func echo(name string, conn net.Conn) {
+func echo(_ holdfast.SessionID, name string, conn net.Conn) {
 	defer conn.Close()
 	b, _ := io.ReadAll(conn)
 	_, _ = fmt.Fprintf(conn, "%s:%s", name, b)

@@ -28,13 +28,14 @@ const (
 
 // outcome is one line of the outcomes file.
 type outcome struct {
-	Call   holdfast.CallID `json:"call"`
-	Op     wire.Op         `json:"op"`
-	Hash   string          `json:"hash"`
-	Answer json.RawMessage `json:"answer,omitempty"`
-	Error  *wire.Error     `json:"error,omitempty"`
-	Stdout *savedStream    `json:"stdout,omitempty"`
-	Stderr *savedStream    `json:"stderr,omitempty"`
+	Call    holdfast.CallID    `json:"call"`
+	Session holdfast.SessionID `json:"session,omitempty"`
+	Op      wire.Op            `json:"op"`
+	Hash    string             `json:"hash"`
+	Answer  json.RawMessage    `json:"answer,omitempty"`
+	Error   *wire.Error        `json:"error,omitempty"`
+	Stdout  *savedStream       `json:"stdout,omitempty"`
+	Stderr  *savedStream       `json:"stderr,omitempty"`
 }
 
 // savedStream is what is kept of an output: a head from 0, a tail up to End.
@@ -65,7 +66,7 @@ func (s *Server) saveOutcomes() error {
 		if !c.finished() {
 			continue // it never ended: its outcome is unknown, and stays so
 		}
-		o := outcome{Call: c.id, Op: c.op, Hash: c.hash, Answer: c.answer, Error: c.err}
+		o := outcome{Call: c.id, Session: c.session, Op: c.op, Hash: c.hash, Answer: c.answer, Error: c.err}
 		if c.exec != nil {
 			o.Stdout = c.exec.stdout.save(&budget)
 			if c.exec.stderr != nil {
@@ -148,7 +149,7 @@ func decodeStrict(b []byte, v any) error {
 }
 
 func (s *Server) adoptOutcome(o outcome) {
-	c := &call{id: o.Call, op: o.Op, hash: o.Hash, answer: o.Answer, err: o.Error, done: make(chan struct{}), flushed: true}
+	c := &call{id: o.Call, session: o.Session, op: o.Op, hash: o.Hash, answer: o.Answer, err: o.Error, done: make(chan struct{}), flushed: true}
 	if o.Stdout != nil {
 		e := s.newExecution(wire.ExecRequest{Merge: o.Stderr == nil})
 		e.stdout.restore(o.Stdout)

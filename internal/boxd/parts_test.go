@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// TestLedgerProperty drives a ledger with two servers that take it from each
-// other: a call acts at most once, only for the newest, and its outcome stays
-// until it is released.
+// TestLedgerProperty drives a ledger with two servers that take it from each other, for two
+// sessions: a call acts at most once, only for the newest server, and its outcome stays until
+// its session or the server itself releases it.
 func TestLedgerProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &ledgerModel{
@@ -42,9 +42,10 @@ type ledgerModel struct {
 }
 
 type modelCall struct {
-	hash string
-	c    *call
-	done bool
+	hash    string
+	session holdfast.SessionID
+	c       *call
+	done    bool
 }
 
 func (m *ledgerModel) peer(t *rapid.T) *peer { return rapid.SampledFrom(m.peers).Draw(t, "peer") }
@@ -52,6 +53,13 @@ func (m *ledgerModel) peer(t *rapid.T) *peer { return rapid.SampledFrom(m.peers)
 func (m *ledgerModel) id(t *rapid.T) holdfast.CallID {
 	return rapid.SampledFrom([]holdfast.CallID{"a", "b", "c", "d", "e", "f"}).Draw(t, "id")
 }
+
+// asks is who a request comes from; empty is the server itself.
+func (m *ledgerModel) asks(t *rapid.T) holdfast.SessionID {
+	return rapid.SampledFrom([]holdfast.SessionID{"", "one", "two"}).Draw(t, "session")
+}
+
+func (k *modelCall) hidden(asks holdfast.SessionID) bool { return asks != "" && asks != k.session }
 
 func (m *ledgerModel) Connect(t *rapid.T) {
 	p := m.peer(t)
@@ -74,13 +82,13 @@ func (m *ledgerModel) Drop(t *rapid.T) {
 }
 
 func (m *ledgerModel) Begin(t *rapid.T) {
-	p, id := m.peer(t), m.id(t)
+	p, id, asks := m.peer(t), m.id(t), m.asks(t)
 	hash := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "hash")
-	c, fresh, err := m.l.begin(p, id, wire.OpMkdir, hash, nil)
+	c, fresh, err := m.l.begin(p, wire.Request{Call: id, Session: asks, Op: wire.OpMkdir, Hash: hash}, nil)
 	k := m.held[id]
 	want := holdfast.Kind("")
 	switch {
-	case p != m.current, k != nil && k.hash != hash:
+	case p != m.current, k != nil && (k.hidden(asks) || k.hash != hash):
 		want = holdfast.KindConflict
 	case k == nil && len(m.held) == 4:
 		want = holdfast.KindBusy
@@ -93,7 +101,7 @@ func (m *ledgerModel) Begin(t *rapid.T) {
 			t.Fatal("a new call is known")
 		}
 		m.acted[c]++
-		m.held[id] = &modelCall{hash: hash, c: c}
+		m.held[id] = &modelCall{hash: hash, session: asks, c: c}
 	}
 	if holdfast.KindOf(err) != want {
 		t.Fatalf("begin: %v, want kind %q", err, want)
@@ -111,12 +119,12 @@ func (m *ledgerModel) Finish(*rapid.T) {
 }
 
 func (m *ledgerModel) Release(t *rapid.T) {
-	p, id := m.peer(t), m.id(t)
-	err := m.l.release(p, []holdfast.CallID{id, "unknown"})
+	p, id, asks := m.peer(t), m.id(t), m.asks(t)
+	err := m.l.release(p, []wire.Released{{Call: id, Session: asks}, {Call: "unknown"}})
 	if (err == nil) != (p == m.current) {
 		t.Fatalf("release: %v", err)
 	}
-	if k := m.held[id]; err == nil && k != nil && k.done {
+	if k := m.held[id]; err == nil && k != nil && k.done && !k.hidden(asks) {
 		delete(m.held, id)
 		if m.forgotten[id] == 0 {
 			t.Fatal("nobody was told")
@@ -125,6 +133,17 @@ func (m *ledgerModel) Release(t *rapid.T) {
 }
 
 func (m *ledgerModel) Check(t *rapid.T) {
+	for _, asks := range []holdfast.SessionID{"", "one", "two"} {
+		want := 0
+		for _, k := range m.held {
+			if !k.hidden(asks) {
+				want++
+			}
+		}
+		if got := m.l.states(asks); len(got) != want {
+			t.Fatalf("%d calls are listed for %q, want %d", len(got), asks, want)
+		}
+	}
 	n, running := m.l.counts()
 	busy := 0
 	for id, k := range m.held {
@@ -150,13 +169,13 @@ func TestLedgerForgetsWhenDone(t *testing.T) {
 	l := newLedger(9, func(*call) { told++ })
 	p := &peer{}
 	l.switchTo(p, 1)
-	a, _, _ := l.begin(p, "a", wire.OpExec, "", nil)
+	a, _, _ := l.begin(p, wire.Request{Call: "a", Op: wire.OpExec}, nil)
 	l.forgetWhenDone(a)
 	if n, _ := l.counts(); n != 1 || told != 0 {
 		t.Error("a running call was forgotten")
 	}
 	l.finish(a, nil, errors.New("x"))
-	b, _, _ := l.begin(p, "b", wire.OpExec, "", nil)
+	b, _, _ := l.begin(p, wire.Request{Call: "b", Op: wire.OpExec}, nil)
 	l.finish(b, make(chan int), nil) // an answer that cannot be told is an error
 	if b.err == nil {
 		t.Error("no error")
@@ -166,7 +185,7 @@ func TestLedgerForgetsWhenDone(t *testing.T) {
 		t.Errorf("%d held, %d told", n, told)
 	}
 	l.stop()
-	if _, _, err := l.begin(p, "c", wire.OpExec, "", nil); !holdfast.IsKind(err, holdfast.KindUnavailable) {
+	if _, _, err := l.begin(p, wire.Request{Call: "c", Op: wire.OpExec}, nil); !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		t.Error(err)
 	}
 }

@@ -129,7 +129,7 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	}
 	switch req.Op {
 	case wire.OpCalls:
-		return wire.CallsAnswer{Boot: s.boot, Calls: s.led.states()}, nil
+		return wire.CallsAnswer{Boot: s.boot, Calls: s.led.states(req.Session)}, nil
 	case wire.OpRelease:
 		return wire.Empty{}, nil
 	case wire.OpKill:
@@ -137,13 +137,13 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return wire.Empty{}, s.serveKill(p, b)
+		return wire.Empty{}, s.serveKill(p, req.Session, b)
 	case wire.OpTake:
 		b, err := body[wire.TakeRequest](req)
 		if err != nil {
 			return nil, err
 		}
-		return wire.Empty{}, s.serveTake(p, b)
+		return wire.Empty{}, s.serveTake(p, req.Session, b)
 	case wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep:
 		return s.lookFile(req)
 	case wire.OpStats:
@@ -167,7 +167,7 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if gerr := s.led.guard(p, func() { err = s.links.open(b) }); gerr != nil {
+		if gerr := s.led.guard(p, func() { err = s.links.listen(req.Session, b) }); gerr != nil {
 			err = gerr
 		}
 		return wire.Empty{}, err
@@ -212,7 +212,7 @@ func (s *Server) serveMutation(p *peer, stream *yamux.Stream, req wire.Request) 
 
 // once acts when the call is new, and answers its outcome either way.
 func (s *Server) once(p *peer, stream *yamux.Stream, req wire.Request, act func() (any, error)) error {
-	c, fresh, err := s.led.begin(p, req.Call, req.Op, req.Hash, nil)
+	c, fresh, err := s.led.begin(p, req, nil)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func TestHZ12_ARequestWaitsForTheNextServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		box, err := sandbox.Dial(t.Context(), spec.Box, conn, token, func(_ string, c net.Conn) { b.Serve(session, c) })
+		box, err := sandbox.Dial(t.Context(), spec.Box, conn, token, func(_ holdfast.SessionID, _ string, c net.Conn) { b.Serve(session, c) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,10 @@ type crew struct {
 	idle chan struct{}
 }
 
+// crews are the goroutines of an engine: those that run turns, those that run hooks for which
+// no turn waits, and the rest, as the watchdog.
+type crews struct{ turns, hooks, rest crew }
+
 // run starts fn, unless the crew is closed; it says whether it did.
 func (c *crew) run(fn func()) bool {
 	c.mu.Lock()

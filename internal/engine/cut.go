@@ -22,11 +22,11 @@ const (
 // openBoots records this boot of the machine, and gives a notice to every session whose
 // files may be lost by the end of the last boot (I-34). It runs before any command.
 func (e *Engine) openBoots(ctx context.Context) error {
-	if e.cfg.Box.Boot == "" {
+	if e.cfg.Boot == "" {
 		return nil
 	}
 	var err error
-	e.boots, err = boots.Open(ctx, boots.Config{Facts: e.cfg.Store, Boot: e.cfg.Box.Boot, Newest: e.cfg.Store.NewestEvent, Clock: e.cfg.Clock})
+	e.boots, err = boots.Open(ctx, boots.Config{Facts: e.cfg.Store, Boot: e.cfg.Boot, Newest: e.cfg.Store.NewestEvent, Clock: e.cfg.Clock})
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (e *Engine) endBoot(ctx context.Context) {
 		return
 	}
 	synced := make(chan error, 1)
-	go func() { synced <- rooted.Sync(e.cfg.Dir) }()
+	go func() { synced <- rooted.Sync(e.cfg.Boxes.Dir) }()
 	var err error
 	select {
 	case err = <-synced:

@@ -23,7 +23,7 @@ func bootWorld(t *testing.T, boot *string) *world {
 			journal.Draft{Type: holdfast.EventToolFinished, Data: holdfast.ToolFinished{ToolUseID: "u", Outcome: holdfast.ExitOK}})
 		return err
 	}
-	w.tune = func(c *engine.Config) { c.Box.Boot = *boot }
+	w.tune = func(c *engine.Config) { c.Boot = *boot }
 	w.start()
 	t.Cleanup(func() { w.stop(true) })
 	return w

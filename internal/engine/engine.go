@@ -23,11 +23,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/policy"
-	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // Agents is what the engine needs of the deployed agents.
@@ -54,8 +54,8 @@ type Sealer interface {
 	Open(context string, sealed []byte) ([]byte, error)
 }
 
-// Config configures an Engine. Store, Journal, Pools, Runtimes, Agents, Sealer,
-// Policy, Dir, Clock and Rand must be set.
+// Config configures an Engine. Store, Journal, Boxes, Runtimes, Agents, Sealer,
+// Policy, Clock and Rand must be set.
 type Config struct {
 	Store    Store
 	Journal  *journal.Journal
@@ -66,12 +66,12 @@ type Config struct {
 	Policy *policy.Engine
 	// Hooks are those of the server's owner; agents bring their own.
 	Hooks Hooks
-	// Pools hold the boxes of each trust level. A missing one refuses its sessions.
-	Pools map[holdfast.Trust]*sandbox.Pool
-	// Dir is the sessions' directory.
-	Dir string
-	// Box is the template of every box's spec.
-	Box BoxConfig
+	// Boxes are the boxes of the sessions, and the directory of their files.
+	Boxes place.Config
+	// MaxCopy bounds the files of a tree that is copied into a box, in bytes; 0 is no bound.
+	MaxCopy int64
+	// Boot is the kernel's boot id. Without it power cuts go unnoticed.
+	Boot string
 	// Network is what boxes may connect to.
 	Network NetworkConfig
 	// DefaultTrust, DefaultRuntime (default native) and DefaultModel are for sessions
@@ -99,26 +99,11 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// BoxConfig is what every box's spec shares.
-type BoxConfig struct {
-	Limits      sandbox.Limits
-	LimitsMode  sandbox.LimitsMode
-	Landlock    sandbox.LandlockMode
-	OrphanAfter time.Duration
-	SpoolBytes  int64
-	// MaxCopy bounds the files of a tree that is copied into a box, in bytes; 0 is no bound.
-	MaxCopy int64
-	// UIDBase is where the host uids of boxes begin; each session has two. 0: the
-	// server is not root and there is nothing to allocate.
-	UIDBase uint32
-	// Boot is the kernel's boot id. Without it power cuts go unnoticed.
-	Boot string
-}
-
 // Engine is the server's core. Safe for concurrent use.
 type Engine struct {
 	cfg      Config
 	runtimes map[string]runtime.Runtime
+	boxes    *place.Boxes
 
 	// conversations are those of the sessions that worked last.
 	conversations *conversation.Kept
@@ -133,9 +118,7 @@ type Engine struct {
 	// leaving is closed by the first Drain or Close; started when Start has taken up
 	// what was left.
 	leaving, started chan struct{}
-	// turns run turns, hooks those hooks that no turn waits for; rest are the watchdog and
-	// what outlives a call.
-	turns, hooks, rest crew
+	crews            crews
 	// judging remembers across crashes which calls are being judged.
 	judging *judging.File
 	// boots remembers the boot of the machine; nil if it is unknown.
@@ -175,6 +158,7 @@ func New(cfg Config) (*Engine, error) {
 		started: make(chan struct{}), bells: bells{expiry: make(chan struct{}, 1)},
 		conversations: conversation.NewKept(keptConversations, keptBytes),
 	}
+	e.boxes = place.New(cfg.Boxes, sessions{e})
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
 	}
@@ -193,16 +177,14 @@ func New(cfg Config) (*Engine, error) {
 func (e *Engine) Start(ctx context.Context, stop bool) error {
 	e.base, e.letGo = context.WithCancel(ctx)
 	var err error
-	if e.judging, err = judging.Open(filepath.Join(e.cfg.Dir, "judging")); err != nil {
+	if e.judging, err = judging.Open(filepath.Join(e.cfg.Boxes.Dir, "judging")); err != nil {
 		return err
 	}
 	if err := e.openBoots(ctx); err != nil {
 		return err
 	}
-	for _, p := range e.cfg.Pools {
-		if err := p.Start(e.base, stop, e.boxKnown); err != nil {
-			return err
-		}
+	if err := e.boxes.Start(e.base, stop); err != nil {
+		return err
 	}
 	// First, so that a turn that goes on finds its question ended.
 	if err := e.expireDue(ctx); err != nil {
@@ -211,24 +193,11 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	if err := e.recover(ctx); err != nil {
 		return err
 	}
-	e.rest.run(e.watchdog)
-	e.rest.run(e.expirer)
-	e.rest.run(e.forgetter)
+	e.crews.rest.run(e.watchdog)
+	e.crews.rest.run(e.expirer)
+	e.crews.rest.run(e.forgetter)
 	close(e.started)
 	return nil
-}
-
-// boxKnown reports whether a box still has a session that may use it.
-func (e *Engine) boxKnown(id holdfast.BoxID) bool {
-	session, ok := boxSession(id)
-	if !ok {
-		return false
-	}
-	row, err := e.cfg.Store.Row(e.base, session)
-	if err != nil {
-		return !holdfast.IsKind(err, holdfast.KindNotFound)
-	}
-	return row.Status != holdfast.StatusEnded
 }
 
 func (e *Engine) recover(ctx context.Context) error {
@@ -297,10 +266,10 @@ func startOf(t journal.TurnRow, now time.Time) time.Time {
 // until ctx ends.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.leave(false)
-	if err := e.turns.wait(ctx); err != nil {
+	if err := e.crews.turns.wait(ctx); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "turns still run: %w", err)
 	}
-	if err := e.hooks.wait(ctx); err != nil {
+	if err := e.crews.hooks.wait(ctx); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "hooks still run: %w", err)
 	}
 	return nil
@@ -322,21 +291,16 @@ func (e *Engine) leave(detach bool) {
 // unavailable; it can record nothing any more.
 func (e *Engine) Close(ctx context.Context, stop bool) error {
 	e.leave(true)
-	e.turns.close()
-	e.hooks.close()
-	e.rest.close()
-	var first error
+	e.crews.turns.close()
+	e.crews.hooks.close()
+	e.crews.rest.close()
 	// Pipes break before turns are cancelled: so no runtime can end in its box
 	// what the next start will take up.
-	for _, p := range e.cfg.Pools {
-		if err := p.Close(ctx, stop); err != nil && first == nil {
-			first = err
-		}
-	}
+	first := e.boxes.Close(ctx, stop)
 	if e.letGo != nil {
 		e.letGo()
 	}
-	for _, c := range []*crew{&e.turns, &e.hooks, &e.rest} {
+	for _, c := range []*crew{&e.crews.turns, &e.crews.hooks, &e.crews.rest} {
 		if err := c.wait(ctx); err != nil && first == nil {
 			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "a turn does not end: %w", err)
 		}

@@ -38,7 +38,7 @@ func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfas
 	}
 	d, trace, err := p.Rehearse(ctx, policy.Request{
 		Session: id, Mode: row.Mode, Tool: req.Tool, ReadOnly: p.Reads(req.Tool), Input: req.Input, Sandboxed: row.Trust == holdfast.Untrusted,
-		FS: e.links(ctx, id, e.running(row)),
+		FS: e.links(ctx, id, e.boxes.Running(row)),
 	})
 	if err != nil {
 		return none, err

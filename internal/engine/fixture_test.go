@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	brought "github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
@@ -129,11 +130,11 @@ func (w *world) try() error {
 	w.store, w.journal = store, journal.New(journal.Config{Store: gate{store, w}})
 	cfg := engine.Config{
 		Store: gate{store, w}, Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
-		Policy: new(policy.Engine), Dir: filepath.Join(w.dir, "sessions"), DefaultTrust: holdfast.Untrusted,
+		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions")}, DefaultTrust: holdfast.Untrusted,
 		DefaultModel: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel, Clock: time.Now, Rand: rand.Reader,
 	}
 	if w.pools != nil {
-		cfg.Pools = w.pools()
+		cfg.Boxes.Drivers = drivers(w.pools())
 	}
 	if w.tune != nil {
 		w.tune(&cfg)
@@ -142,6 +143,34 @@ func (w *world) try() error {
 		w.t.Fatal(err)
 	}
 	return w.Engine.Start(context.WithoutCancel(w.t.Context()), w.stopBoxes)
+}
+
+// drivers are the pools by what they serve.
+func drivers(pools map[holdfast.Trust]*sandbox.Pool) (out []place.Driver) {
+	for _, trust := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
+		p := pools[trust]
+		i := slices.IndexFunc(out, func(d place.Driver) bool { return d.Pool == p })
+		switch {
+		case p == nil:
+		case i >= 0:
+			out[i].Serves = append(out[i].Serves, trust)
+		default:
+			out = append(out, place.Driver{Pool: p, Serves: []holdfast.Trust{trust}})
+		}
+	}
+	return out
+}
+
+func (w *world) Containers(ctx context.Context) ([]holdfast.Container, error) {
+	return w.Boxes().Containers(ctx)
+}
+
+func (w *world) StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
+	return w.Boxes().StopContainers(ctx, req)
+}
+
+func (w *world) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
+	return w.Boxes().PruneContainers(ctx, req)
 }
 
 // stop ends the engine as a crash would, as far as the log goes.

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -91,7 +91,7 @@ func (e *Engine) transcriptPath(ctx context.Context, row journal.Row) string {
 // cwd is the tools' directory as they see it.
 func (e *Engine) cwd(row journal.Row) string {
 	if row.Trust == holdfast.Trusted {
-		return filepath.Join(e.dir(row.ID), "workspace")
+		return e.boxes.Scope(row.ID).Workspace()
 	}
 	return "/workspace"
 }
@@ -117,7 +117,7 @@ func drafts(ran holdfast.HookRan) []journal.Draft {
 // crash may lose it. What they say has no say in what happened.
 func (e *Engine) tell(id holdfast.SessionID, in hook.Input) {
 	u := e.claim(id)
-	if !e.hooks.run(func() {
+	if !e.crews.hooks.run(func() {
 		defer e.disclaim(u)
 		e.fire(e.base, u, in)
 	}) {
@@ -153,7 +153,7 @@ func (e *Engine) fire(ctx context.Context, u *unit, in hook.Input) {
 	}
 	at := e.cfg.Hooks.Places
 	at.Now = e.cfg.Clock
-	box := &borrowed{e: e, u: u, row: row, live: !startsBox(in.Event)}
+	box := &borrowed{e: e, u: u, live: !startsBox(in.Event)}
 	defer box.release()
 	at.Box = &boxRunner{box: box.get, began: func(holdfast.CallID, *sandbox.Box) {}}
 	res := set.run(ctx, e.about(ctx, row, in), at, func(string, *hook.Hook) holdfast.CallID {
@@ -188,7 +188,6 @@ func startsBox(e hook.Event) bool {
 type borrowed struct {
 	e    *Engine
 	u    *unit
-	row  journal.Row
 	live bool
 
 	mu   sync.Mutex
@@ -209,11 +208,7 @@ func (b *borrowed) get(ctx context.Context) (*sandbox.Box, error) {
 		}
 	}
 	var err error
-	if b.live {
-		b.hold, err = b.e.liveBox(ctx, b.u, b.row)
-	} else {
-		b.hold, err = b.e.acquire(ctx, b.u, false, nil, nil)
-	}
+	b.hold, err = b.e.acquire(ctx, b.u, place.Claim{Live: b.live}, nil)
 	if err == nil {
 		err = intact(b.hold, b.u.id, true)
 	}
@@ -232,22 +227,4 @@ func (b *borrowed) release() {
 		b.hold.Box.Release(b.ran...)
 		b.hold.Release()
 	}
-}
-
-// liveBox is the session's box if it runs; denied when it does not.
-func (e *Engine) liveBox(ctx context.Context, u *unit, row journal.Row) (*sandbox.Hold, error) {
-	pool := e.cfg.Pools[row.Trust]
-	if pool == nil || pool.Live(holdfast.SessionBox(row.ID)) == nil {
-		return nil, holdfast.Errorf(holdfast.KindDenied, "hook", "no sandbox is running")
-	}
-	spec, err := e.spec(ctx, row)
-	if err != nil {
-		return nil, err
-	}
-	p, err := e.rulesNow(u, row)(ctx)
-	if err != nil {
-		return nil, err
-	}
-	spec.Walls = wallsOf(row, p)
-	return pool.Acquire(ctx, spec, false, func(int) {})
 }

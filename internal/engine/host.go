@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/account"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -210,7 +211,9 @@ func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 	}
 	// An agent that is started ahead of its turn waits in no queue.
 	turn := h.r.id != ""
-	claim := func() (*sandbox.Hold, error) { return h.e.acquire(ctx, h.u, turn, h.rules, h.queuedAt(ctx)) }
+	claim := func() (*sandbox.Hold, error) {
+		return h.e.acquire(ctx, h.u, place.Claim{Turn: turn, Queued: h.queuedAt(ctx)}, h.rules)
+	}
 	hold, err := claim()
 	if err == nil {
 		hold, err = h.restarted(ctx, hold, claim)

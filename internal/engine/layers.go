@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -70,7 +69,7 @@ func (l *layers) policy(ctx context.Context) (p *policy.Engine, fault string, er
 		l.changes = changes
 	}
 	if stale {
-		changed := l.space.look(filepath.Join(l.e.dir(l.u.id), "workspace"), l.version.settings.Sums, l.u.id)
+		changed := l.space.look(l.e.boxes.Scope(l.u.id).Workspace(), l.version.settings.Sums, l.u.id)
 		if changed {
 			l.made, fault = nil, l.space.layer.Refuse
 		}

@@ -6,7 +6,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
 // Pause sets an active session aside. Its box is kept, frozen where the driver
@@ -41,14 +40,14 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 	row = done.Row
 	e.conversations.Forget(id)
 	told := hook.Input{Event: hook.SessionPaused, Message: or(req.Reason, "asked")}
-	if pool := e.cfg.Pools[row.Trust]; pool != nil && pool.Live(holdfast.SessionBox(id)) != nil {
+	if e.boxes.Running(row) != nil {
 		e.claim(id)
-		if !e.hooks.run(func() {
+		if !e.crews.hooks.run(func() {
 			defer e.disclaim(u)
 			// Hooks in the box come before its freeze.
 			e.fire(e.base, u, told)
 			// The idle timer does it later where this cannot.
-			if err := pool.Freeze(e.base, holdfast.SessionBox(id)); err != nil {
+			if err := e.boxes.Freeze(e.base, row); err != nil {
 				e.cfg.Log.Debug("not frozen at pause", "session_id", id, "error", err)
 			}
 		}) {
@@ -100,11 +99,14 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 }
 
 func (e *Engine) facts(ctx context.Context, row journal.Row) (Facts, error) {
-	f := Facts{Session: row.Session, HadFiles: row.HadFiles, Workspace: e.hasWorkspace(row.ID), Agent: row.Runtime != loopRuntime}
-	if pool := e.cfg.Pools[row.Trust]; pool != nil {
-		f.BoxLive = pool.Live(holdfast.SessionBox(row.ID)) != nil
+	files, err := e.boxes.Files(ctx, row)
+	if err != nil {
+		return Facts{}, err
 	}
-	var err error
+	f := Facts{
+		Session: row.Session, HadFiles: files.HadFiles, Workspace: e.boxes.Scope(row.ID).HasWorkspace(), Agent: row.Runtime != loopRuntime,
+		BoxLive: e.boxes.Running(row) != nil,
+	}
 	f.AtRisk, err = e.atRisk(ctx, row)
 	return f, err
 }
@@ -123,7 +125,7 @@ func (e *Engine) resume(ctx context.Context, u *unit, row journal.Row, req holdf
 	}
 	if plan.FilesLost {
 		// A box without its workspace works on a removed directory.
-		if err := e.stopBox(ctx, row, "the workspace is gone"); err != nil {
+		if err := e.boxes.Stop(ctx, row, "the workspace is gone"); err != nil {
 			return holdfast.Resumed{Session: row.Session}, err
 		}
 	}
@@ -167,7 +169,7 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 		return row, err
 	}
 	if row.Status == holdfast.StatusEnded {
-		return row, e.removeBoxes(ctx, row)
+		return row, e.boxes.Leave(ctx, row)
 	}
 	defer e.park(ctx, u)()
 	if err := e.endRunning(ctx, u, "end", req.Interrupt, "the session was ended"); err != nil {
@@ -193,10 +195,10 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 	}
 	u.queued, u.ask = 0, false
 	e.conversations.Forget(u.id)
-	u.moved.Add(1)
+	e.boxes.Moved(u.id)
 	// Hooks in the box come before its end, whoever goes away meanwhile.
 	e.fire(context.WithoutCancel(ctx), u, hook.Input{Event: hook.SessionEnd, Message: reason})
-	return done.Row, e.removeBoxes(ctx, done.Row)
+	return done.Row, e.boxes.Leave(ctx, done.Row)
 }
 
 // Delete removes a session with its log and its files. It wants Purge, because
@@ -212,7 +214,7 @@ func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast
 		return err
 	}
 	// Files first: a crash in between leaves a session that can be deleted again.
-	if err := rooted.RemoveAll(e.dir(id)); err != nil {
+	if err := e.boxes.RemoveFiles(ctx, id); err != nil {
 		return err
 	}
 	if err := e.cfg.Store.DeleteSession(ctx, id); err != nil {
@@ -220,7 +222,7 @@ func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast
 	}
 	e.cfg.Journal.Drop(id)
 	// Once more: who was about to start a box may have made the workspace anew.
-	return rooted.RemoveAll(e.dir(id))
+	return e.boxes.RemoveFiles(ctx, id)
 }
 
 func or(s, other string) string {

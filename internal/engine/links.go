@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
@@ -62,15 +60,7 @@ var _ check.FS = (*links)(nil)
 
 // links returns the links of a session; box is the session's box if it runs.
 func (e *Engine) links(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) *links {
-	return &links{ctx: ctx, box: box, dir: filepath.Join(e.dir(id), "workspace"), clock: e.cfg.Clock}
-}
-
-// running returns a session's box if it runs, else nil.
-func (e *Engine) running(row journal.Row) *sandbox.Box {
-	if pool := e.cfg.Pools[row.Trust]; pool != nil {
-		return pool.Live(holdfast.SessionBox(row.ID))
-	}
-	return nil
+	return &links{ctx: ctx, box: box, dir: e.boxes.Scope(id).Workspace(), clock: e.cfg.Clock}
 }
 
 // links returns the links of the session. It uses the box of this turn or one that
@@ -78,7 +68,7 @@ func (e *Engine) running(row journal.Row) *sandbox.Box {
 func (h *host) links(ctx context.Context) *links {
 	box := h.held()
 	if box == nil {
-		box = h.e.running(h.row)
+		box = h.e.boxes.Running(h.row)
 	}
 	return h.e.links(ctx, h.u.id, box)
 }

@@ -52,7 +52,7 @@ func newMachine(t testing.TB, setUp func(*machine)) *machine {
 	m.world = w
 	w.pools = m.pools
 	w.tune = func(c *engine.Config) {
-		c.At, c.Box.UIDBase = m.passed, m.uidBase
+		c.At, c.Boxes.UIDBase = m.passed, m.uidBase
 		if m.sealer != nil {
 			c.Sealer = m.sealer
 		}
@@ -99,6 +99,9 @@ func (m *machine) pools() map[holdfast.Trust]*sandbox.Pool {
 			continue
 		}
 		m.live[trust] = sandbox.NewPool(cfg)
+	}
+	if m.trusted == m.untrusted {
+		m.live[holdfast.Trusted] = m.live[holdfast.Untrusted]
 	}
 	return m.live
 }

@@ -140,36 +140,51 @@ var proxyEnv = []string{
 	"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1",
 }
 
-// connect gives a box its proxy if its session may reach anything. Without the proxy
-// port, which something in the box may have taken, the box works as one without grants.
-func (e *Engine) connect(ctx context.Context, u *unit, row journal.Row, box *sandbox.Box) error {
-	reach, err := e.reach(ctx, u, row)
-	if err != nil && !holdfast.IsKind(err, holdfast.KindDenied) {
+// connect gives a session its environment in a box, and a proxy there if it may reach
+// anything. Without the proxy port, which something in the box may have taken, the box works
+// as one without grants.
+func (e *Engine) connect(ctx context.Context, row journal.Row, box *sandbox.Box, env []string) error {
+	proxied, err := e.proxied(ctx, row, box)
+	if err != nil {
 		return err
 	}
+	if proxied {
+		// What the session was given with --env wins.
+		env = append(slices.Clone(proxyEnv), env...)
+	}
+	box.SetEnv(env)
+	return nil
+}
+
+// proxied reports whether the session has a proxy in the box, and opens it if it may.
+func (e *Engine) proxied(ctx context.Context, row journal.Row, box *sandbox.Box) (bool, error) {
+	u := e.claim(row.ID)
+	defer e.disclaim(u)
+	reach, err := e.reach(ctx, u, row)
+	if err != nil && !holdfast.IsKind(err, holdfast.KindDenied) {
+		return false, err
+	}
 	if err != nil || reach.None() {
-		box.SetEnv(nil)
-		return nil
+		return false, nil
 	}
 	if err := box.Listen(ctx, wire.ListenRequest{Name: ListenerProxy, Network: "tcp", Address: proxyAddress}); err != nil {
-		box.SetEnv(nil)
 		if ctx.Err() != nil {
-			return err
+			return false, err
 		}
-		e.cfg.Log.WarnContext(ctx, "a box has no proxy", "box_id", box.ID(), "error", err)
-		return nil
+		e.cfg.Log.WarnContext(ctx, "a box has no proxy", "box_id", box.ID(), "session_id", row.ID, "error", err)
+		return false, nil
 	}
-	box.SetEnv(proxyEnv)
-	return nil
+	return true, nil
 }
 
 // reconnect follows a change of what a session may reach: its box from the next
 // process on, what is open at once.
-func (e *Engine) reconnect(ctx context.Context, u *unit, row journal.Row) error {
+func (e *Engine) reconnect(ctx context.Context, row journal.Row) error {
 	var err error
-	if pool := e.cfg.Pools[row.Trust]; pool != nil {
-		if box := pool.Live(holdfast.SessionBox(row.ID)); box != nil {
-			err = e.connect(ctx, u, row, box)
+	if box := e.boxes.Running(row); box != nil {
+		var env []string
+		if env, err = e.openEnv(row); err == nil {
+			err = e.connect(ctx, row, box, env)
 		}
 	}
 	if e.network.changed != nil {
@@ -217,16 +232,7 @@ func (n network) plan(row journal.Row, req holdfast.UpdateSession, p *journal.Ro
 // turn that runs, if one does.
 func (e *Engine) RecordEgress(ctx context.Context, id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) error {
 	c := journal.NewChange(id)
-	draft := journal.Draft{Type: typ, Data: d}
-	e.mu.Lock()
-	u := e.units[id]
-	e.mu.Unlock()
-	if u != nil {
-		if h := u.host.Load(); h != nil && !h.closed.Load() {
-			draft.Turn = h.r.id
-		}
-	}
-	c.Events = []journal.Draft{draft}
+	c.Events = []journal.Draft{{Type: typ, Turn: e.turnOf(id), Data: d}}
 	_, err := e.cfg.Journal.Commit(ctx, c)
 	return err
 }

@@ -1,9 +1,8 @@
 package engine
 
 import (
-	"errors"
-
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/place"
 )
 
 // loopRuntime is the runtime that runs in the server. It keeps nothing of a
@@ -61,7 +60,7 @@ func PlanResume(f Facts, fresh bool) (Plan, error) {
 	case !f.HadFiles:
 		p.Receipt.Files = holdfast.FilesEmpty
 	case !fresh:
-		return p, filesGone(s.ID)
+		return p, place.FilesGone(s.ID)
 	default:
 		p.FilesLost = true
 		p.Receipt.Files = holdfast.FilesLost
@@ -74,12 +73,4 @@ func PlanResume(f Facts, fresh bool) (Plan, error) {
 		p.Receipt.Tier = holdfast.TierPending
 	}
 	return p, nil
-}
-
-// errFilesGone is in the chain of what a session answers whose files are gone.
-var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
-
-func filesGone(id holdfast.SessionID) error {
-	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
-		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with the agent's own files only", id)
 }

@@ -424,7 +424,7 @@ func TestBoxThatFailsItsFirstConnection(t *testing.T) {
 
 // TestExecOutputIsCut at what a result may hold, with all of it in the spool.
 func TestExecOutputIsCut(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.Box.SpoolBytes = 64 << 20 } })
+	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.Boxes.SpoolBytes = 64 << 20 } })
 	id := m.create(holdfast.CreateSession{})
 	res := m.exec(id, "yes 012345678901234567890123456789012345678901234567890123456789 | head -c 11000000")
 	if len(res.Stdout) != 10<<20 || !res.Truncated {

@@ -94,11 +94,10 @@ func (e *Engine) screen(ctx context.Context, row journal.Row, text string) error
 // roomFor refuses a message whose turn would start now and find all places for boxes
 // taken. A turn that is taken before that waits for its place.
 func (e *Engine) roomFor(row journal.Row) error {
-	p := e.cfg.Pools[row.Trust]
-	if p == nil || row.Status == holdfast.StatusEnded {
+	if row.Status == holdfast.StatusEnded {
 		return nil
 	}
-	return p.Full(holdfast.SessionBox(row.ID))
+	return e.boxes.Full(row)
 }
 
 // sentBefore is the answer to a message whose key has been used; not a duplicate
@@ -297,7 +296,7 @@ func (e *Engine) next(ctx context.Context, u *unit) error {
 		return err
 	}
 	e.claim(u.id)
-	u.retrying = e.rest.run(func() {
+	u.retrying = e.crews.rest.run(func() {
 		defer e.disclaim(u)
 		e.insist(u.id, "waiting turn not started", func() error {
 			u.mu.Lock()

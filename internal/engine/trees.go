@@ -32,7 +32,7 @@ func (e *Engine) PackTree(ctx context.Context, id holdfast.SessionID, path strin
 func (e *Engine) UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, r io.Reader) (sum holdfast.Copied, err error) {
 	err = e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) (err error) {
 		sum, err = box.Unpack(ctx, wire.UnpackRequest{
-			Path: to.Path, Name: to.Name, Into: to.Into, File: to.File, MaxBytes: e.cfg.Box.MaxCopy,
+			Path: to.Path, Name: to.Name, Into: to.Into, File: to.File, MaxBytes: e.cfg.MaxCopy,
 		}, r)
 		return err
 	})

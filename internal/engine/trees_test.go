@@ -153,7 +153,7 @@ func TestTreesGoInAndOut(t *testing.T) {
 //
 // FH-18.
 func TestCopiesAreBounded(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.Box.MaxCopy = 100 } })
+	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.MaxCopy = 100 } })
 	id := m.create(holdfast.CreateSession{})
 	_, err := m.UnpackTree(t.Context(), id, holdfast.CopyTo{Path: "dir"}, bytes.NewReader(archive(t, "a", strings.Repeat("a", 101))))
 	m.wantKind(err, holdfast.KindTooLarge)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 
 	"github.com/holdfast-run/holdfast"
@@ -35,7 +34,7 @@ func (e *Engine) launch(u *unit, row journal.Row, t turn) {
 	u.busy.Store(true)
 	u.host.Store(r.host)
 	e.claim(u.id)
-	if !e.turns.run(func() {
+	if !e.crews.turns.run(func() {
 		deepen(int(t.number))
 		e.drive(u, r, row)
 		cancel(nil)
@@ -127,7 +126,7 @@ func (e *Engine) turn(ctx context.Context, row journal.Row) (runtime.Turn, error
 		if row.Trust == holdfast.Untrusted {
 			at = policy.Cwd + "/"
 		}
-		t.Instructions += folder.Workspace(filepath.Join(e.dir(row.ID), "workspace"), at, t.Folder, settings.Keys)
+		t.Instructions += folder.Workspace(e.boxes.Scope(row.ID).Workspace(), at, t.Folder, settings.Keys)
 	}
 	return t, err
 }

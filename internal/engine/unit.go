@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,12 +46,6 @@ type unit struct {
 	// rules counts the changes of the session's permission rules, so that a running
 	// turn reads them anew. Whoever commits one raises it afterwards.
 	rules atomic.Int64
-
-	// seed serialises the first box of the workspace.
-	seed sync.Mutex
-	// moved counts what makes boxes of the session so far unusable: its end, a
-	// change of its trust.
-	moved atomic.Int64
 }
 
 // turnRun is a turn under way.
@@ -122,10 +115,4 @@ func (e *Engine) disclaim(u *unit) {
 	if u.refs--; u.refs == 0 {
 		delete(e.units, u.id)
 	}
-}
-
-// boxSession is the session of a private box.
-func boxSession(id holdfast.BoxID) (holdfast.SessionID, bool) {
-	s, ok := strings.CutPrefix(string(id), "s-")
-	return holdfast.SessionID(s), ok
 }

@@ -32,7 +32,7 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 		}
 	}
 	if event.Trust != nil {
-		if err := e.stopBox(ctx, row, "trust changed"); err != nil {
+		if err := e.boxes.Stop(ctx, row, "trust changed"); err != nil {
 			return holdfast.Session{}, err
 		}
 	}
@@ -47,14 +47,14 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 	if event.Network != nil {
 		now := row
 		now.Session = done
-		if err := e.reconnect(ctx, u, now); err != nil {
+		if err := e.reconnect(ctx, now); err != nil {
 			return done, err
 		}
 	}
 	if event.Trust != nil {
 		// An exec that read the old row may have started the old box again.
-		u.moved.Add(1)
-		err = e.stopBox(context.WithoutCancel(ctx), row, "trust changed")
+		e.boxes.Moved(id)
+		err = e.boxes.Stop(context.WithoutCancel(ctx), row, "trust changed")
 	}
 	e.tell(id, hook.Input{Event: hook.ConfigChange, Trigger: "session", Message: strings.Join(changed(event), ", ")})
 	if event.Trust != nil {
@@ -170,7 +170,7 @@ func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p jour
 			return p, ev, err
 		}
 	}
-	if t == holdfast.Untrusted && row.Trust != t && row.HadFiles && e.cfg.Box.UIDBase != 0 {
+	if t == holdfast.Untrusted && row.Trust != t && row.HadFiles && e.cfg.Boxes.UIDBase != 0 {
 		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update",
 			"a session that worked on the host as root cannot move into a box: its files belong to root").
 			WithHint("create a new session with --trust untrusted")

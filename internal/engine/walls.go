@@ -113,15 +113,16 @@ func (h *host) restarted(ctx context.Context, hold *sandbox.Hold, claim func() (
 		return hold, nil
 	}
 	hold.Release()
-	if err := h.e.stopBox(ctx, h.row, sandbox.WallsChanged); err != nil {
+	if err := h.e.boxes.Stop(ctx, h.row, sandbox.WallsChanged); err != nil {
 		return nil, err
 	}
 	return claim()
 }
 
-// onlyAgents reports whether every call that runs in a box is an agent of the session.
+// onlyAgents reports whether every call that runs in a box, whosever it is, is an agent of
+// the session.
 func (e *Engine) onlyAgents(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) bool {
-	calls, err := box.Calls(ctx)
+	calls, err := box.Of("").Calls(ctx)
 	if err != nil {
 		return false
 	}

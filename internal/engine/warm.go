@@ -51,7 +51,7 @@ func (e *Engine) warm(u *unit, row journal.Row) {
 		close(done)
 		e.disclaim(u)
 	}
-	if !e.rest.run(func() {
+	if !e.crews.rest.run(func() {
 		err := e.warmUp(u, row, w)
 		finish()
 		if err != nil {
@@ -91,7 +91,7 @@ func (e *Engine) cool(id holdfast.SessionID) {
 	}
 	row, err := e.cfg.Store.Row(e.base, id)
 	if err == nil {
-		err = e.stopBox(e.base, row, "more agents are warm than claude.warm allows")
+		err = e.boxes.Stop(e.base, row, "more agents are warm than claude.warm allows")
 	}
 	if err != nil {
 		e.cfg.Log.Debug("warm agent not stopped", "session_id", id, "error", err)

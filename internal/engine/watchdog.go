@@ -74,11 +74,11 @@ func (e *Engine) press(u *unit, r *turnRun, s *stuck, now time.Time) {
 	case 2:
 		// A goroutine of its own: other stuck turns do not wait for this box.
 		e.claim(u.id)
-		if !e.rest.run(func() {
+		if !e.crews.rest.run(func() {
 			defer e.disclaim(u)
 			ctx, cancel := context.WithTimeout(e.base, e.cfg.KillGrace)
 			defer cancel()
-			if err := e.stopBox(ctx, r.host.row, "a turn was stuck"); err != nil {
+			if err := e.boxes.Stop(ctx, r.host.row, "a turn was stuck"); err != nil {
 				e.cfg.Log.WarnContext(r.ctx, "box of a stuck turn not stopped", "session_id", u.id, "error", err)
 			}
 		}) {

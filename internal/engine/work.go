@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -63,7 +64,7 @@ func (e *Engine) inBox(ctx context.Context, u *unit, work boxWork) error {
 }
 
 func (e *Engine) inBoxOnce(ctx context.Context, u *unit, work boxWork) error {
-	hold, err := e.acquire(ctx, u, false, nil, nil)
+	hold, err := e.acquire(ctx, u, place.Claim{}, nil)
 	if err != nil {
 		e.missing(ctx, u, err)
 		return err
@@ -78,7 +79,7 @@ func (e *Engine) inBoxOnce(ctx context.Context, u *unit, work boxWork) error {
 // missing sets a session whose files turn out to be gone to error, which is from
 // where it can be resumed without them. A running turn finds it out itself.
 func (e *Engine) missing(ctx context.Context, u *unit, err error) {
-	if !errors.Is(err, errFilesGone) {
+	if !place.AreFilesGone(err) {
 		return
 	}
 	u.mu.Lock()

@@ -18,7 +18,7 @@ func TestReleaseSettled(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
 	m.run(id, script(bash("true"), say("ok")))
-	box := m.live[holdfast.Untrusted].Live(m.box(id))
+	box := m.live[holdfast.Untrusted].Live(m.box(id)).Of(id)
 	var calls []holdfast.CallID
 	for range 3 {
 		u := newUUID(t)

@@ -60,7 +60,7 @@ func (a *API) agentRoutes() {
 	const tag, one = "agents", "/v1/agents/{name}"
 	deploy := route(http.MethodPost, "/v1/agents", "deploy-agent", tag, "Deploy a folder as the agent's next version")
 	deploy.DefaultStatus = http.StatusCreated
-	deploy.MaxBodyBytes = a.cfg.Uploads.Agent
+	deploy.MaxBodyBytes = a.cfg.Bounds.Agent
 	deploy.Metadata = map[string]any{streamed: true}
 	deploy.RequestBody = &huma.RequestBody{
 		Description: "A tar of the folder, which holds CLAUDE.md or AGENTS.md.",
@@ -79,12 +79,12 @@ func (a *API) deployAgent(ctx context.Context, in *deployInput) (*deployedOutput
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	body := http.MaxBytesReader(in.w, in.r.Body, a.cfg.Uploads.Agent)
+	body := http.MaxBytesReader(in.w, in.r.Body, a.cfg.Bounds.Agent)
 	agent, err := a.cfg.Agents.Deploy(ctx, name, body)
 	if err != nil {
 		// The registry sees a read error; what the reader saw says more.
-		if _, rerr := body.Read(make([]byte, 1)); holdfast.IsKind(uploadError(rerr, a.cfg.Uploads.Agent), holdfast.KindTooLarge) {
-			err = uploadError(rerr, a.cfg.Uploads.Agent)
+		if _, rerr := body.Read(make([]byte, 1)); holdfast.IsKind(uploadError(rerr, a.cfg.Bounds.Agent), holdfast.KindTooLarge) {
+			err = uploadError(rerr, a.cfg.Bounds.Agent)
 		}
 		return nil, a.fail(err)
 	}

@@ -45,12 +45,12 @@ type Self struct {
 	Health func(ctx context.Context) holdfast.Health
 	// Models tells of the models; it takes a few seconds at most.
 	Models func(ctx context.Context) holdfast.Models
-	// Server tells of the running server, its models included.
-	Server func(ctx context.Context) (holdfast.Server, error)
+	// Server tells of the running server, its models included; Containers are its boxes.
+	Server     func(ctx context.Context) (holdfast.Server, error)
+	Containers Containers
 }
 
-// Config configures an API. The first eight are required; app gives the engine
-// for four of them.
+// Config configures an API. The first eight are required; app gives the engine for four of them.
 type Config struct {
 	Sessions  Sessions
 	Turns     Turns
@@ -81,13 +81,8 @@ type Config struct {
 	// WriteTimeout how long a reader may take to accept data before it is cut
 	// (20 s); ReadTimeout the same for a sender (30 s).
 	Ping, WriteTimeout, ReadTimeout time.Duration
-	// RateLimit is how many requests a key may send per second, AuthFailures how
-	// many of an address may fail to authenticate per minute; negative is no limit.
-	RateLimit, AuthFailures int
-	// Uploads bound what a request may bring.
-	Uploads Uploads
-	// Held is why the server takes no work and answers only requests that read the log;
-	// nil when it takes work.
+	Bounds                          Bounds
+	// Held is why the server only answers requests that read the log; nil: it takes work.
 	Held error
 	// Now is the clock (default time.Now).
 	Now func() time.Time
@@ -97,12 +92,15 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Uploads are bounds in bytes; 0 is the default.
-type Uploads struct {
+// Bounds are what requests may bring, in bytes, and how many there may be; 0 is the default.
+type Bounds struct {
 	// File is the largest file, Agent the largest folder of an agent (64 MiB, 256 MiB).
 	File, Agent int64
 	// Copy is the most content of a tree that is copied into a session (20 GiB).
 	Copy int64
+	// Rate is how many requests a key may send per second, Failures how many of an address
+	// may fail to authenticate per minute; negative is no limit.
+	Rate, Failures int
 }
 
 // API is the handler of all routes. Safe for concurrent use.
@@ -131,7 +129,7 @@ func New(cfg Config) *API {
 	hookHuma()
 	a := &API{cfg: cfg, loopback: Loopback(cfg.Listen), token: sha256.Sum256([]byte(cfg.Token)), mux: http.NewServeMux(), bodies: map[string]bool{}}
 	a.room = room{limits: map[string]int64{}, sem: semaphore.NewWeighted(roomBytes)}
-	a.rates, a.failures, a.refusals = newLimits(cfg.RateLimit, time.Second), newLimits(cfg.AuthFailures, time.Minute), newLimits(loggedRefusals, time.Minute)
+	a.rates, a.failures, a.refusals = newLimits(cfg.Bounds.Rate, time.Second), newLimits(cfg.Bounds.Failures, time.Minute), newLimits(loggedRefusals, time.Minute)
 	a.live.revoked = cfg.Keys.Revoked
 	a.follow = func(ctx context.Context, id holdfast.SessionID, after int64) (source, error) {
 		return cfg.Turns.Follow(ctx, id, after)
@@ -190,20 +188,20 @@ func setDefaults(cfg *Config) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.RateLimit == 0 {
-		cfg.RateLimit = DefaultRateLimit
+	if cfg.Bounds.Rate == 0 {
+		cfg.Bounds.Rate = DefaultRateLimit
 	}
-	if cfg.AuthFailures == 0 {
-		cfg.AuthFailures = DefaultAuthFailures
+	if cfg.Bounds.Failures == 0 {
+		cfg.Bounds.Failures = DefaultAuthFailures
 	}
-	if cfg.Uploads.File <= 0 {
-		cfg.Uploads.File = DefaultMaxFile
+	if cfg.Bounds.File <= 0 {
+		cfg.Bounds.File = DefaultMaxFile
 	}
-	if cfg.Uploads.Copy <= 0 {
-		cfg.Uploads.Copy = DefaultMaxCopy
+	if cfg.Bounds.Copy <= 0 {
+		cfg.Bounds.Copy = DefaultMaxCopy
 	}
-	if cfg.Uploads.Agent <= 0 {
-		cfg.Uploads.Agent = DefaultMaxAgent
+	if cfg.Bounds.Agent <= 0 {
+		cfg.Bounds.Agent = DefaultMaxAgent
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -35,7 +35,7 @@ func (a *API) boxRoutes() {
 	const tag = "containers"
 	huma.Register(a.huma, route(http.MethodGet, "/v1/containers", "list-containers", tag, "List the managed boxes"),
 		func(ctx context.Context, _ *struct{}) (*boxesOutput, error) {
-			return a.boxes(a.cfg.Boxes.Containers(ctx))
+			return a.boxes(a.cfg.Containers.Containers(ctx))
 		})
 	huma.Register(a.huma, route(http.MethodPost, "/v1/containers/stop", "stop-containers", tag, "Stop boxes; answers what was stopped"),
 		func(ctx context.Context, in *stopInput) (*boxesOutput, error) {
@@ -43,12 +43,12 @@ func (a *API) boxRoutes() {
 				return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all is needed").
 					WithHint("holdfast containers list shows the ids"))
 			}
-			return a.boxes(a.cfg.Boxes.StopContainers(ctx, in.Body))
+			return a.boxes(a.cfg.Containers.StopContainers(ctx, in.Body))
 		})
 	prune := route(http.MethodPost, "/v1/containers/prune", "prune-containers", tag, "Remove what no session needs: boxes of ended sessions, stopped boxes, leftovers")
 	prune.Description = "A running or idle box of a live session stays. Sessions, files and logs stay. With dry_run nothing is removed."
 	huma.Register(a.huma, prune, func(ctx context.Context, in *pruneInput) (*pruneOutput, error) {
-		done, err := a.cfg.Boxes.PruneContainers(ctx, orZero(in.Body))
+		done, err := a.cfg.Containers.PruneContainers(ctx, orZero(in.Body))
 		if err != nil {
 			return nil, a.fail(err)
 		}

@@ -297,7 +297,7 @@ func TestTerminalThroughTheClient(t *testing.T) {
 // TestTreesThroughTheClient: archives go both ways with all that belongs to them, in
 // pieces, and a break is an error.
 func TestTreesThroughTheClient(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.Uploads.Copy = 1 })
+	f, srv := start(t, func(c *Config) { c.Bounds.Copy = 1 })
 	c := newClient(t, srv)
 	ctx, id := t.Context(), holdfast.SessionID(newID())
 	to := holdfast.CopyTo{Path: "a dir/%2F?", Name: "n ä", Into: true, File: true}
@@ -354,7 +354,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestAgentsAndContainersThroughTheClient(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.Uploads.Agent = 100 })
+	f, srv := start(t, func(c *Config) { c.Bounds.Agent = 100 })
 	c := newClient(t, srv)
 	ctx := t.Context()
 	a, err := c.DeployAgent(ctx, "one", strings.NewReader("tar"))

@@ -177,7 +177,7 @@ func TestDownloadsAreNeverRendered(t *testing.T) {
 }
 
 func TestUploadsAreBounded(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.Uploads.File = 10 })
+	f, srv := start(t, func(c *Config) { c.Bounds.File = 10 })
 	id := createOne(t, srv)
 	url := "/v1/sessions/" + string(id) + "/files/a"
 	resp, body := do(t, srv, request{"PUT", url + "?mode=0755", strings.Repeat("x", 10), nil})

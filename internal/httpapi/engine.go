@@ -57,11 +57,13 @@ type Boxes interface {
 	WriteFile(ctx context.Context, id holdfast.SessionID, path string, data []byte, mode uint32) (holdfast.FileInfo, error)
 	RemoveFile(ctx context.Context, id holdfast.SessionID, path string, recursive bool) error
 	Trees
+}
+
+// Containers are the boxes of the server, whosever they are. Stopping answers what was stopped,
+// pruning what was removed, or would be: never a running or idle box of a live session.
+type Containers interface {
 	Containers(ctx context.Context) ([]holdfast.Container, error)
-	// StopContainers answers what was stopped.
 	StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error)
-	// PruneContainers answers what was removed, or would be. Never a running or
-	// idle box of a live session.
 	PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error)
 }
 

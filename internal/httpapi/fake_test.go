@@ -468,9 +468,10 @@ func (f *fakeEngine) config() Config {
 	return Config{
 		Sessions: f, Turns: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Credentials: Credentials{Keys: f.apiKeys(), Secrets: fakeSecrets{}}, Audit: fakeAudit{},
 		Self: Self{
-			Health: func(context.Context) holdfast.Health { return f.health },
-			Models: func(context.Context) holdfast.Models { return holdfast.Models{Default: "scripted", Double: true} },
-			Server: func(context.Context) (holdfast.Server, error) { return holdfast.Server{Version: "test"}, nil },
+			Containers: f,
+			Health:     func(context.Context) holdfast.Health { return f.health },
+			Models:     func(context.Context) holdfast.Models { return holdfast.Models{Default: "scripted", Double: true} },
+			Server:     func(context.Context) (holdfast.Server, error) { return holdfast.Server{Version: "test"}, nil },
 		},
 		Token: testToken, Version: "test", Listen: "127.0.0.1:0",
 	}

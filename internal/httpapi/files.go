@@ -55,7 +55,7 @@ func (a *API) fileRoutes() {
 
 	write := route(http.MethodPut, one, "write-file", tag, "Create or replace a file")
 	write.Parameters = pathParam()
-	write.MaxBodyBytes = a.cfg.Uploads.File
+	write.MaxBodyBytes = a.cfg.Bounds.File
 	write.RequestBody = &huma.RequestBody{
 		Description: "The file's bytes.", Content: map[string]*huma.MediaType{"application/octet-stream": binary()},
 	}
@@ -144,7 +144,7 @@ func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, erro
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	data, err := readAll(in.w, in.r, a.cfg.Uploads.File)
+	data, err := readAll(in.w, in.r, a.cfg.Bounds.File)
 	if err != nil {
 		return nil, a.fail(err)
 	}

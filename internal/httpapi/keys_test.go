@@ -169,7 +169,7 @@ func fillPath(path string) string {
 }
 
 func TestScopesOpenTheirRoutesOnly(t *testing.T) {
-	_, srv := start(t, func(c *Config) { c.RateLimit = -1 })
+	_, srv := start(t, func(c *Config) { c.Bounds.Rate = -1 })
 	for _, have := range holdfast.Words[holdfast.Scope]() {
 		_, secret := newKey(t, srv, `{"scopes":["`+string(have)+`"],"max_trust":"trusted"}`)
 		for pattern, need := range routeScopes {
@@ -189,7 +189,7 @@ func TestScopesOpenTheirRoutesOnly(t *testing.T) {
 }
 
 func TestKeysOfNoUse(t *testing.T) {
-	_, srv := start(t, func(c *Config) { c.AuthFailures = -1 })
+	_, srv := start(t, func(c *Config) { c.Bounds.Failures = -1 })
 	_, secret := newKey(t, srv, `{}`)
 	other, _ := newKey(t, srv, `{}`)
 	for _, s := range []string{

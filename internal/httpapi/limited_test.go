@@ -17,7 +17,7 @@ func actsOnSessions(pattern string) bool {
 // TestEveryVerbOfASessionIsWithinTheTrustOfTheKey: a key that is limited to untrusted
 // sessions can read a trusted one but do nothing else to it, by any route.
 func TestEveryVerbOfASessionIsWithinTheTrustOfTheKey(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.RateLimit = -1 })
+	f, srv := start(t, func(c *Config) { c.Bounds.Rate = -1 })
 	id := createOne(t, srv)
 	f.store.mu.Lock()
 	f.store.rows[id].Trust = holdfast.Trusted

@@ -75,7 +75,7 @@ func (a *API) treeRoutes() {
 }
 
 // maxTar is the largest archive: the most content, and room for its headers.
-func (a *API) maxTar() int64 { return a.cfg.Uploads.Copy + a.cfg.Uploads.Copy/2 + 64<<20 }
+func (a *API) maxTar() int64 { return a.cfg.Bounds.Copy + a.cfg.Bounds.Copy/2 + 64<<20 }
 
 func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
 	id, err := in.session()

@@ -118,7 +118,7 @@ func tricks() map[string]func(method, path string) string {
 // TestNoTrickReachesARouteWithoutAToken walks every route by every trick. What
 // comes back is a refusal, or a public page; no call reaches what is behind.
 func TestNoTrickReachesARouteWithoutAToken(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.AuthFailures = -1 })
+	f, srv := start(t, func(c *Config) { c.Bounds.Failures = -1 })
 	id := string(createOne(t, srv))
 	addr := strings.TrimPrefix(srv.URL, "http://")
 	f.mu.Lock()
@@ -186,7 +186,7 @@ func TestOptionsForTheServerIsAProblem(t *testing.T) {
 func TestRateLimitPerKey(t *testing.T) {
 	now := time.Now().Add(time.Hour) // deadlines of connections are real
 	_, srv := start(t, func(c *Config) {
-		c.RateLimit, c.Now = 3, func() time.Time { return now }
+		c.Bounds.Rate, c.Now = 3, func() time.Time { return now }
 	})
 	var secrets []string
 	for range 2 {
@@ -227,7 +227,7 @@ func TestRateLimitPerKey(t *testing.T) {
 func TestFailedAuthenticationIsLimited(t *testing.T) {
 	now := time.Now().Add(time.Hour) // deadlines of connections are real
 	_, srv := start(t, func(c *Config) {
-		c.AuthFailures, c.Now = 6, func() time.Time { return now }
+		c.Bounds.Failures, c.Now = 6, func() time.Time { return now }
 	})
 	try := func() int {
 		resp, body := do(t, srv, request{"GET", "/v1/sessions", "", bearer("wrong")})

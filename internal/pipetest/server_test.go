@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
@@ -125,7 +126,7 @@ func (s *server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b, err := sandbox.Dial(ctx, s.Spec.Box, conn, s.j.token, func(_ string, conn net.Conn) { testkit.Forward(conn, s.Double) })
+	b, err := sandbox.Dial(ctx, s.Spec.Box, conn, s.j.token, func(_ holdfast.SessionID, _ string, conn net.Conn) { testkit.Forward(conn, s.Double) })
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	s.out = newOutbox(s.j.stdin)
-	lines := &sandbox.Lines{From: s.j.taken, Line: s.line}
+	lines := &runtime.Lines{From: s.j.taken, Line: s.line}
 	var stderr bytes.Buffer
 	res, err := b.Exec(ctx, s.j.start.Call, s.j.start.Request, sandbox.ExecOptions{
 		Stdin: s.out, Stdout: lines, StdoutFrom: s.j.taken, Stderr: &stderr,

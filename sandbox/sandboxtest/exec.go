@@ -156,23 +156,19 @@ func classNoDirectory(f *fixture) {
 }
 
 func execEnv(f *fixture) {
-	spec := f.spec("a")
-	spec.Env = append(spec.Env, "FROM_SPEC=spec", "BOTH=spec")
-	_, err := f.d.Ensure(f.ctx, spec)
-	f.must(err)
-	b := f.dial(spec.Box, 1)
+	b := f.box("a")
 	f.sh(b, "mkdir -p sub")
 	o := f.exec(b, wire.ExecRequest{
-		Shell: `echo "$FROM_SPEC $BOTH $OWN"; pwd; [ -n "$HOME" ] && [ -n "$PATH" ] && [ -n "$TMPDIR" ] && echo set`,
-		Env:   []string{"OWN=x y=z", "BOTH=exec"}, Cwd: "sub",
+		Shell: `echo "$OWN"; pwd; [ -n "$HOME" ] && [ -n "$PATH" ] && [ -n "$TMPDIR" ] && echo set`,
+		Env:   []string{"OWN=x y=z"}, Cwd: "sub",
 	})
 	if f.cfg.FixedPaths {
-		f.equal("output", o.out, "spec exec x y=z\n/workspace/sub\nset\n")
+		f.equal("output", o.out, "x y=z\n/workspace/sub\nset\n")
 	}
-	if !strings.HasPrefix(o.out, "spec exec x y=z\n") || !strings.HasSuffix(o.out, "/sub\nset\n") {
+	if !strings.HasPrefix(o.out, "x y=z\n") || !strings.HasSuffix(o.out, "/sub\nset\n") {
 		f.Fatalf("output %q", o.out)
 	}
-	f.equal("the next call", f.sh(b, `echo "$OWN$BOTH"`), "spec\n")
+	f.equal("the next call", f.sh(b, `echo "$OWN"`), "\n")
 }
 
 func execInvalid(f *fixture) {

@@ -45,10 +45,10 @@ func inheritEnv(f *fixture) {
 	spec := f.spec("a")
 	// The server that has all this in its environment.
 	f.d = f.cfg.Again(f.T, f.d)
-	spec.Env = []string{"GIVEN=given", "TZ=UTC"}
 	_, err := f.d.Ensure(f.ctx, spec)
 	f.must(err)
-	b := f.dial(spec.Box, 1)
+	b := f.dial(spec.Box, 1).Of(f.session())
+	b.SetEnv([]string{"GIVEN=given", "TZ=UTC"})
 	forms := map[string]wire.ExecRequest{"shell": {Shell: "env"}, "call": {Shell: "env", Env: []string{"CALLED=called"}}}
 	if f.cfg.RealPrograms {
 		forms["argv"] = wire.ExecRequest{Argv: []string{"env"}}

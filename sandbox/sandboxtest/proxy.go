@@ -25,7 +25,7 @@ func proxyCases() []testCase {
 
 // answering is a server that answers each line with its name and the line.
 func answering(server string) sandbox.Handler {
-	return func(name string, conn net.Conn) {
+	return func(_ holdfast.SessionID, name string, conn net.Conn) {
 		defer conn.Close()
 		line, _ := bufio.NewReader(conn).ReadString('\n')
 		_, _ = fmt.Fprintf(conn, "%s of %s heard %s", server, name, line)

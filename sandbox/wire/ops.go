@@ -50,16 +50,26 @@ type Request struct {
 	// Call identifies a mutating operation. Issuing the same Call again never
 	// acts again: it attaches to the running one or returns the held outcome.
 	Call holdfast.CallID `json:"call,omitempty"`
+	// Session is whose operation it is: boxd keeps the calls and listeners of each session
+	// apart. Empty is the server itself, which sees and releases those of all.
+	Session holdfast.SessionID `json:"session,omitempty"`
 	// Hash is ArgumentHash of the operation; the same Call with another Hash is
 	// refused with conflict.
 	Hash string `json:"hash,omitempty"`
 	// Release are finished calls whose outcome is committed: boxd forgets them
-	// before it serves the operation. Unknown ids are fine.
-	Release []holdfast.CallID `json:"release,omitempty"`
+	// before it serves the operation. Unknown ids are fine, and so are ids of another
+	// session, which stay.
+	Release []Released `json:"release,omitempty"`
 	// Scope holds an operation on files; it is no part of Hash, because rules may
 	// change before a call is issued again.
 	Scope *Scope          `json:"scope,omitempty"`
 	Body  json.RawMessage `json:"body,omitempty"`
+}
+
+// Released is a finished call that boxd may forget, and the session that says so.
+type Released struct {
+	Call    holdfast.CallID    `json:"call"`
+	Session holdfast.SessionID `json:"session,omitempty"`
 }
 
 // Scope is what a file operation may touch, by the places that paths really lead to in
@@ -96,7 +106,7 @@ type ExecRequest struct {
 	// Exactly one of Argv and Shell is set; Shell is run by bash -c (sh without bash).
 	Argv  []string `json:"argv,omitempty"`
 	Shell string   `json:"shell,omitempty"`
-	// Env adds to the box's base environment, as NAME=value.
+	// Env adds to the environment of box and session, as NAME=value, and wins over both.
 	Env []string `json:"env,omitempty"`
 	// Cwd is the working directory; relative to the workspace; empty is the workspace.
 	Cwd string `json:"cwd,omitempty"`
@@ -127,9 +137,9 @@ type Attach struct {
 type ExecBody struct {
 	Exec   json.RawMessage `json:"exec"` // ExecRequest; hashed as sent
 	Attach Attach          `json:"attach"`
-	// Env is the session's environment at the start of the process, as NAME=value:
-	// what Exec and the box's own environment name wins over it. It may be another
-	// one when the call is issued again.
+	// Env is the session's environment at the start of the process, as NAME=value. It wins
+	// over the box's own, and what Exec names wins over it. It may be another one when the
+	// call is issued again.
 	Env []string `json:"env,omitempty"`
 	// Layers restrict the process; like Env they may differ when the call is issued again.
 	Layers []Layer `json:"layers,omitempty"`
@@ -196,13 +206,15 @@ const (
 
 // CallState is one held call.
 type CallState struct {
-	Call   holdfast.CallID `json:"call"`
-	Op     Op              `json:"op"`
-	Hash   string          `json:"hash"`
-	Status CallStatus      `json:"status"`
+	Call holdfast.CallID `json:"call"`
+	// Session is whose call it is; empty for a call of the server itself.
+	Session holdfast.SessionID `json:"session,omitempty"`
+	Op      Op                 `json:"op"`
+	Hash    string             `json:"hash"`
+	Status  CallStatus         `json:"status"`
 }
 
-// CallsAnswer lists the held calls.
+// CallsAnswer lists the held calls of the session that asks.
 type CallsAnswer struct {
 	Boot  string      `json:"boot"`
 	Calls []CallState `json:"calls"`
@@ -426,7 +438,8 @@ type GateRequest struct {
 	Closed bool `json:"closed"`
 }
 
-// ListenRequest opens a proxy listener inside the box.
+// ListenRequest opens a proxy listener inside the box. Sessions have listeners of their
+// own: one of the same address that another session opened is a conflict.
 type ListenRequest struct {
 	// Name is given back with each accepted connection.
 	Name string `json:"name"`
@@ -435,9 +448,11 @@ type ListenRequest struct {
 	Address string `json:"address"`
 }
 
-// AcceptedRequest announces a connection accepted by the listener of that name.
+// AcceptedRequest announces a connection that a listener accepted.
 type AcceptedRequest struct {
-	Name string `json:"name"`
+	// Name is that of the listener, Session whose listener it is.
+	Name    string             `json:"name"`
+	Session holdfast.SessionID `json:"session,omitempty"`
 }
 
 // StopRequest ends the box: SIGTERM, SIGKILL after Grace, outcomes flushed to

@@ -26,7 +26,7 @@ import (
 )
 
 // Version is the protocol's version; both sides must speak the same.
-const Version = 4
+const Version = 5
 
 // MaxFrame is the largest payload of a frame, in bytes. Longer data is split.
 const MaxFrame = 256 << 10

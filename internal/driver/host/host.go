@@ -70,7 +70,7 @@ func checkSpec(spec sandbox.Spec) error {
 }
 
 // environment is what every process of a box starts with.
-func environment(server []string, home, tmp, mark string, own []string) []string {
+func environment(server []string, home, tmp, mark string) []string {
 	out := []string{"HOME=" + home, "TMPDIR=" + tmp, mark}
 	path := false
 	for _, kv := range server {
@@ -82,7 +82,7 @@ func environment(server []string, home, tmp, mark string, own []string) []string
 	if !path {
 		out = append(out, "PATH=/usr/local/bin:/usr/bin:/bin")
 	}
-	return append(out, own...)
+	return out
 }
 
 // missing is what every box of this driver lacks, for Info and box.started.

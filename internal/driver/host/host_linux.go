@@ -130,7 +130,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark, spec.Env)
+	c.Env = environment(d.cfg.Environ, c.Home, c.Tmp, mark)
 	b, r, err := d.dir.Start(ctx, boxproc.Record{Box: spec.Box, Missing: missing()}, boxproc.Launch{
 		Path: path, Argv: []string{"boxd", string(spec.Box)}, Env: []string{}, Dir: "/", Now: d.cfg.Now(),
 		Prepare: func(_ *boxproc.Record, h *boxproc.Handover) error { h.Config = c; return nil },

@@ -213,8 +213,8 @@ func TestHZ14_EnvironmentIsTheAllowTable(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = d.Close() })
 	s := spec(home, "a")
-	s.Env = []string{"OWN=1", "TZ=CET"}
 	b := box(t, d, s)
+	b.SetEnv([]string{"OWN=1", "TZ=CET"})
 	got := map[string]string{}
 	for _, line := range strings.Split(sh(t, b, "env"), "\n") {
 		name, value, _ := strings.Cut(line, "=")

@@ -160,7 +160,7 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 		}
 	}
 	if err := b.proc.Claim(ctx, wire.Claim{
-		Box: string(s.Box), Env: environment(s.Env), SpoolBytes: s.SpoolBytes, OrphanAfter: s.OrphanAfter,
+		Box: string(s.Box), Env: environment(), SpoolBytes: s.SpoolBytes, OrphanAfter: s.OrphanAfter,
 		InForce: b.inForce, Missing: append(slices.Clone(b.lacks), diskChecked),
 	}); err != nil {
 		return r, err

@@ -301,7 +301,7 @@ func (l *launch) config() wire.Config {
 	return wire.Config{
 		Box:       string(l.spec.Box),
 		Workspace: boxWorkspace, Home: boxHome, Tmp: boxTmp,
-		Env: environment(l.spec.Env), OrphanAfter: l.spec.OrphanAfter, SpoolBytes: l.spec.SpoolBytes,
+		Env: environment(), OrphanAfter: l.spec.OrphanAfter, SpoolBytes: l.spec.SpoolBytes,
 		Jail: &wire.Jail{
 			Hostname: hostname, ToolUID: toolUID, SameUID: !l.d.root,
 			TmpBytes: l.limits.TmpBytes, NofileSoft: l.limits.NofileSoft, NofileHard: l.limits.NofileHard,
@@ -413,27 +413,11 @@ func explain(err error) error {
 	return e.WithHint("holdfast doctor shows what this machine lacks")
 }
 
-// environment is the base environment of tools; the spec's entries come last and
-// replace the base's of the same name. LC_CTYPE alone makes text UTF-8: LANG would
+// environment is the base environment of tools. LC_CTYPE alone makes text UTF-8: LANG would
 // have every program open a dozen more locale files as it starts.
-func environment(extra []string) []string {
-	base := []string{
+func environment() []string {
+	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + boxHome, "USER=agent", "LOGNAME=agent",
 		"SHELL=/bin/bash", "LC_CTYPE=C.UTF-8", "TMPDIR=" + boxTmp,
 	}
-	at := map[string]int{}
-	var out []string
-	for _, kv := range append(base, extra...) {
-		name, _, ok := strings.Cut(kv, "=")
-		if !ok || name == "" {
-			continue
-		}
-		if i, seen := at[name]; seen {
-			out[i] = kv
-			continue
-		}
-		at[name] = len(out)
-		out = append(out, kv)
-	}
-	return out
 }

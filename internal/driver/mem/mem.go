@@ -140,9 +140,9 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	srv, err := boxd.New(boxd.Config{
 		Config: wire.Config{
 			Box: string(spec.Box), State: state, Workspace: "/workspace", Home: "/home/agent", Tmp: "/tmp",
-			Env: append([]string{
+			Env: []string{
 				"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent", "USER=agent", "LC_CTYPE=C.UTF-8", "TMPDIR=/tmp",
-			}, spec.Env...),
+			},
 			MaxHeld: d.cfg.MaxHeld, OrphanAfter: spec.OrphanAfter, SpoolBytes: spec.SpoolBytes,
 		},
 		Hands:   m,

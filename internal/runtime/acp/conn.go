@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -37,7 +38,7 @@ type conn struct {
 
 // taker takes a line when the log accounts for it (HZ-12), not when it was read.
 type taker struct {
-	sandbox.Lines
+	runtime.Lines
 	durable atomic.Int64
 	stop    func()
 }

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/double"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
@@ -64,12 +65,12 @@ func found(t *testing.T, runtimes, name string) func() (acp.Program, error) {
 }
 
 // models is a handler for the connections that boxes make to their model.
-func models(t *testing.T, h http.Handler) func(name string, conn net.Conn) {
+func models(t *testing.T, h http.Handler) sandbox.Handler {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	addr := srv.Listener.Addr().String()
-	return func(name string, conn net.Conn) {
+	return func(_ holdfast.SessionID, name string, conn net.Conn) {
 		if name != acp.ModelListener {
 			_ = conn.Close()
 			return

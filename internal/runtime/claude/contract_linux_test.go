@@ -76,7 +76,7 @@ func realCLI(t *testing.T, change func(*claude.Config)) runtimetest.Config {
 		Told: func(text string) bool {
 			return slices.ContainsFunc(model.Requests(), func(r double.Request) bool { return strings.Contains(string(r.Body), text) })
 		},
-		Accepted: func(_ string, conn net.Conn) { testkit.Forward(conn, l.Addr().String()) },
+		Accepted: func(_ holdfast.SessionID, _ string, conn net.Conn) { testkit.Forward(conn, l.Addr().String()) },
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -62,7 +63,7 @@ func attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 	}
 	k.taken.Store(from)
 	k.read.Store(from)
-	out := &reader{Lines: sandbox.Lines{From: from, Most: mostLine, Line: func(l []byte, next int64) error {
+	out := &reader{Lines: runtime.Lines{From: from, Most: mostLine, Line: func(l []byte, next int64) error {
 		return k.hear(ctx, l, next)
 	}}, taken: &k.taken, dealt: &k.read, broken: cancel}
 	go func() {
@@ -114,7 +115,7 @@ func (k *link) detach() {
 // reader cuts the output into lines. Taken is what the log accounts for. A line that
 // cannot be read ends the reading, not the call.
 type reader struct {
-	sandbox.Lines
+	runtime.Lines
 	taken  *atomic.Int64
 	dealt  *atomic.Int64
 	broken func()

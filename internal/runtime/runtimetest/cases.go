@@ -2,7 +2,6 @@ package runtimetest
 
 import (
 	"maps"
-	"net"
 	"slices"
 	"testing"
 
@@ -26,7 +25,7 @@ type Config struct {
 	// UID is the first of the box's two host ids where the driver wants some.
 	UID uint32
 	// Accepted gets the connections that listeners of the box accept.
-	Accepted func(name string, conn net.Conn)
+	Accepted sandbox.Handler
 	// Told reports whether the model was ever sent a text; nil is that nobody knows.
 	Told func(text string) bool
 	// Points bounds how many points a server is killed at, where each takes long; 0 is

@@ -107,7 +107,7 @@ func (r *rig) dial(box holdfast.BoxID) *sandbox.Box {
 	if err != nil {
 		r.Fatal(err)
 	}
-	b, err := sandbox.Dial(r.Context(), box, conn, tokens.Add(1), func(_ string, c net.Conn) {
+	b, err := sandbox.Dial(r.Context(), box, conn, tokens.Add(1), func(_ holdfast.SessionID, _ string, c net.Conn) {
 		_, _ = c.Write([]byte(canary + "network"))
 		_ = c.Close()
 	})

@@ -185,7 +185,6 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (out sandbox.Info
 			c.Env = append(c.Env, kv)
 		}
 	}
-	c.Env = append(c.Env, spec.Env...)
 
 	_ = os.Remove(d.file(spec.Box, ".sock"))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: d.file(spec.Box, ".sock"), Net: "unix"})

@@ -1,4 +1,4 @@
-package sandbox_test
+package runtime_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
 // TestHZ12_LinesResumeAnywhere: however output is cut into writes, and after
@@ -23,7 +23,7 @@ func TestHZ12_LinesResumeAnywhere(t *testing.T) {
 		durable := int64(0)
 		for durable < int64(len(text)) {
 			dies := rapid.IntRange(0, len(want)).Draw(t, "dies after")
-			l := &sandbox.Lines{From: durable, Line: func(line []byte, next int64) error {
+			l := &runtime.Lines{From: durable, Line: func(line []byte, next int64) error {
 				if dies == 0 {
 					return errors.New("killed")
 				}
@@ -51,7 +51,7 @@ func TestHZ12_LinesResumeAnywhere(t *testing.T) {
 }
 
 func TestLinesHaveABound(t *testing.T) {
-	l := &sandbox.Lines{Most: 10, Line: func([]byte, int64) error { return nil }}
+	l := &runtime.Lines{Most: 10, Line: func([]byte, int64) error { return nil }}
 	if _, err := l.Write([]byte("0123456789\n01234")); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestLinesHaveABound(t *testing.T) {
 	if _, err := l.Write([]byte("\nmore\n")); err == nil {
 		t.Fatal("a reader that gave up went on")
 	}
-	gap := &sandbox.Lines{Line: func([]byte, int64) error { return nil }}
+	gap := &runtime.Lines{Line: func([]byte, int64) error { return nil }}
 	gap.Gap(3, 9)
 	if _, err := gap.Write(bytes.Repeat([]byte("x\n"), 3)); !holdfast.IsKind(err, holdfast.KindUnavailable) || gap.Taken() != 0 {
 		t.Fatalf("%v, taken %d", err, gap.Taken())

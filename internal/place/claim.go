@@ -1,0 +1,251 @@
+package place
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// For says which driver runs the boxes of a session: the first that serves its trust level.
+// Without one the session gets an error, never another place (I-15).
+func For(s holdfast.Session, drivers []Driver) (Driver, error) {
+	i := slices.IndexFunc(drivers, func(d Driver) bool { return slices.Contains(d.Serves, s.Trust) })
+	if i < 0 {
+		return Driver{}, holdfast.Errorf(holdfast.KindUnavailable, "box", "no driver runs %s sessions on this server", s.Trust).
+			WithHint("holdfast serve --driver local, or as yourself: holdfast session create --trust trusted")
+	}
+	return drivers[i], nil
+}
+
+// pool is where a session has its box.
+func (b *Boxes) pool(row journal.Row) (*sandbox.Pool, error) {
+	d, err := For(row.Session, b.cfg.Drivers)
+	return d.Pool, err
+}
+
+// Claim is what somebody wants of a session's box.
+type Claim struct {
+	Session holdfast.SessionID
+	// Turn claims count as turns: they wait for a place, and Queued is told the position.
+	Turn   bool
+	Queued func(position int)
+	// Walls are those that the box of an untrusted session is to have.
+	Walls func(ctx context.Context, row journal.Row) (wire.Walls, error)
+	// Live claims a box that runs, and is denied when none does.
+	Live bool
+}
+
+// Acquire claims a session's box. The first claim of a scope makes its first files. The hold
+// has the session's side of the box, with what its processes need there, and what its log
+// needs no more has been released.
+func (b *Boxes) Acquire(ctx context.Context, c Claim) (*sandbox.Hold, error) {
+	own := b.claims.join(c.Session)
+	defer b.claims.leave(c.Session, own)
+	if c.Queued == nil {
+		c.Queued = func(int) {}
+	}
+	for {
+		moved := own.moved.Load()
+		hold, pool, err := b.acquireOnce(ctx, c)
+		if own.moved.Load() == moved {
+			return hold, err
+		}
+		// The session ended, was deleted, or changed its trust meanwhile: nobody
+		// else will end this box or remove its files.
+		if hold != nil {
+			hold.Release()
+			if err := b.leave(ctx, c.Session, pool); err != nil {
+				return nil, err
+			}
+		}
+		if _, rerr := b.sessions.Row(ctx, c.Session); rerr != nil {
+			if holdfast.IsKind(rerr, holdfast.KindNotFound) {
+				rerr = errors.Join(rerr, b.RemoveFiles(ctx, c.Session))
+			}
+			return nil, rerr
+		}
+	}
+}
+
+func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*sandbox.Hold, *sandbox.Pool, error) {
+	read := b.sessions.Live
+	if c.Live {
+		read = b.sessions.Row // also of a session that has just ended
+	}
+	row, err := read(ctx, c.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Live && b.Running(row) == nil {
+		return nil, nil, holdfast.Errorf(holdfast.KindDenied, "box", "no sandbox is running")
+	}
+	pool, err := b.pool(row)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := b.Files(ctx, row)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec, err := b.spec(ctx, row, files)
+	if err != nil {
+		return nil, nil, err
+	}
+	if row.Trust == holdfast.Untrusted {
+		if spec.Walls, err = c.Walls(ctx, row); err != nil {
+			return nil, nil, err
+		}
+	}
+	switch {
+	case c.Live:
+	case !files.FilesSeeded || !files.HadFiles:
+		if spec, err = b.seed(ctx, row, pool, spec); err != nil {
+			return nil, nil, err
+		}
+	case !b.Scope(row.ID).HasWorkspace():
+		// Never a new, empty one in its place without being told to.
+		return nil, nil, FilesGone(row.ID)
+	}
+	hold, err := b.enter(ctx, c, row, pool, spec)
+	return hold, pool, err
+}
+
+func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *sandbox.Pool, spec sandbox.Spec) (*sandbox.Hold, error) {
+	enter, err := b.sessions.Prepare(row)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := pool.Acquire(ctx, spec, c.Turn, c.Queued)
+	if err != nil {
+		return nil, err
+	}
+	hold.Box = hold.Box.Of(row.ID)
+	err = hold.Box.Adopt(func(held []wire.CallState) error {
+		done, err := b.sessions.Settled(ctx, row.ID, held)
+		hold.Box.Release(done...)
+		return err
+	})
+	if err == nil {
+		err = enter(ctx, hold.Box)
+	}
+	if err != nil {
+		hold.Release()
+		return nil, err
+	}
+	return hold, nil
+}
+
+// errFilesGone is in the chain of what a session answers whose files are gone.
+var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
+
+// FilesGone is the refusal of a session whose files are gone.
+func FilesGone(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
+		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with the agent's own files only", id)
+}
+
+// AreFilesGone reports whether an error is FilesGone.
+func AreFilesGone(err error) bool { return errors.Is(err, errFilesGone) }
+
+// spec is the box of a session; files is the row that tells of its files.
+func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec, error) {
+	sc := b.Scope(row.ID)
+	s := sandbox.Spec{
+		Box: sc.Box, Dir: sc.Dir,
+		Limits: b.cfg.Limits, LimitsMode: b.cfg.LimitsMode, Landlock: b.cfg.Landlock, OrphanAfter: b.cfg.OrphanAfter,
+		SpoolBytes: b.cfg.SpoolBytes,
+	}
+	var err error
+	if s.Agent, err = b.sessions.Plugin(ctx, row); err != nil {
+		return s, err
+	}
+	if files.Number >= MaxNumber {
+		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d of this data directory: there are no ids for its box", files.ID, files.Number)
+	}
+	if s.BoxdUID = b.cfg.derivedUID(files); files.BoxUID != 0 {
+		s.BoxdUID = files.BoxUID
+	}
+	if s.BoxdUID != 0 {
+		s.ToolUID = s.BoxdUID + 1
+	}
+	return s, nil
+}
+
+// derivedUID is the first of a session's two host ids unless its row has others;
+// 0 without any to allocate.
+func (c Config) derivedUID(row journal.Row) uint32 {
+	if c.UIDBase == 0 {
+		return 0
+	}
+	return c.UIDBase + 2*uint32(row.Number)
+}
+
+// seed makes the workspace of a session's scope and copies the agent's files into it, once:
+// they are durable before the row says so, and existing files are never
+// overwritten. A workspace whose loss was accepted is made in the same way. A box that
+// stands ready is reserved; the row keeps the ids that its files have, and the
+// answer is spec with them.
+func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *sandbox.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
+	id := b.Scope(session.ID).Owner
+	owner := b.claims.join(id)
+	defer b.claims.leave(id, owner)
+	owner.seed.Lock()
+	defer owner.seed.Unlock()
+	row, err := b.sessions.Row(ctx, id)
+	if err != nil {
+		return spec, err
+	}
+	if row.FilesSeeded && row.HadFiles {
+		now, err := b.spec(ctx, session, row)
+		now.Walls = spec.Walls
+		return now, err
+	}
+	yes := true
+	set := journal.RowPatch{FilesSeeded: &yes, HadFiles: &yes}
+	var files []rooted.File
+	if !row.FilesSeeded {
+		if files, err = b.sessions.Files(ctx, row.AgentVersion); err != nil {
+			return spec, err
+		}
+	}
+	if !row.FilesSeeded && !row.HadFiles {
+		if spec = b.reserve(pool, spec); spec.BoxdUID != b.cfg.derivedUID(row) {
+			set.BoxUID = &spec.BoxdUID
+		}
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	if b.cfg.UIDBase != 0 && row.Trust == holdfast.Untrusted {
+		uid, gid = int(spec.ToolUID), int(spec.ToolUID)
+	}
+	if err := rooted.Seed(filepath.Join(spec.Dir, "workspace"), files, uid, gid); err != nil {
+		return spec, err
+	}
+	return spec, b.sessions.Seeded(ctx, id, set)
+}
+
+// reserve gives a session whose box never ran one that stands ready, if there is
+// one. A reservation that was cut off before its commit left its directory, whose
+// ids remain: only this server has written to it.
+func (b *Boxes) reserve(pool *sandbox.Pool, spec sandbox.Spec) sandbox.Spec {
+	reserved, ok := pool.Reserve(spec)
+	if ok || b.cfg.UIDBase == 0 {
+		return reserved
+	}
+	info, err := os.Lstat(filepath.Join(spec.Dir, "state"))
+	if err != nil {
+		return spec
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid >= b.cfg.UIDBase+2*MaxNumber {
+		spec.BoxdUID, spec.ToolUID = st.Uid, st.Uid+1
+	}
+	return spec
+}

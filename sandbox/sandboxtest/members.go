@@ -1,0 +1,156 @@
+package sandboxtest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// memberCases are what sessions that share a box rely on: each has calls, listeners and an
+// environment of its own.
+func memberCases() []testCase {
+	return []testCase{
+		{name: "Members/HZ22_CallsAreApart", run: callsApart},
+		{name: "Members/HZ22_OutcomesStayApart", run: outcomesApart},
+		{name: "Members/HZ22_EachAdoptsItsOwn", run: eachAdopts},
+		{name: "Members/HZ22_EnvironmentsAreApart", run: environmentsApart},
+		{name: "Members/HZ22_ListenersAreApart", run: listenersApart},
+	}
+}
+
+func (f *fixture) session() holdfast.SessionID { return holdfast.SessionID(f.call().ID) }
+
+// callsApart: a session neither sees nor ends, attaches to or releases a call of another.
+func callsApart(f *fixture) {
+	b := f.box("a")
+	one, two := b.Of(f.session()), b.Of(f.session())
+	done, running := f.call(), f.call()
+	req := wire.ExecRequest{Shell: "echo x >> ran; echo out"}
+	f.execAs(one, done, req)
+	g := f.begin(one, running, wire.ExecRequest{Shell: "sleep 600"})
+	f.await("the start", g.started)
+
+	if held, err := two.Calls(f.ctx); err != nil || len(held) != 0 {
+		f.Fatalf("the other session sees %+v, %v", held, err)
+	}
+	_, err := two.Exec(f.ctx, done, req, execNothing)
+	f.kind(err, holdfast.KindConflict)
+	_, err = two.Exec(f.ctx, running, wire.ExecRequest{}, sandbox.ExecOptions{AttachOnly: true})
+	f.kind(err, holdfast.KindConflict)
+	f.kind(two.Kill(f.ctx, wire.KillRequest{Call: running.ID}), holdfast.KindNotFound)
+	two.Release(done.ID)
+	f.sh(two, "true") // the release goes along
+	f.equal("the finished call", string(f.status(one, done)), string(wire.CallFinished))
+	f.equal("the running call", string(f.status(one, running)), string(wire.CallRunning))
+	f.equal("output", f.execAs(one, done, req).out, "out\n")
+	f.equal("times it ran", f.read(b, "ran"), "x\n")
+
+	one.Release(done.ID)
+	f.eventually("the release", func() bool { return f.status(one, done) == "" })
+	f.must(one.Kill(f.ctx, wire.KillRequest{Call: running.ID}))
+	f.await("the end", g.done)
+}
+
+// outcomesApart: what a box flushed at its end belongs to the session that ran it.
+func outcomesApart(f *fixture) {
+	spec := f.up("a")
+	b := f.dial(spec.Box, 1)
+	mine, other := f.session(), f.session()
+	call, req := f.call(), wire.ExecRequest{Shell: "echo x >> ran; echo out"}
+	f.execAs(b.Of(mine), call, req)
+	_, err := b.Stop(f.ctx, wire.StopRequest{GraceMS: 100})
+	f.must(err)
+	f.must(f.d.Stop(f.ctx, spec.Box))
+	b = f.box("a")
+	_, err = b.Of(other).Exec(f.ctx, call, req, execNothing)
+	f.kind(err, holdfast.KindConflict)
+	b.Of(other).Release(call.ID)
+	f.sh(b.Of(other), "true")
+	f.equal("output", f.execAs(b.Of(mine), call, req).out, "out\n")
+	f.equal("times it ran", f.read(b, "ran"), "x\n")
+}
+
+// eachAdopts: after a new connection each session is given its own calls, once.
+func eachAdopts(f *fixture) {
+	spec := f.up("a")
+	b := f.dial(spec.Box, 1)
+	sessions := []holdfast.SessionID{f.session(), f.session(), f.session()}
+	calls := map[holdfast.SessionID]holdfast.CallID{}
+	for _, s := range sessions[:2] {
+		call := f.call()
+		f.execAs(b.Of(s), call, wire.ExecRequest{Shell: "true"})
+		calls[s] = call.ID
+	}
+	b = f.dial(spec.Box, 1)
+	refused := errors.New("refused")
+	if err := b.Of(sessions[0]).Adopt(func([]wire.CallState) error { return refused }); !errors.Is(err, refused) {
+		f.Fatal(err)
+	}
+	for range 2 {
+		for _, s := range sessions {
+			f.must(b.Of(s).Adopt(func(held []wire.CallState) error {
+				if len(held) != 1 || held[0].Call != calls[s] || held[0].Session != s {
+					f.Errorf("session %s is given %+v, want %s", s, held, calls[s])
+				}
+				delete(calls, s)
+				return nil
+			}))
+		}
+	}
+	if len(calls) != 0 {
+		f.Errorf("nobody was given %v", calls)
+	}
+}
+
+// environmentsApart: the environment of a session is that of its own processes, wins over the
+// box's, and changes from one process to the next.
+func environmentsApart(f *fixture) {
+	b := f.box("a")
+	one, two := b.Of(f.session()), b.Of(f.session())
+	one.SetEnv([]string{"FROM_SESSION=session", "BOTH=session", "TMPDIR=/session"})
+	show := `echo "$FROM_SESSION $BOTH $OWN"; [ "$TMPDIR" = /session ] && echo won; [ -n "$HOME" ] && [ -n "$PATH" ] && echo set`
+	o := f.exec(one, wire.ExecRequest{Shell: show, Env: []string{"OWN=x y=z", "BOTH=exec"}})
+	f.equal("what an exec names wins", o.out, "session exec x y=z\nwon\nset\n")
+	f.equal("the next call", f.sh(one, show), "session session \nwon\nset\n")
+	f.equal("the other session", f.sh(two, show), "  \nset\n")
+	one.SetEnv([]string{"BOTH=now"})
+	f.equal("after a change", f.sh(one, show), " now \nset\n")
+}
+
+// listenersApart: a connection reaches the server as one of the session whose listener it came
+// to, and nobody takes over the address of another.
+func listenersApart(f *fixture) {
+	spec := f.up("a")
+	ws := workspaceOf(spec)
+	got := make(chan holdfast.SessionID, 2)
+	b := f.dialHandler(spec.Box, 1, func(s holdfast.SessionID, name string, conn net.Conn) {
+		defer conn.Close()
+		_, _ = bufio.NewReader(conn).ReadString('\n')
+		got <- s
+		_, _ = fmt.Fprintln(conn, name)
+	})
+	sessions := []holdfast.SessionID{f.session(), f.session()}
+	var ports []int
+	var reqs []wire.ListenRequest
+	for _, s := range sessions {
+		req, port := f.egress()
+		f.must(b.Of(s).Listen(f.ctx, req))
+		f.must(b.Of(s).Listen(f.ctx, req))
+		reqs, ports = append(reqs, req), append(ports, port)
+	}
+	f.kind(b.Of(f.session()).Listen(f.ctx, reqs[0]), holdfast.KindConflict)
+	f.must(os.WriteFile(ws+"/go", nil, 0o666))
+	for i := range slices.Backward(sessions) {
+		f.client(b.Of(sessions[0]), ws, ports[i])
+		f.equal("the answer", f.heard(ws), "egress\n")
+		f.equal("whose connection it is", string(<-got), string(sessions[i]))
+		f.must(os.Remove(ws + "/heard"))
+	}
+}
