@@ -358,7 +358,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Turns: s.engine, Boxes: s.engine, Approvals: s.engine, Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
+		Sessions: s.engine, Turns: s.engine, Boxes: s.engine.Direct(), Approvals: s.engine, Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
 		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes()},
 		Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins,

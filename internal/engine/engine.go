@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/direct"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
@@ -104,6 +105,7 @@ type Engine struct {
 	cfg      Config
 	runtimes map[string]runtime.Runtime
 	boxes    *place.Boxes
+	direct   *direct.Work
 
 	// conversations are those of the sessions that worked last.
 	conversations *conversation.Kept
@@ -159,6 +161,7 @@ func New(cfg Config) (*Engine, error) {
 		conversations: conversation.NewKept(keptConversations, keptBytes),
 	}
 	e.boxes = place.New(cfg.Boxes, sessions{e})
+	e.direct = direct.New(byHand{e}, cfg.MaxCopy)
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/direct"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	brought "github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -47,6 +48,8 @@ type world struct {
 	store     *sqlite.Store
 	journal   *journal.Journal
 	*engine.Engine
+	// Work is the engine's.
+	*direct.Work
 }
 
 // gate is the store as the engine and its journal see it: commits can be refused.
@@ -142,6 +145,7 @@ func (w *world) try() error {
 	if w.Engine, err = engine.New(cfg); err != nil {
 		w.t.Fatal(err)
 	}
+	w.Work = w.Direct()
 	return w.Engine.Start(context.WithoutCancel(w.t.Context()), w.stopBoxes)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/direct"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
@@ -261,7 +262,7 @@ func (e *Engine) sealEnv(row *journal.Row, env map[string]string) error {
 	}
 	shown := map[string]string{}
 	for k, v := range env {
-		if !validEnvName(k) {
+		if !direct.ValidEnvName(k) {
 			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not an environment name", holdfast.Quote(k)).
 				WithHint("use letters, digits and _, not starting with a digit")
 		}
@@ -390,15 +391,4 @@ func hashOf(v any) string {
 	}
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
-}
-
-func validEnvName(s string) bool {
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 200
 }

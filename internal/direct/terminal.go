@@ -1,4 +1,4 @@
-package engine
+package direct
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // Terminal runs a command, or a login shell, on a terminal in the session's box until it
 // ends or the caller goes away. The result has no output: that went to out.
-func (e *Engine) Terminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
+func (w *Work) Terminal(ctx context.Context, id holdfast.SessionID, req holdfast.TerminalRequest, in io.Reader, out io.Writer, resize <-chan holdfast.TermSize) (holdfast.ExecResult, error) {
 	wreq, err := terminalRequest(req)
 	if err != nil {
 		return holdfast.ExecResult{}, err
@@ -23,13 +23,13 @@ func (e *Engine) Terminal(ctx context.Context, id holdfast.SessionID, req holdfa
 	defer cancel()
 	go passSizes(ctx, resize, sizes)
 	var res wire.ExecResult
-	err = e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
-		call, err := e.call()
+	err = w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
+		call, err := w.call()
 		if err != nil {
 			return err
 		}
 		defer box.Release(call.ID)
-		done, err := e.boots.Direct(ctx, id)
+		done, err := w.sessions.Command(ctx, id)
 		if err != nil {
 			return err
 		}

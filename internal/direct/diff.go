@@ -1,7 +1,8 @@
-package engine
+package direct
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"io"
@@ -24,9 +25,9 @@ const gitMS = 10 * 60 * 1000
 
 // startCommit keeps the files as they are now as a commit, beside the agent's repository. why
 // says why there is none: the files are no git tree, or there is no git in the box.
-func (e *Engine) startCommit(ctx context.Context, id holdfast.SessionID) (start, why string, err error) {
+func (w *Work) startCommit(ctx context.Context, id holdfast.SessionID) (start, why string, err error) {
 	var out bytes.Buffer
-	res, said, err := e.git(ctx, id, &out, "start")
+	res, said, err := w.git(ctx, id, &out, "start")
 	switch {
 	case err != nil:
 		return "", "", err
@@ -43,16 +44,16 @@ func isCommit(s string) bool { return commitPattern.MatchString(s) }
 // Diff writes what changed since the session's start as a patch for git apply, or as a summary.
 // git makes it in the box: it is as trustworthy as the agent. Notes are what git remarked, as
 // files that it could not read. Conflict: there is no commit of the start.
-func (e *Engine) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, w io.Writer) (notes string, err error) {
-	row, err := e.cfg.Store.Row(ctx, id)
+func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, to io.Writer) (notes string, err error) {
+	s, err := w.sessions.Session(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	if row.Source == nil || row.Source.Start == "" {
+	if s.Source == nil || s.Source.Start == "" {
 		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "session %s did not start from a git repository", id).
 			WithHint("start one with: holdfast session create --from DIR, or copy its files out: holdfast cp -r %s:. DIR", id)
 	}
-	args := []string{"diff", row.Source.Start}
+	args := []string{"diff", s.Source.Start}
 	switch format {
 	case holdfast.DiffPatch, "":
 		args = append(args, "--binary")
@@ -64,22 +65,22 @@ func (e *Engine) Diff(ctx context.Context, id holdfast.SessionID, format holdfas
 		return "", holdfast.Errorf(holdfast.KindInvalid, "diff", "%s is not a format of a diff", holdfast.Quote(string(format))).
 			WithHint("use patch, stat or names")
 	}
-	res, said, err := e.git(ctx, id, w, args...)
+	res, said, err := w.git(ctx, id, to, args...)
 	switch {
 	case err != nil:
 		return "", err
 	case res.Class != holdfast.ExitOK:
-		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box made no diff (%s %d): %s", res.Class, res.Code, or(said, "without a word")).
+		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box made no diff (%s %d): %s", res.Class, res.Code, cmp.Or(said, "without a word")).
 			WithHint("look at the repository: holdfast exec %s -- git status", id)
 	}
 	return said, nil
 }
 
 // git runs the script in the workspace, and returns the end of what it said on stderr.
-func (e *Engine) git(ctx context.Context, id holdfast.SessionID, stdout io.Writer, args ...string) (res wire.ExecResult, said string, err error) {
+func (w *Work) git(ctx context.Context, id holdfast.SessionID, stdout io.Writer, args ...string) (res wire.ExecResult, said string, err error) {
 	var errs tail
-	err = e.withBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
-		call, err := e.call()
+	err = w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
+		call, err := w.call()
 		if err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func (e *Engine) git(ctx context.Context, id holdfast.SessionID, stdout io.Write
 		}, sandbox.ExecOptions{Stdout: stdout, Stderr: &errs})
 		return err
 	})
-	return res, strings.TrimSpace(plainText(errs.String())), err
+	return res, strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(errs.String(), "\uFFFD"), "\x00", "\uFFFD")), err
 }
 
 // tail keeps the end of what is written to it.

@@ -1,0 +1,63 @@
+package direct
+
+import (
+	"context"
+	"io"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// PackTree copies a file, or a directory with all that is in it, to w as a tar archive.
+// Relative paths are relative to the workspace; a link to the path is followed.
+func (w *Work) PackTree(ctx context.Context, id holdfast.SessionID, path string, to io.Writer) (sum holdfast.Copied, err error) {
+	out := &counted{w: to}
+	var first error
+	err = w.look(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
+		if out.n > 0 {
+			return first // what was sent cannot be taken back
+		}
+		sum, first = box.Pack(ctx, wire.PackRequest{Path: path}, out)
+		return first
+	})
+	return sum, err
+}
+
+// UnpackTree puts a tar archive into the session's files. An archive that is refused or that
+// does not come whole changes nothing. It is durable on return.
+func (w *Work) UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, r io.Reader) (sum holdfast.Copied, err error) {
+	err = w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) (err error) {
+		sum, err = box.Unpack(ctx, wire.UnpackRequest{
+			Path: to.Path, Name: to.Name, Into: to.Into, File: to.File, MaxBytes: w.maxCopy,
+		}, r)
+		return err
+	})
+	return sum, err
+}
+
+// Import gives a session that was created with a source its first files: those of a tar
+// archive, merged with what the agent's version brings. The session takes messages once the
+// import is complete. If the import fails, or server or box end before that, it may be done
+// again.
+func (w *Work) Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (out holdfast.Imported, err error) {
+	end, err := w.sessions.Importing(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	defer end()
+	if out.Copied, err = w.UnpackTree(ctx, id, holdfast.CopyTo{}, r); err != nil {
+		return out, err
+	}
+	if torn := out.Copied.Incomplete; len(torn) > 0 {
+		return out, holdfast.Errorf(holdfast.KindConflict, "import", "%d files are missing or torn, the first: %s",
+			int64(len(torn))+out.Copied.IncompleteMore, holdfast.Quote(torn[0])).WithHint("import again when nothing changes them")
+	}
+	start, why, err := w.startCommit(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	out.NoStart = why
+	out.Session, err = w.sessions.Imported(ctx, id, out.Copied, start)
+	return out, err
+}
