@@ -34,6 +34,8 @@ type janitor struct {
 	stop chan struct{}
 	// pages estimates the growth of the log since the last checkpoint.
 	pages atomic.Int64
+	// left is how many pages of the log the last checkpoint could not copy: a reader held it.
+	left atomic.Int64
 	// wipe: something was purged, and its words and pages are still in the files.
 	wipe bool
 	// rounds is how often it has looked, for those who wait until it rests.
@@ -206,10 +208,10 @@ func (s *Store) checkpoint(ctx context.Context) error {
 // log and those of them not copied yet.
 func (s *Store) passive(ctx context.Context) (size, left int64, err error) {
 	var busy, done int64
-	row := s.sideDB.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`)
-	if err := row.Scan(&busy, &size, &done); err != nil {
+	if err := s.sideDB.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &size, &done); err != nil {
 		return 0, 0, err
 	}
+	s.janitor.left.Store(size - done)
 	return size, size - done, nil
 }
 

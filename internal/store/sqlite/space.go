@@ -241,9 +241,11 @@ func (s *Store) noSpace(err error) bool {
 	return false
 }
 
-// recover tries to write on a disk that was full.
+// recover tries to write on a disk that was full. While the disk has no space, a write can only
+// fit for long if the reserve is complete and the log can start over.
 func (s *Store) recover(ctx context.Context) {
-	if free, total := diskSpace(s.cfg.Path); total > 0 && free < leastSpace && s.room.low.Load() != nil {
+	held := s.room.low.Load() != nil || s.janitor.left.Load() > 0
+	if free, total := diskSpace(s.cfg.Path); total > 0 && free < leastSpace && held {
 		return
 	}
 	err := s.put(ctx, "store.recover", &op{
@@ -257,11 +259,7 @@ func (s *Store) recover(ctx context.Context) {
 		return // it is still full, or broken now; both are reported elsewhere
 	}
 	s.room.full.Store(nil)
-	if e := s.room.low.Load(); e != nil {
-		s.told(e, false)
-	} else {
-		s.told(nil, false)
-	}
+	s.told(s.room.low.Load(), false)
 	// Index the entries that could not be indexed meanwhile.
 	if err := s.unindexed(ctx); err != nil && !s.janitor.stopping() {
 		s.cfg.Warn(err)
