@@ -93,9 +93,9 @@ func (c *Conversation) item(i Item) {
 	c.bytes += weight(i)
 }
 
-// weight is about how many bytes an item takes.
+// weight is about how many bytes an item takes, with what a View has of it.
 func weight(i Item) int64 {
-	n := 200
+	n := 400
 	switch i := i.(type) {
 	case *Message:
 		n += len(i.Text)

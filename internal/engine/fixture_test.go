@@ -303,8 +303,10 @@ func (oneAgent) Settings(context.Context, holdfast.VersionID) (settings.Settings
 	return settings.Settings{}, nil
 }
 
+var noFolder brought.Folder
+
 func (oneAgent) Folder(context.Context, holdfast.VersionID) (*brought.Folder, error) {
-	return new(brought.Folder), nil
+	return &noFolder, nil
 }
 
 func (oneAgent) Plugin(context.Context, holdfast.VersionID) (string, error) { return "", nil }

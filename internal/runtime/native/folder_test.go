@@ -1,10 +1,12 @@
 package native_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
 )
@@ -52,17 +54,7 @@ func TestFolder(t *testing.T) {
 	}
 	prefix(t, l.reqs[len(l.reqs)-1], after.reqs[0])
 	last := after.reqs[0]
-	var said strings.Builder
-	for _, m := range last.Messages {
-		for _, b := range m.Blocks {
-			said.WriteString(b.Text + "\n")
-		}
-	}
-	for _, want := range []string{"HELLO FIRST", "GO-BODY", "HELLO STEERED", "\nend\n"} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("the model was not told %q:\n%s", want, said.String())
-		}
-	}
+	told(t, last, "HELLO FIRST", "GO-BODY", "HELLO STEERED", "\nend\n")
 	for _, want := range []string{"- hello: HELLO-DESC (", "skills/hello/SKILL.md)", "TERSE-BODY"} {
 		if !strings.Contains(last.System, want) {
 			t.Errorf("the system prompt lacks %q", want)
@@ -70,5 +62,28 @@ func TestFolder(t *testing.T) {
 	}
 	if strings.Contains(last.System, "GO-DESC") {
 		t.Error("a command is listed as a skill")
+	}
+
+	other := *f
+	other.Skills = slices.Clone(f.Skills)
+	other.Skills[0].Body = "OTHER $ARGUMENTS"
+	f = &other // the session goes on with another version of its agent
+	do("again")
+	told(t, after.reqs[1], "OTHER FIRST", "GO-BODY", "OTHER STEERED", "\nagain\n")
+}
+
+// told checks what the messages of a request say.
+func told(t *testing.T, req model.Request, wants ...string) {
+	t.Helper()
+	var said strings.Builder
+	for _, m := range req.Messages {
+		for _, b := range m.Blocks {
+			said.WriteString(b.Text + "\n")
+		}
+	}
+	for _, want := range wants {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("the model was not told %q:\n%s", want, said.String())
+		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 // messages that alternate, begin with the user, and answer every tool use once, except
 // those of the newest answer while its turn runs.
 type history struct {
+	// items counts those of the conversation that were added.
+	items    int
 	messages []model.Message
 	// open is the newest answer that asked for tools, until what follows it.
 	open *step
@@ -45,12 +47,18 @@ type step struct {
 	hooked []string
 }
 
-// read is what the model sees of a conversation.
+// read is what the model sees of a conversation. It is kept with the conversation, so that a turn
+// adds only what is new.
 func read(c *conversation.Conversation, f *folder.Folder) *history {
-	h := &history{folder: f, messages: make([]model.Message, 0, len(c.Items)/2+4)}
-	for _, i := range c.Items {
+	h, _ := c.View.(*history)
+	if h == nil || h.folder != f {
+		h = &history{folder: f, messages: make([]model.Message, 0, len(c.Items)/2+4)}
+		c.View = h
+	}
+	for _, i := range c.Items[h.items:] {
 		h.add(i)
 	}
+	h.items = len(c.Items)
 	return h
 }
 
@@ -306,7 +314,7 @@ func quoteAll(values []string) string {
 // stands is where the live turn stands. What it returns is the caller's.
 func (h *history) stands(c *conversation.Conversation, again bool) loop.Conversation {
 	out := loop.Conversation{
-		Messages: h.messages, Seen: c.Seq, Usage: c.Turn.Told.Add(c.Turn.Failed), Steps: c.Turn.Answers,
+		Messages: append(make([]model.Message, 0, len(h.messages)+8), h.messages...), Seen: c.Seq, Usage: c.Turn.Told.Add(c.Turn.Failed), Steps: c.Turn.Answers,
 		Reissue: again && !h.spoke, Parked: c.Turn.Parked,
 	}
 	for _, s := range h.steers {

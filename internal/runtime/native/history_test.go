@@ -426,28 +426,45 @@ func TestHZ4_EveryPrefixFoldsToAValidConversation(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "turns") {
 			items = append(items, genTurn(t, func() int64 { return int64(len(items)) })...)
 		}
-		log := logOf(items...)
-		stepwise := new(conversation.Conversation)
-		for i, e := range log {
-			if err := stepwise.Add(e); err != nil {
-				t.Fatal(err)
+		readsOn(t, logOf(items...), func(c *conversation.Conversation, at loop.Conversation) error {
+			if !c.Turn.Live && (len(at.Pending) > 0 || len(at.Joined) > 0) {
+				return fmt.Errorf("no turn, yet %d calls pending", len(at.Pending))
 			}
-			if err := stepwise.Settle(); err != nil {
-				t.Fatal(err)
-			}
-			c := stands(stepwise, false)
-			if err := valid(c); err != nil {
-				t.Fatalf("after %d entries: %v\n%s", i+1, err, render(c.Messages))
-			}
-			if !stepwise.Turn.Live && (len(c.Pending) > 0 || len(c.Joined) > 0) {
-				t.Fatalf("after %d entries: no turn, yet %d calls pending", i+1, len(c.Pending))
-			}
-			whole := stands(foldAll(t, log[:i+1]), false)
-			if d := cmp.Diff(whole, c); d != "" {
-				t.Fatalf("after %d entries the fold depends on its stops:\n%s", i+1, d)
-			}
-		}
+			return nil
+		})
 	})
+}
+
+// readsOn reads a log with stops at will. At each stop the conversation is valid, as good as one
+// read at once, and the caller's: what it does with it is not seen at the next.
+func readsOn(t *rapid.T, log []holdfast.Event, check func(*conversation.Conversation, loop.Conversation) error) {
+	c, again := new(conversation.Conversation), rapid.Bool().Draw(t, "again")
+	for i, e := range log {
+		if err := c.Add(e); err != nil {
+			t.Fatal(err)
+		}
+		if i < len(log)-1 && rapid.IntRange(0, 2).Draw(t, "goes on") == 0 {
+			continue
+		}
+		if err := c.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		at := stands(c, again)
+		err := valid(at)
+		if err == nil {
+			err = check(c, at)
+		}
+		if err != nil {
+			t.Fatalf("after %d entries: %v\n%s", i+1, err, render(at.Messages))
+		}
+		if d := cmp.Diff(stands(foldAll(t, log[:i+1]), again), at); d != "" {
+			t.Fatalf("after %d entries the fold depends on its stops:\n%s", i+1, d)
+		}
+		at.Messages = loop.AppendUser(at.Messages, model.Block{Type: model.Text, Text: "mine"})
+		for i := range at.Messages {
+			at.Messages[i].Role = "nobody"
+		}
+	}
 }
 
 // No log, however wrong, makes an invalid conversation.

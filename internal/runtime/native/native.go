@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -133,8 +134,9 @@ func load(ctx context.Context, t runtime.Turn, host runtime.Host) (h *history, a
 		if !c.Turn.Live || c.Turn.ID != t.ID {
 			return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(t.ID)))
 		}
-		h = read(c, t.Folder)
-		at = h.stands(c, t.Again)
+		now := *read(c, t.Folder)
+		now.steers = slices.Clone(now.steers)
+		h, at = &now, now.stands(c, t.Again)
 		return nil
 	}
 	err = host.Conversation(ctx, take)
