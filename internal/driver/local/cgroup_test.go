@@ -6,10 +6,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -175,5 +179,32 @@ func TestPlanShowsNothingElse(t *testing.T) {
 	}
 	if !strings.Contains(targets["/etc/passwd"].Content, "agent:x:1000:1000") {
 		t.Errorf("passwd: %q", targets["/etc/passwd"].Content)
+	}
+}
+
+// TestOwnCgroupStands: while boxes start, /proc/self/cgroup tells the server's own cgroup, never
+// the one of a box. A driver that looks meanwhile would make its threads go back to that box.
+func TestOwnCgroupStands(t *testing.T) {
+	c := boxCgroup{Dirs: map[string]string{"memory": "/"}}
+	var first atomic.Int64
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for range 50 {
+				err := c.inside(hierarchy{}, nil, func() {
+					if unix.Gettid() == unix.Getpid() {
+						first.Add(1)
+					}
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	all.Wait()
+	if n := first.Load(); n > 0 {
+		t.Errorf("the first thread was in the cgroup of a box %d times", n)
 	}
 }

@@ -115,17 +115,17 @@ func (c *boxCgroup) counters() (map[string]*os.File, error) {
 	return out, nil
 }
 
-// inside runs fn on a thread that sits in boxd's leaf, so that what it spawns is
-// born there, which also roots the cgroup namespace of the box there. leaf are the
-// leaf's tasks. On v2 a thread cannot move alone; there boxd moves itself.
+// inside runs fn on a thread that sits in boxd's leaf, so that what it spawns is born
+// there, which also roots the cgroup namespace of the box there. It is never the first
+// thread, whose cgroup the server takes for its own. leaf are the leaf's tasks. On v2 a
+// thread cannot move alone; there boxd moves itself.
 func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 	if c.V2 || len(c.Dirs) == 0 {
 		fn()
 		return nil
 	}
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	go offFirstThread(func() {
 		err := enter(leaf)
 		if err == nil {
 			fn()
@@ -135,7 +135,7 @@ func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 			runtime.UnlockOSThread()
 		}
 		done <- err
-	}()
+	})
 	return <-done
 }
 

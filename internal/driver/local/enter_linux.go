@@ -38,20 +38,28 @@ func inMountNamespace(pid int, start uint64, fn func() error) error {
 }
 
 // onOwnThread runs fn on a thread that runs nothing else of the server, before or
-// afterwards. It is never the first thread: /proc/self shows that one's mounts, and the
-// Go runtime cannot end it.
+// afterwards.
 func onOwnThread(fn func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// While this goroutine keeps the thread, the next one has to run elsewhere.
-			done <- onOwnThread(fn)
-			runtime.UnlockOSThread()
-			return
-		}
-		done <- fn()
-		// Still locked: the thread ends here.
-	}()
+	go offFirstThread(func() { done <- fn() }) // still locked: the thread ends with the goroutine
 	return <-done
+}
+
+// offFirstThread locks the goroutine to a thread that is not the process's first, and runs fn,
+// which may unlock it. /proc/self shows the mounts and the cgroups of the first thread, and the Go
+// runtime cannot end it.
+func offFirstThread(fn func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		fn()
+		return
+	}
+	// While this goroutine keeps the first thread, the next one has to run elsewhere.
+	defer runtime.UnlockOSThread()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		offFirstThread(fn)
+	}()
+	<-done
 }
