@@ -107,7 +107,11 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 	if out.NoStart != "" {
 		e.note("holdfast session diff will not work: %s", out.NoStart)
 	}
-	e.note("imported %s, %s", count(int(out.Copied.Files), "file", "files"), bytesFor(out.Copied.Bytes))
+	with := ""
+	if _, err := root.Lstat(".git"); err == nil {
+		with = " (those of .git too)"
+	}
+	e.note("imported %s%s, %s", count(int(out.Copied.Files), "file", "files"), with, bytesFor(out.Copied.Bytes))
 	return out.Session, nil
 }
 

@@ -373,7 +373,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	if s.opt.Ready != nil {
 		s.opt.Ready("http://" + ln.Addr().String())
 	}
-	s.opt.Log.Info("the server is ready", "version", s.opt.Version, "data", s.cfg.Data, "driver", s.cfg.Driver, "url", url, "boxes_adopted", s.adopted())
+	s.opt.Log.Info("started", "version", s.opt.Version, "data", s.cfg.Data, "driver", s.cfg.Driver, "url", url, "boxes_running", s.adopted())
 	// Nothing waits for providers and drivers.
 	telling, stop := context.WithCancel(ctx)
 	told := make(chan struct{})

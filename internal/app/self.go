@@ -113,8 +113,13 @@ func (s *server) tell(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case !boxes.Usable:
-		s.opt.Log.Warn("untrusted sessions cannot start here", "why", boxes.Problem, "hint", boxes.Hint)
+		s.opt.Log.Warn("no box can start here, so sessions can only be trusted ones", "why", boxes.Problem, "hint", boxes.Hint)
 	case len(boxes.Missing) > 0:
-		s.opt.Log.Warn("boxes start here without some limits and protections", "missing", boxes.Missing, "hint", boxes.Hint)
+		var names []string
+		for _, m := range boxes.Missing {
+			name, _, _ := strings.Cut(m, ":")
+			names = append(names, name)
+		}
+		s.opt.Log.Info("boxes start here, without "+strings.Join(names, ", "), "hint", "holdfast doctor says why")
 	}
 }

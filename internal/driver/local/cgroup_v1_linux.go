@@ -3,9 +3,11 @@ package local
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -105,9 +107,7 @@ func (c *boxCgroup) counters() (map[string]*os.File, error) {
 		}
 		f, err := os.Open(path.Join(leaf, x.file))
 		if err != nil {
-			for _, f := range out {
-				_ = f.Close()
-			}
+			closeAll(slices.Collect(maps.Values(out)))
 			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
 		}
 		out[name] = f

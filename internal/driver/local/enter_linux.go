@@ -37,8 +37,7 @@ func inMountNamespace(pid int, start uint64, fn func() error) error {
 	})
 }
 
-// onOwnThread runs fn on a thread that runs nothing else of the server, before or
-// afterwards.
+// onOwnThread runs fn on a thread that never runs anything else of the server.
 func onOwnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go offFirstThread(func() { done <- fn() }) // still locked: the thread ends with the goroutine

@@ -260,7 +260,7 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 			why = "it was started without a cgroup"
 		}
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s cannot be frozen: %s", holdfast.Quote(string(box)), why).
-			WithHint("%s", fixCgroup)
+			WithHint("%s", fixCgroup())
 	}
 	if err := do(&cg, ctx); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "freezer of box %s: %w", holdfast.Quote(string(box)), err)

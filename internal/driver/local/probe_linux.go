@@ -16,28 +16,28 @@ import (
 var capabilities = []struct {
 	name string
 	need need
-	fix  string
+	fix  func() string
 }{
-	{"user-namespace", always, ""},
-	{"mount-namespace", always, ""},
-	{"pid-namespace", always, ""},
-	{"network-namespace", always, ""},
-	{"ipc-namespace", always, ""},
-	{"uts-namespace", always, ""},
-	{"cgroup-namespace", always, ""},
-	{"read-only-root", always, ""},
-	{"no-capabilities", always, ""},
-	{"no-new-privs", always, ""},
-	{"seccomp", always, ""},
-	{"no-nested-namespaces", optional, "a kernel with CONFIG_USER_NS and CONFIG_SYSCTL"},
-	{"landlock", asLandlock, "boot a kernel with lsm=landlock,… in its command line"},
-	{"signal-scope", optional, "kernel 6.12 or later"},
+	{"user-namespace", always, nil},
+	{"mount-namespace", always, nil},
+	{"pid-namespace", always, nil},
+	{"network-namespace", always, nil},
+	{"ipc-namespace", always, nil},
+	{"uts-namespace", always, nil},
+	{"cgroup-namespace", always, nil},
+	{"read-only-root", always, nil},
+	{"no-capabilities", always, nil},
+	{"no-new-privs", always, nil},
+	{"seccomp", always, nil},
+	{"no-nested-namespaces", optional, advice("a kernel with CONFIG_USER_NS and CONFIG_SYSCTL")},
+	{"landlock", asLandlock, advice("boot a kernel with lsm=landlock,… in its command line")},
+	{"signal-scope", optional, advice("kernel 6.12 or later")},
 	{"cgroup-leaves", optional, fixCgroup},
 	{"memory-limit", asLimit, fixCgroup},
 	{"pids-limit", asLimit, fixCgroup},
 	{"cpu-limit", asLimit, fixCgroup},
 	{"freeze", optional, fixCgroup},
-	{"disk-limit", byDesign, ""},
+	{"disk-limit", byDesign, nil},
 }
 
 // need is when a box must have a capability.
@@ -51,10 +51,20 @@ const (
 	byDesign   // never: no machine has it
 )
 
-// fixCgroup and fixLimits are what to do where no cgroup may be made.
+// advice is what to do, whatever the machine.
+func advice(text string) func() string { return func() string { return text } }
+
+// fixCgroup is what to do where no cgroup may be made.
+func fixCgroup() string {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && os.Getuid() != 0 {
+		return "systemd-run --user --scope -p Delegate=yes holdfast serve" // cgroup v2
+	}
+	return "run the server as root"
+}
+
 const (
-	fixCgroup = "run the server as root, or on cgroup v2: systemd-run --user --scope -p Delegate=yes holdfast serve"
-	fixLimits = fixCgroup + "; or without limits: holdfast serve --set limits.mode=best-effort"
+	// withoutLimits is how to go on where limits cannot be had.
+	withoutLimits = "; or without limits: holdfast serve --set limits.mode=best-effort"
 	// fixLandlock says how to go on if the kernel has no Landlock.
 	fixLandlock = "boot a kernel with lsm=landlock,… in its command line, or run the server as root; or without it: holdfast serve --set landlock=best-effort"
 )
@@ -84,19 +94,18 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 				found.OK, found.Detail = true, "in force"+strings.TrimPrefix(s, c.name)
 			}
 		}
-		why := found.Detail
 		for _, s := range missing {
 			if reason, ok := strings.CutPrefix(s, c.name+": "); ok {
-				found.OK, why = false, reason
+				found.OK, found.Detail = false, reason
 			}
 		}
-		if !found.OK {
-			found.Detail, found.Fix = why, c.fix
+		if !found.OK && c.fix != nil {
+			found.Fix = c.fix()
 		}
 		if found.Required && !found.OK && p.Usable {
-			p.Usable, p.Reason, p.Hint = false, c.name+": "+why, c.fix
+			p.Usable, p.Reason, p.Hint = false, c.name+": "+found.Detail, found.Fix
 			if c.need == asLimit {
-				p.Reason, p.Hint = p.Reason+"; limits.mode requires it", fixLimits
+				p.Reason, p.Hint = p.Reason+"; limits.mode requires it", found.Fix+withoutLimits
 			}
 			if c.need == asLandlock {
 				p.Reason, p.Hint = p.Reason+"; the setting landlock requires it", fixLandlock

@@ -206,7 +206,7 @@ func (l *launch) accept(missing []string) error {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "limits of box %s cannot be enforced: %s", holdfast.Quote(string(l.spec.Box)), strings.Join(missing, "; ")).
-		WithHint("%s", fixLimits)
+		WithHint("%s", fixCgroup()+withoutLimits)
 }
 
 // needsLandlock reports whether the box may not start without Landlock. The tools of an
