@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-run/holdfast/internal/permit"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
@@ -160,7 +162,7 @@ func (h *host) question(ctx context.Context, req policy.Request, asked policy.De
 
 func (h *host) newQuestion(ctx context.Context, req policy.Request, asked policy.Decision, use, hash string) (holdfast.Approval, error) {
 	id, err := h.e.uuid()
-	decides := h.layers.current()
+	decides := h.layers.Current()
 	if decides == nil {
 		decides = h.e.cfg.Policy
 	}
@@ -351,9 +353,9 @@ func (e *Engine) answer(ctx context.Context, a holdfast.Approval, to holdfast.Ap
 		for _, rule := range ev.Granted {
 			change := holdfast.RuleChange{Scope: ev.Scope, Behavior: "grant", Rule: rule}
 			changes = append(changes, change)
-			c.Rules = append(c.Rules, journal.RuleChange{Key: ruleKey(row, ev.Scope), Source: string(a.ID), RuleChange: change})
+			c.Rules = append(c.Rules, journal.RuleChange{Key: permit.Key(row, ev.Scope), Source: string(a.ID), RuleChange: change})
 		}
-		if err := e.roomForRules(ctx, ev.Scope, ruleKey(row, ev.Scope), len(changes)); err != nil {
+		if err := e.policies.Room(ctx, ev.Scope, permit.Key(row, ev.Scope), len(changes)); err != nil {
 			return c, err
 		}
 		more = []journal.Draft{{Type: holdfast.EventRulesChanged, Turn: a.Turn, Data: holdfast.RulesChanged{By: string(a.ID), Changes: changes}}}

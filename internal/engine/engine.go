@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-run/holdfast/internal/permit"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/conversation"
@@ -110,7 +112,8 @@ type Engine struct {
 	// conversations are those of the sessions that worked last.
 	conversations *conversation.Kept
 
-	versions versions
+	// policies are the server's policy and what agent versions add to it.
+	policies *permit.Policies
 	warmed   warmed
 	network  network
 
@@ -165,9 +168,10 @@ func New(cfg Config) (*Engine, error) {
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
 	}
-	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
+	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
+	e.policies = permit.New(cfg.Policy, layered{e})
 	var err error
 	e.network, err = newNetwork(cfg.Network)
 	return e, err

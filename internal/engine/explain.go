@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/holdfast-run/holdfast/internal/permit"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/policy"
 )
@@ -32,13 +34,13 @@ func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfas
 	if err != nil {
 		return none, err
 	}
-	p, _, err := newLayers(e, &unit{id: id}, row).policy(ctx)
+	p, _, err := e.layers(row, nil).Policy(ctx)
 	if err != nil {
 		return none, err
 	}
 	d, trace, err := p.Rehearse(ctx, policy.Request{
 		Session: id, Mode: row.Mode, Tool: req.Tool, ReadOnly: p.Reads(req.Tool), Input: req.Input, Sandboxed: row.Trust == holdfast.Untrusted,
-		FS: e.links(ctx, id, e.boxes.Running(row)),
+		FS: permit.NewLinks(ctx, e.boxes.Running(row), e.boxes.Scope(id).Workspace(), e.cfg.Clock),
 	})
 	if err != nil {
 		return none, err

@@ -28,11 +28,16 @@ type hooks struct{ server, agent *hook.Registry }
 
 // hooksOf are a session's hooks.
 func (e *Engine) hooksOf(ctx context.Context, row journal.Row) (hooks, error) {
-	v, err := e.versioned(ctx, row.AgentVersion)
+	s, err := e.cfg.Agents.Settings(ctx, row.AgentVersion)
 	if err != nil {
 		return hooks{}, err
 	}
-	return hooks{e.cfg.Hooks.Registry, v.hooks}, nil
+	out := hooks{server: e.cfg.Hooks.Registry}
+	if len(s.Hooks) > 0 {
+		out.agent = new(hook.Registry)
+		err = out.agent.Load(s.Hooks, hook.InBox)
+	}
+	return out, err
 }
 
 func (s hooks) empty() bool { return s.server.Empty() && s.agent.Empty() }

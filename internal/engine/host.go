@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/holdfast-run/holdfast/internal/permit"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/account"
 	"github.com/holdfast-run/holdfast/internal/conversation"
@@ -24,7 +26,7 @@ type host struct {
 	// mode is the session's, which an update changes in the middle of a turn; layers
 	// are what the session adds to the policy.
 	mode   atomic.Pointer[holdfast.Mode]
-	layers *layers
+	layers *permit.Layers
 	// hooking is what the turn has to do with hooks; nil is nothing.
 	hooking atomic.Pointer[hooking]
 
@@ -64,9 +66,11 @@ type host struct {
 }
 
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
-	h := &host{e: e, u: u, r: r, row: row, layers: newLayers(e, u, row), ready: make(chan struct{})}
+	h := &host{e: e, u: u, r: r, row: row, ready: make(chan struct{})}
 	h.mode.Store(&row.Mode)
-	h.layers.approver, h.layers.fresh = h, h.unrecorded
+	h.layers = e.policies.Layers(permit.Session{
+		Row: row, Changes: u.rules.Load, Approver: h, Fresh: h.unrecorded,
+	})
 	h.acc = account.New(account.Config{Session: u.id, Now: e.cfg.Clock, Began: r.startedAt, Ended: row.Spent, OfSession: row.Budget, Of: row.TurnBudget})
 	h.alive()
 	return h
@@ -151,7 +155,7 @@ func (h *host) record(ctx context.Context, states []holdfast.AgentState, drafts 
 	brought := h.verdicts.of(c.Events)
 	brought.add(&c, h)
 	done, err := h.e.cfg.Journal.Commit(ctx, c)
-	h.layers.stale.Store(true)
+	h.layers.Recorded()
 	if err != nil {
 		k.owe(owed)
 	} else {

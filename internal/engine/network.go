@@ -97,12 +97,12 @@ func (e *Engine) reach(ctx context.Context, u *unit, row journal.Row) (check.Rea
 	if len(e.network.allow.List) == 0 || row.Trust == holdfast.Trusted {
 		return nil, nil
 	}
-	v, err := e.versioned(ctx, row.AgentVersion)
+	s, err := e.cfg.Agents.Settings(ctx, row.AgentVersion)
 	if err != nil {
 		return nil, err
 	}
 	asked := e.network.standard
-	switch n := v.settings.Sandbox; {
+	switch n := s.Sandbox; {
 	case row.Network != nil:
 		if asked, err = check.ParseDestinations("session", row.Network); err != nil {
 			return nil, err
@@ -114,7 +114,7 @@ func (e *Engine) reach(ctx context.Context, u *unit, row journal.Row) (check.Rea
 		return nil, nil
 	}
 	reach := check.Reach{asked, e.network.allow}
-	p, fault, err := newLayers(e, u, row).policy(ctx)
+	p, fault, err := e.layers(row, u.rules.Load).Policy(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,9 @@ package engine
 import (
 	"context"
 
+	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/internal/settings"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -45,7 +48,7 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	said := req.Hooks.Updates
 	req.Hooks.Updates = nil
 	if k != nil && k.has(hook.PermissionRequest) {
-		if p, err = p.With(policy.Config{Approver: requester{k, h.layers.approver, &said}}); err != nil {
+		if p, err = p.With(policy.Config{Approver: requester{k, policy.Approver(h), &said}}); err != nil {
 			return policy.Decision{}, err
 		}
 	}
@@ -71,7 +74,7 @@ type judgement struct{}
 
 // policy is what decides in this turn, as things stand.
 func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
-	p, fault, err := h.layers.policy(ctx)
+	p, fault, err := h.layers.Policy(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,45 @@ func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
 		_, err = h.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeSettings, Text: fault}})
 	}
 	return p, err
+}
+
+// layers are those of a session outside of a turn, where nobody can be asked; changes counts the
+// changes of its rules, nil where they are read once.
+func (e *Engine) layers(row journal.Row, changes func() int64) *permit.Layers {
+	return e.policies.Layers(permit.Session{Row: row, Changes: changes})
+}
+
+// layered is where permit has the layers of sessions from.
+type layered struct{ e *Engine }
+
+// Layer implements permit.Sources.
+func (l layered) Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error) {
+	s, err := l.e.cfg.Agents.Settings(ctx, version)
+	return s.Layer(), err
+}
+
+// Workspace implements permit.Sources.
+func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspace, error) {
+	s, err := l.e.cfg.Agents.Settings(ctx, row.AgentVersion)
+	if err != nil {
+		return nil, err
+	}
+	dir := l.e.boxes.Scope(row.ID).Workspace()
+	return &settings.Workspace{Dir: dir, Session: row.ID, Same: s.Sums, Tools: l.e.cfg.Policy.Tools()}, nil
+}
+
+// Rules implements permit.Sources.
+func (l layered) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
+	return l.e.cfg.Store.Rules(ctx, key)
+}
+
+// links are those of the session's files, in the box of this turn or in one that already runs.
+func (h *host) links(ctx context.Context) *permit.Links {
+	box := h.held()
+	if box == nil {
+		box = h.e.boxes.Running(h.row)
+	}
+	return permit.NewLinks(ctx, box, h.e.boxes.Scope(h.u.id).Workspace(), h.e.cfg.Clock)
 }
 
 // noticeSettings says that a workspace's settings cannot be read.

@@ -51,8 +51,7 @@ type Approvals interface {
 	Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error)
 	// NextExpiry is when the first pending question expires; the zero time is never.
 	NextExpiry(ctx context.Context) (time.Time, error)
-	// Rules are the rules kept under a key, a session's id or a workspace's key: those
-	// of the workspace first, each scope's in the order in which they came.
+	// Rules are those of permit.Sources.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
 }
 

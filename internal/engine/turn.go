@@ -120,8 +120,8 @@ func (e *Engine) turn(ctx context.Context, row journal.Row) (runtime.Turn, error
 	if t.Folder, err = e.cfg.Agents.Folder(ctx, row.AgentVersion); err != nil {
 		return t, err
 	}
-	v, err := e.versioned(ctx, row.AgentVersion)
-	if err == nil && v.settings.WorkspaceInstructions {
+	s, err := e.cfg.Agents.Settings(ctx, row.AgentVersion)
+	if err == nil && s.WorkspaceInstructions {
 		at := ""
 		if row.Trust == holdfast.Untrusted {
 			at = policy.Cwd + "/"

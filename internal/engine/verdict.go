@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/holdfast-run/holdfast/internal/permit"
+
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/policy"
@@ -131,14 +133,14 @@ func (h *host) bring(ctx context.Context, use string, updates []update) error {
 	if len(updates) == 0 {
 		return nil
 	}
-	list, err := h.e.ruleRows(ctx, h.row)
+	list, err := h.e.policies.Rules(ctx, h.row)
 	if err != nil {
 		return err
 	}
 	b := &brought{use: use, by: updates[0].by}
 	mode := *h.mode.Load()
 	b.was = mode
-	list = applied(list, h.unrecorded())
+	list = permit.Applied(list, h.unrecorded())
 	for _, u := range updates {
 		changes, err := h.planRules(list, u)
 		switch {
@@ -147,7 +149,7 @@ func (h *host) bring(ctx context.Context, use string, updates []update) error {
 		case u.Type == policy.SetMode:
 			mode = u.Mode
 		default:
-			b.rules, list = append(b.rules, changes...), applied(list, changes)
+			b.rules, list = append(b.rules, changes...), permit.Applied(list, changes)
 		}
 	}
 	if mode != b.was {
@@ -206,7 +208,7 @@ func (h *host) planRules(list []journal.Rule, u update) ([]journal.RuleChange, e
 	if u.by == byHook && u.Behavior == "deny" && u.Type != policy.AddRules {
 		return nil, refuse("a hook takes no deny rule away")
 	}
-	key := ruleKey(h.row, scope)
+	key := permit.Key(h.row, scope)
 	change := func(rule string, removed bool) journal.RuleChange {
 		return journal.RuleChange{Key: key, Source: u.by, RuleChange: holdfast.RuleChange{Scope: scope, Behavior: u.Behavior, Rule: rule, Removed: removed}}
 	}
@@ -225,7 +227,7 @@ func (h *host) planRules(list []journal.Rule, u update) ([]journal.RuleChange, e
 		}
 		out = append(out, change(rule.String(), u.Type == policy.RemoveRules))
 	}
-	if len(applied(list, out)) > 2*maxRules {
+	if len(permit.Applied(list, out)) > 2*permit.MaxRules {
 		return nil, refuse("there are too many rules")
 	}
 	return out, nil

@@ -35,16 +35,9 @@ type rulesOf func(context.Context) (*policy.Engine, error)
 func (e *Engine) rulesNow(u *unit, row journal.Row) rulesOf {
 	return func(ctx context.Context) (*policy.Engine, error) {
 		// The next turn reports settings that cannot be read; until then nothing is allowed.
-		p, _, err := newLayers(e, u, row).policy(ctx)
+		p, _, err := e.layers(row, u.rules.Load).Policy(ctx)
 		return p, err
 	}
-}
-
-// current returns the policy of the last decision; nil before the first.
-func (l *layers) current() *policy.Engine {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.made
 }
 
 // walling holds what a turn knows of its box's walls. It is guarded by host.mu.
@@ -61,7 +54,7 @@ type walling struct {
 func (h *host) rules(ctx context.Context) (*policy.Engine, error) {
 	var err error
 	// The last decision has read the rules just now.
-	p := h.layers.current()
+	p := h.layers.Current()
 	if p == nil {
 		p, err = h.policy(ctx)
 	}
@@ -82,7 +75,7 @@ func (h *host) walled() *sandbox.Box {
 	if box == nil || h.row.Trust != holdfast.Untrusted {
 		return box
 	}
-	now := h.layers.current()
+	now := h.layers.Current()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.hold == nil {
@@ -198,8 +191,8 @@ func (e *Engine) unwalled(ctx context.Context, row journal.Row, events []journal
 	if row.Trust != holdfast.Trusted {
 		return events, nil
 	}
-	v, err := e.versioned(ctx, row.AgentVersion)
-	if err != nil || v.policy.Walls(policy.Home, policy.Cwd).Empty() {
+	v, err := e.policies.Version(ctx, row.AgentVersion)
+	if err != nil || v.Walls(policy.Home, policy.Cwd).Empty() {
 		return events, err
 	}
 	return append(events, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeNoWalls, Text: noWalls}}), nil

@@ -1,31 +1,31 @@
-package engine
+package permit
 
 import (
 	"context"
-	"crypto/sha256"
 	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/rooted"
-	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// layers are what a session adds to the server's policy: its agent version's
-// settings, its rules, and what its workspace says.
-type layers struct {
-	e   *Engine
-	row journal.Row
-	u   *unit
-	// approver answers for persons; nil where nobody can be asked.
-	approver policy.Approver
-	// fresh are changes of the rules that the turn decided and has not recorded.
-	fresh func() []journal.RuleChange
+// Session is whose layers are meant.
+type Session struct {
+	Row journal.Row
+	// Changes counts the changes of its rules that somebody made beside it (default: none).
+	Changes func() int64
+	// Approver answers for persons; nil where nobody can be asked.
+	Approver policy.Approver
+	// Fresh are changes of the rules that its turn decided and has not recorded (default: none).
+	Fresh func() []journal.RuleChange
+}
+
+// Layers are what a session adds to the server's policy: its agent version's settings, its rules,
+// and what its workspace says. Safe for concurrent use.
+type Layers struct {
+	of *Policies
+	s  Session
 
 	// stale: something was recorded since rules and workspace were looked at.
 	stale atomic.Bool
@@ -33,32 +33,52 @@ type layers struct {
 	mu sync.Mutex
 	// made is the policy of everything below; nil when something has to be done anew.
 	made    *policy.Engine
-	version *versioned
-	// rules are the session's, as they were when the unit had counted that many.
+	version *policy.Engine
+	// rules are the session's, as they were when that many changes were counted.
 	rules   policy.Config
 	changes int64
-	space   workspaceSettings
+	space   Workspace
 }
 
-func newLayers(e *Engine, u *unit, row journal.Row) *layers {
-	l := &layers{e: e, u: u, row: row, space: workspaceSettings{tools: e.cfg.Policy.Tools()}, fresh: func() []journal.RuleChange { return nil }}
+// Layers are those of a session.
+func (p *Policies) Layers(s Session) *Layers {
+	if s.Changes == nil {
+		s.Changes = func() int64 { return 0 }
+	}
+	if s.Fresh == nil {
+		s.Fresh = func() []journal.RuleChange { return nil }
+	}
+	l := &Layers{of: p, s: s}
 	l.stale.Store(true)
 	return l
 }
 
-// policy is the server's policy with all layers. fault, if not empty, is why the
-// workspace's settings cannot be read, told once for each.
-func (l *layers) policy(ctx context.Context) (p *policy.Engine, fault string, err error) {
+// Recorded says that something was recorded: rules and workspace may be others now.
+func (l *Layers) Recorded() { l.stale.Store(true) }
+
+// Current is the policy of the last decision; nil before the first.
+func (l *Layers) Current() *policy.Engine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made
+}
+
+// Policy is the server's policy with all layers. fault, if not empty, is why the workspace's
+// settings cannot be read, told once for each reason; nothing is allowed then.
+func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.version == nil {
-		if l.version, err = l.e.versioned(ctx, l.row.AgentVersion); err != nil {
+		if l.space, err = l.of.from.Workspace(ctx, l.s.Row); err != nil {
+			return nil, "", err
+		}
+		if l.version, err = l.of.Version(ctx, l.s.Row.AgentVersion); err != nil {
 			return nil, "", err
 		}
 	}
 	stale := l.stale.Swap(false)
-	if changes := l.u.rules.Load() + 1; stale || changes != l.changes {
-		rules, err := l.e.sessionRules(ctx, l.row, l.fresh())
+	if changes := l.s.Changes() + 1; stale || changes != l.changes {
+		rules, err := l.of.rules(ctx, l.s.Row, l.s.Fresh())
 		if err != nil {
 			l.stale.Store(true)
 			return nil, "", err
@@ -69,9 +89,8 @@ func (l *layers) policy(ctx context.Context) (p *policy.Engine, fault string, er
 		l.changes = changes
 	}
 	if stale {
-		changed := l.space.look(l.e.boxes.Scope(l.u.id).Workspace(), l.version.settings.Sums, l.u.id)
-		if changed {
-			l.made, fault = nil, l.space.layer.Refuse
+		if l.space.Look() {
+			l.made, fault = nil, l.space.Layer().Refuse
 		}
 	}
 	if l.made == nil {
@@ -82,79 +101,27 @@ func (l *layers) policy(ctx context.Context) (p *policy.Engine, fault string, er
 	return l.made, fault, nil
 }
 
-func (l *layers) make() (*policy.Engine, error) {
-	p, err := l.version.policy.With(l.rules)
+func (l *Layers) make() (*policy.Engine, error) {
+	p, err := l.version.With(l.rules)
 	if err == nil {
-		p, err = p.With(l.space.layer)
+		p, err = p.With(l.space.Layer())
 	}
 	if err != nil {
 		return nil, err
 	}
-	return p.With(policy.Config{Approver: l.approver})
+	return p.With(policy.Config{Approver: l.s.Approver})
 }
 
-// versioned is the server's policy with the layer of an agent version, and the
-// version's hooks; nil without any.
-type versioned struct {
-	policy   *policy.Engine
-	settings settings.Settings
-	hooks    *hook.Registry
-}
-
-// maxVersions is how many agent versions' policies are kept.
-const maxVersions = 64
-
-// versions keeps the policies of agent versions, which never change.
-type versions struct {
-	mu   sync.Mutex
-	kept map[holdfast.VersionID]*versioned
-}
-
-func (e *Engine) versioned(ctx context.Context, id holdfast.VersionID) (*versioned, error) {
-	e.versions.mu.Lock()
-	defer e.versions.mu.Unlock()
-	if v := e.versions.kept[id]; v != nil {
-		return v, nil
-	}
-	s, err := e.cfg.Agents.Settings(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	v := &versioned{policy: e.cfg.Policy, settings: s}
-	if !s.Empty() {
-		if v.policy, err = e.cfg.Policy.With(s.Layer()); err != nil {
-			return nil, err
-		}
-	}
-	if len(s.Hooks) > 0 {
-		v.hooks = new(hook.Registry)
-		if err := v.hooks.Load(s.Hooks, hook.InBox); err != nil {
-			return nil, err
-		}
-	}
-	if e.versions.kept == nil {
-		e.versions.kept = map[holdfast.VersionID]*versioned{}
-	}
-	for old := range e.versions.kept {
-		if len(e.versions.kept) < maxVersions {
-			break
-		}
-		delete(e.versions.kept, old)
-	}
-	e.versions.kept[id] = v
-	return v, nil
-}
-
-// sessionRules are the rules that answers, hooks and persons left for a session
-// and its workspace, with changes that are not recorded yet.
-func (e *Engine) sessionRules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (policy.Config, error) {
+// rules are those of a session and its workspace, with changes that are not recorded yet, as a
+// layer.
+func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (policy.Config, error) {
 	var cfg policy.Config
-	list, err := e.ruleRows(ctx, row)
+	list, err := p.Rules(ctx, row)
 	if err != nil {
 		return cfg, err
 	}
-	for _, r := range applied(list, fresh) {
-		rule, err := e.cfg.Policy.ParseRule(r.Rule)
+	for _, r := range Applied(list, fresh) {
+		rule, err := p.server.ParseRule(r.Rule)
 		if err != nil {
 			cfg.Refuse = "a permission rule of this " + string(r.Scope) + " cannot be read: " + err.Error()
 			continue
@@ -162,73 +129,4 @@ func (e *Engine) sessionRules(ctx context.Context, row journal.Row, fresh []jour
 		cfg.Add(r.Behavior, rule)
 	}
 	return cfg, nil
-}
-
-// workspaceSettings are the settings that lie in a workspace, where the agent can
-// write: they tighten, and where they cannot be read nothing is allowed. The zero
-// value has looked at nothing.
-type workspaceSettings struct {
-	looked bool
-	stamps [2]rooted.Stamp
-	faults [2]string
-	layer  policy.Config
-	// tools are the tools that rules may name besides the standard ones.
-	tools []policy.Tool
-}
-
-// look reads the files anew where they are not what they were, and reports whether
-// the layer is another one. same are the sums of files that add nothing: those of
-// the agent's version, which a new workspace is seeded with.
-func (w *workspaceSettings) look(dir string, same map[string][sha256.Size]byte, id holdfast.SessionID) bool {
-	var stamps [2]rooted.Stamp
-	var faults [2]string
-	for i, name := range settings.Files() {
-		var err error
-		if stamps[i], err = rooted.Stat(dir, name); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
-			faults[i] = err.Error()
-		}
-	}
-	if w.looked && stamps == w.stamps && faults == w.faults {
-		return false
-	}
-	before := w.layer.Refuse
-	w.looked, w.stamps, w.faults = true, stamps, faults
-	w.layer = w.read(dir, same)
-	if w.layer.Refuse != "" {
-		w.layer.Refuse += "; nothing is allowed until the user mends it: holdfast files put " + string(id) + " FILE, or cat and rm in place of put"
-	}
-	return w.layer.Refuse != before || w.layer.Refuse == ""
-}
-
-func (w *workspaceSettings) read(dir string, same map[string][sha256.Size]byte) policy.Config {
-	files := map[string][]byte{}
-	for i, name := range settings.Files() {
-		if w.faults[i] != "" {
-			return unreadable(w.faults[i])
-		}
-		if w.stamps[i] == (rooted.Stamp{}) {
-			continue
-		}
-		data, st, err := rooted.ReadFile(dir, name, settings.MaxClaude)
-		switch {
-		case holdfast.IsKind(err, holdfast.KindNotFound):
-			w.stamps[i] = rooted.Stamp{}
-			continue
-		case err != nil:
-			return unreadable(err.Error())
-		}
-		w.stamps[i] = st
-		if sum, ok := same[name]; !ok || sha256.Sum256(data) != sum {
-			files[name] = data
-		}
-	}
-	cfg, err := settings.Tightening(files, w.tools)
-	if err != nil {
-		return unreadable(err.Error())
-	}
-	return cfg
-}
-
-func unreadable(why string) policy.Config {
-	return policy.Config{Refuse: "the workspace's settings cannot be read: " + strings.TrimPrefix(why, "agent settings: ")}
 }

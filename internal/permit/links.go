@@ -1,4 +1,4 @@
-package engine
+package permit
 
 import (
 	"context"
@@ -29,10 +29,10 @@ const (
 	boxWorkspace, boxHome = "/workspace", "/home/agent"
 )
 
-// links gives the links of a session's files, for one decision. It asks the box if it
-// runs, and starts none. Without a box the workspace is read on the host; of other
-// files nothing is known.
-type links struct {
+// Links are the links of a session's files, for one decision. They ask the box if it runs, and
+// start none. Without a box the workspace is read on the host; of other files nothing is known.
+// Safe for concurrent use.
+type Links struct {
 	//nolint:containedctx // an FS has no context, and this one lives as long as one call
 	ctx context.Context
 	box *sandbox.Box
@@ -56,25 +56,16 @@ type look struct {
 	err    error
 }
 
-var _ check.FS = (*links)(nil)
+var _ check.FS = (*Links)(nil)
 
-// links returns the links of a session; box is the session's box if it runs.
-func (e *Engine) links(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) *links {
-	return &links{ctx: ctx, box: box, dir: e.boxes.Scope(id).Workspace(), clock: e.cfg.Clock}
-}
-
-// links returns the links of the session. It uses the box of this turn or one that
-// already runs.
-func (h *host) links(ctx context.Context) *links {
-	box := h.held()
-	if box == nil {
-		box = h.e.boxes.Running(h.row)
-	}
-	return h.e.links(ctx, h.u.id, box)
+// NewLinks are the links of a session whose workspace is dir on the host. box is the session's if
+// it runs, else nil. Questions to it end with ctx.
+func NewLinks(ctx context.Context, box *sandbox.Box, dir string, clock func() time.Time) *Links {
+	return &Links{ctx: ctx, box: box, dir: dir, clock: clock}
 }
 
 // Readlink implements check.FS. A result is kept for the whole decision.
-func (l *links) Readlink(name string) (string, error) {
+func (l *Links) Readlink(name string) (string, error) {
 	name = path.Clean(name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +79,7 @@ func (l *links) Readlink(name string) (string, error) {
 }
 
 // begin starts the clock of one question; the function that it returns stops it.
-func (l *links) begin() func() {
+func (l *Links) begin() func() {
 	began := l.clock()
 	if l.seen == nil || began.Sub(l.last) > lookTime {
 		l.looks, l.spent, l.seen = 0, 0, map[string]look{}
@@ -101,7 +92,7 @@ func (l *links) begin() func() {
 
 // askable refuses paths that no box is asked about. In /proc the answer depends on the
 // asking process, and a name that JSON cannot carry would be another name in the box.
-func (l *links) askable(name string, list bool) error {
+func (l *Links) askable(name string, list bool) error {
 	switch {
 	case name == "/proc" || strings.HasPrefix(name, "/proc/"):
 		return syscall.EINVAL
@@ -118,7 +109,7 @@ func (l *links) askable(name string, list bool) error {
 	return nil
 }
 
-func (l *links) readlink(name string) (string, error) {
+func (l *Links) readlink(name string) (string, error) {
 	if err := l.askable(name, false); err != nil {
 		return "", err
 	}
@@ -147,7 +138,7 @@ func (l *links) readlink(name string) (string, error) {
 }
 
 // ReadDir implements check.FS.
-func (l *links) ReadDir(name string) ([]check.Entry, error) {
+func (l *Links) ReadDir(name string) ([]check.Entry, error) {
 	name = path.Clean(name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +147,7 @@ func (l *links) ReadDir(name string) ([]check.Entry, error) {
 }
 
 // lost reports whether the box ended while it was asked: then it counts as not running.
-func (l *links) lost() bool {
+func (l *Links) lost() bool {
 	select {
 	case <-l.box.Done():
 		l.box = nil
@@ -166,7 +157,7 @@ func (l *links) lost() bool {
 	}
 }
 
-func (l *links) readDir(name string) ([]check.Entry, error) {
+func (l *Links) readDir(name string) ([]check.Entry, error) {
 	if err := l.askable(name, true); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package engine
+package permit
 
 import (
 	"context"
@@ -8,28 +8,25 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// maxRules bounds the rules of a session and those of a workspace: hooks can add
-// some, too.
-const maxRules = 1000
+// MaxRules bounds the rules of a session and those of a workspace: hooks can add some, too.
+const MaxRules = 1000
 
-// ruleKey is whose rules those of a scope are. A private workspace goes by its
-// session.
-func ruleKey(row journal.Row, _ holdfast.ApprovalScope) string { return string(row.ID) }
+// Key is whose rules those of a scope are. A private workspace goes by its session.
+func Key(row journal.Row, _ holdfast.ApprovalScope) string { return string(row.ID) }
 
 // ruleScopes are those whose rules are kept.
 var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.ScopeSession} //nolint:gochecknoglobals // a list
 
-// ruleRows are the rules that answers, hooks and persons left for a session and its
-// workspace.
-func (e *Engine) ruleRows(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
+// Rules are those that answers, hooks and persons left for a session and its workspace.
+func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	var out []journal.Rule
 	var asked []string
 	for _, scope := range ruleScopes {
-		key := ruleKey(row, scope)
+		key := Key(row, scope)
 		if slices.Contains(asked, key) {
 			continue
 		}
-		list, err := e.cfg.Store.Rules(ctx, key)
+		list, err := p.from.Rules(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -38,8 +35,8 @@ func (e *Engine) ruleRows(ctx context.Context, row journal.Row) ([]journal.Rule,
 	return out, nil
 }
 
-// applied is a list of rules after changes, as the store will have it.
-func applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
+// Applied is a list of rules after changes, as the store will have it.
+func Applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
 	out := slices.Clone(list)
 	for _, c := range changes {
 		at := slices.IndexFunc(out, func(r journal.Rule) bool {
@@ -55,15 +52,15 @@ func applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
 	return out
 }
 
-// roomForRules refuses rules beyond what a session or workspace may have.
-func (e *Engine) roomForRules(ctx context.Context, scope holdfast.ApprovalScope, key string, more int) error {
-	list, err := e.cfg.Store.Rules(ctx, key)
+// Room refuses, as too_large, more rules than a session or workspace may have.
+func (p *Policies) Room(ctx context.Context, scope holdfast.ApprovalScope, key string, more int) error {
+	list, err := p.from.Rules(ctx, key)
 	if err != nil {
 		return err
 	}
 	list = slices.DeleteFunc(list, func(r journal.Rule) bool { return r.Scope != scope })
-	if len(list)+more > maxRules {
-		return holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules, at most %d are kept", scope, len(list), maxRules).
+	if len(list)+more > MaxRules {
+		return holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules, at most %d are kept", scope, len(list), MaxRules).
 			WithHint("answer once, or name a rule that covers more")
 	}
 	return nil

@@ -1,0 +1,244 @@
+package permit_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// sources are layers in memory. It counts what is asked for.
+type sources struct {
+	layer policy.Config
+	space space
+	rules []journal.Rule
+	asked map[string]int
+	fails error
+}
+
+func (s *sources) Layer(context.Context, holdfast.VersionID) (policy.Config, error) {
+	s.asked["layer"]++
+	return s.layer, s.fails
+}
+
+func (s *sources) Workspace(context.Context, journal.Row) (permit.Workspace, error) {
+	return &s.space, s.fails
+}
+
+func (s *sources) Rules(_ context.Context, key string) ([]journal.Rule, error) {
+	s.asked["rules of "+key]++
+	return s.rules, s.fails
+}
+
+// space is a workspace whose layer is next's once somebody looked.
+type space struct{ layer, next policy.Config }
+
+func (s *space) Look() bool {
+	changed := s.layer.Refuse != s.next.Refuse || len(s.layer.Rules.Deny) != len(s.next.Rules.Deny)
+	s.layer = s.next
+	return changed
+}
+
+func (s *space) Layer() policy.Config { return s.layer }
+
+func rules(t *testing.T, allow, deny []string) policy.RuleSet {
+	t.Helper()
+	r, err := policy.ParseRules(allow, nil, deny)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func policies(t *testing.T, from *sources) *permit.Policies {
+	t.Helper()
+	server, err := policy.New(policy.Config{Rules: rules(t, nil, []string{"Bash(rm *)"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from.asked = map[string]int{}
+	return permit.New(server, from)
+}
+
+var row = journal.Row{Session: holdfast.Session{ID: "one", Mode: holdfast.ModeDefault, Trust: holdfast.Untrusted}}
+
+// decides says what becomes of a command, and what the layers said of the workspace.
+func decides(t *testing.T, l *permit.Layers, command string) (v policy.Verdict, by, fault string) {
+	t.Helper()
+	p, fault, err := l.Policy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := l.Current(); now != p {
+		t.Errorf("the current policy is %p, the last decision's is %p", now, p)
+	}
+	in, err := json.Marshal(map[string]string{"command": command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := p.Decide(t.Context(), policy.Request{Session: "one", Mode: holdfast.ModeDefault, Tool: "Bash", Input: in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Verdict, d.By, fault
+}
+
+// TestLayersAddUp: the server's rules, the agent version's, the session's own and its
+// workspace's count together, and the strictest wins.
+func TestLayersAddUp(t *testing.T) {
+	from := &sources{
+		layer: policy.Config{Rules: rules(t, []string{"Bash(make *)", "Bash(rm *)", "Bash(git *)"}, nil)},
+		space: space{next: policy.Config{Rules: rules(t, nil, []string{"Bash(git push *)"}), Tighten: true}},
+		rules: []journal.Rule{{Scope: holdfast.ScopeSession, Key: "one", Behavior: "grant", Rule: "Bash(go test *)"}},
+	}
+	l := policies(t, from).Layers(permit.Session{Row: row})
+	for command, want := range map[string]policy.Verdict{
+		"make all": policy.Allowed, "go test ./x": policy.Allowed, "git push origin": policy.Denied, "rm -r x": policy.Denied, "curl x": policy.Denied,
+	} {
+		if got, by, _ := decides(t, l, command); got != want {
+			t.Errorf("%s is %v by %s, want %v", command, got, by, want)
+		}
+	}
+	if from.asked["layer"] != 1 || from.asked["rules of one"] != 1 {
+		t.Errorf("asked for %v: nothing was recorded meanwhile", from.asked)
+	}
+}
+
+// TestWhatIsNewCounts: rules and workspace are looked at again once something was recorded, rules
+// also once somebody else changed them; changes that are not recorded yet count at once.
+func TestWhatIsNewCounts(t *testing.T) {
+	from := &sources{}
+	changes := int64(0)
+	var fresh []journal.RuleChange
+	l := policies(t, from).Layers(permit.Session{
+		Row: row, Changes: func() int64 { return changes }, Fresh: func() []journal.RuleChange { return fresh },
+	})
+	check := func(what string, want policy.Verdict) {
+		t.Helper()
+		if got, by, _ := decides(t, l, "make all"); got != want {
+			t.Errorf("%s: %v by %s, want %v", what, got, by, want)
+		}
+	}
+	grant := journal.Rule{Scope: holdfast.ScopeSession, Key: "one", Behavior: "grant", Rule: "Bash(make *)"}
+	check("without a rule", policy.Denied)
+	from.rules = []journal.Rule{grant}
+	check("nobody said that there is a rule", policy.Denied)
+	changes++
+	check("somebody changed the rules", policy.Allowed)
+	from.space.next = policy.Config{Rules: rules(t, nil, []string{"Bash(make *)"}), Tighten: true}
+	check("nothing was recorded", policy.Allowed)
+	l.Recorded()
+	check("the workspace was written to", policy.Denied)
+	from.space.next, from.rules = policy.Config{}, nil
+	fresh = []journal.RuleChange{{Key: "one", RuleChange: holdfast.RuleChange{Scope: holdfast.ScopeSession, Behavior: "grant", Rule: "Bash(make *)"}}}
+	l.Recorded()
+	check("a change of the turn", policy.Allowed)
+}
+
+// TestWhatCannotBeReadAllowsNothing: a fault of the workspace is told once, and refuses all until it
+// is mended; so does a kept rule that cannot be read.
+func TestWhatCannotBeReadAllowsNothing(t *testing.T) {
+	from := &sources{layer: policy.Config{Rules: rules(t, []string{"Bash(make *)"}, nil)}, space: space{next: policy.Config{Refuse: "BROKEN"}}}
+	l := policies(t, from).Layers(permit.Session{Row: row})
+	for i, want := range []string{"BROKEN", "", ""} {
+		l.Recorded()
+		if v, _, fault := decides(t, l, "make all"); v != policy.Denied || fault != want {
+			t.Errorf("look %d: %v, fault %q", i, v, fault)
+		}
+	}
+	from.space.next = policy.Config{}
+	l.Recorded()
+	if v, by, fault := decides(t, l, "make all"); v != policy.Allowed || fault != "" {
+		t.Errorf("mended: %v by %s, fault %q", v, by, fault)
+	}
+	from.rules = []journal.Rule{{Scope: holdfast.ScopeSession, Key: "one", Behavior: "deny", Rule: "Bash("}}
+	l.Recorded()
+	if v, by, _ := decides(t, l, "make all"); v != policy.Denied {
+		t.Errorf("with an unreadable rule: %v by %s", v, by)
+	}
+	from.fails = holdfast.Errorf(holdfast.KindUnavailable, "test", "no store")
+	l.Recorded()
+	for range 2 {
+		if _, _, err := l.Policy(t.Context()); !holdfast.IsKind(err, holdfast.KindUnavailable) {
+			t.Errorf("without a store: %v", err)
+		}
+	}
+}
+
+// TestVersionsAreBounded: the policies of agent versions are made once each, and the number that is
+// kept has a bound.
+func TestVersionsAreBounded(t *testing.T) {
+	from := &sources{}
+	p := policies(t, from)
+	for i := range 200 {
+		for range 2 {
+			if _, err := p.Version(t.Context(), holdfast.VersionID(fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if from.asked["layer"] != 200 || p.Kept() > 64 {
+		t.Errorf("asked %d times for 200 versions, %d are kept", from.asked["layer"], p.Kept())
+	}
+}
+
+// TestRoom: a session and a workspace have a bound of rules each.
+func TestRoom(t *testing.T) {
+	from := &sources{rules: make([]journal.Rule, permit.MaxRules-1)}
+	for i := range from.rules {
+		from.rules[i].Scope = holdfast.ScopeSession
+	}
+	p := policies(t, from)
+	if err := p.Room(t.Context(), holdfast.ScopeSession, "one", 1); err != nil {
+		t.Error(err)
+	}
+	if err := p.Room(t.Context(), holdfast.ScopeSession, "one", 2); !holdfast.IsKind(err, holdfast.KindTooLarge) || holdfast.HintOf(err) == "" {
+		t.Errorf("too many: %v", err)
+	}
+	if err := p.Room(t.Context(), holdfast.ScopeWorkspace, "one", permit.MaxRules); err != nil {
+		t.Errorf("the other scope: %v", err)
+	}
+}
+
+// TestLinksWithoutABox: the workspace is read on the host, nothing outside of it is known, and a
+// decision asks a bounded number of questions.
+func TestLinksWithoutABox(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("secret", filepath.Join(dir, "l")); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(0, 0)
+	l := permit.NewLinks(t.Context(), nil, dir, func() time.Time { return now })
+	if target, err := l.Readlink("/workspace/l"); target != "secret" || err != nil {
+		t.Errorf("a link: %q, %v", target, err)
+	}
+	if list, err := l.ReadDir("/workspace"); err != nil || len(list) != 1 || !list[0].Link || list[0].Name != "l" {
+		t.Errorf("the workspace: %+v, %v", list, err)
+	}
+	for _, name := range []string{"/etc/passwd", "/proc/self/exe", "/workspace/../etc", "/home/agent/x"} {
+		if target, err := l.Readlink(name); err == nil {
+			t.Errorf("%s leads to %q", name, target)
+		}
+	}
+	refused := 0
+	for i := range 3000 {
+		if _, err := l.Readlink(fmt.Sprint("/workspace/", i)); err != nil && !os.IsNotExist(err) {
+			refused++
+		}
+	}
+	if refused < 900 {
+		t.Errorf("3000 questions, %d refused", refused)
+	}
+	now = now.Add(time.Minute) // a person has answered meanwhile
+	if target, err := l.Readlink("/workspace/l"); target != "secret" || err != nil {
+		t.Errorf("after a wait: %q, %v", target, err)
+	}
+}
