@@ -166,7 +166,7 @@ func (p *Pool) replace(ctx context.Context, e *entry, reason string) error {
 	if err := p.cfg.Driver.Stop(ctx, e.id); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "pool", "box %s does not answer and cannot be stopped: %w", holdfast.Quote(string(e.id)), err)
 	}
-	return holdfast.Errorf(holdfast.KindNotFound, "pool", "box %s was stopped: %s", holdfast.Quote(string(e.id)), reason)
+	return holdfast.Errorf(holdfast.KindNotFound, "pool", "the server stopped box %s: %s", holdfast.Quote(string(e.id)), reason)
 }
 
 // doubt notes that boxd does not answer: the box is stopped before its next use.

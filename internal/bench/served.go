@@ -228,7 +228,7 @@ func (p *pass) resumes(ctx context.Context) error {
 		r, err := s.ResumeSession(ctx, id, holdfast.ResumeSession{})
 		warm.Samples = append(warm.Samples, ms(time.Since(began)))
 		if err == nil && (r.Receipt == nil || r.Receipt.Tier != holdfast.TierLive) {
-			err = fmt.Errorf("a resume that should be warm took %+v", r.Receipt)
+			err = fmt.Errorf("a resume that should be warm was not; its receipt is %+v", r.Receipt)
 		}
 		if err != nil {
 			s.stop()

@@ -354,8 +354,8 @@ func untilGone(stream *yamux.Stream) {
 	_ = stream.SetWriteDeadline(past)
 }
 
-// serveWrite receives all data before it acts (nothing is half done when the
-// client dies), outside of the tools' identity.
+// serveWrite receives all data as boxd itself, and only then writes it as a tool: when the
+// client dies, nothing is half done.
 func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.WriteRequest](req)
 	if err != nil {

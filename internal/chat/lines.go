@@ -16,7 +16,7 @@ type lines struct {
 	c        *Chat
 	t        *Talk
 	l        *link
-	prompted string // what stands on the line
+	prompted string // the prompt that is on the terminal's line now; empty for none
 }
 
 // Lines talks line by line. Where nobody types, each line waits for the end of the turn

@@ -141,7 +141,7 @@ func tail(s string) string {
 
 func last(rows []string, n int) []string { return rows[max(0, len(rows)-n):] }
 
-// tool is a tool that runs: what, for how long, and what it printed last.
+// tool draws a running tool: its title, how long it has run, and the last lines that it printed.
 func (s *screen) tool(t *Tool) []string {
 	clock := "waits"
 	if t.Started {

@@ -260,7 +260,7 @@ func (k *hooking) flush(ctx context.Context) error {
 	if none {
 		return nil
 	}
-	_, err := k.h.record(ctx, nil, nil)
+	_, err := k.h.Keep(ctx, nil)
 	return err
 }
 

@@ -114,12 +114,7 @@ func (h *host) Conversation(ctx context.Context, use func(*conversation.Conversa
 
 // Record appends events of this turn.
 func (h *host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
-	return h.record(ctx, nil, drafts)
-}
-
-// Keep appends events of this turn together with agent states.
-func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
-	return h.record(ctx, states, drafts)
+	return h.Keep(ctx, nil, drafts...)
 }
 
 // AgentStates are the session's agent states by generation.
@@ -127,7 +122,8 @@ func (h *host) AgentStates(ctx context.Context) ([]holdfast.AgentState, error) {
 	return h.e.cfg.Store.AgentStates(ctx, h.u.id)
 }
 
-func (h *host) record(ctx context.Context, states []holdfast.AgentState, drafts []journal.Draft) ([]holdfast.Event, error) {
+// Keep appends events of this turn together with agent states.
+func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
 	if err := h.usable(); err != nil {
 		return nil, err
 	}

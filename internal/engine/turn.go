@@ -150,13 +150,13 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	// The commit must not fail because the turn was cancelled.
 	ctx := context.WithoutCancel(r.ctx)
 	if runErr == nil && r.steerSeq > res.Seen && !cancelled {
-		_, err := r.host.record(ctx, res.States, res.Final)
+		_, err := r.host.Keep(ctx, res.States, res.Final...)
 		return err == nil, err
 	}
 	if runErr != nil && !cancelled && r.host.torn.Load() && r.begun < maxBegun {
-		_, err := r.host.record(ctx, nil, []journal.Draft{{Type: holdfast.EventNotice, Data: holdfast.Notice{
+		_, err := r.host.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{
 			Code: noticeStore, Text: "the store refused a record; the turn goes on from what is in the log",
-		}}})
+		}})
 		if err != nil {
 			return false, err
 		}

@@ -50,7 +50,7 @@ type Self struct {
 	Containers Containers
 }
 
-// Config configures an API. The first eight are required; app gives the engine for four of them.
+// Config configures an API. The first eight fields are required.
 type Config struct {
 	Sessions  Sessions
 	Turns     Turns

@@ -67,7 +67,7 @@ func decodeStrict(data []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("data after the JSON value at offset %d", dec.InputOffset())
+		return nil, fmt.Errorf("there is data after the JSON value, before offset %d", dec.InputOffset())
 	}
 	return v, nil
 }

@@ -141,8 +141,11 @@ func checkApprovals(c *Encoded) error {
 		case !slices.Contains(holdfast.Words[holdfast.ApprovalState]()[1:], ac.To):
 			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an approval cannot become %s", holdfast.Quote(string(ac.To)))
 		}
-		if id == "" || seen[id] {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "approval %s is no approval, or twice in one change", holdfast.Quote(string(id)))
+		switch {
+		case id == "":
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "an approval of the change has no id")
+		case seen[id]:
+			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "approval %s is in the change twice", holdfast.Quote(string(id)))
 		}
 		seen[id] = true
 		if err := CheckText("approval", string(id), ac.By, string(ac.Scope), ac.Answer); err != nil {

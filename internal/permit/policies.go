@@ -15,7 +15,7 @@ type Sources interface {
 	Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error)
 	// Workspace is what lies in a session's workspace.
 	Workspace(ctx context.Context, row journal.Row) (Workspace, error)
-	// Rules are the rules kept under a key, a session's id or a workspace's key: those
+	// Rules returns the rules of a session and of its workspace, which a key names (see Key): those
 	// of the workspace first, each scope's in the order in which they came.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
 }

@@ -330,7 +330,7 @@ type Scope struct {
 // ReadOnly.
 type Layer struct{ Read, Write, Denied, ReadOnly []string }
 
-// Scope adds the rules of these settings to s. Home is what ~ stands for.
+// Scope returns to with the rules of these settings for operation o added. ~ stands for home.
 func (s Settings) Scope(o Op, home string, to Scope) Scope {
 	at := func(rules []string) []string {
 		var out []string

@@ -179,8 +179,8 @@ const (
 // heldMost bounds what is held back, in bytes.
 const heldMost = 32 << 10
 
-// Ends says that the caller ends these streams now, and that it can wait for what is
-// written next.
+// Ends announces that the caller closes these streams now. The frames that end them need not be
+// sent at once: they are held, and go with the next write.
 func (c *Coalesced) Ends(streams []uint32) {
 	c.mu.Lock()
 	c.ends = streams

@@ -159,7 +159,7 @@ func (e *entry) check() error {
 	case os.Getpid() != 1:
 		return holdfast.Errorf(holdfast.KindInvalid, op, "pid %d is not the first of a pid namespace", os.Getpid())
 	case len(j.WorkTasks) != len(j.BoxdTasks):
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%d work leaves and %d of boxd", len(j.WorkTasks), len(j.BoxdTasks))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%d cgroup files of the work leaf and %d of boxd's: there must be as many", len(j.WorkTasks), len(j.BoxdTasks))
 	case !seccompKnown():
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "no seccomp program for this architecture")
 	}

@@ -83,7 +83,7 @@ func (w *walls) readable() error {
 		}
 		inner := slices.DeleteFunc(slices.Clone(roots), func(r string) bool { return !within(r, t) })
 		if err := w.cover(t, inner); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "allowed read paths in %s: %w", holdfast.Quote(t), err).WithHint("%s", fixRule)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be hidden but for its allowed read paths: %w", holdfast.Quote(t), err).WithHint("%s", fixRule)
 		}
 	}
 	return nil

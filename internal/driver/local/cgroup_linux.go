@@ -180,8 +180,8 @@ func mountOf(mounts []mountInfo, controller string) (mountInfo, bool) {
 	return mountInfo{}, false
 }
 
-// within is where a cgroup path lies below a mount of its hierarchy, which may
-// show only a part of it (a container).
+// within returns the directory of a cgroup below a mount of its hierarchy. The mount of a
+// container may not show that cgroup: then it returns the mount point.
 func within(m mountInfo, own string) string {
 	if own == "" {
 		return ""

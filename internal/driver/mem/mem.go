@@ -31,7 +31,7 @@ import (
 
 // Config configures a Driver. The zero value is ready.
 type Config struct {
-	// MaxHeld is that of boxd; 0 is boxd's default.
+	// MaxHeld bounds the unreleased calls that a box holds; 0 is boxd's default.
 	MaxHeld int
 }
 
@@ -258,7 +258,7 @@ func (d *Driver) Remove(ctx context.Context, id holdfast.BoxID) error {
 	return nil
 }
 
-// List names the boxes of this world.
+// List returns the state of each box of this world.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.list", "%w", err)

@@ -346,7 +346,7 @@ func dupAll(in [3]*os.File) (out [3]*os.File, err error) {
 // that is not there is the null device.
 func dup(f *os.File) (*os.File, error) {
 	fail := func(err error) (*os.File, error) {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.start", "no descriptor: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.start", "stdin, stdout or stderr of the process cannot be duplicated: %w", err)
 	}
 	if f == nil {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

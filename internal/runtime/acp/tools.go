@@ -164,7 +164,8 @@ func (t *tool) named(agent string) string {
 	return "mcp__" + agent + "__" + plain(name)
 }
 
-// plain is a name that rules can be written for.
+// plain turns name into one that a rule can name: any character but letters, digits, _ and -
+// becomes _.
 func plain(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-') {

@@ -99,7 +99,8 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	if err != nil {
 		return err
 	}
-	// ended is where a turn ended, given the newest in which the agent got a prompt.
+	// ended maps a turn to the number of the event that ended it. given is the newest turn in
+	// which the agent got a prompt.
 	ended := map[holdfast.TurnID]int64{}
 	var given holdfast.TurnID
 	// cut is a notice of a power cut that no prompt of the agent came after.

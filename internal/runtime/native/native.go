@@ -80,7 +80,7 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	}
 	c.Session, c.Mode, c.Model = t.Session.ID, t.Session.Mode, t.Session.Model
 	c.System = systemPrompt(t)
-	env := &env{host: host, turn: t.ID, folder: t.Folder}
+	env := &env{Host: host, turn: t.ID, folder: t.Folder}
 	around := loop.Env{
 		Recorder: env, Boxes: env, Policy: env, Steered: env.steered, NewCall: host.NewCall, At: host.At,
 	}

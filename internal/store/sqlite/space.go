@@ -32,8 +32,8 @@ type Space struct {
 	// Path is the database, Free the free bytes of its disk; negative if unknown.
 	Path string
 	Free int64
-	// Full: every write is refused with Err. Otherwise only new sessions and messages are
-	// refused, and running work is recorded in the reserved space.
+	// Full: every write is refused with Err. If Err is set without Full, only new sessions and
+	// messages are refused, and running work is recorded in the reserved space.
 	Full bool
 	Err  error
 }
