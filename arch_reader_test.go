@@ -30,7 +30,7 @@ var over = map[string]int{
 	"methods internal/chat.Talk":               34,
 	"methods internal/driver/local.Driver":     57,
 	"methods internal/driver/mem.shell":        31,
-	"methods internal/engine.Engine":           128,
+	"methods internal/engine.Engine":           127,
 	"methods internal/engine.host":             49,
 	"methods internal/loop.run":                43,
 	"methods internal/runtime/acp.run":         73,

@@ -258,20 +258,46 @@ func TestKeptConversations(t *testing.T) {
 	if read("c"); from != 2 {
 		t.Errorf("c was read again from %d", from)
 	}
-	if read("a"); from != 0 {
-		t.Error("more are kept than there should be")
+	if n, _ := k.Size(); n != 2 {
+		t.Errorf("%d are kept", n)
 	}
 	logs["a"].says(string(make([]byte, 6000)))
 	read("a")
 	if read("a"); from != 4 {
 		t.Error("the one that was read last is not kept")
 	}
-	if read("c"); from != 0 {
-		t.Error("more bytes are kept than there should be")
+	if n, bytes := k.Size(); n != 1 || bytes < 6000 {
+		t.Errorf("%d are kept, of %d bytes", n, bytes)
 	}
 	k.Forget("c")
 	if read("c"); from != 0 {
 		t.Error("it was not forgotten")
+	}
+}
+
+// TestSessionsInTurn: of more sessions than fit, which work in turn, most still find their
+// conversation.
+func TestSessionsInTurn(t *testing.T) {
+	const sessions, fit, rounds = 30, 24, 50
+	k := conversation.NewKept(fit, 1<<20)
+	log := &book{}
+	log.begin("go")
+	found := 0
+	for round := range rounds {
+		for i := range sessions {
+			err := k.Read(holdfast.SessionID(fmt.Sprint(i)), func(after int64) iter.Seq2[holdfast.Event, error] {
+				if after > 0 && round > 0 {
+					found++
+				}
+				return log.after(after)
+			}, func(*conversation.Conversation) error { return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if found < sessions*rounds/2 {
+		t.Errorf("%d of %d found theirs", found, sessions*(rounds-1))
 	}
 }
 

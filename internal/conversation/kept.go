@@ -1,23 +1,22 @@
 package conversation
 
 import (
-	"container/list"
 	"iter"
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
 )
 
-// Kept holds the conversations of the sessions that were read last, so that a turn reads
-// only what is new in its log. Safe for concurrent use.
+// Kept holds the conversations of sessions, so that a turn reads only what is new in its log.
+// Where they are more than fit, chance says which one goes: if it were the one read longest ago,
+// sessions that work in turn would each find theirs gone. Safe for concurrent use.
 type Kept struct {
 	maxCount int
 	maxBytes int64
 
 	mu    sync.Mutex
 	bytes int64
-	order *list.List // of *kept, read last in front
-	byID  map[holdfast.SessionID]*list.Element
+	byID  map[holdfast.SessionID]*kept
 }
 
 // kept is the conversation of a session. While it is read it is counted as it was before.
@@ -32,7 +31,7 @@ type kept struct {
 // NewKept bounds what is kept in number and bytes; the one that was read last is kept in
 // any case.
 func NewKept(count int, bytes int64) *Kept {
-	return &Kept{maxCount: count, maxBytes: bytes, order: list.New(), byID: map[holdfast.SessionID]*list.Element{}}
+	return &Kept{maxCount: count, maxBytes: bytes, byID: map[holdfast.SessionID]*kept{}}
 }
 
 // Read reads a session's log to its end and hands its conversation to use, one caller at
@@ -51,31 +50,34 @@ func (k *Kept) Read(id holdfast.SessionID, log func(after int64) iter.Seq2[holdf
 	return use(&x.c)
 }
 
-// take is the session's entry, in front now.
+// take returns the session's entry.
 func (k *Kept) take(id holdfast.SessionID) *kept {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if e := k.byID[id]; e != nil {
-		k.order.MoveToFront(e)
-		return e.Value.(*kept)
+	x := k.byID[id]
+	if x == nil {
+		x = &kept{id: id}
+		k.byID[id] = x
 	}
-	x := &kept{id: id}
-	k.byID[id] = k.order.PushFront(x)
 	return x
 }
 
-// weigh counts an entry as it is now, and drops those read longest ago.
+// weigh counts an entry as it is now, and drops others until the rest fits.
 func (k *Kept) weigh(x *kept) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	e := k.byID[x.id]
-	if e == nil || e.Value != x {
+	if k.byID[x.id] != x {
 		return // forgotten meanwhile
 	}
 	k.bytes += x.c.bytes - x.bytes
 	x.bytes = x.c.bytes
-	for k.order.Len() > 1 && (k.bytes > k.maxBytes || k.order.Len() > k.maxCount) {
-		k.remove(k.order.Back())
+	for _, other := range k.byID { // in no order
+		if k.bytes <= k.maxBytes && len(k.byID) <= k.maxCount {
+			return
+		}
+		if other != x {
+			k.remove(other)
+		}
 	}
 }
 
@@ -83,13 +85,12 @@ func (k *Kept) weigh(x *kept) {
 func (k *Kept) Forget(id holdfast.SessionID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if e := k.byID[id]; e != nil {
-		k.remove(e)
+	if x := k.byID[id]; x != nil {
+		k.remove(x)
 	}
 }
 
-func (k *Kept) remove(e *list.Element) {
-	x := k.order.Remove(e).(*kept)
+func (k *Kept) remove(x *kept) {
 	delete(k.byID, x.id)
 	k.bytes -= x.bytes
 }

@@ -8,11 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-run/holdfast/internal/permit"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
 )
@@ -83,6 +82,7 @@ func (h *host) Approve(ctx context.Context, req policy.Request, asked policy.Dec
 			return policy.Decision{}, err
 		}
 	}
+	h.layers.Recorded()
 	h.At("answered")
 	return verdictOf(a), nil
 }

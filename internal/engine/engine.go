@@ -17,8 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-run/holdfast/internal/permit"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/conversation"
@@ -26,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
@@ -141,7 +140,7 @@ type Engine struct {
 // was read last is kept in any case.
 const (
 	keptConversations = 256
-	keptBytes         = 16 << 20
+	keptBytes         = 64 << 20
 )
 
 // New makes an engine. Start brings it to life.

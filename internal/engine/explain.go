@@ -4,9 +4,8 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/holdfast-run/holdfast/internal/permit"
-
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -34,7 +33,7 @@ func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfas
 	if err != nil {
 		return none, err
 	}
-	p, _, err := e.layers(row, nil).Policy(ctx)
+	p, _, err := e.policies.Layers(permit.Session{Row: row}).Policy(ctx)
 	if err != nil {
 		return none, err
 	}

@@ -6,12 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/holdfast-run/holdfast/internal/permit"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/account"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -142,6 +141,9 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 			h.asked.Store(true)
 		case holdfast.EventToolDenied:
 			h.denied.Store(true)
+		case holdfast.EventToolAllowed, holdfast.EventToolStarted: // by itself an intent changes no file
+		default:
+			h.layers.Recorded()
 		}
 	}
 	c.Events = drafts
@@ -151,7 +153,6 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 	brought := h.verdicts.of(c.Events)
 	brought.add(&c, h)
 	done, err := h.e.cfg.Journal.Commit(ctx, c)
-	h.layers.Recorded()
 	if err != nil {
 		k.owe(owed)
 	} else {

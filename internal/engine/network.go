@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -114,7 +115,7 @@ func (e *Engine) reach(ctx context.Context, u *unit, row journal.Row) (check.Rea
 		return nil, nil
 	}
 	reach := check.Reach{asked, e.network.allow}
-	p, fault, err := e.layers(row, u.rules.Load).Policy(ctx)
+	p, fault, err := e.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
 	if err != nil {
 		return nil, err
 	}

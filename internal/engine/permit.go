@@ -3,13 +3,12 @@ package engine
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/internal/permit"
-	"github.com/holdfast-run/holdfast/internal/settings"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
+	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -82,12 +81,6 @@ func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
 		_, err = h.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeSettings, Text: fault}})
 	}
 	return p, err
-}
-
-// layers are those of a session outside of a turn, where nobody can be asked; changes counts the
-// changes of its rules, nil where they are read once.
-func (e *Engine) layers(row journal.Row, changes func() int64) *permit.Layers {
-	return e.policies.Layers(permit.Session{Row: row, Changes: changes})
 }
 
 // layered is where permit has the layers of sessions from.

@@ -5,10 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/holdfast-run/holdfast/internal/permit"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/policy"
 )
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -35,7 +36,7 @@ type rulesOf func(context.Context) (*policy.Engine, error)
 func (e *Engine) rulesNow(u *unit, row journal.Row) rulesOf {
 	return func(ctx context.Context) (*policy.Engine, error) {
 		// The next turn reports settings that cannot be read; until then nothing is allowed.
-		p, _, err := e.layers(row, u.rules.Load).Policy(ctx)
+		p, _, err := e.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
 		return p, err
 	}
 }
