@@ -36,7 +36,7 @@ func newSubject(dir string) (*subject, error) {
 	s.env = append(s.env, "HOLDFAST_DEFAULT_MODEL=scripted")
 	if s.dir, err = os.MkdirTemp(dir, "holdfast-"); err != nil {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "%w", err).
-			WithHint("choose another directory for temporary files with --dir DIR")
+			WithHint("choose another place with --dir DIR")
 	}
 	return s, nil
 }
