@@ -41,7 +41,7 @@ type Agents interface {
 	// Settings are what a version says about permissions and hooks. They are shared:
 	// nobody changes them.
 	Settings(ctx context.Context, version holdfast.VersionID) (settings.Settings, error)
-	// Folder is what a version brings under .claude. It is shared as well.
+	// Folder is what a version brings under .claude. It is shared: nobody changes it.
 	Folder(ctx context.Context, version holdfast.VersionID) (*folder.Folder, error)
 	// Plugin is the host's directory with what a version brings for an agent CLI; empty
 	// for nothing.

@@ -19,7 +19,8 @@ const (
 	maxPasses = 50
 	// maxTries is how often an open is repeated that a rename got in the way of.
 	maxTries = 100
-	// beneath opens one name and nothing else: no symlink, no mount, no "..".
+	// beneath are the flags with which a path stays below its directory: it follows no
+	// symlink and crosses no mount.
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 )
 

@@ -128,7 +128,7 @@ func (v *lines) next() {
 	v.line, v.width, v.begun = v.line[:0], 0, false
 }
 
-// end takes the end of the file.
+// end is called at the end of the file. It ends a last line that has no newline.
 func (v *lines) end() {
 	if v.begun {
 		v.next()

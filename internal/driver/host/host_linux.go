@@ -95,7 +95,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return d.info(r), nil
 	}
 	if err == nil || !holdfast.IsKind(err, holdfast.KindNotFound) {
-		// It ended by itself, or its record cannot be read.
+		// boxd has ended or is ending, or its record cannot be read: what is left goes first.
 		if err := errors.Join(d.clear(ctx, spec.Box), d.dir.Delete(spec.Box)); err != nil {
 			return sandbox.Info{}, err
 		}

@@ -170,8 +170,8 @@ func (x *run) end(ctx context.Context) {
 	x.dirty = true
 }
 
-// answerOpen answers the tool uses that have no outcome. What was started and may
-// have happened is unknown, if so.
+// answerOpen answers the tool uses that have no outcome, as cancelled; with unknown set,
+// those that were started get the outcome unknown.
 func (x *run) answerOpen(why string, unknown bool) {
 	for _, id := range slices.Sorted(maps.Keys(x.uses)) {
 		switch u := x.uses[id]; {

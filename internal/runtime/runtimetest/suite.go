@@ -366,7 +366,7 @@ func testSteers(t *testing.T, cfg Config) {
 	}
 	w.wantText(ran.Result, "steered")
 	w.End(id, holdfast.EventTurnCompleted, ran.Result.Final...)
-	// The place in the conversation is the same when it is read back.
+	// A new runtime, which reads the log, puts the steered message at the same place.
 	for _, r := range []runtime.Runtime{r, cfg.New(t)} {
 		w.wantText(w.do(r, "now"), fmt.Sprintf(`You have sent %d messages. The first was: "%s". The last was: "now". I have seen 1 tool results.`,
 			2+len(Payloads[holdfast.UserMessage](w, holdfast.EventMessageUser))-2, script(`[%s,{"say":"not steered"}]`, bash("true"))[:60]))

@@ -39,7 +39,7 @@ type session struct {
 	turns []journal.TurnRow
 }
 
-// state is what the model knows of the things that a change is about.
+// state returns the session's row and turns as Plan needs them to decide a change.
 func (s *session) state() journal.State {
 	if s == nil {
 		return journal.State{}
