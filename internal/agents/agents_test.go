@@ -16,6 +16,7 @@ import (
 	"testing/iotest"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/versions"
 )
 
 // memStore is a Store in memory.
@@ -416,11 +417,11 @@ func TestInstructionsAreCut(t *testing.T) {
 			t.Errorf("instructions of %d bytes, ending %q", len(text), text[len(text)-40:])
 		}
 	}
-	for i := range maxCached + 5 {
-		r.texts.keep(holdfast.VersionID(fmt.Sprint(i)), "text")
+	for i := range versions.Most + 5 {
+		r.texts.Keep(holdfast.VersionID(fmt.Sprint(i)), "text")
 	}
-	if len(r.texts.kept) > maxCached {
-		t.Errorf("%d texts are kept", len(r.texts.kept))
+	if r.texts.Len() > versions.Most {
+		t.Errorf("%d texts are kept", r.texts.Len())
 	}
 }
 

@@ -26,7 +26,7 @@ const pluginPrefix = "plugin-"
 // Folder is what a version brings under .claude. It never changes; callers share it.
 // Errors as Files.
 func (r *Registry) Folder(_ context.Context, version holdfast.VersionID) (*folder.Folder, error) {
-	if f, ok := r.folders.get(version); ok {
+	if f, ok := r.folders.Get(version); ok {
 		return f, nil
 	}
 	list, err := r.manifest(version)
@@ -37,14 +37,14 @@ func (r *Registry) Folder(_ context.Context, version holdfast.VersionID) (*folde
 	if err != nil {
 		return nil, err
 	}
-	return r.folders.keep(version, f), nil
+	return r.folders.Keep(version, f), nil
 }
 
 // Plugin is the directory with what a version brings for the Claude Code CLI, for boxes to
 // show read-only; empty if it brings nothing. It is named after its content, which every
 // server checks before it shows it. Errors as Files.
 func (r *Registry) Plugin(ctx context.Context, version holdfast.VersionID) (string, error) {
-	if dir, ok := r.plugins.get(version); ok {
+	if dir, ok := r.plugins.Get(version); ok {
 		return dir, nil
 	}
 	r.staging.Lock()
@@ -54,7 +54,7 @@ func (r *Registry) Plugin(ctx context.Context, version holdfast.VersionID) (stri
 		return "", err
 	}
 	if len(f.Plugin) == 0 {
-		return r.plugins.keep(version, ""), nil
+		return r.plugins.Keep(version, ""), nil
 	}
 	h := sha256.New()
 	for _, s := range f.Plugin {
@@ -74,7 +74,7 @@ func (r *Registry) Plugin(ctx context.Context, version holdfast.VersionID) (stri
 	case err != nil:
 		return "", disk(err)
 	}
-	return r.plugins.keep(version, dir), nil
+	return r.plugins.Keep(version, dir), nil
 }
 
 // staged is the content of a file of the plugin.

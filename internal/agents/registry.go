@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/internal/versions"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -44,10 +45,10 @@ type Registry struct {
 	check func(holdfast.AgentSettings) error
 	tools []policy.Tool
 
-	texts   cache[string]
-	set     cache[settings.Settings]
-	folders cache[*folder.Folder]
-	plugins cache[string]
+	texts   versions.Cache[string]
+	set     versions.Cache[settings.Settings]
+	folders versions.Cache[*folder.Folder]
+	plugins versions.Cache[string]
 	// staging is held while a plugin directory is made.
 	staging sync.Mutex
 
@@ -323,7 +324,7 @@ func (r *Registry) Files(ctx context.Context, version holdfast.VersionID) ([]roo
 // Instructions is the text of a version's CLAUDE.md, or of its AGENTS.md, cut at
 // 128 KiB with a note. Errors as Files.
 func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (string, error) {
-	if text, ok := r.texts.get(version); ok {
+	if text, ok := r.texts.Get(version); ok {
 		return text, nil
 	}
 	list, err := r.manifest(version)
@@ -341,7 +342,7 @@ func (r *Registry) Instructions(_ context.Context, version holdfast.VersionID) (
 				if err != nil {
 					return "", err
 				}
-				return r.texts.keep(version, cut(data)), nil
+				return r.texts.Keep(version, cut(data)), nil
 			}
 		}
 	}

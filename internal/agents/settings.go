@@ -3,7 +3,6 @@ package agents
 import (
 	"context"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,7 +15,7 @@ import (
 // Errors as Files; invalid for a version from before settings were read at
 // deployment, whose files make no sense.
 func (r *Registry) Settings(_ context.Context, version holdfast.VersionID) (settings.Settings, error) {
-	if s, ok := r.set.get(version); ok {
+	if s, ok := r.set.Get(version); ok {
 		return s, nil
 	}
 	list, err := r.manifest(version)
@@ -27,7 +26,7 @@ func (r *Registry) Settings(_ context.Context, version holdfast.VersionID) (sett
 	if err != nil {
 		return settings.Settings{}, err
 	}
-	return r.set.keep(version, s), nil
+	return r.set.Keep(version, s), nil
 }
 
 func (r *Registry) readSettings(list []holdfast.AgentFile, read func(holdfast.AgentFile) ([]byte, error)) (settings.Settings, error) {
@@ -73,37 +72,4 @@ func (r *Registry) Update(ctx context.Context, name holdfast.AgentName, req hold
 		}
 	}
 	return r.store.UpdateAgent(ctx, name, req)
-}
-
-// maxCached is how many versions a cache holds.
-const maxCached = 64
-
-// cache keeps what was read of versions. They never change, so any may be dropped.
-// The zero value is empty. Safe for concurrent use.
-type cache[T any] struct {
-	mu   sync.Mutex
-	kept map[holdfast.VersionID]T
-}
-
-func (c *cache[T]) get(id holdfast.VersionID) (T, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v, ok := c.kept[id]
-	return v, ok
-}
-
-func (c *cache[T]) keep(id holdfast.VersionID, v T) T {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kept == nil {
-		c.kept = map[holdfast.VersionID]T{}
-	}
-	for old := range c.kept {
-		if len(c.kept) < maxCached {
-			break
-		}
-		delete(c.kept, old)
-	}
-	c.kept[id] = v
-	return v
 }

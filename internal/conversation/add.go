@@ -93,7 +93,7 @@ func (c *Conversation) item(i Item) {
 	c.bytes += weight(i)
 }
 
-// weight is about how many bytes an item takes, with what a View has of it.
+// weight returns about how many bytes an item takes, and what the View holds for it.
 func weight(i Item) int64 {
 	n := 400
 	switch i := i.(type) {

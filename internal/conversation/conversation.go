@@ -18,7 +18,7 @@ import (
 // Conversation is a log up to an event. The zero value is the one of an empty log; one
 // with a Seq begins after that event, and then knows nothing of what came before.
 //
-// Whoever reads it changes nothing of it but View. Not safe for concurrent use.
+// A reader may set View, and must not change anything else. Not safe for concurrent use.
 type Conversation struct {
 	// Seq is the newest event that was read.
 	Seq int64
@@ -28,9 +28,9 @@ type Conversation struct {
 	Completed int64
 	// Turn is the newest turn that started.
 	Turn Turn
-	// View is what its reader made of the items so far. Items are only added, and one changes
-	// only until the next Message that joins no turn, Answer or Ended; where that does not hold,
-	// as when the head moves, there is no View.
+	// View is what a reader made of the items, kept for its next reading. Until then items are only
+	// added, and a Use changes only before the next Answer, Ended, or Message that joins no turn
+	// follows it. MoveHead, which removes items, also removes the View.
 	View any
 
 	// bytes is about what the items take.

@@ -8,8 +8,9 @@ import (
 )
 
 // Kept holds the conversations of sessions, so that a turn reads only what is new in its log.
-// Where they are more than fit, chance says which one goes: if it were the one read longest ago,
-// sessions that work in turn would each find theirs gone. Safe for concurrent use.
+// When they do not all fit, it drops any of them. If it dropped the one that was read longest ago,
+// and more sessions took turns than fit, each would find its conversation gone. Safe for concurrent
+// use.
 type Kept struct {
 	maxCount int
 	maxBytes int64

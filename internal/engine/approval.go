@@ -355,7 +355,7 @@ func (e *Engine) answer(ctx context.Context, a holdfast.Approval, to holdfast.Ap
 			changes = append(changes, change)
 			c.Rules = append(c.Rules, journal.RuleChange{Key: permit.Key(row, ev.Scope), Source: string(a.ID), RuleChange: change})
 		}
-		if err := e.policies.Room(ctx, ev.Scope, permit.Key(row, ev.Scope), len(changes)); err != nil {
+		if err := e.agents.policies.Room(ctx, ev.Scope, permit.Key(row, ev.Scope), len(changes)); err != nil {
 			return c, err
 		}
 		more = []journal.Draft{{Type: holdfast.EventRulesChanged, Turn: a.Turn, Data: holdfast.RulesChanged{By: string(a.ID), Changes: changes}}}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/direct"
@@ -29,6 +30,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/internal/versions"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -101,6 +103,12 @@ type Config struct {
 	Log   *slog.Logger
 }
 
+// versioned is what is kept of agent versions: their policies, and their hooks, nil without any.
+type versioned struct {
+	policies *permit.Policies
+	hooks    versions.Cache[*hook.Registry]
+}
+
 // Engine is the server's core. Safe for concurrent use.
 type Engine struct {
 	cfg      Config
@@ -111,10 +119,9 @@ type Engine struct {
 	// conversations are those of the sessions that worked last.
 	conversations *conversation.Kept
 
-	// policies are the server's policy and what agent versions add to it.
-	policies *permit.Policies
-	warmed   warmed
-	network  network
+	agents  versioned
+	warmed  warmed
+	network network
 
 	// base is cancelled when the engine lets go of its turns.
 	base  context.Context
@@ -170,7 +177,7 @@ func New(cfg Config) (*Engine, error) {
 	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
-	e.policies = permit.New(cfg.Policy, layered{e})
+	e.agents.policies = permit.New(cfg.Policy, layered{cfg.Store, e})
 	var err error
 	e.network, err = newNetwork(cfg.Network)
 	return e, err

@@ -33,7 +33,7 @@ func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfas
 	if err != nil {
 		return none, err
 	}
-	p, _, err := e.policies.Layers(permit.Session{Row: row}).Policy(ctx)
+	p, _, err := e.agents.policies.Layers(permit.Session{Row: row}).Policy(ctx)
 	if err != nil {
 		return none, err
 	}

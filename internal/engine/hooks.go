@@ -28,16 +28,19 @@ type hooks struct{ server, agent *hook.Registry }
 
 // hooksOf are a session's hooks.
 func (e *Engine) hooksOf(ctx context.Context, row journal.Row) (hooks, error) {
-	s, err := e.cfg.Agents.Settings(ctx, row.AgentVersion)
-	if err != nil {
-		return hooks{}, err
+	agent, ok := e.agents.hooks.Get(row.AgentVersion)
+	if !ok {
+		s, err := e.cfg.Agents.Settings(ctx, row.AgentVersion)
+		if err == nil && len(s.Hooks) > 0 {
+			agent = new(hook.Registry)
+			err = agent.Load(s.Hooks, hook.InBox)
+		}
+		if err != nil {
+			return hooks{}, err
+		}
+		e.agents.hooks.Keep(row.AgentVersion, agent)
 	}
-	out := hooks{server: e.cfg.Hooks.Registry}
-	if len(s.Hooks) > 0 {
-		out.agent = new(hook.Registry)
-		err = out.agent.Load(s.Hooks, hook.InBox)
-	}
-	return out, err
+	return hooks{e.cfg.Hooks.Registry, agent}, nil
 }
 
 func (s hooks) empty() bool { return s.server.Empty() && s.agent.Empty() }

@@ -67,9 +67,7 @@ type host struct {
 func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
 	h := &host{e: e, u: u, r: r, row: row, ready: make(chan struct{})}
 	h.mode.Store(&row.Mode)
-	h.layers = e.policies.Layers(permit.Session{
-		Row: row, Changes: u.rules.Load, Approver: h, Fresh: h.unrecorded,
-	})
+	h.layers = e.agents.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load, Approver: h, Fresh: h.unrecorded})
 	h.acc = account.New(account.Config{Session: u.id, Now: e.cfg.Clock, Began: r.startedAt, Ended: row.Spent, OfSession: row.Budget, Of: row.TurnBudget})
 	h.alive()
 	return h
@@ -141,9 +139,9 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 			h.asked.Store(true)
 		case holdfast.EventToolDenied:
 			h.denied.Store(true)
-		case holdfast.EventToolAllowed, holdfast.EventToolStarted: // by itself an intent changes no file
-		default:
-			h.layers.Recorded()
+		}
+		if t := drafts[i].Type; t != holdfast.EventToolAllowed && t != holdfast.EventToolStarted {
+			h.layers.Recorded() // a call that was only decided has changed no file yet
 		}
 	}
 	c.Events = drafts

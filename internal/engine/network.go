@@ -115,7 +115,7 @@ func (e *Engine) reach(ctx context.Context, u *unit, row journal.Row) (check.Rea
 		return nil, nil
 	}
 	reach := check.Reach{asked, e.network.allow}
-	p, fault, err := e.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
+	p, fault, err := e.agents.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision,
 	said := req.Hooks.Updates
 	req.Hooks.Updates = nil
 	if k != nil && k.has(hook.PermissionRequest) {
-		if p, err = p.With(policy.Config{Approver: requester{k, policy.Approver(h), &said}}); err != nil {
+		if p, err = p.With(policy.Config{Approver: requester{k, h, &said}}); err != nil {
 			return policy.Decision{}, err
 		}
 	}
@@ -83,8 +83,11 @@ func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
 	return p, err
 }
 
-// layered is where permit has the layers of sessions from.
-type layered struct{ e *Engine }
+// layered gives permit the layers of sessions. The rules are the store's.
+type layered struct {
+	Approvals
+	e *Engine
+}
 
 // Layer implements permit.Sources.
 func (l layered) Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error) {
@@ -102,12 +105,7 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 	return &settings.Workspace{Dir: dir, Session: row.ID, Same: s.Sums, Tools: l.e.cfg.Policy.Tools()}, nil
 }
 
-// Rules implements permit.Sources.
-func (l layered) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
-	return l.e.cfg.Store.Rules(ctx, key)
-}
-
-// links are those of the session's files, in the box of this turn or in one that already runs.
+// links makes the session's Links. They ask the box of this turn, or one that already runs.
 func (h *host) links(ctx context.Context) *permit.Links {
 	box := h.held()
 	if box == nil {

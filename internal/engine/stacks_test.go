@@ -125,7 +125,7 @@ type spyWriter struct {
 }
 
 func (w spyWriter) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("event: tool.started")) || bytes.Contains(p, []byte(`"type":"tool.started"`)) {
+	if bytes.Contains(p, []byte("event: tool.started")) {
 		w.s.here("event")
 	}
 	return w.ResponseWriter.Write(p)

@@ -51,7 +51,7 @@ type Approvals interface {
 	Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error)
 	// NextExpiry is when the first pending question expires; the zero time is never.
 	NextExpiry(ctx context.Context) (time.Time, error)
-	// Rules are those of permit.Sources.
+	// Rules is as in permit.Sources.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
 }
 

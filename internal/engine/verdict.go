@@ -132,7 +132,7 @@ func (h *host) bring(ctx context.Context, use string, updates []update) error {
 	if len(updates) == 0 {
 		return nil
 	}
-	list, err := h.e.policies.Rules(ctx, h.row)
+	list, err := h.e.agents.policies.Rules(ctx, h.row)
 	if err != nil {
 		return err
 	}

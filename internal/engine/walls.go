@@ -36,7 +36,7 @@ type rulesOf func(context.Context) (*policy.Engine, error)
 func (e *Engine) rulesNow(u *unit, row journal.Row) rulesOf {
 	return func(ctx context.Context) (*policy.Engine, error) {
 		// The next turn reports settings that cannot be read; until then nothing is allowed.
-		p, _, err := e.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
+		p, _, err := e.agents.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
 		return p, err
 	}
 }
@@ -192,7 +192,7 @@ func (e *Engine) unwalled(ctx context.Context, row journal.Row, events []journal
 	if row.Trust != holdfast.Trusted {
 		return events, nil
 	}
-	v, err := e.policies.Version(ctx, row.AgentVersion)
+	v, err := e.agents.policies.Version(ctx, row.AgentVersion)
 	if err != nil || v.Walls(policy.Home, policy.Cwd).Empty() {
 		return events, err
 	}

@@ -1,4 +1,4 @@
 package permit
 
-// Kept is how many policies of agent versions are kept.
-func (p *Policies) Kept() int { return len(p.kept) }
+// Kept returns how many policies of agent versions are kept.
+func (p *Policies) Kept() int { return p.kept.Len() }

@@ -10,37 +10,41 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Session is whose layers are meant.
+// Session says for which session layers are made.
 type Session struct {
 	Row journal.Row
-	// Changes counts the changes of its rules that somebody made beside it (default: none).
+	// Changes returns how often the session's rules were changed (default: 0). When it returns another
+	// number, the rules are read again.
 	Changes func() int64
-	// Approver answers for persons; nil where nobody can be asked.
+	// Approver asks a person; nil where nobody can be asked.
 	Approver policy.Approver
-	// Fresh are changes of the rules that its turn decided and has not recorded (default: none).
+	// Fresh returns the changes of the rules that the session's turn decided and has not recorded
+	// (default: none).
 	Fresh func() []journal.RuleChange
 }
 
-// Layers are what a session adds to the server's policy: its agent version's settings, its rules,
-// and what its workspace says. Safe for concurrent use.
+// Layers adds to the server's policy what a session brings: the settings of its agent version, its
+// rules, and the settings in its workspace. Safe for concurrent use.
 type Layers struct {
 	of *Policies
 	s  Session
 
-	// stale: something was recorded since rules and workspace were looked at.
+	// stale: rules and workspace have to be read again.
 	stale atomic.Bool
 
 	mu sync.Mutex
-	// made is the policy of everything below; nil when something has to be done anew.
-	made    *policy.Engine
+	// made is the policy with all layers; nil after one of them changed.
+	made *policy.Engine
+	// version is the policy with the layer of the agent version; nil before the first use.
 	version *policy.Engine
-	// rules are the session's, as they were when that many changes were counted.
+	// rules are the session's rules as they were read last. changes is one more than Changes
+	// returned then; 0 before.
 	rules   policy.Config
 	changes int64
 	space   Workspace
 }
 
-// Layers are those of a session.
+// Layers makes the layers of a session.
 func (p *Policies) Layers(s Session) *Layers {
 	if s.Changes == nil {
 		s.Changes = func() int64 { return 0 }
@@ -53,18 +57,20 @@ func (p *Policies) Layers(s Session) *Layers {
 	return l
 }
 
-// Recorded says that something was recorded: rules and workspace may be others now.
+// Recorded says that the session's log has grown. The next call of Policy reads rules and workspace
+// again.
 func (l *Layers) Recorded() { l.stale.Store(true) }
 
-// Current is the policy of the last decision; nil before the first.
+// Current returns what Policy returned last; nil before.
 func (l *Layers) Current() *policy.Engine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.made
 }
 
-// Policy is the server's policy with all layers. fault, if not empty, is why the workspace's
-// settings cannot be read, told once for each reason; nothing is allowed then.
+// Policy returns the server's policy with all layers. If the settings in the workspace cannot be
+// read, that policy denies everything, and the first call that finds it out also returns the reason
+// as fault.
 func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,10 +94,8 @@ func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, er
 		}
 		l.changes = changes
 	}
-	if stale {
-		if l.space.Look() {
-			l.made, fault = nil, l.space.Layer().Refuse
-		}
+	if stale && l.space.Look() {
+		l.made, fault = nil, l.space.Layer().Refuse
 	}
 	if l.made == nil {
 		if l.made, err = l.make(); err != nil {
@@ -112,8 +116,8 @@ func (l *Layers) make() (*policy.Engine, error) {
 	return p.With(policy.Config{Approver: l.s.Approver})
 }
 
-// rules are those of a session and its workspace, with changes that are not recorded yet, as a
-// layer.
+// rules returns the rules of a session and its workspace as a layer, with changes that are not
+// recorded yet.
 func (p *Policies) rules(ctx context.Context, row journal.Row, fresh []journal.RuleChange) (policy.Config, error) {
 	var cfg policy.Config
 	list, err := p.Rules(ctx, row)

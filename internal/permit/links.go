@@ -29,8 +29,9 @@ const (
 	boxWorkspace, boxHome = "/workspace", "/home/agent"
 )
 
-// Links are the links of a session's files, for one decision. They ask the box if it runs, and
-// start none. Without a box the workspace is read on the host; of other files nothing is known.
+// Links finds out where the symlinks of a session lead, for one decision. It asks the box if that
+// runs, and starts none. Without a box it reads the workspace on the host, and knows nothing of other
+// files.
 // Safe for concurrent use.
 type Links struct {
 	//nolint:containedctx // an FS has no context, and this one lives as long as one call
@@ -58,8 +59,8 @@ type look struct {
 
 var _ check.FS = (*Links)(nil)
 
-// NewLinks are the links of a session whose workspace is dir on the host. box is the session's if
-// it runs, else nil. Questions to it end with ctx.
+// NewLinks makes the Links of a session. box is the session's box if it runs, else nil; dir is its
+// workspace on the host. When ctx ends, so do questions to the box.
 func NewLinks(ctx context.Context, box *sandbox.Box, dir string, clock func() time.Time) *Links {
 	return &Links{ctx: ctx, box: box, dir: dir, clock: clock}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// sources are layers in memory. It counts what is asked for.
+// sources has the layers in memory. It counts what it is asked for.
 type sources struct {
 	layer policy.Config
 	space space
@@ -38,7 +38,7 @@ func (s *sources) Rules(_ context.Context, key string) ([]journal.Rule, error) {
 	return s.rules, s.fails
 }
 
-// space is a workspace whose layer is next's once somebody looked.
+// space is a workspace. Look makes next its layer.
 type space struct{ layer, next policy.Config }
 
 func (s *space) Look() bool {
@@ -70,7 +70,7 @@ func policies(t *testing.T, from *sources) *permit.Policies {
 
 var row = journal.Row{Session: holdfast.Session{ID: "one", Mode: holdfast.ModeDefault, Trust: holdfast.Untrusted}}
 
-// decides says what becomes of a command, and what the layers said of the workspace.
+// decides returns the verdict on a command, who decided it, and the fault of the workspace.
 func decides(t *testing.T, l *permit.Layers, command string) (v policy.Verdict, by, fault string) {
 	t.Helper()
 	p, fault, err := l.Policy(t.Context())
@@ -112,8 +112,8 @@ func TestLayersAddUp(t *testing.T) {
 	}
 }
 
-// TestWhatIsNewCounts: rules and workspace are looked at again once something was recorded, rules
-// also once somebody else changed them; changes that are not recorded yet count at once.
+// TestWhatIsNewCounts: after Recorded, rules and workspace are read again; the rules also when
+// Changes returns another number. Changes that are not recorded yet count after Recorded.
 func TestWhatIsNewCounts(t *testing.T) {
 	from := &sources{}
 	changes := int64(0)
@@ -143,8 +143,9 @@ func TestWhatIsNewCounts(t *testing.T) {
 	check("a change of the turn", policy.Allowed)
 }
 
-// TestWhatCannotBeReadAllowsNothing: a fault of the workspace is told once, and refuses all until it
-// is mended; so does a kept rule that cannot be read.
+// TestWhatCannotBeReadAllowsNothing: if the settings in a workspace cannot be read, the reason is
+// returned once, and every call is denied until they can be read. So it is with a stored rule that
+// cannot be read.
 func TestWhatCannotBeReadAllowsNothing(t *testing.T) {
 	from := &sources{layer: policy.Config{Rules: rules(t, []string{"Bash(make *)"}, nil)}, space: space{next: policy.Config{Refuse: "BROKEN"}}}
 	l := policies(t, from).Layers(permit.Session{Row: row})

@@ -2,56 +2,49 @@ package permit
 
 import (
 	"context"
-	"sync"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/versions"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Sources is where layers come from. Safe for concurrent use.
+// Sources gives the layers that are added to the server's policy. Safe for concurrent use.
 type Sources interface {
-	// Layer is what an agent version adds; not_found for an unknown version.
+	// Layer returns what an agent version adds; not_found for an unknown version.
 	Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error)
-	// Workspace is what lies in a session's workspace.
+	// Workspace returns a reader of the settings in a session's workspace.
 	Workspace(ctx context.Context, row journal.Row) (Workspace, error)
 	// Rules returns the rules of a session and of its workspace, which a key names (see Key): those
 	// of the workspace first, each scope's in the order in which they came.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
 }
 
-// Workspace is what the files of a workspace add to a policy. One caller at a time uses it.
+// Workspace reads what the files of a workspace add to a policy. One caller at a time uses it.
 type Workspace interface {
-	// Look reads them, and reports whether Layer is another one now.
+	// Look reads the files that changed, and reports whether Layer returns something else now.
 	Look() bool
-	// Layer only tightens.
+	// Layer returns what the files added at the last Look. It only tightens.
 	Layer() policy.Config
 }
 
-// Policies are the server's policy and what agent versions, which never change, add to it. Make
-// them with New. Safe for concurrent use.
+// Policies makes the policies of sessions from the server's policy. It keeps those of agent
+// versions, which never change. Make one with New. Safe for concurrent use.
 type Policies struct {
 	server *policy.Engine
 	from   Sources
-
-	mu   sync.Mutex
-	kept map[holdfast.VersionID]*policy.Engine
+	kept   versions.Cache[*policy.Engine]
 }
-
-// maxVersions is how many agent versions' policies are kept.
-const maxVersions = 64
 
 // New makes the policies of a server.
 func New(server *policy.Engine, from Sources) *Policies {
-	return &Policies{server: server, from: from, kept: map[holdfast.VersionID]*policy.Engine{}}
+	return &Policies{server: server, from: from}
 }
 
-// Version is the server's policy with the layer of an agent version. Errors are those of
-// Sources.Layer, and of a layer that does not fit.
+// Version returns the server's policy with the layer of an agent version. It fails as
+// Sources.Layer does, and where the layer does not fit.
 func (p *Policies) Version(ctx context.Context, id holdfast.VersionID) (*policy.Engine, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if v := p.kept[id]; v != nil {
+	if v, ok := p.kept.Get(id); ok {
 		return v, nil
 	}
 	layer, err := p.from.Layer(ctx, id)
@@ -62,12 +55,5 @@ func (p *Policies) Version(ctx context.Context, id holdfast.VersionID) (*policy.
 	if err != nil {
 		return nil, err
 	}
-	for old := range p.kept {
-		if len(p.kept) < maxVersions {
-			break
-		}
-		delete(p.kept, old)
-	}
-	p.kept[id] = v
-	return v, nil
+	return p.kept.Keep(id, v), nil
 }

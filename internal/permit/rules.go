@@ -11,13 +11,14 @@ import (
 // MaxRules bounds the rules of a session and those of a workspace: hooks can add some, too.
 const MaxRules = 1000
 
-// Key is whose rules those of a scope are. A private workspace goes by its session.
+// Key returns the key under which the store has the rules of a session's scope. A private workspace
+// has the key of its session.
 func Key(row journal.Row, _ holdfast.ApprovalScope) string { return string(row.ID) }
 
 // ruleScopes are those whose rules are kept.
 var ruleScopes = [...]holdfast.ApprovalScope{holdfast.ScopeWorkspace, holdfast.ScopeSession} //nolint:gochecknoglobals // a list
 
-// Rules are those that answers, hooks and persons left for a session and its workspace.
+// Rules returns the rules that answers, hooks and persons left for a session and its workspace.
 func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, error) {
 	var out []journal.Rule
 	var asked []string
@@ -35,7 +36,7 @@ func (p *Policies) Rules(ctx context.Context, row journal.Row) ([]journal.Rule, 
 	return out, nil
 }
 
-// Applied is a list of rules after changes, as the store will have it.
+// Applied returns a list of rules with changes made to it, as the store will have it.
 func Applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
 	out := slices.Clone(list)
 	for _, c := range changes {

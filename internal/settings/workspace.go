@@ -9,10 +9,10 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Workspace are the settings that lie in a session's workspace, where the agent can write: they
-// tighten, and where they cannot be read nothing is allowed. Not safe for concurrent use.
+// Workspace reads the settings in a session's workspace, where the agent can write. They only
+// tighten; if they cannot be read, their layer refuses everything. Not safe for concurrent use.
 type Workspace struct {
-	// Dir is the workspace on the host, Session whose it is.
+	// Dir is the workspace's directory on the host, Session the session that it belongs to.
 	Dir     string
 	Session holdfast.SessionID
 	// Same are the sums of files that add nothing: those of the agent's version, which a new
@@ -27,11 +27,11 @@ type Workspace struct {
 	layer  policy.Config
 }
 
-// Layer is what they add to a policy, as of the last Look.
+// Layer returns what the settings added to a policy at the last Look.
 func (w *Workspace) Layer() policy.Config { return w.layer }
 
-// Look reads the files anew where they are not what they were, and reports whether the layer is
-// another one.
+// Look reads the settings if one of their files changed since the last Look, and reports whether
+// Layer returns something else now.
 func (w *Workspace) Look() bool {
 	var stamps [2]rooted.Stamp
 	var faults [2]string

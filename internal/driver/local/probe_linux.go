@@ -51,10 +51,10 @@ const (
 	byDesign   // never: no machine has it
 )
 
-// advice is what to do, whatever the machine.
+// advice returns a function that always returns text.
 func advice(text string) func() string { return func() string { return text } }
 
-// fixCgroup is what to do where no cgroup may be made.
+// fixCgroup returns what to do if the server may make no cgroups.
 func fixCgroup() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && os.Getuid() != 0 {
 		return "systemd-run --user --scope -p Delegate=yes holdfast serve" // cgroup v2
@@ -63,7 +63,7 @@ func fixCgroup() string {
 }
 
 const (
-	// withoutLimits is how to go on where limits cannot be had.
+	// withoutLimits ends a hint: with that setting boxes start without limits.
 	withoutLimits = "; or without limits: holdfast serve --set limits.mode=best-effort"
 	// fixLandlock says how to go on if the kernel has no Landlock.
 	fixLandlock = "boot a kernel with lsm=landlock,… in its command line, or run the server as root; or without it: holdfast serve --set landlock=best-effort"

@@ -15,7 +15,7 @@ import (
 // messages that alternate, begin with the user, and answer every tool use once, except
 // those of the newest answer while its turn runs.
 type history struct {
-	// items counts those of the conversation that were added.
+	// items is how many items of the conversation were added.
 	items    int
 	messages []model.Message
 	// open is the newest answer that asked for tools, until what follows it.
@@ -47,8 +47,8 @@ type step struct {
 	hooked []string
 }
 
-// read is what the model sees of a conversation. It is kept with the conversation, so that a turn
-// adds only what is new.
+// read returns what the model sees of a conversation. It keeps it as the conversation's View, so that
+// a turn adds only the new items.
 func read(c *conversation.Conversation, f *folder.Folder) *history {
 	h, _ := c.View.(*history)
 	if h == nil || h.folder != f {

@@ -34,7 +34,7 @@ type janitor struct {
 	stop chan struct{}
 	// pages estimates the growth of the log since the last checkpoint.
 	pages atomic.Int64
-	// left is how many pages of the log the last checkpoint could not copy: a reader held it.
+	// left is how many pages of the log the last checkpoint did not copy: readers still need them.
 	left atomic.Int64
 	// wipe: something was purged, and its words and pages are still in the files.
 	wipe bool

@@ -241,8 +241,8 @@ func (s *Store) noSpace(err error) bool {
 	return false
 }
 
-// recover tries to write on a disk that was full. While the disk has no space, a write can only
-// fit for long if the reserve is complete and the log can start over.
+// recover tries to write on a disk that was full. If the disk still has no space, it tries only
+// when the reserve is complete and the log can start over: else only short writes would fit.
 func (s *Store) recover(ctx context.Context) {
 	held := s.room.low.Load() != nil || s.janitor.left.Load() > 0
 	if free, total := diskSpace(s.cfg.Path); total > 0 && free < leastSpace && held {

@@ -1,0 +1,53 @@
+// Package versions keeps what was made of agent versions.
+//
+// Whoever reads, compiles or stages a version imports it; it imports the vocabulary. Invariant: a
+// version never changes, so what was made of it stays right, and any of it may be dropped.
+package versions
+
+import (
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Most is how many versions a Cache holds.
+const Most = 64
+
+// Cache holds one value for each of at most Most versions. The zero value is empty. Safe for
+// concurrent use.
+type Cache[T any] struct {
+	mu   sync.Mutex
+	kept map[holdfast.VersionID]T
+}
+
+// Get returns the value of a version, and whether there is one.
+func (c *Cache[T]) Get(id holdfast.VersionID) (T, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.kept[id]
+	return v, ok
+}
+
+// Keep stores the value of a version and returns it. A full cache drops the value of another one.
+func (c *Cache[T]) Keep(id holdfast.VersionID, v T) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept == nil {
+		c.kept = map[holdfast.VersionID]T{}
+	}
+	for old := range c.kept {
+		if len(c.kept) < Most {
+			break
+		}
+		delete(c.kept, old)
+	}
+	c.kept[id] = v
+	return v
+}
+
+// Len returns how many values are kept.
+func (c *Cache[T]) Len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.kept)
+}
