@@ -137,7 +137,7 @@ func TestExecSignalReachesForeground(t *testing.T) {
 			out := &watcher{want: "up", seen: make(chan struct{})}
 			sig := make(chan int, 1)
 			go func() { <-out.seen; sig <- 2 }()
-			res, err := c.Exec(t.Context(), newCall(t), wire.ExecRequest{PTY: pty, Shell: "trap 'echo caught; exit 7' INT; echo up; while :; do sleep 0.02; done"},
+			res, err := c.Exec(t.Context(), newCall(t), wire.ExecRequest{PTY: pty, Shell: "trap 'echo caught; exit 7' INT; echo up; for i in $(seq 1500); do sleep 0.02; done"},
 				sandbox.ExecOptions{Stdout: out, Signal: sig})
 			if err != nil || res.Code != 7 || !strings.Contains(out.String(), "caught") {
 				t.Errorf("%+v %v %q", res, err, out.String())

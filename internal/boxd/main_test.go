@@ -25,10 +25,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// TestMain does what cmd/boxd does first: nothing inherited goes on to children,
-// neither a descriptor nor that nohup has hangups ignored.
+// TestMain does what cmd/boxd does first: children inherit neither a descriptor nor an
+// ignored signal. nohup ignores SIGHUP, and a shell without job control ignores SIGINT
+// for what it starts in the background.
 func TestMain(m *testing.M) {
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT)
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		panic(err)
 	}
