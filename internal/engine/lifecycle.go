@@ -180,7 +180,7 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 		return row, err
 	}
 	reason := or(req.Reason, "asked")
-	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		for i, t := range waiting {
 			c.Turns = append(c.Turns, journal.TurnChange{ID: t.ID, From: holdfast.TurnQueued, To: holdfast.TurnInterrupted, EndSeq: row.LastSeq + int64(i) + 1})
 			c.Events = append(c.Events, journal.Draft{Type: holdfast.EventTurnInterrupted, Turn: t.ID, Data: holdfast.TurnEnded{
@@ -189,6 +189,7 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 		}
 		c.Status = []holdfast.Status{holdfast.StatusEnded}
 		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventSessionEnded, Data: holdfast.Reason{Reason: reason}})
+		return nil
 	})
 	if err != nil {
 		return row, err

@@ -177,7 +177,7 @@ func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessag
 		return holdfast.Sent{}, err
 	}
 	t := turn{id: holdfast.TurnID(uuid), request: holdfast.RequestIDOf(ctx)}
-	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
 		c.Key = e.turnKey(u.id, msg, t.id)
 		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnRunning, Number: t.number, MessageSeq: t.messageSeq}}
@@ -185,6 +185,7 @@ func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessag
 			c.Set = &journal.RowPatch{Title: &title}
 		}
 		c.Events = startEvents(t, msg.Text)
+		return nil
 	})
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -215,11 +216,12 @@ func (e *Engine) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage)
 	}
 	t := turn{id: holdfast.TurnID(uuid)}
 	position := u.queued + 1
-	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
 		c.Key = e.turnKey(u.id, msg, t.id)
 		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnQueued, Number: t.number, MessageSeq: t.messageSeq}}
 		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: t.id, Data: holdfast.TurnQueuedData{Number: t.number, Text: msg.Text, Position: position}}}
+		return nil
 	})
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -260,27 +262,6 @@ func (e *Engine) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (
 func (e *Engine) duplicate(ctx context.Context, id holdfast.SessionID, ref string) (holdfast.Sent, error) {
 	t, err := e.Turn(ctx, id, holdfast.TurnID(ref))
 	return holdfast.Sent{Turn: t, Seq: t.MessageSeq - 1, Duplicate: true}, err
-}
-
-// commitAt commits a change that depends on where the log ends: build sees the
-// row, and is called again when another writer got in between.
-func (e *Engine) commitAt(ctx context.Context, id holdfast.SessionID, build func(journal.Row, *journal.Change)) (journal.Committed, error) {
-	for attempt := 0; ; attempt++ {
-		row, err := e.cfg.Store.Row(ctx, id)
-		if err != nil {
-			return journal.Committed{}, err
-		}
-		c := journal.NewChange(id)
-		c.LastSeq = row.LastSeq
-		build(row, &c)
-		done, err := e.cfg.Journal.Commit(ctx, c)
-		if !holdfast.IsKind(err, holdfast.KindConflict) || attempt == 20 {
-			return done, err
-		}
-		if now, rerr := e.cfg.Store.Row(ctx, id); rerr == nil && now.LastSeq == row.LastSeq {
-			return done, err
-		}
-	}
 }
 
 // next starts the first waiting turn of an active session where none runs. When
@@ -344,10 +325,11 @@ func (e *Engine) startNext(ctx context.Context, u *unit) error {
 		return err
 	}
 	t := turn{id: next.ID, number: next.Number, request: u.requests[next.ID]}
-	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		t.messageSeq = row.LastSeq + 1
 		c.Turns = []journal.TurnChange{{ID: t.id, From: holdfast.TurnQueued, To: holdfast.TurnRunning, MessageSeq: t.messageSeq}}
 		c.Events = startEvents(t, text)
+		return nil
 	})
 	if err != nil {
 		return err

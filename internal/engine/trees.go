@@ -43,13 +43,14 @@ func (e *Engine) endImport(u *unit) {
 
 // Imported implements direct.Sessions.
 func (b byHand) Imported(ctx context.Context, id holdfast.SessionID, files holdfast.Copied, start string) (holdfast.Session, error) {
-	done, err := b.e.commitAt(ctx, id, func(row journal.Row, c *journal.Change) {
+	done, err := b.e.cfg.Journal.CommitAt(ctx, id, func(row journal.Row, c *journal.Change) error {
 		source := *row.Source
 		source.Complete, source.Start = true, start
 		c.Set = &journal.RowPatch{Source: &source}
 		c.Events = []journal.Draft{{Type: holdfast.EventFilesImported, Data: holdfast.FilesImported{
 			From: source.From, Files: files.Files, Bytes: files.Bytes, Start: start,
 		}}}
+		return nil
 	})
 	return done.Row.Session, err
 }

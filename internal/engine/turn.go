@@ -172,7 +172,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 	k := r.host.hooked()
 	owed := k.take()
 	brought := r.host.verdicts.of(owed)
-	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
+	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		c.Events = append(c.Events, owed...)
 		if runErr == nil {
 			c.Events, c.States = append(c.Events, res.Final...), res.States
@@ -189,6 +189,7 @@ func (e *Engine) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (
 			c.Set = &journal.RowPatch{Error: &failed.Message}
 			c.Events = append(c.Events, journal.Draft{Type: holdfast.EventSessionError, Data: *failed})
 		}
+		return nil
 	})
 	if err != nil {
 		k.owe(owed)

@@ -87,31 +87,22 @@ func changed(ev holdfast.SessionUpdated) []string {
 	return out
 }
 
-// commitUpdate writes an update on top of the record it was decided on, so that
-// what the event says changed from is what was there; it decides anew when the
-// record moved in between: a turn ended, or another update came first.
+// commitUpdate decides an update on the session's present record and writes it: a turn
+// may have ended, or another update come, since the caller read it.
 func (e *Engine) commitUpdate(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
-	for attempt := 0; ; attempt++ {
-		row, err := e.liveRow(ctx, id)
-		if err != nil {
-			return holdfast.Session{}, err
+	done, err := e.cfg.Journal.CommitAt(ctx, id, func(row journal.Row, c *journal.Change) error {
+		if row.Status == holdfast.StatusEnded {
+			return ended(id)
 		}
 		patch, event, err := e.planUpdate(row, req)
 		if err != nil || event == (holdfast.SessionUpdated{}) {
-			return row.Session, err
+			return err
 		}
-		c := journal.NewChange(id)
-		c.Revision = row.Revision
 		c.Set = &patch
 		c.Events = []journal.Draft{{Type: holdfast.EventSessionUpdated, Data: event}}
-		done, err := e.cfg.Journal.Commit(ctx, c)
-		if !holdfast.IsKind(err, holdfast.KindConflict) || attempt == 20 {
-			return done.Row.Session, err
-		}
-		if now, rerr := e.cfg.Store.Row(ctx, id); rerr == nil && now.Revision == row.Revision {
-			return holdfast.Session{}, err
-		}
-	}
+		return nil
+	})
+	return done.Row.Session, err
 }
 
 // planUpdate checks an update and says what it changes, from what; an empty

@@ -94,6 +94,11 @@ func (m *memStore) Head(_ context.Context, id holdfast.SessionID) (int64, error)
 	return int64(len(log)), nil
 }
 
+func (m *memStore) Row(ctx context.Context, id holdfast.SessionID) (Row, error) {
+	head, err := m.Head(ctx, id)
+	return Row{Session: holdfast.Session{ID: id, LastSeq: head}}, err
+}
+
 func (m *memStore) set(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,10 +18,6 @@ const (
 // deltaOverhead is what a waiting delta is charged besides its payload.
 const deltaOverhead = 256
 
-// heldMax is how many events wait for an earlier commit before readers are
-// sent to the store for what is missing.
-const heldMax = 64
-
 type limits struct{ tail, deltaBytes, idle int }
 
 // feed is what the readers of a session share: the recent events and
@@ -47,12 +43,6 @@ type feed struct {
 	tail      []*Frame
 	tailBytes int
 
-	// inflight counts commits under way; held are their events that came before
-	// those of an earlier commit.
-	inflight int
-	held     map[int64][]*Frame
-	heldN    int
-
 	// deltas are the recent deltas, the first having the number firstDelta.
 	deltas     []*delta
 	firstDelta int64
@@ -75,30 +65,23 @@ type delta struct {
 }
 
 func newFeed(id holdfast.SessionID, lim limits) *feed {
-	return &feed{id: id, lim: lim, most: tailBytes, held: make(map[int64][]*Frame)}
+	return &feed{id: id, lim: lim, most: tailBytes}
 }
 
-// begin announces a commit.
-func (f *feed) begin() {
-	f.mu.Lock()
-	f.inflight++
-	f.mu.Unlock()
-}
-
-// end takes the events of an announced commit, none when it failed.
-func (f *feed) end(evs []holdfast.Event) {
+// append takes the events of a commit and wakes the readers. Events that a reader's join
+// counted already are left out: that reader takes them from the store.
+func (f *feed) append(evs []holdfast.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.inflight--
-	if len(evs) > 0 && evs[len(evs)-1].Seq > f.head {
-		frames := make([]*Frame, len(evs))
-		for i, e := range evs {
-			frames[i] = newFrame(e)
-		}
-		f.held[evs[0].Seq] = frames
-		f.heldN += len(frames)
+	if len(evs) == 0 || evs[len(evs)-1].Seq <= f.head {
+		return
 	}
-	f.release()
+	frames := make([]*Frame, len(evs))
+	for i, e := range evs {
+		frames[i] = newFrame(e)
+	}
+	f.push(evs[0].Seq, frames)
+	f.signal()
 }
 
 // join takes the log's end as the store has it and returns the number of the
@@ -110,41 +93,14 @@ func (f *feed) join(head int64) int64 {
 	if !f.known && head > f.head {
 		f.head = head
 		f.tail, f.tailBytes = nil, 0
+		f.signal()
 	}
 	f.known, f.most = true, tailBytes
-	f.release()
 	return f.firstDelta + int64(len(f.deltas))
 }
 
-// release moves held events that continue the log to the tail. When nobody can
-// fill a hole any more it moves on over it: readers fetch it from the store.
-func (f *feed) release() {
-	before := f.head
-	for f.heldN > 0 {
-		first := int64(-1)
-		for seq, frames := range f.held {
-			if frames[len(frames)-1].Seq <= f.head { // overtaken by join
-				f.heldN -= len(frames)
-				delete(f.held, seq)
-				continue
-			}
-			if first < 0 || seq < first {
-				first = seq
-			}
-		}
-		if first < 0 || first > f.head+1 && f.inflight > 0 && f.heldN <= heldMax {
-			break
-		}
-		frames := f.held[first]
-		delete(f.held, first)
-		f.heldN -= len(frames)
-		f.push(first, frames)
-	}
-	if f.head > before {
-		f.signal()
-	}
-}
-
+// push adds events to the tail. Where some before them are missing, because a commit failed
+// after it was written, the tail begins anew: readers take those from the store.
 func (f *feed) push(first int64, frames []*Frame) {
 	if first != f.head+1 {
 		f.tail, f.tailBytes = nil, 0

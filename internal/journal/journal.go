@@ -27,6 +27,8 @@ type Journal struct {
 	store Store
 	clock func() time.Time
 	lim   limits
+	// writers are the sessions with a change under way.
+	writers writers
 
 	mu    sync.RWMutex
 	feeds map[holdfast.SessionID]*feed
@@ -69,11 +71,37 @@ func New(cfg Config) *Journal {
 	return j
 }
 
-// Commit writes a change and then fans its events out, in log order.
+// Commit writes a change and then gives its events to the readers. Changes of one session
+// are made one after the other, in the order of the calls; those of different sessions
+// share transactions.
 //
 // Errors are the store's; a payload that is no JSON is internal. An error of
 // kind unavailable leaves open whether the change was written.
 func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
+	defer j.writers.lock(c.Session)()
+	return j.commit(ctx, c)
+}
+
+// CommitAt makes a change out of the session's row and commits it. No other change of the
+// session comes between, so that build may rely on the row, on its LastSeq for example. If
+// build fails, or leaves the change without anything to write, nothing is written and Row
+// is the row as it was. build must not commit. Errors are build's, Row's or those of Commit.
+func (j *Journal) CommitAt(ctx context.Context, id holdfast.SessionID, build func(Row, *Change) error) (Committed, error) {
+	defer j.writers.lock(id)()
+	row, err := j.store.Row(ctx, id)
+	if err != nil {
+		return Committed{}, err
+	}
+	c := NewChange(id)
+	c.LastSeq = row.LastSeq
+	if err := build(row, &c); err != nil || c.empty() {
+		return Committed{Row: row}, err
+	}
+	return j.commit(ctx, c)
+}
+
+// commit is Commit for a caller that holds the session's lock.
+func (j *Journal) commit(ctx context.Context, c Change) (Committed, error) {
 	enc := Encoded{Change: c, Data: make([][]byte, len(c.Events))}
 	for i, d := range c.Events {
 		data, err := marshal(d.Data)
@@ -83,22 +111,50 @@ func (j *Journal) Commit(ctx context.Context, c Change) (Committed, error) {
 		}
 		enc.Data[i] = data
 	}
-	// A feed that exists now learns that this commit is under way, so that a
-	// later one that returns first does not look like a gap in the log.
-	f := j.feed(c.Session)
-	if f != nil {
-		f.begin()
-	}
 	done, err := j.store.Commit(ctx, enc)
-	if f != nil {
-		f.end(done.Events)
-	}
-	// Readers may have come, or gone and come, while the store was writing.
-	if now := j.feed(c.Session); now != nil && now != f && len(done.Events) > 0 {
-		now.begin()
-		now.end(done.Events)
+	// A reader that came while the store was writing has its feed by now: it made that
+	// before it read the end of the log.
+	if f := j.feed(c.Session); f != nil {
+		f.append(done.Events)
 	}
 	return done, err
+}
+
+// writers lets one change of a session through at a time. The zero value is ready.
+type writers struct {
+	mu sync.Mutex
+	at map[holdfast.SessionID]*writer
+}
+
+// writer is the lock of one session, with the number of those that hold it or wait for it.
+type writer struct {
+	sync.Mutex
+	n int
+}
+
+// lock returns when no change of the session is under way. The next one waits until the
+// function it returns is called.
+func (w *writers) lock(id holdfast.SessionID) (unlock func()) {
+	w.mu.Lock()
+	one := w.at[id]
+	if one == nil {
+		if w.at == nil {
+			w.at = map[holdfast.SessionID]*writer{}
+		}
+		one = &writer{}
+		w.at[id] = one
+	}
+	one.n++
+	w.mu.Unlock()
+	one.Lock()
+	return func() {
+		one.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if one.n--; one.n == 0 {
+			delete(w.at, id)
+		}
+	}
 }
 
 // Publish fans out an unnumbered delta to the live readers of a session. It

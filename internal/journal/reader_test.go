@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -132,8 +133,8 @@ func TestASH15_StalledReadersCostTheWriterNothing(t *testing.T) {
 	}
 	f := stalled.feed
 	f.mu.Lock()
-	if len(f.tail) > 16 || f.deltaBytes > 64<<10 || len(f.held) > 0 || f.heldN != 0 {
-		t.Errorf("kept: %d events, %d bytes of deltas, %d held", len(f.tail), f.deltaBytes, f.heldN)
+	if len(f.tail) > 16 || f.deltaBytes > 64<<10 {
+		t.Errorf("kept: %d events, %d bytes of deltas", len(f.tail), f.deltaBytes)
 	}
 	f.mu.Unlock()
 	dense(t, until(t, stalled, 1000), 1)
@@ -209,78 +210,87 @@ func TestFrameOfDamagedData(t *testing.T) {
 	}
 }
 
-// Commits of one session can return in another order than they were written in.
-func TestCommitsThatReturnOutOfOrder(t *testing.T) {
-	m := newMem(sid)
+// TestOneChangeOfASessionAtATime: a change waits for the one before it of its session, and
+// for that of no other session.
+func TestOneChangeOfASessionAtATime(t *testing.T) {
+	const other = holdfast.SessionID("01890a5d-ac96-774b-bcce-b302099a8058")
+	m := newMem(sid, other)
 	j := New(Config{Store: m})
-	r := follow(t, j, 0)
-	release := make([]chan struct{}, 3)
-	wrote := make(chan struct{})
+	wrote, release := make(chan struct{}), make(chan struct{})
 	m.written = func(c Committed) {
-		wrote <- struct{}{}
-		<-release[(c.Events[0].Seq-1)/2]
-	}
-	var wg [3]sync.WaitGroup
-	for i := range release {
-		release[i] = make(chan struct{})
-		wg[i].Go(func() { mustCommit(t, j, 2) })
-		<-wrote
-	}
-	close(release[2])
-	wg[2].Wait()
-	idle(t, r) // 5 and 6 wait for 1 to 4, which are on their way
-	late := follow(t, j, 6)
-	idle(t, r) // and do so when somebody joins who knows of them
-	idle(t, late)
-	text(j, "t", "d")
-	close(release[0])
-	wg[0].Wait()
-	got := until(t, r, 2)
-	if got[0].Type != holdfast.DeltaText {
-		t.Errorf("the delta came after %v", seqs(got))
-	}
-	dense(t, got, 1)
-	idle(t, r)
-	close(release[1])
-	wg[1].Wait()
-	dense(t, until(t, r, 4), 3)
-	m.written = nil
-	mustCommit(t, j, 1)
-	dense(t, until(t, late, 1), 7)
-	dense(t, until(t, r, 1), 7)
-	if m.reads != 0 {
-		t.Errorf("%d reads of the store for what memory had", m.reads)
-	}
-}
-
-// Too many events that wait for an earlier commit send readers to the store.
-func TestHeldEventsAreBounded(t *testing.T) {
-	m := newMem(sid)
-	j := New(Config{Store: m})
-	r := follow(t, j, 0)
-	block, wrote := make(chan struct{}), make(chan struct{})
-	m.written = func(c Committed) {
-		if c.Events[0].Seq == 1 {
+		if c.Row.ID == sid && c.Events[0].Seq == 1 {
 			close(wrote)
-			<-block
+			<-release
 		}
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { mustCommit(t, j, 1) })
+	wg.Go(func() { mustCommit(t, j, 2) })
 	<-wrote
-	for range heldMax + 1 {
-		idle(t, r)
-		mustCommit(t, j, 1)
+	c := NewChange(other)
+	c.Events = notices(1)
+	if _, err := j.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
 	}
-	dense(t, until(t, r, heldMax+2), 1)
-	close(block)
+	began := make(chan struct{})
+	wg.Go(func() {
+		close(began)
+		done, err := j.CommitAt(t.Context(), sid, func(row Row, c *Change) error {
+			c.Events = notices(1)
+			if row.LastSeq != 2 || c.LastSeq != 2 {
+				t.Errorf("the change was made from a log that ends at %d, expected at %d", row.LastSeq, c.LastSeq)
+			}
+			return nil
+		})
+		if err != nil || len(done.Events) != 1 || done.Events[0].Seq != 3 {
+			t.Errorf("%+v %v", done, err)
+		}
+	})
+	<-began
+	if head, err := m.Head(t.Context(), sid); err != nil || head != 2 {
+		t.Errorf("the log ends at %d, %v", head, err)
+	}
+	close(release)
 	wg.Wait()
-	idle(t, r)
-	mustCommit(t, j, 1)
-	dense(t, until(t, r, 1), heldMax+3)
-	if r.feed.heldN != 0 || r.feed.inflight != 0 {
-		t.Errorf("%d held, %d in flight", r.feed.heldN, r.feed.inflight)
+	if len(j.writers.at) != 0 {
+		t.Errorf("%d locks are kept", len(j.writers.at))
 	}
+}
+
+// TestCommitAtWritesOnTheRowItSaw while others commit to the same session.
+func TestCommitAtWritesOnTheRowItSaw(t *testing.T) {
+	m := newMem(sid)
+	j := New(Config{Store: m})
+	var wg sync.WaitGroup
+	for range 50 {
+		var saw int64
+		done, err := j.CommitAt(t.Context(), sid, func(row Row, c *Change) error {
+			wg.Go(func() { mustCommit(t, j, 1) })
+			for range 200 {
+				runtime.Gosched() // the other commit has its chance
+			}
+			saw, c.Events = row.LastSeq, notices(1)
+			return nil
+		})
+		if err != nil || done.Events[0].Seq != saw+1 {
+			t.Errorf("written on #%d, %v: #%d", saw, err, done.Events[0].Seq)
+		}
+		wg.Wait()
+	}
+}
+
+// TestCommitAtWritesNothing where build refuses, or has nothing to write.
+func TestCommitAtWritesNothing(t *testing.T) {
+	m := newMem(sid)
+	j := New(Config{Store: m})
+	mustCommit(t, j, 1)
+	refused := holdfast.Errorf(holdfast.KindConflict, "test", "refused")
+	for _, want := range []error{nil, refused} {
+		done, err := j.CommitAt(t.Context(), sid, func(Row, *Change) error { return want })
+		if err != want || done.Row.LastSeq != 1 || len(done.Events) != 0 {
+			t.Errorf("%+v %v", done, err)
+		}
+	}
+	mustCommit(t, j, 1)
 }
 
 // A commit that started before the readers were replaced finds the new ones.

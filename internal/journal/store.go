@@ -64,6 +64,12 @@ type Change struct {
 // NewChange is a change of a session with no expectation on its log.
 func NewChange(id holdfast.SessionID) Change { return Change{Session: id, LastSeq: -1} }
 
+// empty reports whether there is nothing to write.
+func (c *Change) empty() bool {
+	return c.Create == nil && len(c.Status)+len(c.Turns)+len(c.Approvals)+len(c.Rules)+len(c.States)+len(c.Events)+len(c.Undelivered) == 0 &&
+		c.Set == nil && c.Spent == (holdfast.Spent{}) && c.Key == nil
+}
+
 // Row is a session as it is stored: the wire type and what stays inside.
 type Row struct {
 	holdfast.Session
@@ -206,6 +212,8 @@ type Store interface {
 	// moved). On a full disk, until there is space, and after a failed write every
 	// Commit is unavailable with the reason (HZ-17).
 	Commit(ctx context.Context, c Encoded) (Committed, error)
+	// Row is the session's row as the newest commit left it; not_found for an unknown one.
+	Row(ctx context.Context, id holdfast.SessionID) (Row, error)
 	// Events returns up to limit events after a sequence number, in order.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
 	// Head is the session's newest sequence number; not_found for an unknown one.
