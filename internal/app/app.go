@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/agents"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/egress"
@@ -37,6 +38,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
 	"github.com/holdfast-run/holdfast/internal/loop"
+	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/place"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -45,6 +47,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/trim"
+	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -215,7 +218,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		}
 	}
 	s.models = func(ctx context.Context) holdfast.Models { return modelsOf(ctx, s.cfg, choice) }
-	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check, func(name string) error { return s.engine.CheckRuntime(name) }), Tools: Tools()}); err != nil {
+	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check, func(name string) error { return s.engine.Runtimes().Check(name) }), Tools: Tools()}); err != nil {
 		return err
 	}
 	loop, err := native.New(native.Config{
@@ -248,7 +251,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	s.proxy = s.newProxy(ctx)
 	s.drivers = s.pools(drivers)
 	s.engine, err = engine.New(engine.Config{
-		Store:    s.store,
+		Stores:   engine.AllStores(s.store),
 		Journal:  s.journal,
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks,
@@ -258,16 +261,25 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
 		},
 		Boot: kernelBoot(s.opt.Log), MaxCopy: int64(s.cfg.Limits.Copy),
-		Network:      engine.NetworkConfig{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
-		DefaultTrust: s.cfg.DefaultTrust, DefaultRuntime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
-		DefaultModel: func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
-		Budget:       s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
-		TurnSilence: s.cfg.TurnSilence, Warm: s.cfg.ClaudeWarm, ApprovalTimeout: s.cfg.ApprovalTimeout, At: s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
+		Network: network.Config{Allow: s.cfg.Network.Allow, Default: s.cfg.Network.Default, Changed: s.proxy.Changed},
+		Defaults: choices.Defaults{
+			Trust: s.cfg.DefaultTrust, Runtime: s.cfg.DefaultRuntime, CheckModel: choice.Check,
+			Model:  func(ctx context.Context) (string, error) { return defaultModel(ctx, s.cfg, choice) },
+			Budget: s.cfg.Models.Budget, TurnBudget: s.cfg.Models.TurnBudget,
+		},
+		Turns: engine.Turns{Silence: s.cfg.TurnSilence, Warm: s.cfg.ClaudeWarm, ApprovalTimeout: s.cfg.ApprovalTimeout},
+		At:    s.opt.At, Clock: time.Now, Rand: rand.Reader, Log: s.opt.Log,
 	})
 	if err == nil {
-		err = s.engine.CheckRuntime(s.cfg.DefaultRuntime)
+		err = s.engine.Runtimes().Check(s.cfg.DefaultRuntime)
 	}
 	return err
+}
+
+// sessions are the sessions as the API knows them: what changes them, and what is shown of them.
+type sessions struct {
+	*engine.Engine
+	*views.Views
 }
 
 // kernelBoot returns the boot id of the machine; empty if the kernel has none to read.
@@ -358,7 +370,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Turns: s.engine, Boxes: s.engine.Direct(), Approvals: s.engine, Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
+		Sessions: sessions{s.engine, s.engine.Views()}, Turns: sessions{s.engine, s.engine.Views()}, Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
 		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes()},
 		Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
 		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins,

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/double"
 	"github.com/holdfast-run/holdfast/internal/egress"
-	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/models"
+	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
 	"github.com/holdfast-run/holdfast/sandbox/check"
@@ -80,7 +80,7 @@ func (s *server) accepted(id holdfast.SessionID, name string, conn net.Conn) {
 	switch {
 	case id != "" && (name == listenerModel || name == acp.ModelListener):
 		s.broker.Serve(id, conn)
-	case id != "" && name == engine.ListenerProxy:
+	case id != "" && name == network.Listener:
 		s.proxy.Serve(id, conn)
 	default:
 		_ = conn.Close()

@@ -6,13 +6,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/config"
-	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/hooked"
 )
 
 // Hooks are the hooks of the server's owner. Commands on the host start in the
 // data directory, which no agent can write.
-func Hooks(cfg config.Config, environ []string) (engine.Hooks, error) {
-	out := engine.Hooks{
+func Hooks(cfg config.Config, environ []string) (hooked.Installed, error) {
+	out := hooked.Installed{
 		Registry: new(hook.Registry),
 		Places:   hook.Places{Host: hook.Host{Environ: environ, Dir: cfg.Data}, HTTP: hook.NewClient()},
 	}

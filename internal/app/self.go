@@ -48,7 +48,7 @@ func (s *server) describe(ctx context.Context) (holdfast.Server, error) {
 
 // describeRuntimes are the runtimes with the versions of the installed CLIs.
 func (s *server) describeRuntimes() ([]holdfast.Runtime, error) {
-	out := s.engine.Runtimes()
+	out := s.engine.Runtimes().List()
 	installed, err := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)}).List()
 	for i := range out {
 		for _, cli := range installed {

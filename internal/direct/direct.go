@@ -8,6 +8,7 @@ package direct
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -25,11 +26,8 @@ type Sessions interface {
 	Command(ctx context.Context, id holdfast.SessionID) (done func(), err error)
 	// Call makes a call id.
 	Call() (holdfast.CallID, error)
-	// Session is one session.
+	// Session is one session, an ended one too.
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
-	// Importing makes sure that the session waits for its first files, and that nobody else
-	// brings them until end is called.
-	Importing(ctx context.Context, id holdfast.SessionID) (end func(), err error)
 	// Imported makes durable that the first files are there, and the commit that they are
 	// compared with; empty for none.
 	Imported(ctx context.Context, id holdfast.SessionID, files holdfast.Copied, start string) (holdfast.Session, error)
@@ -39,11 +37,17 @@ type Sessions interface {
 type Work struct {
 	sessions Sessions
 	maxCopy  int64
+
+	mu sync.Mutex
+	// importing are the sessions that are receiving their first files.
+	importing map[holdfast.SessionID]bool
 }
 
 // New makes the direct work of a server. maxCopy bounds the files of a tree that is copied into
 // a box, in bytes; 0 is no bound.
-func New(sessions Sessions, maxCopy int64) *Work { return &Work{sessions, maxCopy} }
+func New(sessions Sessions, maxCopy int64) *Work {
+	return &Work{sessions: sessions, maxCopy: maxCopy, importing: map[holdfast.SessionID]bool{}}
+}
 
 // call mints a call id for work whose outcome nobody asks for again: it is
 // released when the work is done.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,9 +24,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type one struct {
 	box *sandbox.Box
 	// commands counts the commands that run.
-	commands  int
-	importing bool
-	imported  *holdfast.Copied
+	commands int
+	// source is where the session's first files come from.
+	source   *holdfast.Source
+	imported *holdfast.Copied
 }
 
 func newOne(t *testing.T) (*one, *direct.Work) {
@@ -66,12 +68,7 @@ func (s *one) Call() (holdfast.CallID, error) {
 }
 
 func (s *one) Session(context.Context, holdfast.SessionID) (holdfast.Session, error) {
-	return holdfast.Session{ID: "one"}, nil
-}
-
-func (s *one) Importing(context.Context, holdfast.SessionID) (func(), error) {
-	s.importing = true
-	return func() { s.importing = false }, nil
+	return holdfast.Session{ID: "one", Source: s.source}, nil
 }
 
 func (s *one) Imported(_ context.Context, _ holdfast.SessionID, files holdfast.Copied, _ string) (holdfast.Session, error) {
@@ -139,6 +136,7 @@ func TestRefusedWork(t *testing.T) {
 // and the session can be imported into again.
 func TestImportIsBounded(t *testing.T) {
 	s, w := newOne(t)
+	s.source = &holdfast.Source{From: "dir"}
 	archive := func(size int) io.Reader {
 		var buf bytes.Buffer
 		tw := tar.NewWriter(&buf)
@@ -154,11 +152,42 @@ func TestImportIsBounded(t *testing.T) {
 		}
 		return &buf
 	}
-	if _, err := w.Import(t.Context(), "one", archive(1001)); !holdfast.IsKind(err, holdfast.KindTooLarge) || s.imported != nil || s.importing {
-		t.Fatalf("%v, %+v, %t", err, s.imported, s.importing)
+	if _, err := w.Import(t.Context(), "one", archive(1001)); !holdfast.IsKind(err, holdfast.KindTooLarge) || s.imported != nil {
+		t.Fatalf("%v, %+v", err, s.imported)
 	}
 	out, err := w.Import(t.Context(), "one", archive(1000))
-	if err != nil || s.imported == nil || s.imported.Bytes != 1000 || out.NoStart == "" || s.importing {
+	if err != nil || s.imported == nil || s.imported.Bytes != 1000 || out.NoStart == "" {
 		t.Fatalf("%+v, %v, %+v", out, err, s.imported)
+	}
+}
+
+// TestWhoImports: only a session that waits for its first files, one import at a time.
+func TestWhoImports(t *testing.T) {
+	s, w := newOne(t)
+	for name, source := range map[string]*holdfast.Source{"none": nil, "complete": {From: "dir", Complete: true}} {
+		s.source = source
+		if _, err := w.Import(t.Context(), "one", strings.NewReader("")); !holdfast.IsKind(err, holdfast.KindConflict) || holdfast.HintOf(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.source = &holdfast.Source{From: "dir"}
+	r, hold := io.Pipe()
+	first := make(chan error, 1)
+	go func() {
+		_, err := w.Import(t.Context(), "one", r)
+		first <- err
+	}()
+	if _, err := hold.Write(make([]byte, 1)); err != nil { // the first import reads its archive
+		t.Fatal(err)
+	}
+	if _, err := w.Import(t.Context(), "one", strings.NewReader("")); !holdfast.IsKind(err, holdfast.KindConflict) {
+		t.Errorf("a second import: %v", err)
+	}
+	_ = hold.CloseWithError(io.ErrUnexpectedEOF)
+	if err := <-first; err == nil {
+		t.Error("half an archive was imported")
+	}
+	if _, err := w.Import(t.Context(), "one", strings.NewReader("")); holdfast.IsKind(err, holdfast.KindConflict) {
+		t.Errorf("after the first import has failed: %v", err)
 	}
 }

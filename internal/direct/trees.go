@@ -41,7 +41,7 @@ func (w *Work) UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfas
 // import is complete. If the import fails, or server or box end before that, it may be done
 // again.
 func (w *Work) Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (out holdfast.Imported, err error) {
-	end, err := w.sessions.Importing(ctx, id)
+	end, err := w.beginImport(ctx, id)
 	if err != nil {
 		return out, err
 	}
@@ -60,4 +60,34 @@ func (w *Work) Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (
 	out.NoStart = why
 	out.Session, err = w.sessions.Imported(ctx, id, out.Copied, start)
 	return out, err
+}
+
+// beginImport makes sure that a session waits for its first files, and that no other import
+// brings them until end is called.
+func (w *Work) beginImport(ctx context.Context, id holdfast.SessionID) (end func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, err := w.sessions.Session(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Status == holdfast.StatusEnded:
+		return nil, holdfast.Errorf(holdfast.KindGone, "import", "session %s has ended", id).
+			WithHint("create a session for the files: holdfast session create --from DIR")
+	case s.Source == nil:
+		return nil, holdfast.Errorf(holdfast.KindConflict, "import", "session %s was not created for an import", id).
+			WithHint("copy files into it: holdfast cp -r DIR %s:", id)
+	case s.Source.Complete:
+		return nil, holdfast.Errorf(holdfast.KindConflict, "import", "session %s has its files already, from %s", id, holdfast.Quote(s.Source.From)).
+			WithHint("copy more files into it: holdfast cp -r DIR %s:", id)
+	case w.importing[id]:
+		return nil, holdfast.Errorf(holdfast.KindConflict, "import", "another import into session %s is under way", id).
+			WithHint("wait for its end")
+	}
+	w.importing[id] = true
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.importing, id)
+	}, nil
 }

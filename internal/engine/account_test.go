@@ -113,7 +113,7 @@ func TestBudgetOfModelCallsAndTurns(t *testing.T) {
 
 // What is spent is the sum of the log, whoever ran the turns.
 func TestSpentOutlivesTheServer(t *testing.T) {
-	w := budgeted(t, func(c *engine.Config) { c.Budget = holdfast.Budget{USD: 7000, Tokens: 1 << 20} })
+	w := budgeted(t, func(c *engine.Config) { c.Defaults.Budget = holdfast.Budget{USD: 7000, Tokens: 1 << 20} })
 	id := w.create(holdfast.CreateSession{})
 	w.ended(id, w.send(id, answer(100)).ID)
 	slow := w.send(id, `<script>[{"tool":"Nope","usage":{"input_tokens":50}},{"say":"late","delay_ms":60000}]</script>`)
@@ -148,7 +148,7 @@ func TestParkedTurnOutlivesTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, rt, func(cfg *engine.Config) { cfg.Clock, cfg.TurnSilence = c.now, silence })
+	w := newWorld(t, rt, func(cfg *engine.Config) { cfg.Clock, cfg.Turns.Silence = c.now, silence })
 	id := w.create(holdfast.CreateSession{})
 	turn := w.send(id, `<script>[{"error":"rate_limit","retry_after":3600},{"say":"awake"}]</script>`)
 	parked := func() bool {

@@ -154,7 +154,7 @@ func TestApprovalAnsweredOnce(t *testing.T) {
 
 // Silence is a denial, whose reason the model reads (decisions.md, Permission mode).
 func TestApprovalExpiresToDeny(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.ApprovalTimeout = 30 * time.Millisecond } })
+	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.Turns.ApprovalTimeout = 30 * time.Millisecond } })
 	id := m.asks()
 	m.run(id, script(bash(touch), say("done")))
 	d := datas[holdfast.ToolDecision](m.world, id, holdfast.EventToolDenied)
@@ -172,7 +172,7 @@ func TestApprovalExpiresToDeny(t *testing.T) {
 // Of an answer and the expiry at the same moment one counts, and the tool runs
 // only if it was an allowing answer.
 func TestApprovalAnswerAgainstExpiry(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.ApprovalTimeout = 20 * time.Millisecond } })
+	m := newMachine(t, func(m *machine) { m.set = func(c *engine.Config) { c.Turns.ApprovalTimeout = 20 * time.Millisecond } })
 	for range 10 {
 		id := m.asks()
 		turn := m.send(id, script(bash(touch), say("done")))
@@ -198,7 +198,7 @@ func TestApprovalExpiredWhileAway(t *testing.T) {
 	var ahead atomic.Int64
 	m := newMachine(t, func(m *machine) {
 		m.set = func(c *engine.Config) {
-			c.ApprovalTimeout = time.Hour
+			c.Turns.ApprovalTimeout = time.Hour
 			c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		}
 	})
@@ -317,7 +317,7 @@ func TestApprovalGoesWithItsSession(t *testing.T) {
 func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 	c := newClock()
 	m := newMachine(t, func(m *machine) {
-		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.TurnSilence = c.now, silence }
+		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.Turns.Silence = c.now, silence }
 		m.pool = func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = -1, 20*time.Millisecond }
 	})
 	id := m.create(holdfast.CreateSession{})

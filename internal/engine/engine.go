@@ -2,11 +2,11 @@
 // interrupts turns, pauses and resumes sessions, leases boxes from the pool, and
 // continues after a crash what the log says was under way.
 //
-// The app builds one; httpapi calls it through interfaces of its own. It imports
-// the journal, the pool, the runtime contract, policy and rooted; never an
-// adapter. Invariant (I-3, I-7, I-8, I-9): state is committed together with its event before anything
-// is done or told because of it, and every decision about one session is taken
-// under that session's lock.
+// The app builds one; httpapi calls it through interfaces of its own. It connects the rooms that own
+// the parts of a session (place, permit, hooked, approvals, choices, network, account,
+// conversation), and imports the journal and the runtime contract; never an adapter. Invariant
+// (I-3, I-7, I-8, I-9): state is committed together with its event before anything is done or
+// told because of it, and every decision about one session is taken under that session's lock.
 package engine
 
 import (
@@ -14,24 +14,32 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/approvals"
 	"github.com/holdfast-run/holdfast/internal/boots"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/direct"
 	"github.com/holdfast-run/holdfast/internal/folder"
+	"github.com/holdfast-run/holdfast/internal/hooked"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/judging"
+	"github.com/holdfast-run/holdfast/internal/lifetime"
+	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/resume"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
-	"github.com/holdfast-run/holdfast/internal/versions"
+	"github.com/holdfast-run/holdfast/internal/stages"
+	"github.com/holdfast-run/holdfast/internal/views"
+	"github.com/holdfast-run/holdfast/internal/watchdog"
 	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
 // Agents is what the engine needs of the deployed agents.
@@ -52,95 +60,58 @@ type Agents interface {
 	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)
 }
 
-// Sealer encrypts what must not be readable at rest.
-type Sealer interface {
-	Seal(context string, plain []byte) ([]byte, error)
-	Open(context string, sealed []byte) ([]byte, error)
+// Turns are the limits on running turns.
+type Turns struct {
+	// Silence fails a turn that shows no progress for that long (default 15 min).
+	Silence time.Duration
+	// KillGrace is how long each step of ending a stuck turn may take (default 10 s).
+	KillGrace time.Duration
+	// ApprovalTimeout is how long a question to a person stays open; then it is a
+	// denial. 0 is for ever.
+	ApprovalTimeout time.Duration
+	// Warm is how many agents may wait, started, for the first turn of their session.
+	Warm int
 }
 
-// Config configures an Engine. Store, Journal, Boxes, Runtimes, Agents, Sealer,
-// Policy, Clock and Rand must be set.
+// Config configures an Engine. Stores, Journal, Runtimes, Agents, Sealer, Policy, Boxes, Defaults,
+// Clock and Rand must be set.
 type Config struct {
-	Store    Store
+	Stores   Stores
 	Journal  *journal.Journal
 	Runtimes []runtime.Runtime
 	Agents   Agents
-	Sealer   Sealer
+	Sealer   choices.Sealer
 	// Policy decides tool calls; each session adds its own layers to it.
 	Policy *policy.Engine
 	// Hooks are those of the server's owner; agents bring their own.
-	Hooks Hooks
+	Hooks hooked.Installed
 	// Boxes are the boxes of the sessions, and the directory of their files.
 	Boxes place.Config
+	// Snapshots are copies of the sessions' files (default: resume.NoSnapshots).
+	Snapshots resume.Snapshots
+	// After are the stages that follow each turn, in order.
+	After []stages.Stage
 	// MaxCopy bounds the files of a tree that is copied into a box, in bytes; 0 is no bound.
 	MaxCopy int64
 	// Boot is the kernel's boot id. Without it power cuts go unnoticed.
 	Boot string
 	// Network is what boxes may connect to.
-	Network NetworkConfig
-	// DefaultTrust, DefaultRuntime (default native) and DefaultModel are for sessions
-	// that name none. DefaultModel is asked for each of them and is required.
-	DefaultTrust   holdfast.Trust
-	DefaultRuntime string
-	DefaultModel   func(ctx context.Context) (string, error)
-	// CheckModel refuses a model name that no session may have; required.
-	CheckModel func(name string) error
-	// Budget and TurnBudget are for sessions that name none.
-	Budget, TurnBudget holdfast.Budget
-	// TurnSilence fails a turn that shows no progress for that long (default 15 min).
-	TurnSilence time.Duration
-	// Warm is how many agents may wait, started, for the first turn of their session.
-	Warm int
-	// ApprovalTimeout is how long a question to a person stays open; then it is a
-	// denial. 0 is for ever.
-	ApprovalTimeout time.Duration
-	// KillGrace is how long each step of ending a stuck turn may take (default 10 s).
-	KillGrace time.Duration
-	// At is told when a turn passes a named point; nil outside crash tests.
+	Network network.Config
+	// Defaults are for sessions that name nothing (the default runtime is native).
+	Defaults choices.Defaults
+	Turns    Turns
+	// At is called when a turn passes a named point; nil outside crash tests.
 	At    func(session holdfast.SessionID, point string)
 	Clock func() time.Time
 	Rand  io.Reader
 	Log   *slog.Logger
 }
 
-// versioned is what is kept of agent versions: their policies, and their hooks, nil without any.
-type versioned struct {
-	policies *permit.Policies
-	hooks    versions.Cache[*hook.Registry]
-}
-
 // Engine is the server's core. Safe for concurrent use.
 type Engine struct {
-	cfg      Config
-	runtimes map[string]runtime.Runtime
-	boxes    *place.Boxes
-	direct   *direct.Work
-
-	// conversations are those of the sessions that worked last.
-	conversations *conversation.Kept
-
-	agents  versioned
-	warmed  warmed
-	network network
-
-	// base is cancelled when the engine lets go of its turns.
-	base  context.Context
-	letGo context.CancelFunc
-	// leaving is closed by the first Drain or Close; started when Start has taken up
-	// what was left.
-	leaving, started chan struct{}
-	crews            crews
-	// judging remembers across crashes which calls are being judged.
-	judging *judging.File
-	// boots remembers the boot of the machine; nil if it is unknown.
-	boots *boots.Record
-	// bells ring when a question has its answer.
-	bells bells
-
-	mu     sync.Mutex
-	units  map[holdfast.SessionID]*unit
-	drain  bool
-	detach bool
+	p      *parts
+	turns  *turns
+	direct *direct.Work
 }
 
 // How many conversations are kept in memory, and about how many bytes of them; the one that
@@ -152,35 +123,82 @@ const (
 
 // New makes an engine. Start brings it to life.
 func New(cfg Config) (*Engine, error) {
-	if cfg.TurnSilence == 0 {
-		cfg.TurnSilence = 15 * time.Minute
+	s := cfg.Stores
+	if len(cfg.Runtimes) == 0 || s.Sessions == nil || s.Views == nil || s.Approvals == nil || s.Rules == nil || s.Boots == nil || s.Facts == nil ||
+		cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Sealer == nil || cfg.Clock == nil || cfg.Rand == nil ||
+		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
-	if cfg.DefaultRuntime == "" {
-		cfg.DefaultRuntime = loopRuntime
+	if cfg.Turns.Silence == 0 {
+		cfg.Turns.Silence = 15 * time.Minute
 	}
-	if cfg.KillGrace == 0 {
-		cfg.KillGrace = 10 * time.Second
+	if cfg.Turns.KillGrace == 0 {
+		cfg.Turns.KillGrace = 10 * time.Second
+	}
+	if cfg.Defaults.Runtime == "" {
+		cfg.Defaults.Runtime = permit.InServer
+	}
+	if cfg.Snapshots == nil {
+		cfg.Snapshots = resume.NoSnapshots{}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{
-		cfg: cfg, runtimes: map[string]runtime.Runtime{}, units: map[holdfast.SessionID]*unit{}, leaving: make(chan struct{}),
-		started: make(chan struct{}), bells: bells{expiry: make(chan struct{}, 1)},
+	p := &parts{
+		cfg: cfg, life: lifetime.New(cfg.Log), runtimes: runtime.NewSet(cfg.Runtimes),
 		conversations: conversation.NewKept(keptConversations, keptBytes),
 	}
-	e.boxes = place.New(cfg.Boxes, sessions{e})
-	e.direct = direct.New(byHand{e}, cfg.MaxCopy)
-	for _, r := range cfg.Runtimes {
-		e.runtimes[r.Name()] = r
-	}
-	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
-	}
-	e.agents.policies = permit.New(cfg.Policy, layered{cfg.Store, e})
 	var err error
-	e.network, err = newNetwork(cfg.Network)
-	return e, err
+	if p.network, err = network.New(cfg.Network); err != nil {
+		return nil, err
+	}
+	p.choices = choices.New(choices.Config{
+		Defaults: cfg.Defaults, Agent: cfg.Agents.Get, Runtimes: p.runtimes, Network: p.network, Sealer: cfg.Sealer,
+		Root: cfg.Boxes.UIDBase != 0, NewID: p.uuid, Clock: cfg.Clock,
+	})
+	p.boxes = place.New(cfg.Boxes, sessions{p})
+	p.policies = permit.New(cfg.Policy, layered{p})
+	p.views = views.New(s.Views, cfg.Journal, p.live)
+	p.questions = approvals.New(approvals.Config{
+		Store: s.Approvals, Journal: cfg.Journal, Policy: cfg.Policy, Rules: p.policies, Timeout: cfg.Turns.ApprovalTimeout,
+		Changed: p.rulesChanged, NewID: p.uuid, Clock: cfg.Clock, Log: cfg.Log,
+	})
+	p.hooks = hooked.New(hooked.Config{
+		Installed: cfg.Hooks, Sessions: sessions{p}, Journal: cfg.Journal,
+		Agent: func(ctx context.Context, version holdfast.VersionID) (hook.Config, error) {
+			s, err := cfg.Agents.Settings(ctx, version)
+			return s.Hooks, err
+		},
+		Go:      func(fn func(context.Context)) bool { return p.life.Hooks.Run(func() { fn(p.life.Base) }) },
+		NewCall: p.newCall, Clock: cfg.Clock, Log: cfg.Log,
+	})
+	p.resumes = resume.New(resume.Config{
+		Boxes: p.boxes, Journal: cfg.Journal, Snapshots: cfg.Snapshots, Clock: cfg.Clock,
+		OwnState: func(runtime string) bool { return runtime != permit.InServer },
+		AtRisk: func(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
+			return p.guard.AtRisk(ctx, row)
+		},
+	})
+	t := &turns{p: p}
+	return &Engine{p: p, turns: t, direct: direct.New(byHand{p, t}, cfg.MaxCopy)}, nil
+}
+
+// live is what the running turn of a session knows.
+func (p *parts) live(id holdfast.SessionID) (views.Live, bool) {
+	h := p.units.host(id)
+	if h == nil {
+		return views.Live{}, false
+	}
+	return views.Live{
+		Turn: h.r.id, Spent: h.acc.Spent(), Reserved: h.acc.Reserved(), ParkedUntil: h.acc.ParkedUntil(), Questions: int(h.waiting.Load()),
+	}, true
+}
+
+// rulesChanged makes the running turn of a session read its permission rules again.
+func (p *parts) rulesChanged(id holdfast.SessionID) {
+	if h := p.units.host(id); h != nil {
+		h.u.rules.Add(1)
+	}
 }
 
 // Start continues what a former server left open: resumes cut off become
@@ -188,114 +206,52 @@ func New(cfg Config) (*Engine, error) {
 // engine's life; Close ends it in order. stop ends the boxes that were left
 // instead of adopting them.
 func (e *Engine) Start(ctx context.Context, stop bool) error {
-	e.base, e.letGo = context.WithCancel(ctx)
+	l := e.p.life
+	l.Begin(ctx)
+	dir := e.p.cfg.Boxes.Dir
 	var err error
-	if e.judging, err = judging.Open(filepath.Join(e.cfg.Boxes.Dir, "judging")); err != nil {
+	if e.p.judging, err = judging.Open(filepath.Join(dir, "judging")); err != nil {
 		return err
 	}
-	if err := e.openBoots(ctx); err != nil {
+	if e.p.guard, err = boots.Watch(ctx, boots.GuardConfig{
+		Facts: e.p.cfg.Stores.Facts, Sessions: e.p.cfg.Stores.Boots, Journal: e.p.cfg.Journal, Boot: e.p.cfg.Boot,
+		InServer: func(runtime string) bool { return runtime == permit.InServer },
+		Sync:     func() error { return rooted.Sync(dir) }, Clock: e.p.cfg.Clock, Log: e.p.cfg.Log,
+	}); err != nil {
 		return err
 	}
-	if err := e.boxes.Start(e.base, stop); err != nil {
+	if err := e.p.boxes.Start(l.Base, stop); err != nil {
 		return err
 	}
 	// First, so that a turn that goes on finds its question ended.
-	if err := e.expireDue(ctx); err != nil {
+	if err := e.p.questions.ExpireDue(ctx); err != nil {
 		return err
 	}
-	if err := e.recover(ctx); err != nil {
+	if err := e.turns.recover(ctx); err != nil {
 		return err
 	}
-	e.crews.rest.run(e.watchdog)
-	e.crews.rest.run(e.expirer)
-	e.crews.rest.run(e.forgetter)
-	close(e.started)
+	dog := watchdog.New(watchdog.Config{
+		Turns: e.turns.running, Silence: e.p.cfg.Turns.Silence, Grace: e.p.cfg.Turns.KillGrace,
+		Go: l.Rest.Run, Clock: e.p.cfg.Clock, Log: e.p.cfg.Log,
+	})
+	l.Rest.Run(func() { dog.Run(l.Base) })
+	l.Rest.Run(func() { e.p.questions.Expire(l.Base, l.Leaving) })
+	l.Rest.Run(func() { e.p.guard.Forget(l.Base, l.Leaving) })
+	close(l.Started)
 	return nil
 }
 
-func (e *Engine) recover(ctx context.Context) error {
-	cut, err := e.cfg.Store.Starting(ctx)
-	if err != nil {
-		return err
-	}
-	for _, id := range cut {
-		c := journal.NewChange(id)
-		c.Status = []holdfast.Status{holdfast.StatusError}
-		reason := "the server stopped while the session was being resumed"
-		c.Set = &journal.RowPatch{Error: &reason}
-		c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: holdfast.Failure{
-			Kind: holdfast.KindUnavailable, Message: reason, Hint: "holdfast session resume " + string(id),
-		}}}
-		if _, err := e.cfg.Journal.Commit(ctx, c); err != nil {
-			return err
-		}
-	}
-	open, err := e.cfg.Store.OpenTurns(ctx, "")
-	if err != nil {
-		return err
-	}
-	bySession := map[holdfast.SessionID][]journal.TurnRow{}
-	var order []holdfast.SessionID
-	for _, t := range open {
-		if bySession[t.Session] == nil {
-			order = append(order, t.Session)
-		}
-		bySession[t.Session] = append(bySession[t.Session], t)
-	}
-	for _, id := range order {
-		if err := e.reopen(ctx, id, bySession[id]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reopen takes up a session's open turns after a restart.
-func (e *Engine) reopen(ctx context.Context, id holdfast.SessionID, open []journal.TurnRow) error {
-	u := e.lock(id)
-	defer e.unlock(u)
-	row, err := e.cfg.Store.Row(ctx, id)
-	if err != nil {
-		return err
-	}
-	for _, t := range open {
-		if t.Status == holdfast.TurnRunning {
-			e.launch(u, row, turn{id: t.ID, number: t.Number, messageSeq: t.MessageSeq, startedAt: startOf(t, e.cfg.Clock()), again: true})
-		} else {
-			u.queued++
-		}
-	}
-	return e.next(ctx, u)
-}
-
-func startOf(t journal.TurnRow, now time.Time) time.Time {
-	if t.StartedAt != nil {
-		return *t.StartedAt
-	}
-	return now
-}
-
-// Drain refuses new turns and waits until none runs, nor any hook that follows one, or
+// Drain refuses new turns and waits until none runs, nor any hook or stage that follows one, or
 // until ctx ends.
 func (e *Engine) Drain(ctx context.Context) error {
-	e.leave(false)
-	if err := e.crews.turns.wait(ctx); err != nil {
+	e.p.life.Leave(false)
+	if err := e.p.life.Turns.Wait(ctx); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "turns still run: %w", err)
 	}
-	if err := e.crews.hooks.wait(ctx); err != nil {
+	if err := e.p.life.Hooks.Wait(ctx); err != nil {
 		return holdfast.Errorf(holdfast.KindUnavailable, "drain", "hooks still run: %w", err)
 	}
 	return nil
-}
-
-func (e *Engine) leave(detach bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.drain {
-		close(e.leaving)
-	}
-	e.drain = true
-	e.detach = e.detach || detach
 }
 
 // Close ends the engine. Turns that still run are let go exactly as a crash
@@ -303,26 +259,21 @@ func (e *Engine) leave(detach bool) {
 // With stop the boxes end too. A runtime that does not return before ctx ends is
 // unavailable; it can record nothing any more.
 func (e *Engine) Close(ctx context.Context, stop bool) error {
-	e.leave(true)
-	e.crews.turns.close()
-	e.crews.hooks.close()
-	e.crews.rest.close()
+	l := e.p.life
+	l.Leave(true)
+	l.CloseAll()
 	// Pipes break before turns are cancelled: so no runtime can end in its box
 	// what the next start will take up.
-	first := e.boxes.Close(ctx, stop)
-	if e.letGo != nil {
-		e.letGo()
+	first := e.p.boxes.Close(ctx, stop)
+	l.LetGo()
+	if err := l.Wait(ctx); err != nil && first == nil {
+		first = err
 	}
-	for _, c := range []*crew{&e.crews.turns, &e.crews.hooks, &e.crews.rest} {
-		if err := c.wait(ctx); err != nil && first == nil {
-			first = holdfast.Errorf(holdfast.KindUnavailable, "close", "a turn does not end: %w", err)
-		}
-	}
-	if stop && first == nil {
-		e.endBoot(ctx)
+	if stop && first == nil && e.p.guard != nil {
+		e.p.guard.End(ctx)
 	}
 	// The end is clean only if every judgement has finished.
-	if err := e.judging.Close(first == nil); err != nil && first == nil {
+	if err := e.p.judging.Close(first == nil); err != nil && first == nil {
 		first = holdfast.Errorf(holdfast.KindUnavailable, "close", "%w", err)
 	}
 	return first
@@ -330,41 +281,76 @@ func (e *Engine) Close(ctx context.Context, stop bool) error {
 
 // Health is what /healthz answers.
 func (e *Engine) Health(context.Context) holdfast.Health {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := 0
-	for _, u := range e.units {
-		if u.busy.Load() {
-			n++
-		}
-	}
-	h := holdfast.Health{Status: "ok", RunningTurns: n}
-	if e.drain {
+	h := holdfast.Health{Status: "ok", RunningTurns: len(e.p.units.busy())}
+	if e.p.life.Ends() {
 		h.Status = "draining"
 	}
 	return h
 }
 
-func (e *Engine) draining() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.drain {
-		return holdfast.Errorf(holdfast.KindUnavailable, "turn", "the server is shutting down").
-			WithHint("retry when it is back: nothing was recorded")
+// Views reads what the API shows of sessions, turns and events.
+func (e *Engine) Views() *views.Views { return e.p.views }
+
+// Questions are those to persons.
+func (e *Engine) Questions() *approvals.Questions { return e.p.questions }
+
+// Boxes are the boxes of the server's sessions.
+func (e *Engine) Boxes() *place.Boxes { return e.p.boxes }
+
+// Direct is what people do in the boxes of sessions besides sending messages.
+func (e *Engine) Direct() *direct.Work { return e.direct }
+
+// Runtimes are the runtimes of the server.
+func (e *Engine) Runtimes() runtime.Set { return e.p.runtimes }
+
+// Network returns the destinations that the box of a session may reach at this moment.
+func (e *Engine) Network(ctx context.Context, id holdfast.SessionID) (check.Reach, error) {
+	row, err := e.p.liveRow(ctx, id)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	return e.p.reach(ctx, row)
 }
 
-// detached says that the engine has let go of its turns.
-func (e *Engine) detached() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.detach || e.base != nil && e.base.Err() != nil
+// RecordEgress writes what the proxy decided into the log of a session, as part of the
+// turn that runs, if one does.
+func (e *Engine) RecordEgress(ctx context.Context, id holdfast.SessionID, typ holdfast.EventType, d holdfast.EgressDecision) error {
+	c := journal.NewChange(id)
+	c.Events = []journal.Draft{{Type: typ, Turn: e.p.units.turnOf(id), Data: d}}
+	_, err := e.p.cfg.Journal.Commit(ctx, c)
+	return err
 }
 
-func leftToNextStart(op string) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "the server is shutting down: the turn goes on at its next start").
-		WithHint("retry when it is back")
+// Traffic is the session's running turn as the way out of its box sees it. It waits
+// for a server that is just starting: a box may ask before its turn was taken up
+// again. Without a running turn it is denied: a box spends nothing between turns.
+func (e *Engine) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traffic, error) {
+	if err := await(ctx, e.p.life.Started, e.p.life.Base.Done()); err != nil {
+		return nil, err
+	}
+	h := e.p.units.host(id)
+	if h == nil || h.usable() != nil {
+		return nil, holdfast.Errorf(holdfast.KindDenied, "egress", "no turn of session %s is running: nothing leaves its box between turns", id).
+			WithHint("holdfast send %s TEXT", id)
+	}
+	if err := await(ctx, h.ready, h.Done()); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
-func (e *Engine) uuid() (string, error) { return holdfast.NewUUID(e.cfg.Clock(), e.cfg.Rand) }
+func await(ctx context.Context, done, over <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	select {
+	case <-done:
+		return nil
+	case <-over:
+		return lifetime.LeftToNextStart("egress")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

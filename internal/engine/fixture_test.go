@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/approvals"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/direct"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	brought "github.com/holdfast-run/holdfast/internal/folder"
@@ -21,6 +23,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -48,8 +51,10 @@ type world struct {
 	store     *sqlite.Store
 	journal   *journal.Journal
 	*engine.Engine
-	// Work is the engine's.
+	// These are the engine's.
 	*direct.Work
+	*views.Views
+	*approvals.Questions
 }
 
 // gate is the store as the engine and its journal see it: commits can be refused.
@@ -132,9 +137,11 @@ func (w *world) try() error {
 	}
 	w.store, w.journal = store, journal.New(journal.Config{Store: gate{store, w}})
 	cfg := engine.Config{
-		Store: gate{store, w}, Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
-		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions")}, DefaultTrust: holdfast.Untrusted,
-		DefaultModel: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel, Clock: time.Now, Rand: rand.Reader,
+		Stores: engine.AllStores(gate{store, w}), Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
+		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions")}, Clock: time.Now, Rand: rand.Reader,
+		Defaults: choices.Defaults{
+			Trust: holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,
+		},
 	}
 	if w.pools != nil {
 		cfg.Boxes.Drivers = drivers(w.pools())
@@ -145,7 +152,7 @@ func (w *world) try() error {
 	if w.Engine, err = engine.New(cfg); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Work = w.Direct()
+	w.Work, w.Views, w.Questions = w.Direct(), w.Engine.Views(), w.Engine.Questions()
 	return w.Engine.Start(context.WithoutCancel(w.t.Context()), w.stopBoxes)
 }
 

@@ -71,7 +71,7 @@ func TestHooksRunOnceAroundAQuestion(t *testing.T) {
 		inner := m.set
 		m.set = func(c *engine.Config) {
 			inner(c)
-			c.ApprovalTimeout = 0
+			c.Turns.ApprovalTimeout = 0
 		}
 	}, hook.PreToolUse, hook.PermissionRequest, hook.Notify)
 	id := m.asks()

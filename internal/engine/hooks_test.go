@@ -78,7 +78,7 @@ func listening(t *testing.T, e *ear, setUp func(*machine), events ...hook.Event)
 	return newMachine(t, func(m *machine) {
 		m.set = func(c *engine.Config) {
 			// Nobody answers, so what a person is asked is denied.
-			c.ApprovalTimeout = time.Millisecond
+			c.Turns.ApprovalTimeout = time.Millisecond
 			r := new(hook.Registry)
 			for _, ev := range events {
 				if _, err := r.Register(hook.Definition{Event: ev, Name: "ear", Func: e.hear}); err != nil {

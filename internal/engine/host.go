@@ -5,94 +5,109 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/account"
+	"github.com/holdfast-run/holdfast/internal/approvals"
 	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/hooked"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/lease"
+	"github.com/holdfast-run/holdfast/internal/pending"
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // host is the engine as the runtime of one turn sees it.
 type host struct {
-	e   *Engine
+	p   *parts
 	u   *unit
 	r   *turnRun
 	row journal.Row
 
-	// mode is the session's, which an update changes in the middle of a turn; layers
-	// are what the session adds to the policy.
-	mode   atomic.Pointer[holdfast.Mode]
-	layers *permit.Layers
-	// hooking is what the turn has to do with hooks; nil is nothing.
-	hooking atomic.Pointer[hooking]
+	// lease is the session's box while the turn has it.
+	lease *lease.Lease
+	// layers are what the session adds to the policy; updates are the changes of its permissions
+	// that the turn makes, with its mode; asks are its questions to persons.
+	layers  *permit.Layers
+	updates *permit.Updates
+	asks    *approvals.Turn
+	// facts wait for the next change of the turn.
+	facts pending.Facts
+	// hooks are those of the turn; nil until they are read, and where there are none.
+	hooks atomic.Pointer[hooked.Turn]
 
 	// progress is when the turn last showed life, in Unix milliseconds.
 	progress atomic.Int64
 	closed   atomic.Bool
 	// torn: the store refused a record of this run.
 	torn atomic.Bool
+	// denied: a tool call of this run was not allowed.
+	denied atomic.Bool
+	// waiting counts the questions that the turn waits for.
+	waiting atomic.Int32
+
 	// acc is what the turn uses up; asked: a provider was asked in it.
 	acc   *account.Account
 	asked atomic.Bool
 	// ready is closed when acc holds what the turn used up before.
 	ready   chan struct{}
 	counted sync.Once
-	// denied: a tool call of this run was not allowed.
-	denied atomic.Bool
-
-	// questions: the turn asked a person, or found that it had; waiting counts
-	// those that it waits for; matched are the answers that decided a call of this
-	// run.
-	questions atomic.Bool
-	waiting   atomic.Int32
-	matched   sync.Map
-	// verdicts are what decisions bring with them, until they are recorded.
-	verdicts verdicts
 	// saying is where in the answer the deltas are.
-	saying saying
-
-	// asking is held by whoever gets the box; mu guards the fields and is held
-	// for no longer than that takes, so that a turn can be ended at any time.
-	asking sync.Mutex
-	mu     sync.Mutex
-	hold   *sandbox.Hold
-	boxErr error
-	// walling holds what the turn knows of its box's walls.
-	walling walling
+	saying journal.Saying
 }
 
-func newHost(e *Engine, u *unit, r *turnRun, row journal.Row) *host {
-	h := &host{e: e, u: u, r: r, row: row, ready: make(chan struct{})}
-	h.mode.Store(&row.Mode)
-	h.layers = e.agents.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load, Approver: h, Fresh: h.unrecorded})
-	h.acc = account.New(account.Config{Session: u.id, Now: e.cfg.Clock, Began: r.startedAt, Ended: row.Spent, OfSession: row.Budget, Of: row.TurnBudget})
+var (
+	_ runtime.Host    = (*host)(nil)
+	_ runtime.Meter   = (*host)(nil)
+	_ runtime.Traffic = (*host)(nil)
+)
+
+func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
+	h := &host{p: p, u: u, r: r, row: row, ready: make(chan struct{})}
+	h.updates = p.policies.Updates(row, r.id, func() { u.rules.Add(1) })
+	deciding := func() *policy.Engine {
+		if now := h.layers.Current(); now != nil {
+			return now
+		}
+		return p.cfg.Policy
+	}
+	h.asks = p.questions.NewTurn(approvals.TurnConfig{
+		Session: u.id, ID: r.id, After: r.begins(), Again: r.again, Log: h.Log, Commit: h.commitAt, Policy: deciding,
+		Wait: h.wait, Leaving: p.life.Leaving, LetGo: errLetGo, At: h.At,
+	})
+	h.layers = p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load, Approver: h.asks, Fresh: h.updates.Unrecorded})
+	h.lease = lease.New(lease.Config{
+		Session: row.Session, InServer: row.Runtime == permit.InServer, Usable: h.usable, Rules: h.policy, Current: h.layers.Current,
+		Walls: func(p *policy.Engine) sandbox.Walls { return permit.Walls(row, p) },
+		Claim: func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(int)) (*sandbox.Hold, error) {
+			// An agent that is started ahead of its turn waits in no queue.
+			return p.acquire(ctx, u, place.Claim{Turn: r.id != "", Queued: queued}, rules)
+		},
+		Idle:   func(ctx context.Context, box *sandbox.Box) bool { return p.onlyAgents(ctx, u.id, box) },
+		Stop:   func(ctx context.Context, reason string) error { return p.boxes.Stop(ctx, row, reason) },
+		Notice: h.notice,
+	})
+	h.acc = account.New(account.Config{Session: u.id, Now: p.cfg.Clock, Began: r.startedAt, Ended: row.Spent, OfSession: row.Budget, Of: row.TurnBudget})
 	h.alive()
 	return h
 }
 
-func (h *host) alive() { h.progress.Store(h.e.cfg.Clock().UnixMilli()) }
+func (h *host) alive() { h.progress.Store(h.p.cfg.Clock().UnixMilli()) }
 
 // close releases the box. Nothing is recorded after it.
 func (h *host) close() {
-	if h.closed.Swap(true) {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.hold != nil {
-		h.hold.Release()
-		h.hold = nil
+	if !h.closed.Swap(true) {
+		h.lease.End()
 	}
 }
 
-// hooked is nil in a turn without hooks.
-func (h *host) hooked() *hooking { return h.hooking.Load() }
-
 func (h *host) usable() error {
-	if h.closed.Load() || h.e.detached() {
+	if h.closed.Load() || h.p.life.Detached() {
 		return errLetGo
 	}
 	return nil
@@ -100,38 +115,26 @@ func (h *host) usable() error {
 
 // Log reads the session's events after a sequence number.
 func (h *host) Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error] {
-	return h.e.cfg.Journal.Read(ctx, h.u.id, after)
+	return h.p.cfg.Journal.Read(ctx, h.u.id, after)
 }
 
 // Conversation is the session's log as a conversation.
 func (h *host) Conversation(ctx context.Context, use func(*conversation.Conversation) error) error {
 	log := func(after int64) iter.Seq2[holdfast.Event, error] { return h.Log(ctx, after) }
-	return h.e.conversations.Read(h.u.id, log, use)
-}
-
-// Record appends events of this turn.
-func (h *host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
-	return h.Keep(ctx, nil, drafts...)
+	return h.p.conversations.Read(h.u.id, log, use)
 }
 
 // AgentStates are the session's agent states by generation.
 func (h *host) AgentStates(ctx context.Context) ([]holdfast.AgentState, error) {
-	return h.e.cfg.Store.AgentStates(ctx, h.u.id)
+	return h.p.cfg.Stores.Sessions.AgentStates(ctx, h.u.id)
 }
 
-// Keep appends events of this turn together with agent states.
+// Keep appends events of this turn together with agent states, and the facts that wait.
 func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error) {
 	if err := h.usable(); err != nil {
 		return nil, err
 	}
-	k := h.hooked()
-	owed := k.take()
-	if len(owed)+len(drafts)+len(states) == 0 {
-		return nil, nil
-	}
 	h.alive()
-	c := journal.NewChange(h.u.id)
-	c.States = states
 	for i := range drafts {
 		drafts[i].Turn = h.r.id
 		switch drafts[i].Type {
@@ -144,34 +147,61 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 			h.layers.Recorded() // a call that was only decided has changed no file yet
 		}
 	}
-	c.Events = drafts
-	if len(owed) > 0 {
-		c.Events = append(owed[:len(owed):len(owed)], drafts...)
+	c := journal.NewChange(h.u.id)
+	c.States, c.Events = states, drafts
+	before, carried := h.facts.Carry(&c)
+	if c.Empty() {
+		carried(nil)
+		return nil, nil
 	}
-	brought := h.verdicts.of(c.Events)
-	brought.add(&c, h)
-	done, err := h.e.cfg.Journal.Commit(ctx, c)
-	if err != nil {
-		k.owe(owed)
-	} else {
-		k.recorded(done.Events)
-	}
-	if holdfast.IsKind(err, holdfast.KindUnavailable) {
-		h.torn.Store(true)
-	}
-	if err != nil {
+	done, err := h.p.cfg.Journal.Commit(ctx, c)
+	if err := h.committed(ctx, done, carried, err); err != nil {
 		return nil, err
 	}
-	h.saying.recorded(drafts)
-	h.verdicts.recorded(brought)
-	return done.Events[len(owed) : len(owed)+len(drafts)], nil
+	h.saying.Recorded(drafts)
+	return done.Events[before : before+len(drafts)], nil
+}
+
+// commitAt commits a change that is made from the session's row, with the facts that wait.
+func (h *host) commitAt(ctx context.Context, build func(journal.Row, *journal.Change) error) error {
+	carried := func(error) {}
+	done, err := h.p.cfg.Journal.CommitAt(ctx, h.u.id, func(row journal.Row, c *journal.Change) error {
+		if err := h.usable(); err != nil {
+			return err
+		}
+		err := build(row, c)
+		if err == nil && !c.Empty() {
+			h.alive()
+			_, carried = h.facts.Carry(c)
+		}
+		return err
+	})
+	return h.committed(ctx, done, carried, err)
+}
+
+// committed tells the parts of the turn how a commit ended.
+func (h *host) committed(ctx context.Context, done journal.Committed, carried func(error), err error) error {
+	carried(err)
+	if err == nil {
+		h.hooks.Load().Recorded(ctx, done.Events)
+	} else if holdfast.IsKind(err, holdfast.KindUnavailable) {
+		h.torn.Store(true)
+	}
+	return err
+}
+
+// notice records a notice of this turn. If it fails, only the notice is missing.
+func (h *host) notice(ctx context.Context, typ holdfast.EventType, data any) {
+	if _, err := h.Keep(ctx, nil, journal.Draft{Type: typ, Data: data}); err != nil {
+		h.p.cfg.Log.WarnContext(ctx, "event not recorded", "session_id", h.u.id, "type", typ, "error", err)
+	}
 }
 
 // Delta shows an unnumbered event to live readers.
 func (h *host) Delta(typ holdfast.EventType, data any) {
 	h.alive()
 	if h.usable() == nil {
-		h.saying.publish(typ, data, func(data any) { h.e.cfg.Journal.Publish(h.u.id, typ, h.r.id, data) })
+		h.saying.Publish(typ, data, func(data any) { h.p.cfg.Journal.Publish(h.u.id, typ, h.r.id, data) })
 	}
 }
 
@@ -192,85 +222,13 @@ func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, erro
 			out = append(out, ev)
 		}
 	}
-	return h.hooked().steered(ctx, out)
+	return h.hooks.Load().Steered(ctx, out)
 }
 
 // Box is the session's box, held until the turn ends or the box is lost.
 func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
-	if box := h.walled(); box != nil {
-		return box, nil
-	}
-	h.asking.Lock()
-	defer h.asking.Unlock()
-	if box := h.walled(); box != nil {
-		return box, nil
-	}
-	if err := h.usable(); err != nil {
-		return nil, err
-	}
-	// An agent that is started ahead of its turn waits in no queue.
-	turn := h.r.id != ""
-	claim := func() (*sandbox.Hold, error) {
-		return h.e.acquire(ctx, h.u, place.Claim{Turn: turn, Queued: h.queuedAt(ctx)}, h.rules)
-	}
-	hold, err := claim()
-	if err == nil {
-		hold, err = h.restarted(ctx, hold, claim)
-	}
-	h.alive()
-	if err == nil {
-		err = intact(hold, h.u.id, true)
-	}
-	if err == nil && hold.Stale() {
-		h.stale(ctx)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err != nil {
-		if ctx.Err() == nil {
-			h.boxErr = err
-		}
-		return nil, err
-	}
-	if err := h.usable(); err != nil {
-		hold.Release()
-		return nil, err
-	}
-	h.hold = hold
-	return hold.Box, nil
-}
-
-// queuedAt records the turn's place in the queue for its box.
-func (h *host) queuedAt(ctx context.Context) func(int) {
-	return func(position int) {
-		// Best effort: if it fails, only the position is not shown.
-		if _, err := h.Record(ctx, journal.Draft{Type: holdfast.EventBoxQueued, Data: holdfast.BoxQueued{Position: position}}); err != nil {
-			h.e.cfg.Log.WarnContext(ctx, "queue position not recorded", "session_id", h.u.id, "error", err)
-		}
-	}
-}
-
-// held is the box that this turn has, unless its pipe broke.
-func (h *host) held() *sandbox.Box {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.hold == nil || h.usable() != nil {
-		return nil
-	}
-	select {
-	case <-h.hold.Box.Done():
-		h.hold.Release()
-		h.hold = nil
-		return nil
-	default:
-		return h.hold.Box
-	}
-}
-
-func (h *host) boxError() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.boxErr
+	defer h.alive()
+	return h.lease.Box(ctx)
 }
 
 // Outcome finds out where a call that was meant for a box stands.
@@ -301,15 +259,76 @@ func (h *host) Outcome(ctx context.Context, started holdfast.ToolStarted) (*sand
 // Release tells the box to forget calls whose outcome is recorded.
 func (h *host) Release(box *sandbox.Box, calls ...holdfast.CallID) { box.Release(calls...) }
 
-// NewCall mints a call id.
-func (h *host) NewCall() (holdfast.CallID, error) {
-	id, err := h.e.uuid()
-	return holdfast.CallID(id), err
-}
+// NewCall makes a call id.
+func (h *host) NewCall() (holdfast.CallID, error) { return h.p.newCall() }
 
 // At marks a named kill point.
-func (h *host) At(point string) {
-	if h.e.cfg.At != nil {
-		h.e.cfg.At(h.u.id, point)
+func (h *host) At(point string) { h.p.at(h.u.id, point) }
+
+// Reserve implements runtime.Meter.
+func (h *host) Reserve(most holdfast.Usage) (func(holdfast.Usage, bool), error) {
+	return h.acc.Reserve(most)
+}
+
+// Bounded implements runtime.Meter.
+func (h *host) Bounded() bool { return h.acc.Bounded() }
+
+// parkLook is how often a parked turn looks at the clock: it wakes in time on a
+// machine that slept.
+const parkLook = time.Minute
+
+// Park implements runtime.Meter. A parked turn gives its box back, does not count as stuck, and
+// lets go at once when the server shuts down: the next start waits for the rest.
+func (h *host) Park(ctx context.Context, until time.Time) error {
+	began := h.p.cfg.Clock()
+	h.acc.Park(until)
+	defer func() {
+		h.alive()
+		h.acc.Waited(h.p.cfg.Clock().Sub(began))
+		h.acc.Park(time.Time{})
+	}()
+	h.lease.GiveBack()
+	for {
+		left := until.Sub(h.p.cfg.Clock())
+		if left <= 0 {
+			return nil
+		}
+		t := time.NewTimer(min(left, parkLook, max(h.p.cfg.Turns.Silence, time.Millisecond)))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		case <-h.p.life.Leaving:
+			t.Stop()
+			return errLetGo
+		}
 	}
 }
+
+// wait is called when the turn begins to wait for a person. Meanwhile it gives its box back, unless
+// its agent lives there, and does not count as stuck.
+func (h *host) wait() (goOn func()) {
+	began := h.p.cfg.Clock()
+	h.waiting.Add(1)
+	if _, resident := h.p.runtimes[h.row.Runtime].(runtime.Resident); !resident {
+		h.lease.GiveBack()
+	}
+	return func() {
+		h.alive()
+		h.acc.Waited(h.p.cfg.Clock().Sub(began))
+		h.layers.Recorded() // files may have changed meanwhile
+		h.waiting.Add(-1)
+	}
+}
+
+// Record implements runtime.Traffic.
+func (h *host) Record(ctx context.Context, drafts ...journal.Draft) ([]holdfast.Event, error) {
+	return h.Keep(ctx, nil, drafts...)
+}
+
+// Session implements runtime.Traffic.
+func (h *host) Session() holdfast.Session { return h.row.Session }
+
+// Done implements runtime.Traffic.
+func (h *host) Done() <-chan struct{} { return h.r.ctx.Done() }

@@ -90,7 +90,7 @@ func layered(t *testing.T, d *decider, files map[string][]byte, base policy.Conf
 	}
 	w := newWorld(t, d, func(c *engine.Config) {
 		// What is asked is denied: nobody answers.
-		c.Agents, c.Policy, c.ApprovalTimeout = folder{files: files}, server, time.Millisecond
+		c.Agents, c.Policy, c.Turns.ApprovalTimeout = folder{files: files}, server, time.Millisecond
 	})
 	id := w.create(holdfast.CreateSession{})
 	dir := filepath.Join(w.dir, "sessions", string(id), "workspace")

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -12,12 +14,12 @@ import (
 // can, until it has been idle for long. A message that comes meanwhile resumes the
 // session at once; the answer is the session as it is then.
 func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
-	if err := checkReason(req.Reason); err != nil {
+	if err := choices.CheckReason(req.Reason); err != nil {
 		return holdfast.Session{}, err
 	}
-	u := e.lock(id)
-	defer e.unlock(u)
-	row, err := e.liveRow(ctx, id)
+	u := e.p.units.lock(id)
+	defer e.p.units.unlock(u)
+	row, err := e.p.liveRow(ctx, id)
 	if err != nil {
 		return holdfast.Session{}, err
 	}
@@ -25,43 +27,43 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 		return row.Session, holdfast.Errorf(holdfast.KindConflict, "session.pause", "session %s is %s", id, holdfast.Quote(string(row.Status))).
 			WithHint("only an active session can be paused")
 	}
-	defer e.park(ctx, u)()
+	defer e.turns.park(ctx, u)()
 	arrived := u.arrived
-	if err := e.endRunning(ctx, u, "pause", req.Interrupt, "the session was paused"); err != nil {
+	if err := e.turns.endRunning(ctx, u, "pause", req.Interrupt, "the session was paused"); err != nil {
 		return holdfast.Session{}, err
 	}
 	c := journal.NewChange(id)
 	c.Status = []holdfast.Status{holdfast.StatusPaused}
-	c.Events = []journal.Draft{{Type: holdfast.EventSessionPaused, Data: holdfast.Reason{Reason: or(req.Reason, "asked")}}}
-	done, err := e.cfg.Journal.Commit(ctx, c)
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionPaused, Data: holdfast.Reason{Reason: cmp.Or(req.Reason, "asked")}}}
+	done, err := e.p.cfg.Journal.Commit(ctx, c)
 	if err != nil {
 		return holdfast.Session{}, err
 	}
 	row = done.Row
-	e.conversations.Forget(id)
-	told := hook.Input{Event: hook.SessionPaused, Message: or(req.Reason, "asked")}
-	if e.boxes.Running(row) != nil {
-		e.claim(id)
-		if !e.crews.hooks.run(func() {
-			defer e.disclaim(u)
+	e.p.conversations.Forget(id)
+	told := hook.Input{Event: hook.SessionPaused, Message: cmp.Or(req.Reason, "asked")}
+	if e.p.boxes.Running(row) != nil {
+		e.p.units.claim(id)
+		if !e.p.life.Hooks.Run(func() {
+			defer e.p.units.disclaim(u)
 			// Hooks in the box come before its freeze.
-			e.fire(e.base, u, told)
+			e.p.hooks.Fire(e.p.life.Base, id, told)
 			// The idle timer does it later where this cannot.
-			if err := e.boxes.Freeze(e.base, row); err != nil {
-				e.cfg.Log.Debug("not frozen at pause", "session_id", id, "error", err)
+			if err := e.p.boxes.Freeze(e.p.life.Base, row); err != nil {
+				e.p.cfg.Log.Debug("not frozen at pause", "session_id", id, "error", err)
 			}
 		}) {
-			e.disclaim(u)
+			e.p.units.disclaim(u)
 		}
 	} else {
-		e.tellOf(ctx, row, told)
+		e.p.hooks.TellOf(ctx, row, told)
 	}
 	if u.arrived != arrived {
 		// A message that was accepted while the turn was ending resumes the session, like one
 		// that arrives now.
-		resumed, err := e.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{})
+		resumed, err := e.p.resume(context.WithoutCancel(ctx), u, row, holdfast.ResumeSession{})
 		if err != nil {
-			e.cfg.Log.WarnContext(ctx, "a message waits in a paused session", "session_id", id, "error", err)
+			e.p.cfg.Log.WarnContext(ctx, "a message waits in a paused session", "session_id", id, "error", err)
 		}
 		return resumed.Session, nil
 	}
@@ -70,9 +72,9 @@ func (e *Engine) Pause(ctx context.Context, id holdfast.SessionID, req holdfast.
 
 // Resume brings a paused or errored session back. An active one is unchanged.
 func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error) {
-	u := e.lock(id)
-	defer e.unlock(u)
-	row, err := e.liveRow(ctx, id)
+	u := e.p.units.lock(id)
+	defer e.p.units.unlock(u)
+	row, err := e.p.liveRow(ctx, id)
 	if err != nil {
 		return holdfast.Resumed{}, err
 	}
@@ -80,107 +82,50 @@ func (e *Engine) Resume(ctx context.Context, id holdfast.SessionID, req holdfast
 		return holdfast.Resumed{Session: row.Session}, nil
 	}
 	if req.DryRun {
-		f, err := e.facts(ctx, row)
-		if err != nil {
-			return holdfast.Resumed{}, err
-		}
-		plan, err := PlanResume(f, req.Fresh)
+		plan, err := e.p.resumes.Plan(ctx, row, req.Fresh)
 		return holdfast.Resumed{Session: row.Session, Receipt: &plan.Receipt}, err
 	}
-	out, err := e.resume(ctx, u, row, req)
+	out, err := e.p.resume(ctx, u, row, req)
 	if err == nil {
 		// What fails is tried again on its own: the session is resumed.
-		_ = e.next(ctx, u)
-		if row, rerr := e.cfg.Store.Row(ctx, id); rerr == nil {
-			e.warm(u, row)
+		_ = e.turns.next(ctx, u)
+		if row, rerr := e.p.row(ctx, id); rerr == nil {
+			e.turns.warm(u, row)
 		}
 	}
 	return out, err
 }
 
-func (e *Engine) facts(ctx context.Context, row journal.Row) (Facts, error) {
-	files, err := e.boxes.Files(ctx, row)
-	if err != nil {
-		return Facts{}, err
-	}
-	f := Facts{
-		Session: row.Session, HadFiles: files.HadFiles, Workspace: e.boxes.Scope(row.ID).HasWorkspace(), Agent: row.Runtime != loopRuntime,
-		BoxLive: e.boxes.Running(row) != nil,
-	}
-	f.AtRisk, err = e.atRisk(ctx, row)
-	return f, err
-}
-
-// resume executes a plan. Afterwards turns may wait that the caller has to start.
-// The caller holds u.mu.
-func (e *Engine) resume(ctx context.Context, u *unit, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
-	began := e.cfg.Clock()
-	f, err := e.facts(ctx, row)
-	if err != nil {
-		return holdfast.Resumed{Session: row.Session}, err
-	}
-	plan, err := PlanResume(f, req.Fresh)
-	if err != nil {
-		return holdfast.Resumed{Session: row.Session}, err
-	}
-	if plan.FilesLost {
-		// A box without its workspace works on a removed directory.
-		if err := e.boxes.Stop(ctx, row, "the workspace is gone"); err != nil {
-			return holdfast.Resumed{Session: row.Session}, err
-		}
-	}
-	c := journal.NewChange(u.id)
-	c.Status = plan.Walk
-	none, no := "", false
-	c.Set = &journal.RowPatch{Error: &none}
-	if plan.FilesLost {
-		// Nothing is left to lose, and the first box gets the agent's files again.
-		c.Set.FilesSeeded, c.Set.HadFiles = &no, &no
-		if row.Source != nil {
-			c.Set.Source = &holdfast.Source{From: row.Source.From, Complete: row.Source.Complete}
-		}
-	}
-	plan.Receipt.DurationMS = float64(e.cfg.Clock().Sub(began).Microseconds()) / 1000
-	c.Events = []journal.Draft{{Type: holdfast.EventSessionResumed, Data: plan.Receipt}}
-	done, err := e.cfg.Journal.Commit(ctx, c)
-	if err != nil {
-		return holdfast.Resumed{Session: row.Session}, err
-	}
-	u.ask = true
-	e.tellOf(ctx, done.Row, hook.Input{Event: hook.SessionResumed, Trigger: string(plan.Receipt.Tier), Message: string(plan.Receipt.From)})
-	return holdfast.Resumed{Session: done.Row.Session, Receipt: &plan.Receipt}, nil
-}
-
 // End closes a session for good and ends its box; log and files stay. Ending an
 // ended session changes nothing; a box that could not be ended then is.
 func (e *Engine) End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error) {
-	u := e.lock(id)
-	defer e.unlock(u)
+	u := e.p.units.lock(id)
+	defer e.p.units.unlock(u)
 	row, err := e.end(ctx, u, req)
 	return row.Session, err
 }
 
 func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (journal.Row, error) {
-	if err := checkReason(req.Reason); err != nil {
+	if err := choices.CheckReason(req.Reason); err != nil {
 		return journal.Row{}, err
 	}
-	row, err := e.cfg.Store.Row(ctx, u.id)
+	row, err := e.p.row(ctx, u.id)
 	if err != nil {
 		return row, err
 	}
 	if row.Status == holdfast.StatusEnded {
-		return row, e.boxes.Leave(ctx, row)
+		return row, e.p.boxes.Leave(ctx, row)
 	}
-	defer e.park(ctx, u)()
-	if err := e.endRunning(ctx, u, "end", req.Interrupt, "the session was ended"); err != nil {
+	defer e.turns.park(ctx, u)()
+	if err := e.turns.endRunning(ctx, u, "end", req.Interrupt, "the session was ended"); err != nil {
 		return row, err
 	}
-	waiting, err := e.cfg.Store.OpenTurns(ctx, u.id)
+	waiting, err := e.p.cfg.Stores.Sessions.OpenTurns(ctx, u.id)
 	if err != nil {
 		return row, err
 	}
-	reason := or(req.Reason, "asked")
-	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
+	reason := cmp.Or(req.Reason, "asked")
+	done, err := e.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		for i, t := range waiting {
 			c.Turns = append(c.Turns, journal.TurnChange{ID: t.ID, From: holdfast.TurnQueued, To: holdfast.TurnInterrupted, EndSeq: row.LastSeq + int64(i) + 1})
 			c.Events = append(c.Events, journal.Draft{Type: holdfast.EventTurnInterrupted, Turn: t.ID, Data: holdfast.TurnEnded{
@@ -195,11 +140,11 @@ func (e *Engine) end(ctx context.Context, u *unit, req holdfast.EndSession) (jou
 		return row, err
 	}
 	u.queued, u.ask = 0, false
-	e.conversations.Forget(u.id)
-	e.boxes.Moved(u.id)
+	e.p.conversations.Forget(u.id)
+	e.p.boxes.Moved(u.id)
 	// Hooks in the box come before its end, whoever goes away meanwhile.
-	e.fire(context.WithoutCancel(ctx), u, hook.Input{Event: hook.SessionEnd, Message: reason})
-	return done.Row, e.boxes.Leave(ctx, done.Row)
+	e.p.hooks.Fire(context.WithoutCancel(ctx), u.id, hook.Input{Event: hook.SessionEnd, Message: reason})
+	return done.Row, e.p.boxes.Leave(ctx, done.Row)
 }
 
 // Delete removes a session with its log and its files. It wants Purge, because
@@ -209,26 +154,19 @@ func (e *Engine) Delete(ctx context.Context, id holdfast.SessionID, req holdfast
 		return holdfast.Errorf(holdfast.KindInvalid, "session.delete", "deleting session %s removes its log and files for good", id).
 			WithHint("repeat with purge (--purge, or purge: true), or keep them: holdfast session end %s", id)
 	}
-	u := e.lock(id)
-	defer e.unlock(u)
+	u := e.p.units.lock(id)
+	defer e.p.units.unlock(u)
 	if _, err := e.end(ctx, u, req); err != nil {
 		return err
 	}
 	// Files first: a crash in between leaves a session that can be deleted again.
-	if err := e.boxes.RemoveFiles(ctx, id); err != nil {
+	if err := e.p.boxes.RemoveFiles(ctx, id); err != nil {
 		return err
 	}
-	if err := e.cfg.Store.DeleteSession(ctx, id); err != nil {
+	if err := e.p.cfg.Stores.Sessions.DeleteSession(ctx, id); err != nil {
 		return err
 	}
-	e.cfg.Journal.Drop(id)
+	e.p.cfg.Journal.Drop(id)
 	// Once more: who was about to start a box may have made the workspace anew.
-	return e.boxes.RemoveFiles(ctx, id)
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
+	return e.p.boxes.RemoveFiles(ctx, id)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
@@ -36,7 +37,7 @@ type machine struct {
 	// uidBase and sealer are settings of the engine.
 	uidBase uint32
 	set     func(*engine.Config)
-	sealer  engine.Sealer
+	sealer  choices.Sealer
 	agents  engine.Agents
 
 	mu sync.Mutex

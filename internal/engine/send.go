@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/account"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
@@ -23,26 +23,26 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if err := checkMessage(msg); err != nil {
 		return holdfast.Sent{}, err
 	}
-	u := e.lock(id)
-	defer e.unlock(u)
-	row, err := e.cfg.Store.Row(ctx, id)
+	u := e.p.units.lock(id)
+	defer e.p.units.unlock(u)
+	row, err := e.p.row(ctx, id)
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
-	if err := turnTrust(row, msg); err != nil {
+	if err := choices.TurnTrust(row, msg); err != nil {
 		return holdfast.Sent{}, err
 	}
 	if err := e.screen(ctx, row, msg.Text); err != nil {
 		return holdfast.Sent{}, err
 	}
-	refusal := e.draining()
-	if refusal == nil && u.running == nil && u.parked == 0 {
+	refusal := e.p.life.Draining()
+	if refusal == nil && e.turns.free(u) {
 		refusal = e.roomFor(row)
 	}
 	if refusal != nil || row.Status != holdfast.StatusActive {
 		// A repeated message changes nothing, and its first answer stays true: it
 		// neither resumes the session nor is it refused.
-		if sent, err := e.sentBefore(ctx, id, msg); err != nil || sent.Duplicate {
+		if sent, err := e.turns.before(ctx, id, msg); err != nil || sent.Duplicate {
 			return sent, err
 		}
 	}
@@ -56,22 +56,22 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 		return holdfast.Sent{}, err
 	}
 	// Turns that were waiting when the session paused come first.
-	if err := e.next(ctx, u); err != nil {
+	if err := e.turns.next(ctx, u); err != nil {
 		return holdfast.Sent{}, err
 	}
-	if u.running == nil && u.parked == 0 {
+	if e.turns.free(u) {
 		if sent, err := e.turnsLeft(ctx, row, msg); err != nil || sent.Duplicate {
 			return sent, err
 		}
-		return e.sendFirst(ctx, u, msg)
+		return e.turns.first(ctx, u, msg)
 	}
 	if mode == holdfast.SendSteer && u.running != nil {
-		return e.steer(ctx, u, msg)
+		return e.turns.steer(ctx, u, msg)
 	}
 	if sent, err := e.turnsLeft(ctx, row, msg); err != nil || sent.Duplicate {
 		return sent, err
 	}
-	sent, err := e.enqueue(ctx, u, msg)
+	sent, err := e.turns.enqueue(ctx, u, msg)
 	if err == nil && mode == holdfast.SendInterrupt && !sent.Duplicate && u.running != nil {
 		u.running.cancel(&interrupted{reason: "a message interrupted the turn"})
 	}
@@ -80,11 +80,11 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 
 // screen refuses a message that the session's runtime cannot carry out.
 func (e *Engine) screen(ctx context.Context, row journal.Row, text string) error {
-	s, ok := e.runtimes[row.Runtime].(runtime.Screener)
+	s, ok := e.p.runtimes[row.Runtime].(runtime.Screener)
 	if !ok {
 		return nil
 	}
-	f, err := e.cfg.Agents.Folder(ctx, row.AgentVersion)
+	f, err := e.p.cfg.Agents.Folder(ctx, row.AgentVersion)
 	if err != nil {
 		return err
 	}
@@ -97,21 +97,7 @@ func (e *Engine) roomFor(row journal.Row) error {
 	if row.Status == holdfast.StatusEnded {
 		return nil
 	}
-	return e.boxes.Full(row)
-}
-
-// sentBefore is the answer to a message whose key has been used; not a duplicate
-// when it is new.
-func (e *Engine) sentBefore(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
-	k := e.turnKey(id, msg, "")
-	if k == nil {
-		return holdfast.Sent{}, nil
-	}
-	ref, err := e.cfg.Store.KeyRef(ctx, *k)
-	if err != nil || ref == "" {
-		return holdfast.Sent{}, err
-	}
-	return e.duplicate(ctx, id, ref)
+	return e.p.boxes.Full(row)
 }
 
 // wake makes a session active for a message. The caller holds u.mu.
@@ -125,7 +111,7 @@ func (e *Engine) wake(ctx context.Context, u *unit, row journal.Row, msg holdfas
 		return holdfast.Errorf(holdfast.KindConflict, "turn", "session %s is %s", u.id, holdfast.Quote(string(row.Status))).
 			WithHint("holdfast session resume %s", u.id)
 	}
-	_, err := e.resume(ctx, u, row, holdfast.ResumeSession{})
+	_, err := e.p.resume(ctx, u, row, holdfast.ResumeSession{})
 	return err
 }
 
@@ -137,7 +123,7 @@ func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.Se
 	if b == nil || b.Turns == 0 || row.LastTurn < b.Turns {
 		return holdfast.Sent{}, nil
 	}
-	if sent, err := e.sentBefore(ctx, row.ID, msg); err != nil || sent.Duplicate {
+	if sent, err := e.turns.before(ctx, row.ID, msg); err != nil || sent.Duplicate {
 		return sent, err
 	}
 	return holdfast.Sent{}, account.Over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
@@ -152,191 +138,42 @@ func checkMessage(msg holdfast.SendMessage) error {
 		return holdfast.Errorf(holdfast.KindTooLarge, "turn", "text of %d bytes is over %d", len(msg.Text), holdfast.MaxText).
 			WithHint("put it in a file: holdfast files put")
 	}
-	return validText("text", msg.Text)
+	return journal.CheckText("text", msg.Text)
 }
 
-func validText(what, s string) error {
-	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
-		return holdfast.Errorf(holdfast.KindInvalid, what, "%s %s is not UTF-8 text without NUL", what, holdfast.Quote(s)).
-			WithHint("leave the bytes out, or put them into a file: holdfast files put")
-	}
-	return nil
-}
-
-func (e *Engine) turnKey(id holdfast.SessionID, msg holdfast.SendMessage, ref holdfast.TurnID) *journal.Key {
-	if msg.Key == "" {
+// imported refuses a message to a session whose first files are not all there.
+func imported(s holdfast.Session) error {
+	if s.Source == nil || s.Source.Complete {
 		return nil
 	}
-	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg), Ref: string(ref)}
+	return holdfast.Errorf(holdfast.KindConflict, "send", "the import of its files from %s is incomplete", holdfast.Quote(s.Source.From)).
+		WithHint("run the command that created the session once more, or: holdfast session delete %s --purge", s.ID)
 }
 
-// sendFirst starts a turn in a session where none runs nor waits.
-func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
-	uuid, err := e.uuid()
+// Interrupt ends the running turn and waits for its terminal event.
+func (e *Engine) Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
+	u := e.p.units.lock(id)
+	defer e.p.units.unlock(u)
+	row, err := e.p.liveRow(ctx, id)
 	if err != nil {
-		return holdfast.Sent{}, err
+		return holdfast.Session{}, err
 	}
-	t := turn{id: holdfast.TurnID(uuid), request: holdfast.RequestIDOf(ctx)}
-	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
-		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
-		c.Key = e.turnKey(u.id, msg, t.id)
-		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnRunning, Number: t.number, MessageSeq: t.messageSeq}}
-		if title := holdfast.TitleOf(msg.Text); row.LastTurn == 0 && row.Title == "" && title != "" {
-			c.Set = &journal.RowPatch{Title: &title}
-		}
-		c.Events = startEvents(t, msg.Text)
-		return nil
-	})
-	if err != nil {
-		return holdfast.Sent{}, err
-	}
-	if done.Duplicate != "" {
-		return e.duplicate(ctx, u.id, done.Duplicate)
-	}
-	at := done.Events[0].Time
-	t.startedAt = at
-	e.launch(u, done.Row, t)
-	return holdfast.Sent{Seq: t.messageSeq - 1, Turn: holdfast.Turn{
-		ID: t.id, Session: u.id, Status: holdfast.TurnRunning, Number: t.number, MessageSeq: t.messageSeq, Text: msg.Text,
-		CreatedAt: at, StartedAt: &at,
-	}}, nil
-}
-
-func startEvents(t turn, text string) []journal.Draft {
-	return []journal.Draft{
-		{Type: holdfast.EventMessageUser, Turn: t.id, Data: holdfast.UserMessage{Text: text}},
-		{Type: holdfast.EventTurnStarted, Turn: t.id, Data: holdfast.TurnStartedData{Number: t.number, MessageSeq: t.messageSeq}},
-	}
-}
-
-func (e *Engine) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
-	uuid, err := e.uuid()
-	if err != nil {
-		return holdfast.Sent{}, err
-	}
-	t := turn{id: holdfast.TurnID(uuid)}
-	position := u.queued + 1
-	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
-		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
-		c.Key = e.turnKey(u.id, msg, t.id)
-		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnQueued, Number: t.number, MessageSeq: t.messageSeq}}
-		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: t.id, Data: holdfast.TurnQueuedData{Number: t.number, Text: msg.Text, Position: position}}}
-		return nil
-	})
-	if err != nil {
-		return holdfast.Sent{}, err
-	}
-	if done.Duplicate != "" {
-		return e.duplicate(ctx, u.id, done.Duplicate)
-	}
-	u.queued++
-	u.arrived++
-	if u.requests == nil {
-		u.requests = map[holdfast.TurnID]string{}
-	}
-	u.requests[t.id] = holdfast.RequestIDOf(ctx)
-	return holdfast.Sent{Seq: t.messageSeq - 1, Turn: holdfast.Turn{
-		ID: t.id, Session: u.id, Status: holdfast.TurnQueued, Number: t.number, MessageSeq: t.messageSeq, Text: msg.Text,
-		QueuePosition: position, CreatedAt: done.Events[0].Time,
-	}}, nil
-}
-
-// steer adds a message to the running turn.
-func (e *Engine) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	r := u.running
-	c := journal.NewChange(u.id)
-	c.Key = e.turnKey(u.id, msg, r.id)
-	c.Events = []journal.Draft{{Type: holdfast.EventMessageUser, Turn: r.id, Data: holdfast.UserMessage{Text: msg.Text, Steer: true}}}
-	done, err := e.cfg.Journal.Commit(ctx, c)
-	if err != nil {
-		return holdfast.Sent{}, err
+	if r == nil {
+		return row.Session, holdfast.Errorf(holdfast.KindConflict, "interrupt", "no turn of session %s is running", id).
+			WithHint("holdfast session show %s", id)
 	}
-	if done.Duplicate != "" {
-		return e.duplicate(ctx, u.id, done.Duplicate)
+	if err := e.turns.interrupt(ctx, u, r, "interrupt", "interrupted"); err != nil {
+		return row.Session, err
 	}
-	r.steerSeq = done.Events[0].Seq
-	t, err := e.Turn(ctx, u.id, r.id)
-	return holdfast.Sent{Turn: t, Seq: r.steerSeq - 1}, err
+	return e.p.views.Session(ctx, id)
 }
 
-func (e *Engine) duplicate(ctx context.Context, id holdfast.SessionID, ref string) (holdfast.Sent, error) {
-	t, err := e.Turn(ctx, id, holdfast.TurnID(ref))
-	return holdfast.Sent{Turn: t, Seq: t.MessageSeq - 1, Duplicate: true}, err
-}
-
-// next starts the first waiting turn of an active session where none runs. When
-// that fails it is tried again until it is done, whether or not anybody comes
-// back to the session. The caller holds u.mu.
-func (e *Engine) next(ctx context.Context, u *unit) error {
-	err := e.startNext(ctx, u)
-	if err == nil {
-		return nil
-	}
-	u.ask = true
-	if u.retrying {
-		return err
-	}
-	e.claim(u.id)
-	u.retrying = e.crews.rest.run(func() {
-		defer e.disclaim(u)
-		e.insist(u.id, "waiting turn not started", func() error {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			err := e.startNext(e.base, u)
-			u.retrying = err != nil
-			return err
-		})
-	})
-	if !u.retrying {
-		e.disclaim(u)
-	}
-	return err
-}
-
-func (e *Engine) startNext(ctx context.Context, u *unit) error {
-	if u.running != nil || u.parked > 0 || u.queued == 0 && !u.ask || e.draining() != nil {
-		return nil
-	}
-	open, err := e.cfg.Store.OpenTurns(ctx, u.id)
-	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		// Deleted while this was tried again.
-		open, err = nil, nil
-	}
+// Explain says how a tool call of a session would be decided, as permit.Policies.Explain does.
+func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error) {
+	row, err := e.p.row(ctx, id)
 	if err != nil {
-		return err
+		return holdfast.PolicyExplanation{}, err
 	}
-	if len(open) > 0 {
-		row, err := e.cfg.Store.Row(ctx, u.id)
-		if err != nil {
-			return err
-		}
-		if row.Status != holdfast.StatusActive {
-			// Whoever makes the session active again asks anew.
-			open = nil
-		}
-	}
-	if u.queued, u.ask = len(open), false; len(open) == 0 {
-		u.requests = nil
-		return nil
-	}
-	next := open[0]
-	text, err := e.textAt(ctx, u.id, next.MessageSeq)
-	if err != nil {
-		return err
-	}
-	t := turn{id: next.ID, number: next.Number, request: u.requests[next.ID]}
-	done, err := e.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
-		t.messageSeq = row.LastSeq + 1
-		c.Turns = []journal.TurnChange{{ID: t.id, From: holdfast.TurnQueued, To: holdfast.TurnRunning, MessageSeq: t.messageSeq}}
-		c.Events = startEvents(t, text)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	u.queued--
-	delete(u.requests, t.id)
-	t.startedAt = done.Events[0].Time
-	e.launch(u, done.Row, t)
-	return nil
+	return e.p.policies.Explain(ctx, row, req, e.p.links(ctx, row, nil))
 }

@@ -23,8 +23,10 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -132,6 +134,12 @@ func (w spyWriter) Write(p []byte) (int, error) {
 }
 
 func (w spyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// shown are the sessions as the app gives them to the API.
+type shown struct {
+	*engine.Engine
+	*views.Views
+}
 
 // noKeys are no keys: only the owner asks.
 type noKeys struct{ httpapi.Keys }
@@ -300,7 +308,7 @@ func forwards(fn *ast.FuncDecl) bool {
 func (m *machine) serve(s *stacks) *client.Client {
 	m.t.Helper()
 	api := httpapi.New(httpapi.Config{
-		Sessions: m.Engine, Turns: m.Engine, Boxes: m.Direct(), Approvals: m.Engine, Token: "token", Log: slog.New(slog.DiscardHandler),
+		Sessions: shown{m.Engine, m.Views}, Turns: shown{m.Engine, m.Views}, Boxes: m.Direct(), Approvals: m.Questions, Token: "token", Log: slog.New(slog.DiscardHandler),
 		Self: httpapi.Self{Containers: m.Boxes()}, Credentials: httpapi.Credentials{Keys: noKeys{}},
 	})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

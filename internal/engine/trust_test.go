@@ -11,7 +11,7 @@ import (
 // TestMaxTrustOfAKey: above a key's maximum an explicit wish is denied, and what
 // would be inherited is lowered and told (decisions: Trust).
 func TestMaxTrustOfAKey(t *testing.T) {
-	w := newWorld(t, newPuppet(), func(c *engine.Config) { c.DefaultTrust = holdfast.Trusted })
+	w := newWorld(t, newPuppet(), func(c *engine.Config) { c.Defaults.Trust = holdfast.Trusted })
 	_, _, err := w.Create(t.Context(), holdfast.CreateSession{Trust: "full", MaxTrust: holdfast.Untrusted}, "")
 	w.wantKind(err, holdfast.KindDenied)
 	if !strings.Contains(holdfast.HintOf(err), "--max-trust trusted") {

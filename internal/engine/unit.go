@@ -9,11 +9,85 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
+// units are the sessions in use. The zero value is ready.
+type units struct {
+	mu sync.Mutex
+	at map[holdfast.SessionID]*unit
+}
+
+// lock claims a session's unit and its lock.
+func (s *units) lock(id holdfast.SessionID) *unit {
+	u := s.claim(id)
+	u.mu.Lock()
+	return u
+}
+
+func (s *units) unlock(u *unit) {
+	u.mu.Unlock()
+	s.disclaim(u)
+}
+
+// claim keeps a unit alive without locking it.
+func (s *units) claim(id holdfast.SessionID) *unit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.at[id]
+	if u == nil {
+		if s.at == nil {
+			s.at = map[holdfast.SessionID]*unit{}
+		}
+		u = &unit{id: id}
+		s.at[id] = u
+	}
+	u.refs++
+	return u
+}
+
+func (s *units) disclaim(u *unit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.refs--; u.refs == 0 {
+		delete(s.at, u.id)
+	}
+}
+
+// host returns the host of a session's running turn, nil if none runs.
+func (s *units) host(id holdfast.SessionID) *host {
+	s.mu.Lock()
+	u := s.at[id]
+	s.mu.Unlock()
+	if u == nil {
+		return nil
+	}
+	return u.host.Load()
+}
+
+// turnOf returns the turn of a session that runs now; empty for none.
+func (s *units) turnOf(id holdfast.SessionID) holdfast.TurnID {
+	if h := s.host(id); h != nil && !h.closed.Load() {
+		return h.r.id
+	}
+	return ""
+}
+
+// busy returns the units with a running turn.
+func (s *units) busy() []*unit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*unit
+	for _, u := range s.at {
+		if u.host.Load() != nil {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
 // unit is a session in use: the lock under which every decision about it is
 // taken, and what runs. It exists while somebody uses it.
 type unit struct {
 	id holdfast.SessionID
-	// refs is guarded by Engine.mu.
+	// refs is guarded by units.mu.
 	refs int
 
 	mu      sync.Mutex
@@ -24,27 +98,23 @@ type unit struct {
 	ask    bool
 	// arrived counts the messages that were queued.
 	arrived int
-	// retrying: somebody tries to start the next turn until it works.
+	// retrying: a goroutine tries to start the next turn until it works.
 	retrying bool
-	// importing: somebody gives the session its first files.
-	importing bool
 	// parked counts those who are about to take the session away from its turns:
 	// while it is not 0 no turn starts.
 	parked int
-	// busy mirrors running != nil for readers without the lock.
-	busy atomic.Bool
 	// host is that of running, for readers without the lock.
 	host atomic.Pointer[host]
 
-	// requests are the ids of the requests that started what is queued; guarded by mu.
+	// requests are the ids of the requests that started the queued turns; guarded by mu.
 	requests map[holdfast.TurnID]string
 
-	// warming is closed when the agent that is started ahead of a turn is there, or is
-	// not; nil while nobody is at it.
+	// warming is closed when the start of an agent ahead of its turn has ended, well or not;
+	// nil while none is under way.
 	warming chan struct{}
 
 	// rules counts the changes of the session's permission rules, so that a running
-	// turn reads them anew. Whoever commits one raises it afterwards.
+	// turn reads them again. The one who commits a change raises it afterwards.
 	rules atomic.Int64
 }
 
@@ -57,7 +127,7 @@ type turnRun struct {
 	done chan struct{}
 	once sync.Once
 	host *host
-	// begun is how often the turn was begun anew because the store refused a
+	// begun is how often the turn was begun again because the store refused a
 	// record; guarded by unit.mu.
 	begun int
 	// recounted: the account of a turn from before a crash is filled.
@@ -73,6 +143,17 @@ type turnRun struct {
 // finish lets everybody who waits for the turn go on.
 func (r *turnRun) finish() { r.once.Do(func() { close(r.done) }) }
 
+// warmedUp waits until the session's agent is started, if a start is under way.
+func (r *turnRun) warmedUp() {
+	if r.warming == nil {
+		return
+	}
+	select {
+	case <-r.warming:
+	case <-r.ctx.Done():
+	}
+}
+
 // turn is a turn's identity.
 type turn struct {
 	id         holdfast.TurnID
@@ -84,35 +165,5 @@ type turn struct {
 	request string
 }
 
-// lock claims a session's unit and its lock.
-func (e *Engine) lock(id holdfast.SessionID) *unit {
-	u := e.claim(id)
-	u.mu.Lock()
-	return u
-}
-
-func (e *Engine) unlock(u *unit) {
-	u.mu.Unlock()
-	e.disclaim(u)
-}
-
-// claim keeps a unit alive without locking it.
-func (e *Engine) claim(id holdfast.SessionID) *unit {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	u := e.units[id]
-	if u == nil {
-		u = &unit{id: id}
-		e.units[id] = u
-	}
-	u.refs++
-	return u
-}
-
-func (e *Engine) disclaim(u *unit) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if u.refs--; u.refs == 0 {
-		delete(e.units, u.id)
-	}
-}
+// begins is the position in the log from which on the turn's events stand.
+func (t turn) begins() int64 { return max(t.messageSeq-1, 0) }

@@ -2,11 +2,11 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/choices"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -15,24 +15,24 @@ import (
 // budget from its next model call (SDK-P9). A change of trust or runtime would take
 // its ground away: during a turn it is conflict unless the request interrupts it.
 func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
-	u := e.lock(id)
-	defer e.unlock(u)
-	row, err := e.liveRow(ctx, id)
+	u := e.p.units.lock(id)
+	defer e.p.units.unlock(u)
+	row, err := e.p.liveRow(ctx, id)
 	if err != nil {
 		return holdfast.Session{}, err
 	}
-	_, event, err := e.planUpdate(row, req)
+	_, event, err := e.p.choices.Update(row, req)
 	if err != nil || event == (holdfast.SessionUpdated{}) {
 		return row.Session, err
 	}
 	if event.Trust != nil || event.Runtime != nil {
-		defer e.park(ctx, u)()
-		if err := e.endRunning(ctx, u, "update", req.Interrupt, "trust or runtime changed"); err != nil {
+		defer e.turns.park(ctx, u)()
+		if err := e.turns.endRunning(ctx, u, "update", req.Interrupt, "trust or runtime changed"); err != nil {
 			return holdfast.Session{}, err
 		}
 	}
 	if event.Trust != nil {
-		if err := e.boxes.Stop(ctx, row, "trust changed"); err != nil {
+		if err := e.p.boxes.Stop(ctx, row, "trust changed"); err != nil {
 			return holdfast.Session{}, err
 		}
 	}
@@ -42,59 +42,35 @@ func (e *Engine) Update(ctx context.Context, id holdfast.SessionID, req holdfast
 	}
 	if u.running != nil {
 		u.running.host.acc.Bind(done.Budget, done.TurnBudget)
-		u.running.host.mode.Store(&done.Mode)
+		u.running.host.updates.SetMode(done.Mode)
 	}
 	if event.Network != nil {
 		now := row
 		now.Session = done
-		if err := e.reconnect(ctx, now); err != nil {
+		if err := e.p.reconnect(ctx, now); err != nil {
 			return done, err
 		}
 	}
 	if event.Trust != nil {
 		// An exec that read the old row may have started the old box again.
-		e.boxes.Moved(id)
-		err = e.boxes.Stop(context.WithoutCancel(ctx), row, "trust changed")
+		e.p.boxes.Moved(id)
+		err = e.p.boxes.Stop(context.WithoutCancel(ctx), row, "trust changed")
 	}
-	e.tell(id, hook.Input{Event: hook.ConfigChange, Trigger: "session", Message: strings.Join(changed(event), ", ")})
+	e.p.hooks.Tell(id, hook.Input{Event: hook.ConfigChange, Trigger: "session", Message: strings.Join(choices.Changed(event), ", ")})
 	if event.Trust != nil {
-		e.tell(id, hook.Input{Event: hook.CwdChanged, Trigger: "trust"})
+		e.p.hooks.Tell(id, hook.Input{Event: hook.CwdChanged, Trigger: "trust"})
 	}
 	return done, err
-}
-
-// changed names the fields that an update changed.
-func changed(ev holdfast.SessionUpdated) []string {
-	var out []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"title", ev.Title != nil},
-		{"tags", ev.Tags != nil},
-		{"mode", ev.Mode != nil},
-		{"model", ev.Model != nil},
-		{"trust", ev.Trust != nil},
-		{"runtime", ev.Runtime != nil},
-		{"budget", ev.Budget != nil},
-		{"turn_budget", ev.TurnBudget != nil},
-		{"network", ev.Network != nil},
-	} {
-		if f.set {
-			out = append(out, f.name)
-		}
-	}
-	return out
 }
 
 // commitUpdate decides an update on the session's present record and writes it: a turn
 // may have ended, or another update come, since the caller read it.
 func (e *Engine) commitUpdate(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error) {
-	done, err := e.cfg.Journal.CommitAt(ctx, id, func(row journal.Row, c *journal.Change) error {
+	done, err := e.p.cfg.Journal.CommitAt(ctx, id, func(row journal.Row, c *journal.Change) error {
 		if row.Status == holdfast.StatusEnded {
 			return ended(id)
 		}
-		patch, event, err := e.planUpdate(row, req)
+		patch, event, err := e.p.choices.Update(row, req)
 		if err != nil || event == (holdfast.SessionUpdated{}) {
 			return err
 		}
@@ -103,126 +79,4 @@ func (e *Engine) commitUpdate(ctx context.Context, id holdfast.SessionID, req ho
 		return nil
 	})
 	return done.Row.Session, err
-}
-
-// planUpdate checks an update and says what it changes, from what; an empty
-// event is no change.
-func (e *Engine) planUpdate(row journal.Row, req holdfast.UpdateSession) (p journal.RowPatch, ev holdfast.SessionUpdated, err error) {
-	if req.Revision != 0 && req.Revision != row.Revision {
-		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update", "session %s is at revision %d, not %d",
-			row.ID, row.Revision, req.Revision).WithHint("read it again: holdfast session show %s", row.ID)
-	}
-	if err := planLabels(row, req, &p, &ev); err != nil {
-		return p, ev, err
-	}
-	if req.Mode != nil {
-		m, err := holdfast.ParseMode(*req.Mode)
-		if err != nil {
-			return p, ev, err
-		}
-		change(row.Mode, m, &p.Mode, &ev.From.Mode, &ev.Mode)
-	}
-	if req.Model != nil && *req.Model != row.Model {
-		if err := e.cfg.CheckModel(*req.Model); err != nil {
-			return p, ev, err
-		}
-		change(row.Model, *req.Model, &p.Model, &ev.From.Model, &ev.Model)
-	}
-	if req.Runtime != nil && *req.Runtime != row.Runtime {
-		change(row.Runtime, *req.Runtime, &p.Runtime, &ev.From.Runtime, &ev.Runtime)
-	}
-	if err := planBudget("budget", row.Budget, req.Budget, &p.Budget, &ev.From.Budget, &ev.Budget); err != nil {
-		return p, ev, err
-	}
-	if err := planBudget("turn_budget", row.TurnBudget, req.TurnBudget, &p.TurnBudget, &ev.From.TurnBudget, &ev.TurnBudget); err != nil {
-		return p, ev, err
-	}
-	if err := e.network.plan(row, req, &p, &ev); err != nil {
-		return p, ev, err
-	}
-	t := row.Trust
-	if req.Trust != nil {
-		if t, err = decideTrust("session.update", req.Trust, row.Trust, req.MaxTrust); err != nil {
-			return p, ev, err
-		}
-	}
-	if t == row.Trust && !labelsOnly(req) {
-		// The rest says what the session's tools may do.
-		if err := withinTrust("session.update", t, req.MaxTrust); err != nil {
-			return p, ev, err
-		}
-	}
-	runtime := row.Runtime
-	if req.Runtime != nil {
-		runtime = *req.Runtime
-	}
-	if t != row.Trust || runtime != row.Runtime {
-		if err := e.require(runtime, t); err != nil {
-			return p, ev, err
-		}
-	}
-	if t == holdfast.Untrusted && row.Trust != t && row.HadFiles && e.cfg.Boxes.UIDBase != 0 {
-		return p, ev, holdfast.Errorf(holdfast.KindConflict, "session.update",
-			"a session that worked on the host as root cannot move into a box: its files belong to root").
-			WithHint("create a new session with --trust untrusted")
-	}
-	change(row.Trust, t, &p.Trust, &ev.From.Trust, &ev.Trust)
-	return p, ev, nil
-}
-
-// labelsOnly reports whether an update changes title and tags alone.
-func labelsOnly(req holdfast.UpdateSession) bool {
-	return req.Mode == nil && req.Model == nil && req.Runtime == nil && req.Trust == nil && req.Budget == nil && req.TurnBudget == nil &&
-		req.Network == nil && len(req.AllowNet)+len(req.DenyNet) == 0
-}
-
-// planLabels plans title and tags.
-func planLabels(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
-	title, tags := row.Title, row.Tags
-	if req.Title != nil {
-		title = *req.Title
-	}
-	if req.Tags != nil {
-		tags = *req.Tags
-	}
-	if err := checkLabels("", req.RemoveTags); err != nil {
-		return err
-	}
-	tags = slices.DeleteFunc(append([]string{}, tags...), func(t string) bool { return slices.Contains(req.RemoveTags, t) })
-	for _, t := range req.AddTags {
-		if !slices.Contains(tags, t) {
-			tags = append(tags, t)
-		}
-	}
-	if title == row.Title && slices.Equal(tags, row.Tags) {
-		return nil
-	}
-	if err := checkLabels(title, tags); err != nil {
-		return err
-	}
-	change(row.Title, title, &p.Title, &ev.From.Title, &ev.Title)
-	if !slices.Equal(tags, row.Tags) {
-		before := append([]string{}, row.Tags...)
-		p.Tags, ev.From.Tags, ev.Tags = &tags, &before, &tags
-	}
-	return nil
-}
-
-// planBudget plans a budget, whole.
-func planBudget(name string, from, to *holdfast.Budget, patch, was, is **holdfast.Budget) error {
-	if to == nil {
-		return nil
-	}
-	if from == nil {
-		from = &holdfast.Budget{}
-	}
-	change(*from, *to, patch, was, is)
-	return to.Check(name)
-}
-
-// change notes a new value where it differs.
-func change[T comparable](from, to T, patch, was, is **T) {
-	if from != to {
-		*patch, *was, *is = &to, &from, &to
-	}
 }

@@ -24,7 +24,7 @@ func calledBack(t *testing.T, answer func(command string) policy.Decision) *mach
 		t.Fatal(err)
 	}
 	return newMachine(t, func(m *machine) {
-		m.set = func(c *engine.Config) { c.Policy, c.ApprovalTimeout = base, time.Millisecond }
+		m.set = func(c *engine.Config) { c.Policy, c.Turns.ApprovalTimeout = base, time.Millisecond }
 	})
 }
 

@@ -36,75 +36,64 @@ func (w *warmed) drop(id holdfast.SessionID) {
 // warm starts a session's agent in the background, where its runtime has one to start
 // and the server may hold some. A turn that comes meanwhile waits for it. The caller
 // holds u.mu.
-func (e *Engine) warm(u *unit, row journal.Row) {
-	w, ok := e.runtimes[row.Runtime].(runtime.Warmer)
-	if !ok || e.cfg.Warm <= 0 || u.running != nil || u.warming != nil || row.Status != holdfast.StatusActive {
+func (t *turns) warm(u *unit, row journal.Row) {
+	w, ok := t.p.runtimes[row.Runtime].(runtime.Warmer)
+	if !ok || t.p.cfg.Turns.Warm <= 0 || u.running != nil || u.warming != nil || row.Status != holdfast.StatusActive {
 		return
 	}
 	done := make(chan struct{})
 	u.warming = done
-	e.claim(u.id)
+	t.p.units.claim(u.id)
 	finish := func() {
 		u.mu.Lock()
 		u.warming = nil
 		u.mu.Unlock()
 		close(done)
-		e.disclaim(u)
+		t.p.units.disclaim(u)
 	}
-	if !e.crews.rest.run(func() {
-		err := e.warmUp(u, row, w)
+	if !t.p.life.Rest.Run(func() {
+		err := t.warmUp(u, row, w)
 		finish()
 		if err != nil {
 			// The turn that comes starts it, or says why not.
-			e.cfg.Log.Debug("agent not warmed", "session_id", u.id, "error", err)
+			t.p.cfg.Log.Debug("agent not warmed", "session_id", u.id, "error", err)
 			return
 		}
-		for _, id := range e.warmed.add(u.id, e.cfg.Warm) {
-			e.cool(id)
+		for _, id := range t.warmed.add(u.id, t.p.cfg.Turns.Warm) {
+			t.cool(id)
 		}
 	}) {
 		u.warming = nil
 		close(done)
 		// The engine is closing, and the caller still has the unit.
-		e.disclaim(u)
+		t.p.units.disclaim(u)
 	}
 }
 
-func (e *Engine) warmUp(u *unit, row journal.Row, w runtime.Warmer) error {
-	ctx, cancel := context.WithCancelCause(e.base)
+func (t *turns) warmUp(u *unit, row journal.Row, w runtime.Warmer) error {
+	ctx, cancel := context.WithCancelCause(t.p.life.Base)
 	defer cancel(nil)
-	t, err := e.turn(ctx, row)
+	work, err := t.p.brief(ctx, row)
 	if err != nil {
 		return err
 	}
-	h := newHost(e, u, &turnRun{ctx: ctx, cancel: cancel, done: make(chan struct{})}, row)
+	h := newHost(t.p, u, &turnRun{ctx: ctx, cancel: cancel, done: make(chan struct{})}, row)
 	defer h.close()
-	return w.Warm(ctx, t, h)
+	return w.Warm(ctx, work, h)
 }
 
 // cool stops the box of an agent that waited longest for its turn.
-func (e *Engine) cool(id holdfast.SessionID) {
-	u := e.lock(id)
-	defer e.unlock(u)
+func (t *turns) cool(id holdfast.SessionID) {
+	u := t.p.units.lock(id)
+	defer t.p.units.unlock(u)
 	if u.running != nil || u.warming != nil {
 		return
 	}
-	row, err := e.cfg.Store.Row(e.base, id)
+	row, err := t.p.row(t.p.life.Base, id)
 	if err == nil {
-		err = e.boxes.Stop(e.base, row, "more agents are warm than claude.warm allows")
+		err = t.p.boxes.Stop(t.p.life.Base, row, "more agents are warm than claude.warm allows")
 	}
 	if err != nil {
-		e.cfg.Log.Debug("warm agent not stopped", "session_id", id, "error", err)
-	}
-}
-
-// warmedUp waits until the session's agent is started, if somebody is at it.
-func (r *turnRun) warmedUp() {
-	if r.warming == nil {
-		return
-	}
-	select {
-	case <-r.warming:
-	case <-r.ctx.Done():
+		t.p.cfg.Log.Debug("warm agent not stopped", "session_id", id, "error", err)
 	}
 }

@@ -36,7 +36,7 @@ func (w *warmer) Warm(ctx context.Context, t runtime.Turn, host runtime.Host) er
 func TestAgentsAreStartedAhead(t *testing.T) {
 	rt := &warmer{puppet: newPuppet(), warmed: make(chan holdfast.SessionID, 10), let: make(chan error)}
 	w := newMachine(t, func(m *machine) {
-		m.world.rt, m.set = rt, func(c *engine.Config) { c.Warm = 1 }
+		m.world.rt, m.set = rt, func(c *engine.Config) { c.Turns.Warm = 1 }
 	})
 	stops := func(id holdfast.SessionID) int {
 		n := 0

@@ -47,7 +47,7 @@ const silence, grace = 200 * time.Millisecond, time.Minute
 func watched(t *testing.T, p *puppet) (*world, *clock) {
 	c := newClock()
 	return newWorld(t, p, func(cfg *engine.Config) {
-		cfg.Clock, cfg.TurnSilence, cfg.KillGrace = c.now, silence, grace
+		cfg.Clock, cfg.Turns.Silence, cfg.Turns.KillGrace = c.now, silence, grace
 	}), c
 }
 
@@ -126,7 +126,7 @@ func TestWatchdogStopsTheBox(t *testing.T) {
 	c := newClock()
 	m := newMachine(t, func(m *machine) {
 		m.rt = p
-		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.TurnSilence, cfg.KillGrace = c.now, silence, grace }
+		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.Turns.Silence, cfg.Turns.KillGrace = c.now, silence, grace }
 	})
 	id := m.create(holdfast.CreateSession{})
 	turn := m.send(id, "box")
@@ -265,7 +265,7 @@ func TestEndingATurnDoesNotWaitForItsBox(t *testing.T) {
 	m := newMachine(t, func(m *machine) {
 		m.rt = p
 		m.agents = slowAgents{entered: entered, let: let}
-		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.TurnSilence, cfg.KillGrace = c.now, silence, grace }
+		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.Turns.Silence, cfg.Turns.KillGrace = c.now, silence, grace }
 	})
 	id := m.create(holdfast.CreateSession{})
 	turn := m.send(id, "box")

@@ -66,6 +66,15 @@ func (s *fakeStore) Events(_ context.Context, id holdfast.SessionID, after int64
 	return append([]holdfast.Event(nil), all[:min(limit, len(all))]...), nil
 }
 
+func (s *fakeStore) Row(_ context.Context, id holdfast.SessionID) (journal.Row, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rows[id] == nil {
+		return journal.Row{}, unknownSession(id)
+	}
+	return *s.rows[id], nil
+}
+
 func (s *fakeStore) Head(_ context.Context, id holdfast.SessionID) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

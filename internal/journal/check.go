@@ -100,16 +100,22 @@ func checkParts(c *Encoded) error {
 	return nil
 }
 
-// CheckText refuses texts that not every database can keep as they are.
+// CheckText refuses texts that not every database can keep as they are: invalid. what names them.
 func CheckText(what string, texts ...string) error {
 	for _, s := range texts {
 		if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
-			return holdfast.Errorf(holdfast.KindInvalid, opCommit, "%s %s is not text: it has a NUL or is not UTF-8",
-				what, holdfast.Quote(s))
+			return holdfast.Errorf(holdfast.KindInvalid, what, "%s %s is not UTF-8 text without NUL", what, holdfast.Quote(s)).
+				WithHint("leave the bytes out, or put them into a file: holdfast files put")
 		}
 	}
 	return nil
 }
+
+// maxWhy bounds a reason that goes into the log, in bytes: it can come out of a box.
+const maxWhy = 4 << 10
+
+// Plain returns a text as any store can keep it: valid UTF-8 without NUL, of bounded length.
+func Plain(s string) string { return cleanText(s[:min(len(s), maxWhy)]) }
 
 func cleanText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")

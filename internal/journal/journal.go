@@ -94,7 +94,7 @@ func (j *Journal) CommitAt(ctx context.Context, id holdfast.SessionID, build fun
 	}
 	c := NewChange(id)
 	c.LastSeq = row.LastSeq
-	if err := build(row, &c); err != nil || c.empty() {
+	if err := build(row, &c); err != nil || c.Empty() {
 		return Committed{Row: row}, err
 	}
 	return j.commit(ctx, c)

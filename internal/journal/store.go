@@ -64,8 +64,16 @@ type Change struct {
 // NewChange is a change of a session with no expectation on its log.
 func NewChange(id holdfast.SessionID) Change { return Change{Session: id, LastSeq: -1} }
 
-// empty reports whether there is nothing to write.
-func (c *Change) empty() bool {
+// Patch returns the change's update of the row, made if there is none yet.
+func (c *Change) Patch() *RowPatch {
+	if c.Set == nil {
+		c.Set = &RowPatch{}
+	}
+	return c.Set
+}
+
+// Empty reports whether there is nothing to write.
+func (c *Change) Empty() bool {
 	return c.Create == nil && len(c.Status)+len(c.Turns)+len(c.Approvals)+len(c.Rules)+len(c.States)+len(c.Events)+len(c.Undelivered) == 0 &&
 		c.Set == nil && c.Spent == (holdfast.Spent{}) && c.Key == nil
 }

@@ -13,6 +13,7 @@
 package judging
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -209,6 +210,20 @@ func (j *Judgement) Pause() (resume func()) {
 	}
 	j.End()
 	return j.mark
+}
+
+// key is the key of a context's *Judgement.
+type key struct{}
+
+// With returns a context that carries a judgement, for Pause.
+func With(ctx context.Context, j *Judgement) context.Context {
+	return context.WithValue(ctx, key{}, j)
+}
+
+// Pause pauses the judgement that a context carries, if there is one.
+func Pause(ctx context.Context) (resume func()) {
+	j, _ := ctx.Value(key{}).(*Judgement)
+	return j.Pause()
 }
 
 // Close closes the file. A clean end resets all counts.

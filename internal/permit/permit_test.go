@@ -198,13 +198,13 @@ func TestRoom(t *testing.T) {
 		from.rules[i].Scope = holdfast.ScopeSession
 	}
 	p := policies(t, from)
-	if err := p.Room(t.Context(), holdfast.ScopeSession, "one", 1); err != nil {
+	if _, err := p.Room(t.Context(), row, holdfast.ScopeSession, 1); err != nil {
 		t.Error(err)
 	}
-	if err := p.Room(t.Context(), holdfast.ScopeSession, "one", 2); !holdfast.IsKind(err, holdfast.KindTooLarge) || holdfast.HintOf(err) == "" {
+	if _, err := p.Room(t.Context(), row, holdfast.ScopeSession, 2); !holdfast.IsKind(err, holdfast.KindTooLarge) || holdfast.HintOf(err) == "" {
 		t.Errorf("too many: %v", err)
 	}
-	if err := p.Room(t.Context(), holdfast.ScopeWorkspace, "one", permit.MaxRules); err != nil {
+	if _, err := p.Room(t.Context(), row, holdfast.ScopeWorkspace, permit.MaxRules); err != nil {
 		t.Errorf("the other scope: %v", err)
 	}
 }

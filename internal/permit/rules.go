@@ -53,16 +53,18 @@ func Applied(list []journal.Rule, changes []journal.RuleChange) []journal.Rule {
 	return out
 }
 
-// Room refuses, as too_large, more rules than a session or workspace may have.
-func (p *Policies) Room(ctx context.Context, scope holdfast.ApprovalScope, key string, more int) error {
+// Room returns the key under which the rules of a session's scope are kept. It refuses, as too_large,
+// more rules than a session or workspace may have.
+func (p *Policies) Room(ctx context.Context, row journal.Row, scope holdfast.ApprovalScope, more int) (key string, err error) {
+	key = Key(row, scope)
 	list, err := p.from.Rules(ctx, key)
 	if err != nil {
-		return err
+		return key, err
 	}
 	list = slices.DeleteFunc(list, func(r journal.Rule) bool { return r.Scope != scope })
 	if len(list)+more > MaxRules {
-		return holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules, at most %d are kept", scope, len(list), MaxRules).
+		return key, holdfast.Errorf(holdfast.KindTooLarge, "rules", "the %s has %d rules, at most %d are kept", scope, len(list), MaxRules).
 			WithHint("answer once, or name a rule that covers more")
 	}
-	return nil
+	return key, nil
 }

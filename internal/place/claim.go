@@ -130,7 +130,7 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *sandb
 	}
 	hold.Box = hold.Box.Of(row.ID)
 	err = hold.Box.Adopt(func(held []wire.CallState) error {
-		done, err := b.sessions.Settled(ctx, row.ID, held)
+		done, err := settled(ctx, b.sessions, row.ID, held)
 		hold.Box.Release(done...)
 		return err
 	})

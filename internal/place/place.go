@@ -9,6 +9,7 @@ package place
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
-	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // Driver is the pool of a driver's boxes, and the trust levels of the sessions that it serves.
@@ -63,10 +63,14 @@ type Sessions interface {
 	// Prepare is called before a box starts or is claimed for a session. What it returns
 	// gives the session what its processes need there.
 	Prepare(row journal.Row) (enter func(context.Context, *sandbox.Box) error, err error)
-	// Settled are those of a session's held calls that its log needs no more.
-	Settled(ctx context.Context, id holdfast.SessionID, held []wire.CallState) ([]holdfast.CallID, error)
-	// Idle are the calls that run agents of a session of which no turn is open.
-	Idle(ctx context.Context, id holdfast.SessionID, box holdfast.BoxID) []holdfast.CallID
+	// Log reads a session's log.
+	Log(ctx context.Context, id holdfast.SessionID) iter.Seq2[holdfast.Event, error]
+	// Agents are the agents of a session that keep a state of their own.
+	Agents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
+	// Hooks returns which calls are hooks' runs of the session's running turn.
+	Hooks(id holdfast.SessionID) func(holdfast.CallID) bool
+	// Open reports whether a turn of a session runs or waits.
+	Open(ctx context.Context, id holdfast.SessionID) (bool, error)
 }
 
 // Boxes are the boxes of one server. Safe for concurrent use.

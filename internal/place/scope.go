@@ -106,7 +106,7 @@ func (b *Boxes) Resting(ctx context.Context, box holdfast.BoxID) []holdfast.Call
 	}
 	var calls []holdfast.CallID
 	for _, id := range ids {
-		calls = append(calls, b.sessions.Idle(ctx, id, box)...)
+		calls = append(calls, idle(ctx, b.sessions, id, box)...)
 	}
 	return calls
 }

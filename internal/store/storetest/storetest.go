@@ -15,17 +15,22 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/approvals"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
+	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 )
 
 // Store is all that a database must offer.
 type Store interface {
 	journal.Store
-	engine.Store
+	Reads
+	// Epoch is the fencing token of this server: higher than any before.
+	Epoch() uint64
 	Agents
 	keys.Store
 	audit.Store
@@ -34,6 +39,16 @@ type Store interface {
 	Healthy() error
 	// Counts is cheap however many sessions there are.
 	Counts(ctx context.Context) (journal.Counts, error)
+}
+
+// Reads is what the engine and its parts read.
+type Reads interface {
+	engine.Sessions
+	engine.Rules
+	views.Store
+	approvals.Store
+	boots.Sessions
+	boots.Facts
 }
 
 // Agents is the store of deployed agents.

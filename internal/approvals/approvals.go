@@ -1,0 +1,226 @@
+// Package approvals asks persons about tool calls, durably, and takes their answers.
+//
+// The engine owns the Questions of the server and makes a Turn for each turn. It imports the
+// journal and policy. Invariant (I-27): a question is in the log before anybody can answer
+// it, is asked once for the same call with the same input however often the server ends, and has
+// one answer, which decides one call.
+package approvals
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// Store is what questions are read from.
+type Store interface {
+	// Approval is one question; not_found for an unknown one.
+	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
+	// Approvals is a page of questions, the longest asked first.
+	Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error)
+	// NextExpiry is when the first pending question expires; the zero time is never.
+	NextExpiry(ctx context.Context) (time.Time, error)
+	// Turn is one turn of a session.
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
+}
+
+// Rules are the permission rules that answers add to.
+type Rules interface {
+	// Room returns the key under which the rules of a session's scope are kept. It refuses, as
+	// too_large, more rules than there is room for.
+	Room(ctx context.Context, row journal.Row, scope holdfast.ApprovalScope, more int) (key string, err error)
+}
+
+// Config configures Questions. All but Timeout must be set.
+type Config struct {
+	Store   Store
+	Journal *journal.Journal
+	// Policy is the server's policy, which reads the rules in answers.
+	Policy *policy.Engine
+	Rules  Rules
+	// Timeout is how long a question stays open; then it is a denial. 0 is for ever.
+	Timeout time.Duration
+	// Changed is called after an answer changed the rules of a session.
+	Changed func(holdfast.SessionID)
+	NewID   func() (string, error)
+	Clock   func() time.Time
+	Log     *slog.Logger
+}
+
+// Questions are the questions to persons of all sessions. Safe for concurrent use.
+type Questions struct {
+	cfg   Config
+	bells bells
+}
+
+// New makes Questions.
+func New(cfg Config) *Questions {
+	return &Questions{cfg: cfg, bells: bells{expiry: make(chan struct{}, 1)}}
+}
+
+// bells wake those who wait for an answer; expiry wakes the loop that ends unanswered questions.
+type bells struct {
+	expiry chan struct{}
+
+	mu sync.Mutex
+	at map[holdfast.ApprovalID]chan struct{}
+}
+
+// watch returns a channel that is closed when the question has ended.
+func (b *bells) watch(id holdfast.ApprovalID) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.at == nil {
+		b.at = map[holdfast.ApprovalID]chan struct{}{}
+	}
+	if b.at[id] == nil {
+		b.at[id] = make(chan struct{})
+	}
+	return b.at[id]
+}
+
+// ring wakes those who wait for the questions, and forgets them.
+func (b *bells) ring(ids ...holdfast.ApprovalID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range ids {
+		if ch := b.at[id]; ch != nil {
+			close(ch)
+			delete(b.at, id)
+		}
+	}
+}
+
+// Approvals lists questions to persons, the longest asked first.
+func (q *Questions) Approvals(ctx context.Context, f holdfast.ApprovalFilter) (holdfast.ApprovalPage, error) {
+	query := journal.ApprovalQuery{State: holdfast.ApprovalPending, IDPrefix: f.IDPrefix, Cursor: f.Cursor, Limit: f.Limit}
+	var err error
+	switch f.State {
+	case "":
+	case "all":
+		query.State = ""
+	default:
+		if query.State, err = holdfast.ParseApprovalState(f.State); err != nil {
+			return holdfast.ApprovalPage{}, err
+		}
+	}
+	if f.Session != "" {
+		if query.Session, err = holdfast.ParseSessionID(f.Session); err != nil {
+			return holdfast.ApprovalPage{}, err
+		}
+	}
+	p, err := q.cfg.Store.Approvals(ctx, query)
+	return holdfast.ApprovalPage{Approvals: p.Approvals, Next: p.Next}, err
+}
+
+// Approval is one question.
+func (q *Questions) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
+	return q.cfg.Store.Approval(ctx, id)
+}
+
+// AnswerApproval answers a question, once: a second answer is conflict and quotes
+// the first. It is durable when AnswerApproval returns; by is who answers.
+func (q *Questions) AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval, by string) (holdfast.Approval, error) {
+	to, err := q.parse(req)
+	if err != nil {
+		return holdfast.Approval{}, err
+	}
+	a, err := q.cfg.Store.Approval(ctx, id)
+	if err != nil {
+		return a, err
+	}
+	if a.ExpiresAt != nil && !q.cfg.Clock().Before(*a.ExpiresAt) && a.State == holdfast.ApprovalPending {
+		// Its time is over, but the loop that ends such questions has not come to it.
+		if err := q.expireOne(ctx, a); err != nil {
+			return a, err
+		}
+	}
+	rules := false
+	if _, err = q.cfg.Journal.CommitAt(ctx, a.Session, func(row journal.Row, c *journal.Change) error {
+		err := q.answer(ctx, row, c, a, to, req, by)
+		rules = len(c.Rules) > 0
+		return err
+	}); err != nil {
+		return a, err
+	}
+	if rules {
+		q.cfg.Changed(a.Session)
+	}
+	q.bells.ring(id)
+	return q.cfg.Store.Approval(ctx, id)
+}
+
+// answer adds an answer to a change of the session.
+func (q *Questions) answer(ctx context.Context, row journal.Row, c *journal.Change, a holdfast.Approval, to holdfast.ApprovalState, req holdfast.AnswerApproval, by string) (err error) {
+	ev := holdfast.ApprovalAnswered{ID: a.ID, ToolUseID: a.ToolUseID, State: to, By: by, Reason: req.Reason}
+	var more []journal.Draft
+	if to == holdfast.ApprovalAllowed {
+		ev.Scope = cmp.Or(req.Scope, holdfast.ScopeOnce)
+	}
+	if ev.Scope == holdfast.ScopeSession || ev.Scope == holdfast.ScopeWorkspace {
+		if ev.Granted, err = q.grants(a, req, ev.Scope); err != nil {
+			return err
+		}
+		key, err := q.cfg.Rules.Room(ctx, row, ev.Scope, len(ev.Granted))
+		if err != nil {
+			return err
+		}
+		var changes []holdfast.RuleChange
+		for _, rule := range ev.Granted {
+			change := holdfast.RuleChange{Scope: ev.Scope, Behavior: "grant", Rule: rule}
+			changes = append(changes, change)
+			c.Rules = append(c.Rules, journal.RuleChange{Key: key, Source: string(a.ID), RuleChange: change})
+		}
+		more = []journal.Draft{{Type: holdfast.EventRulesChanged, Turn: a.Turn, Data: holdfast.RulesChanged{By: string(a.ID), Changes: changes}}}
+	}
+	c.Approvals = []journal.ApprovalChange{{ID: a.ID, To: to, By: by, Scope: ev.Scope, Answer: req.Reason}}
+	c.Events = append([]journal.Draft{{Type: holdfast.EventApprovalAnswered, Turn: a.Turn, Data: ev}}, more...)
+	return nil
+}
+
+// grants are the rules that an answer grants, each once: those that it names, else the
+// suggested ones.
+func (q *Questions) grants(a holdfast.Approval, req holdfast.AnswerApproval, scope holdfast.ApprovalScope) ([]string, error) {
+	texts := req.Rules
+	if len(texts) == 0 {
+		texts = a.Suggestions
+	}
+	if len(texts) == 0 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "approval", "no rules cover exactly this call, so there is none to grant for scope %s", scope).
+			WithHint("name rules, as in: holdfast approvals allow %s --scope %s --rule 'Bash(git *)'; or allow it once", a.ID, scope)
+	}
+	var out []string
+	for _, text := range texts {
+		rule, err := q.cfg.Policy.ParseRule(text)
+		if err != nil {
+			return nil, err
+		}
+		if s := rule.String(); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// parse checks an answer, without the question, and returns the state that it gives the question.
+func (q *Questions) parse(req holdfast.AnswerApproval) (holdfast.ApprovalState, error) {
+	if err := req.Check(); err != nil {
+		return "", err
+	}
+	for _, rule := range req.Rules {
+		if _, err := q.cfg.Policy.ParseRule(rule); err != nil {
+			return "", err
+		}
+	}
+	if req.Decision == "deny" {
+		return holdfast.ApprovalDenied, nil
+	}
+	return holdfast.ApprovalAllowed, nil
+}

@@ -1,0 +1,95 @@
+package approvals
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// The loop looks at the clock at least every expiryLook, so that it is in time on a machine that
+// slept, and pauses for expiryPause after the store refused a change.
+const (
+	expiryLook  = time.Minute
+	expiryPause = time.Second
+)
+
+// nudge makes the loop look again, because there is one more question.
+func (q *Questions) nudge() {
+	select {
+	case q.bells.expiry <- struct{}{}:
+	default:
+	}
+}
+
+// Expire ends questions whose time is over, whether or not a turn waits, until ctx ends or leaving
+// is closed.
+func (q *Questions) Expire(ctx context.Context, leaving <-chan struct{}) {
+	for {
+		wait := expiryLook
+		at, err := q.cfg.Store.NextExpiry(ctx)
+		switch {
+		case err != nil:
+			wait = expiryPause
+		case !at.IsZero():
+			wait = min(wait, max(at.Sub(q.cfg.Clock()), 0))
+		}
+		if wait > 0 {
+			t := time.NewTimer(wait)
+			select {
+			case <-t.C:
+			case <-q.bells.expiry:
+				t.Stop()
+				continue
+			case <-leaving:
+				t.Stop()
+				return
+			case <-ctx.Done():
+				t.Stop()
+				return
+			}
+		}
+		if err := q.ExpireDue(ctx); err != nil && ctx.Err() == nil {
+			q.cfg.Log.Error("questions not expired", "error", err)
+			t := time.NewTimer(expiryPause)
+			select {
+			case <-t.C:
+			case <-leaving:
+				t.Stop()
+				return
+			}
+		}
+	}
+}
+
+// ExpireDue ends the questions whose time is over.
+func (q *Questions) ExpireDue(ctx context.Context) error {
+	p, err := q.cfg.Store.Approvals(ctx, journal.ApprovalQuery{State: holdfast.ApprovalPending, Due: q.cfg.Clock(), Limit: 1000})
+	if err != nil {
+		return err
+	}
+	for _, a := range p.Approvals {
+		if err := q.expireOne(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expireOne ends a question that nobody answered. If an answer comes first, the store refuses the
+// end, and that is no error.
+func (q *Questions) expireOne(ctx context.Context, a holdfast.Approval) error {
+	c := journal.NewChange(a.Session)
+	expire(&c, a, "nobody answered within "+a.ExpiresAt.Sub(a.AskedAt).String())
+	_, err := q.cfg.Journal.Commit(ctx, c)
+	if holdfast.IsKind(err, holdfast.KindConflict) || holdfast.IsKind(err, holdfast.KindNotFound) {
+		// Answered, or deleted, in the meantime. A server whose epoch is over hears so
+		// with its next write.
+		err = nil
+	}
+	if err == nil {
+		q.bells.ring(a.ID)
+	}
+	return err
+}

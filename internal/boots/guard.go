@@ -1,0 +1,254 @@
+package boots
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+const (
+	// cutTail is how many of a session's newest events are always examined.
+	cutTail = 64
+	// forgetEvery is the interval at which sessions are dropped from the list of those
+	// with commands outside of turns.
+	forgetEvery = 30 * time.Second
+)
+
+// Sessions is what a Guard reads of sessions.
+type Sessions interface {
+	// Row is one session; not_found for an unknown one.
+	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
+	// Turns lists a session's turns by number, those after a number first.
+	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
+	// NewestEvent returns the time of the newest event of all sessions, the zero time if
+	// there is none. ActiveSince returns the sessions whose newest event is at or after a
+	// time.
+	NewestEvent(ctx context.Context) (time.Time, error)
+	ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error)
+}
+
+// GuardConfig configures a Guard. All fields must be set, but Boot: without it power cuts go
+// unnoticed.
+type GuardConfig struct {
+	Facts    Facts
+	Sessions Sessions
+	Journal  *journal.Journal
+	// Boot is the kernel's boot id.
+	Boot string
+	// InServer reports whether a runtime's tools are ours, whose Write and Edit are durable.
+	InServer func(runtime string) bool
+	// Sync returns when every file of the sessions is on the disk.
+	Sync  func() error
+	Clock func() time.Time
+	Log   *slog.Logger
+}
+
+// Guard gives every session whose files a power cut may have taken a notice that says so. Safe for
+// concurrent use.
+type Guard struct {
+	cfg GuardConfig
+	rec *Record
+}
+
+// Watch records this boot of the machine, and gives a notice to every session whose
+// files may be lost by the end of the last boot (I-34). It runs before any command.
+func Watch(ctx context.Context, cfg GuardConfig) (*Guard, error) {
+	g := &Guard{cfg: cfg}
+	if cfg.Boot == "" {
+		return g, nil
+	}
+	var err error
+	g.rec, err = Open(ctx, Config{Facts: cfg.Facts, Boot: cfg.Boot, Newest: cfg.Sessions.NewestEvent, Clock: cfg.Clock})
+	if err != nil {
+		return nil, err
+	}
+	return g, g.notice(ctx)
+}
+
+// Direct is told of a command outside of turns before it runs; the function that it returns, of
+// its end.
+func (g *Guard) Direct(ctx context.Context, id holdfast.SessionID) (func(), error) {
+	return g.rec.Direct(ctx, id)
+}
+
+// notice gives the sessions that a recorded cut concerns their notices.
+func (g *Guard) notice(ctx context.Context) error {
+	cut := g.rec.Pending()
+	if cut == nil {
+		return nil
+	}
+	ids, err := g.cfg.Sessions.ActiveSince(ctx, cut.Since())
+	if err != nil {
+		return err
+	}
+	for _, id := range cut.Direct {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range g.rec.Told() {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	var told []holdfast.SessionID
+	for _, id := range ids {
+		risk, err := g.noticeCut(ctx, id, *cut)
+		switch {
+		case holdfast.IsKind(err, holdfast.KindNotFound):
+		case err != nil:
+			return err
+		case risk:
+			told = append(told, id)
+		}
+	}
+	g.cfg.Log.Warn("the machine went down without a shutdown: files of commands in the minute before may be lost",
+		"last_event", cut.Last, "sessions", len(told))
+	return g.rec.Settled(ctx, told)
+}
+
+// noticeCut gives a session its notice of a cut, unless none of its files is at risk or
+// it has the notice already. It returns whether a notice of this cut or an earlier one
+// counts now. Nobody else writes to the session yet.
+func (g *Guard) noticeCut(ctx context.Context, id holdfast.SessionID, cut Cut) (bool, error) {
+	row, err := g.cfg.Sessions.Row(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	turns, err := g.turnsSince(ctx, row, cut.Since())
+	if err != nil {
+		return false, err
+	}
+	from := row.LastSeq - cutTail
+	var running holdfast.TurnID
+	for _, t := range turns {
+		from = min(from, t.MessageSeq-1)
+		if t.Status == holdfast.TurnRunning {
+			running = t.ID
+		}
+	}
+	f := Fold{Since: cut.Since(), Agent: !g.cfg.InServer(row.Runtime)}
+	for ev, err := range g.cfg.Journal.Read(ctx, id, max(from, 0)) {
+		if err == nil {
+			err = f.Add(ev)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	risk := holdfast.FilesAtRisk{
+		Turns: []holdfast.TurnAtRisk{}, Direct: f.Direct || slices.Contains(cut.Direct, id), LastEvent: cut.Last.UTC(), Since: cut.Since().UTC(),
+	}
+	for _, t := range turns {
+		if slices.Contains(f.Turns(), t.ID) {
+			risk.Turns = append(risk.Turns, holdfast.TurnAtRisk{ID: t.ID, Number: t.Number})
+		}
+	}
+	if f.Told != nil && f.Told.LastEvent.Equal(risk.LastEvent) || len(risk.Turns) == 0 && !risk.Direct {
+		counts, err := g.readRisk(ctx, row)
+		return counts != nil, err
+	}
+	c := journal.NewChange(id)
+	c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: running, Data: holdfast.Notice{
+		Code: holdfast.NoticeFilesAtRisk, Level: "warning", Text: Text(risk), AtRisk: &risk,
+	}}}
+	_, err = g.cfg.Journal.Commit(ctx, c)
+	return true, err
+}
+
+// turnsSince returns the turns of a session that had not ended at a time, by number.
+func (g *Guard) turnsSince(ctx context.Context, row journal.Row, since time.Time) ([]journal.TurnRow, error) {
+	const page = 100
+	var out []journal.TurnRow
+	for to := row.LastTurn; to > 0; to -= page {
+		part, err := g.cfg.Sessions.Turns(ctx, row.ID, max(to-page, 0), int(min(to, page)))
+		if err != nil {
+			return nil, err
+		}
+		late := slices.DeleteFunc(slices.Clone(part), func(t journal.TurnRow) bool { return t.EndedAt != nil && t.EndedAt.Before(since) })
+		out = append(late, out...)
+		if len(late) < len(part) {
+			break
+		}
+	}
+	return out, nil
+}
+
+// AtRisk is readRisk, but reads no log for sessions that no cut concerned: the read
+// would take most of a warm resume.
+func (g *Guard) AtRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
+	if !slices.Contains(g.rec.Told(), row.ID) {
+		return nil, nil
+	}
+	return g.readRisk(ctx, row)
+}
+
+// readRisk is what the last notice of a cut says, unless the session was resumed since, or
+// a turn has ended that began after it; then it is nil.
+func (g *Guard) readRisk(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
+	var risk *holdfast.FilesAtRisk
+	var in holdfast.TurnID
+	for ev, err := range g.cfg.Journal.Read(ctx, row.ID, max(row.LastSeq-cutTail, 0)) {
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case ev.EndsTurn() && ev.Turn != in, ev.Type == holdfast.EventSessionResumed:
+			risk = nil
+		case ev.Type == holdfast.EventNotice:
+			var n holdfast.Notice
+			if err := ev.Decode(&n); err != nil {
+				return nil, err
+			}
+			if n.Code == holdfast.NoticeFilesAtRisk {
+				risk, in = n.AtRisk, ev.Turn
+			}
+		}
+	}
+	return risk, nil
+}
+
+// Forget keeps the list of sessions with commands outside of turns short, until ctx ends or leaving is
+// closed.
+func (g *Guard) Forget(ctx context.Context, leaving <-chan struct{}) {
+	t := time.NewTicker(forgetEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if err := g.rec.Forget(ctx); err != nil {
+				g.cfg.Log.Debug("commands outside of turns stay on record", "error", err)
+			}
+		case <-leaving:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// End records an end in order once every file is on the disk. If a step fails, or
+// takes longer than ctx, and the machine ends next, that counts as a power cut.
+func (g *Guard) End(ctx context.Context) {
+	if g.rec == nil {
+		return
+	}
+	synced := make(chan error, 1)
+	go func() { synced <- g.cfg.Sync() }()
+	var err error
+	select {
+	case err = <-synced:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = g.rec.Ended(ctx)
+	}
+	if err != nil {
+		g.cfg.Log.Warn("files may not be on the disk", "error", err)
+	}
+}

@@ -1,0 +1,291 @@
+// Package choices decides what a new session has and what an update changes: agent, trust, mode,
+// runtime, model, budgets, destinations, labels and environment, each from the request, the agent
+// and the server's defaults, in this order.
+//
+// The engine owns one Choices. It writes nothing. Invariant: nothing else turns a request into a
+// trust level; a value that is not understood is refused, never replaced.
+package choices
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/direct"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/network"
+)
+
+// Defaults are what a session has that names nothing, and whose agent names nothing.
+type Defaults struct {
+	Trust holdfast.Trust
+	// Runtime is the name of a runtime.
+	Runtime string
+	// Model returns the default model; it is asked for each session.
+	Model func(ctx context.Context) (string, error)
+	// CheckModel refuses a model name that no session may have.
+	CheckModel func(name string) error
+	// Budget and TurnBudget bound a session and each of its turns.
+	Budget, TurnBudget holdfast.Budget
+}
+
+// Sealer encrypts what must not be readable at rest.
+type Sealer interface {
+	Seal(context string, plain []byte) ([]byte, error)
+	Open(context string, sealed []byte) ([]byte, error)
+}
+
+// Runtimes are the runtimes of the server.
+type Runtimes interface {
+	// Require refuses a runtime that is not there or cannot work with a trust level.
+	Require(name string, trust holdfast.Trust) error
+}
+
+// Config configures Choices. All fields but Root must be set.
+type Config struct {
+	Defaults Defaults
+	// Agent returns a deployed agent; not_found for an unknown name.
+	Agent    func(ctx context.Context, name holdfast.AgentName) (holdfast.Agent, error)
+	Runtimes Runtimes
+	Network  *network.Network
+	Sealer   Sealer
+	// Root: the server is root, and the files of trusted sessions belong to root.
+	Root  bool
+	NewID func() (string, error)
+	Clock func() time.Time
+}
+
+// Choices decides for all sessions. Safe for concurrent use.
+type Choices struct{ cfg Config }
+
+// New makes Choices.
+func New(cfg Config) *Choices { return &Choices{cfg: cfg} }
+
+// Limits on what a session may carry.
+const (
+	maxTitle  = 500
+	maxReason = 2000
+	maxTags   = 50
+	maxTag    = 100
+	maxEnv    = 200
+	maxValue  = 32 << 10
+	// maxSource is the longest name of a source, in bytes.
+	maxSource = 5000
+)
+
+// New returns the row of a new session, and the notice that its trust was lowered, nil if it was
+// not.
+func (c *Choices) New(ctx context.Context, req holdfast.CreateSession) (journal.Row, *journal.Draft, error) {
+	row, err := c.row(ctx, req)
+	return row, c.lowered(req), err
+}
+
+func (c *Choices) row(ctx context.Context, req holdfast.CreateSession) (journal.Row, error) {
+	var row journal.Row
+	now := c.cfg.Clock().UTC()
+	row.Session = holdfast.Session{
+		Status: holdfast.StatusActive, Runtime: req.Runtime, Model: req.Model, Title: req.Title,
+		Tags: req.Tags, CreatedAt: now, LastActiveAt: now,
+	}
+	name := holdfast.DefaultAgent
+	var err error
+	if req.Agent != "" {
+		if name, err = holdfast.ParseAgentName(req.Agent); err != nil {
+			return row, err
+		}
+	}
+	agent, err := c.cfg.Agent(ctx, name)
+	if err != nil {
+		return row, err
+	}
+	row.Agent, row.AgentVersion = agent.Name, agent.VersionID
+	if err := c.fill(ctx, &row.Session, req, agent); err != nil {
+		return row, err
+	}
+	if req.ID != "" {
+		row.ID, err = holdfast.ParseSessionID(req.ID)
+	} else {
+		var id string
+		id, err = c.cfg.NewID()
+		row.ID = holdfast.SessionID(id)
+	}
+	if err != nil {
+		return row, err
+	}
+	return row, c.sealEnv(&row, req.Env)
+}
+
+// fill checks what the request names and fills in the agent's choices and
+// the defaults. The agent has a say in mode, model and runtime, never in trust.
+func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.CreateSession, agent holdfast.Agent) error {
+	var err error
+	asked := &req.Trust
+	if req.Trust == "" {
+		asked = nil
+	}
+	if s.Trust, err = decideTrust("session.create", asked, c.cfg.Defaults.Trust, req.MaxTrust); err != nil {
+		return err
+	}
+	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(holdfast.DefaultMode(s.Trust)))); err != nil {
+		return err
+	}
+	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, c.cfg.Defaults.Runtime)
+	if err := c.cfg.Runtimes.Require(s.Runtime, s.Trust); err != nil {
+		return err
+	}
+	if s.Model = cmp.Or(s.Model, agent.Model); s.Model == "" {
+		if s.Model, err = c.cfg.Defaults.Model(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.cfg.Defaults.CheckModel(s.Model); err != nil {
+		return err
+	}
+	if s.Budget, err = budgetOr("budget", req.Budget, c.cfg.Defaults.Budget); err != nil {
+		return err
+	}
+	if s.TurnBudget, err = budgetOr("turn_budget", req.TurnBudget, c.cfg.Defaults.TurnBudget); err != nil {
+		return err
+	}
+	s.Network = slices.Clone(req.Network)
+	if err := network.Check(s.Network); err != nil {
+		return err
+	}
+	if err := c.cfg.Network.Grants(s.Network, s.Trust); err != nil {
+		return err
+	}
+	if req.Source != "" {
+		s.Source = &holdfast.Source{From: req.Source}
+	}
+	if err := checkSource(req.Source); err != nil {
+		return err
+	}
+	if s.Tags == nil {
+		s.Tags = []string{}
+	}
+	return checkLabels(s.Title, s.Tags)
+}
+
+// budgetOr is the budget that a request names, or the server's; nil bounds nothing.
+func budgetOr(name string, b *holdfast.Budget, server holdfast.Budget) (*holdfast.Budget, error) {
+	if b == nil {
+		b = &server
+	}
+	if *b == (holdfast.Budget{}) {
+		return nil, nil
+	}
+	own := *b
+	return &own, own.Check(name)
+}
+
+// CheckReason refuses a reason that a caller gives if it does not fit the log: invalid.
+func CheckReason(reason string) error {
+	if len(reason) > maxReason {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "reason %s is over %d bytes", holdfast.Quote(reason), maxReason).
+			WithHint("give a shorter reason")
+	}
+	return journal.CheckText("reason", reason)
+}
+
+func checkLabels(title string, tags []string) error {
+	if len(title) > maxTitle {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "title %s is over %d bytes", holdfast.Quote(title), maxTitle).
+			WithHint("give a shorter title")
+	}
+	if err := journal.CheckText("title", title); err != nil {
+		return err
+	}
+	if len(tags) > maxTags {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d tags are over %d", len(tags), maxTags).
+			WithHint("a session has at most %d tags", maxTags)
+	}
+	for _, t := range tags {
+		if t == "" || len(t) > maxTag {
+			return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a tag", holdfast.Quote(t)).
+				WithHint("a tag has 1-%d bytes", maxTag)
+		}
+		if err := journal.CheckText("tag", t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sealEnv checks and encrypts the session's environment.
+func (c *Choices) sealEnv(row *journal.Row, env map[string]string) error {
+	if len(env) == 0 {
+		return nil
+	}
+	if len(env) > maxEnv {
+		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%d environment values are over %d", len(env), maxEnv).
+			WithHint("put them into a file: holdfast files put")
+	}
+	shown := map[string]string{}
+	for k, v := range env {
+		if !direct.ValidEnvName(k) {
+			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "%s is not an environment name", holdfast.Quote(k)).
+				WithHint("use letters, digits and _, not starting with a digit")
+		}
+		if strings.HasPrefix(k, "HOLDFAST_") {
+			return holdfast.Errorf(holdfast.KindDenied, "session.create", "%s is reserved", holdfast.Quote(k)).
+				WithHint("use a name that does not begin with HOLDFAST_")
+		}
+		if len(v) > maxValue || strings.ContainsRune(v, 0) {
+			return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the value of %s is not usable", holdfast.Quote(k)).
+				WithHint("values have at most %d bytes and no NUL", maxValue)
+		}
+		shown[k] = "***"
+	}
+	plain, err := json.Marshal(env)
+	if err != nil {
+		return err
+	}
+	if row.SealedEnv, err = c.cfg.Sealer.Seal("session "+string(row.ID), plain); err != nil {
+		return err
+	}
+	row.Env = shown
+	return nil
+}
+
+// Env returns the environment of a session, sorted.
+func (c *Choices) Env(row journal.Row) ([]string, error) {
+	if row.SealedEnv == nil {
+		return nil, nil
+	}
+	plain, err := c.cfg.Sealer.Open("session "+string(row.ID), row.SealedEnv)
+	if err != nil {
+		return nil, err
+	}
+	var env map[string]string
+	if err := json.Unmarshal(plain, &env); err != nil {
+		return nil, holdfast.Errorf(holdfast.KindInternal, "session.env", "the sealed environment does not decode: %w", err)
+	}
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// lowered is the notice of a new session whose trust is below the server's
+// default because of who asks; nil when it is not.
+func (c *Choices) lowered(req holdfast.CreateSession) *journal.Draft {
+	if req.Trust != "" || !c.cfg.Defaults.Trust.Exceeds(req.MaxTrust) {
+		return nil
+	}
+	return &journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{
+		Code: "trust.lowered",
+		Text: "the session is " + string(req.MaxTrust) + ", not " + string(c.cfg.Defaults.Trust) + " as the server's default: the key that made it may not have more",
+	}}
+}
+func checkSource(s string) error {
+	if len(s) > maxSource || journal.CheckText("source", s) != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the source %s is not a text of at most %d bytes", holdfast.Quote(s), maxSource)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package choices
+
+import (
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// decideTrust returns the trust of a session: the requested one, else the inherited one. A request
+// above the caller's maximum is denied; inherited trust is lowered to it.
+func decideTrust(op string, asked *string, inherited, most holdfast.Trust) (holdfast.Trust, error) {
+	if asked == nil {
+		if inherited.Exceeds(most) {
+			return most, nil
+		}
+		return inherited, nil
+	}
+	t, err := holdfast.ParseTrust(*asked)
+	if err != nil {
+		return "", err
+	}
+	return t, withinTrust(op, t, most)
+}
+
+// TurnTrust refuses a message whose turn may not run with the session's trust. A
+// turn has none of its own yet: its box would be a second one on the same files.
+func TurnTrust(row journal.Row, msg holdfast.SendMessage) error {
+	asked := &msg.Trust
+	if msg.Trust == "" {
+		asked = nil
+	}
+	t, err := decideTrust("turn", asked, row.Trust, msg.MaxTrust)
+	if err != nil {
+		return err
+	}
+	if asked != nil && t != row.Trust {
+		return holdfast.Errorf(holdfast.KindConflict, "turn", "trust %s is not that of session %s, which is %s", holdfast.Quote(msg.Trust), row.ID, row.Trust).
+			WithHint("holdfast session update %s --trust %s", row.ID, t)
+	}
+	return withinTrust("turn", row.Trust, msg.MaxTrust)
+}
+
+// withinTrust refuses a trust above the caller's maximum.
+func withinTrust(op string, t, most holdfast.Trust) error {
+	if !t.Exceeds(most) {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindDenied, op, "trust %s is above this key's maximum, which is %s",
+		holdfast.Quote(string(t)), most).WithHint("ask for %s, or make a key for it: holdfast key create --max-trust %s", most, t)
+}

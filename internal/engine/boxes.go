@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"iter"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/hooked"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/lease"
+	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// sessions answers what place asks of sessions.
+type sessions struct{ p *parts }
+
+var _ place.Sessions = sessions{}
+
+// Row implements place.Sessions and hooked.Sessions.
+func (s sessions) Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	return s.p.row(ctx, id)
+}
+
+// Live implements place.Sessions.
+func (s sessions) Live(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	return s.p.liveRow(ctx, id)
+}
+
+// Seeded implements place.Sessions.
+func (s sessions) Seeded(ctx context.Context, id holdfast.SessionID, set journal.RowPatch) error {
+	c := journal.NewChange(id)
+	c.Set = &set
+	_, err := s.p.cfg.Journal.Commit(ctx, c)
+	return err
+}
+
+// Files implements place.Sessions.
+func (s sessions) Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error) {
+	return s.p.cfg.Agents.Files(ctx, version)
+}
+
+// Plugin implements place.Sessions. The native runtime reads what a version brings in the
+// server, and a trusted agent where it lies.
+func (s sessions) Plugin(ctx context.Context, row journal.Row) (string, error) {
+	if row.Trust != holdfast.Untrusted || row.Runtime == permit.InServer {
+		return "", nil
+	}
+	return s.p.cfg.Agents.Plugin(ctx, row.AgentVersion)
+}
+
+// Prepare implements place.Sessions.
+func (s sessions) Prepare(row journal.Row) (func(context.Context, *sandbox.Box) error, error) {
+	env, err := s.p.choices.Env(row)
+	return func(ctx context.Context, box *sandbox.Box) error { return s.p.connect(ctx, row, box, env) }, err
+}
+
+// Open implements place.Sessions.
+func (s sessions) Open(ctx context.Context, id holdfast.SessionID) (bool, error) {
+	open, err := s.p.cfg.Stores.Sessions.OpenTurns(ctx, id)
+	return len(open) > 0, err
+}
+
+// Log implements place.Sessions.
+func (s sessions) Log(ctx context.Context, id holdfast.SessionID) iter.Seq2[holdfast.Event, error] {
+	return s.p.cfg.Journal.Read(ctx, id, 0)
+}
+
+// Agents implements place.Sessions.
+func (s sessions) Agents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	return s.p.cfg.Stores.Sessions.AgentStates(ctx, id)
+}
+
+// Hooks implements place.Sessions.
+func (s sessions) Hooks(id holdfast.SessionID) func(holdfast.CallID) bool {
+	turn := s.p.units.turnOf(id)
+	return func(call holdfast.CallID) bool { return hooked.RunOf(call, turn) }
+}
+
+// Where implements hooked.Sessions.
+func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript string) {
+	cwd = "/workspace"
+	if row.Trust == holdfast.Trusted {
+		cwd = s.p.boxes.Scope(row.ID).Workspace()
+	}
+	keeps, ok := s.p.runtimes[row.Runtime].(runtime.Transcriber)
+	if !ok {
+		return cwd, ""
+	}
+	states, err := s.p.cfg.Stores.Sessions.AgentStates(ctx, row.ID)
+	if err != nil {
+		// A hook runs without it rather than not at all.
+		s.p.cfg.Log.WarnContext(ctx, "hooks do not get the transcript's path", "session_id", row.ID, "error", err)
+		return cwd, ""
+	}
+	for _, st := range states {
+		if st.Runtime == row.Runtime && st.Health == holdfast.HealthCurrent {
+			return cwd, keeps.TranscriptPath(st.AgentID)
+		}
+	}
+	return cwd, ""
+}
+
+// Claim implements hooked.Sessions.
+func (s sessions) Claim(ctx context.Context, id holdfast.SessionID, live bool) (*sandbox.Hold, error) {
+	u := s.p.units.claim(id)
+	defer s.p.units.disclaim(u)
+	hold, err := s.p.acquire(ctx, u, place.Claim{Live: live}, nil)
+	if err == nil {
+		err = lease.Intact(hold, id, true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return hold, nil
+}
+
+// layered gives permit the layers of sessions.
+type layered struct{ p *parts }
+
+// Rules implements permit.Sources.
+func (l layered) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
+	return l.p.cfg.Stores.Rules.Rules(ctx, key)
+}
+
+// Layer implements permit.Sources.
+func (l layered) Layer(ctx context.Context, version holdfast.VersionID) (policy.Config, error) {
+	s, err := l.p.cfg.Agents.Settings(ctx, version)
+	return s.Layer(), err
+}
+
+// Workspace implements permit.Sources.
+func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspace, error) {
+	s, err := l.p.cfg.Agents.Settings(ctx, row.AgentVersion)
+	if err != nil {
+		return nil, err
+	}
+	dir := l.p.boxes.Scope(row.ID).Workspace()
+	return &settings.Workspace{Dir: dir, Session: row.ID, Same: s.Sums, Tools: l.p.cfg.Policy.Tools()}, nil
+}
+
+// BoxEvent writes what happened to a box into the log of each session that may use it, or
+// that was the last to; it is the pools' OnEvent.
+func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
+	ctx := context.WithoutCancel(e.p.life.Base)
+	ids, err := e.p.boxes.Hear(ctx, ev.Box)
+	if err != nil {
+		e.p.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "type", ev.Type, "error", err)
+	}
+	for _, id := range ids {
+		c := journal.NewChange(id)
+		var data any = ev.Ended
+		if ev.Type == holdfast.EventBoxStarted {
+			data = ev.Started
+		}
+		c.Events = []journal.Draft{{Type: ev.Type, Data: data}}
+		if _, err := e.p.cfg.Journal.Commit(ctx, c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			e.p.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
+		}
+		switch ev.Type {
+		case holdfast.EventBoxStarted:
+			e.p.hooks.Tell(id, hook.Input{Event: hook.SandboxStarted, Trigger: ev.Started.Driver})
+		case holdfast.EventBoxStopped, holdfast.EventBoxLost:
+			e.p.hooks.Tell(id, hook.Input{Event: hook.SandboxStopped, Trigger: string(ev.Type), Message: ev.Ended.Reason})
+		}
+	}
+}

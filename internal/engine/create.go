@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// Create makes an active session in one transaction; no box is started. The
+// same key gives the same session again.
+func (e *Engine) Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error) {
+	var k *journal.Key
+	if key != "" {
+		k = &journal.Key{Scope: "session.create", Value: key, Hash: hashOf(req)}
+	}
+	row, lowered, err := e.p.choices.New(ctx, req)
+	if err != nil {
+		return e.createdBefore(ctx, k, err)
+	}
+	c := journal.NewChange(row.ID)
+	c.Create = &row
+	s = row.Session
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{
+		Agent: s.Agent, AgentVersion: s.AgentVersion, Trust: s.Trust, Runtime: s.Runtime, Model: s.Model, Mode: s.Mode, Title: s.Title,
+		Budget: s.Budget, TurnBudget: s.TurnBudget, Network: s.Network,
+	}}}
+	if lowered != nil {
+		c.Events = append(c.Events, *lowered)
+	}
+	if c.Events, err = e.p.unwalled(ctx, row, c.Events); err != nil {
+		return e.createdBefore(ctx, k, err)
+	}
+	if c.Key = k; k != nil {
+		k.Ref = string(row.ID)
+	}
+	done, err := e.p.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Session{}, false, err
+	}
+	if done.Duplicate != "" {
+		s, err = e.p.views.Session(ctx, holdfast.SessionID(done.Duplicate))
+		return s, true, err
+	}
+	e.p.hooks.TellOf(ctx, done.Row, hook.Input{Event: hook.Setup, Trigger: "created"})
+	u := e.p.units.lock(row.ID)
+	defer e.p.units.unlock(u)
+	e.turns.warm(u, done.Row)
+	return done.Row.Session, false, nil
+}
+
+// createdBefore is the session that an earlier request with the key made, when
+// the same one could not be made any more: its agent may be deleted since.
+func (e *Engine) createdBefore(ctx context.Context, k *journal.Key, refusal error) (s holdfast.Session, replayed bool, err error) {
+	if k == nil {
+		return s, false, refusal
+	}
+	ref, err := e.p.cfg.Stores.Sessions.KeyRef(ctx, *k)
+	if err != nil {
+		return s, false, err
+	}
+	if ref == "" {
+		return s, false, refusal
+	}
+	s, err = e.p.views.Session(ctx, holdfast.SessionID(ref))
+	return s, true, err
+}
+
+func hashOf(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// The notice of a trusted session with path rules.
+const (
+	noticeNoWalls = "walls.none"
+	noWalls       = "the session is trusted: its path rules are judged by the text of each call, and no box enforces them"
+)
+
+// unwalled adds a notice to the events of a new trusted session that has path rules:
+// it runs without a box, so nothing enforces them.
+func (p *parts) unwalled(ctx context.Context, row journal.Row, events []journal.Draft) ([]journal.Draft, error) {
+	if row.Trust != holdfast.Trusted {
+		return events, nil
+	}
+	v, err := p.policies.Version(ctx, row.AgentVersion)
+	if err != nil || v.Walls(policy.Home, policy.Cwd).Empty() {
+		return events, err
+	}
+	return append(events, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeNoWalls, Text: noWalls}}), nil
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/hooked"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/judging"
+	"github.com/holdfast-run/holdfast/internal/pending"
+	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// Decide asks whether a tool may run: hooks, then the policy of the server with
+// the layers of this session, then a person. An untrusted session's tools run in
+// a box or not at all. The mode is the session's of this moment.
+func (h *host) Decide(ctx context.Context, req policy.Request) (policy.Decision, error) {
+	req.Session, req.Mode, req.Sandboxed = h.u.id, h.updates.Mode(), h.row.Trust == holdfast.Untrusted
+	mark := judging.MarkOf(string(h.u.id), string(h.r.id), req.Tool, holdfast.InputHash(req.Input))
+	if h.p.judging.Refuses(mark) {
+		d := policy.Decision{Verdict: policy.Denied, By: byJudging, Reason: textJudging}
+		h.report(req, d)
+		return d, h.decided(ctx, req.CallID, nil, d)
+	}
+	j := h.p.judging.Begin(mark)
+	defer j.End()
+	ctx = judging.With(ctx, j)
+	k := h.hooks.Load()
+	if k != nil {
+		req.Hooks = k.PreToolUse(ctx, req)
+		h.At("hooked")
+		if ctx.Err() != nil {
+			// The output of hooks that were cut off is no verdict.
+			return policy.Decision{}, context.Cause(ctx)
+		}
+	}
+	req.FS = h.p.links(ctx, h.row, h.lease.Held())
+	p, err := h.policy(ctx)
+	if err != nil {
+		return policy.Decision{}, err
+	}
+	if d, gone := h.lease.WallGone(); gone {
+		h.report(req, d)
+		return d, nil
+	}
+	asked := req.Hooks.Updates
+	req.Hooks.Updates = nil
+	if k.Has(hook.PermissionRequest) {
+		if p, err = p.With(policy.Config{Approver: hooked.Approver{Turn: k, Next: h.asks, Updates: &asked}}); err != nil {
+			return policy.Decision{}, err
+		}
+	}
+	d, err := p.Decide(ctx, req)
+	if err != nil {
+		return d, err
+	}
+	h.report(req, d)
+	if d.Verdict == policy.Denied && k != nil {
+		k.Denied(ctx, req, d)
+	}
+	return d, h.decided(ctx, req.CallID, append(permit.UpdatesOf(permit.ByHook, asked), permit.UpdatesOf(permit.ByPolicy, d.Updates)...), d)
+}
+
+// byJudging decides about a call that the server probably died of.
+const (
+	byJudging   = "crash guard"
+	textJudging = "the server ended two times in a row while it judged this call, so it is not judged again; try another way"
+)
+
+// decided does what a decision asks for beyond its verdict: changes of the permissions, which are
+// recorded with the verdict, and with an interrupt the end of the turn, which comes after the
+// record of the denial.
+func (h *host) decided(ctx context.Context, use string, updates []permit.Update, d policy.Decision) error {
+	fact, err := h.updates.Take(ctx, updates)
+	if err != nil {
+		return err
+	}
+	if fact != nil {
+		fact.With = func(events []journal.Draft) bool {
+			for _, e := range events {
+				t, ok := e.Data.(holdfast.ToolDecision)
+				if ok && t.ToolUseID == use && (e.Type == holdfast.EventToolAllowed || e.Type == holdfast.EventToolDenied) {
+					return true
+				}
+			}
+			return false
+		}
+		h.facts.Add(fact)
+	}
+	if d.Verdict != policy.Allowed && d.Interrupt {
+		h.r.cancel(&interrupted{reason: journal.Plain("the turn was ended with a denial by " + d.By + ": " + d.Reason)})
+	}
+	return nil
+}
+
+// noticeSettings is the code of the notice that a workspace's settings cannot be read.
+const noticeSettings = "settings.unreadable"
+
+// policy returns what decides in this turn, as things stand.
+func (h *host) policy(ctx context.Context) (*policy.Engine, error) {
+	p, fault, err := h.layers.Policy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if fault != "" {
+		_, err = h.Record(ctx, journal.Draft{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: noticeSettings, Text: fault}})
+	}
+	return p, err
+}
+
+// Scope implements policy.Decider.
+func (h *host) Scope(ctx context.Context, req policy.Request) (policy.Scope, error) {
+	p, err := h.policy(ctx)
+	if err != nil {
+		return policy.Scope{}, err
+	}
+	return p.Scope(ctx, req)
+}
+
+// report logs a denial, unless the settings leave it out of reports; the session's
+// log has it in any case.
+func (h *host) report(req policy.Request, d policy.Decision) {
+	if d.Verdict == policy.Denied && !d.Quiet {
+		h.p.cfg.Log.InfoContext(h.r.ctx, "a tool was denied", "session_id", h.u.id, "turn_id", h.r.id, "tool", req.Tool, "input", holdfast.Quote(string(req.Input)), "by", d.By, "rule", d.Rule, "reason", d.Reason)
+	}
+}
+
+// readHooks gets the turn its hooks, once. What they did in it before is read from the log.
+func (h *host) readHooks(ctx context.Context) error {
+	if h.hooks.Load() != nil {
+		return nil
+	}
+	k, err := h.p.hooks.Turn(ctx, hooked.TurnConfig{
+		Row: h.row, ID: h.r.id, Number: h.r.number, After: h.r.begins(), Facts: &h.facts,
+		Alive: func() error {
+			err := h.usable()
+			if err == nil {
+				h.alive()
+			}
+			return err
+		},
+		Mode: h.updates.Mode, Box: h.Box, Log: h.Log,
+		Updated: func(ctx context.Context, list []policy.Update) (*pending.Fact, error) {
+			return h.updates.Take(ctx, permit.UpdatesOf(permit.ByHook, list))
+		},
+		Flush: func(ctx context.Context) error {
+			_, err := h.Keep(ctx, nil)
+			return err
+		},
+	})
+	if k != nil {
+		h.hooks.Store(k)
+	}
+	return err
+}

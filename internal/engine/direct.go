@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/direct"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/lease"
+	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// byHand is what direct work asks of sessions.
+type byHand struct {
+	p     *parts
+	turns *turns
+}
+
+var _ direct.Sessions = byHand{}
+
+// Command implements direct.Sessions.
+func (b byHand) Command(ctx context.Context, id holdfast.SessionID) (func(), error) {
+	return b.p.guard.Direct(ctx, id)
+}
+
+// Call implements direct.Sessions.
+func (b byHand) Call() (holdfast.CallID, error) {
+	return b.p.newCall()
+}
+
+// Session implements direct.Sessions.
+func (b byHand) Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
+	return b.p.views.Session(ctx, id)
+}
+
+// InBox implements direct.Sessions.
+func (b byHand) InBox(ctx context.Context, id holdfast.SessionID, work func(context.Context, *sandbox.Box) error) error {
+	if err := b.p.life.Draining(); err != nil {
+		return err
+	}
+	u := b.p.units.lock(id)
+	err := func() error {
+		row, err := b.p.liveRow(ctx, id)
+		if err != nil || row.Status == holdfast.StatusActive {
+			return err
+		}
+		if _, err := b.p.resume(ctx, u, row, holdfast.ResumeSession{}); err != nil {
+			return err
+		}
+		// What fails is tried again on its own.
+		_ = b.turns.next(ctx, u)
+		return nil
+	}()
+	u.mu.Unlock()
+	defer b.p.units.disclaim(u)
+	if err != nil {
+		return err
+	}
+	return b.inBox(ctx, u, work)
+}
+
+// inBox does work in the box. If the box ended before it received the work, inBox does it
+// in the next box, once.
+func (b byHand) inBox(ctx context.Context, u *unit, work func(context.Context, *sandbox.Box) error) error {
+	err := b.inBoxOnce(ctx, u, work)
+	if errors.Is(err, sandbox.ErrUnsent) && ctx.Err() == nil {
+		err = b.inBoxOnce(ctx, u, work)
+	}
+	return err
+}
+
+func (b byHand) inBoxOnce(ctx context.Context, u *unit, work func(context.Context, *sandbox.Box) error) error {
+	hold, err := b.p.acquire(ctx, u, place.Claim{}, nil)
+	if err != nil {
+		b.missing(ctx, u, err)
+		return err
+	}
+	if err := lease.Intact(hold, u.id, false); err != nil {
+		return err
+	}
+	defer hold.Release()
+	return work(ctx, hold.Box)
+}
+
+// missing sets a session whose files turn out to be gone to error, which is from
+// where it can be resumed without them. A running turn finds it out itself.
+func (b byHand) missing(ctx context.Context, u *unit, err error) {
+	if !place.AreFilesGone(err) {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	row, rerr := b.p.row(ctx, u.id)
+	if rerr != nil || row.Status != holdfast.StatusActive || u.running != nil {
+		return
+	}
+	c := journal.NewChange(u.id)
+	c.Status = []holdfast.Status{holdfast.StatusError}
+	msg := err.Error()
+	c.Set = &journal.RowPatch{Error: &msg}
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: holdfast.Failure{
+		Kind: holdfast.KindOf(err), Message: msg, Hint: holdfast.HintOf(err),
+	}}}
+	if _, cerr := b.p.cfg.Journal.Commit(ctx, c); cerr != nil {
+		b.p.cfg.Log.WarnContext(ctx, "missing files not recorded", "session_id", u.id, "error", cerr)
+	}
+}
+
+// Imported implements direct.Sessions.
+func (b byHand) Imported(ctx context.Context, id holdfast.SessionID, files holdfast.Copied, start string) (holdfast.Session, error) {
+	done, err := b.p.cfg.Journal.CommitAt(ctx, id, func(row journal.Row, c *journal.Change) error {
+		source := *row.Source
+		source.Complete, source.Start = true, start
+		c.Set = &journal.RowPatch{Source: &source}
+		c.Events = []journal.Draft{{Type: holdfast.EventFilesImported, Data: holdfast.FilesImported{
+			From: source.From, Files: files.Files, Bytes: files.Bytes, Start: start,
+		}}}
+		return nil
+	})
+	return done.Row.Session, err
+}

@@ -1,0 +1,237 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/approvals"
+	"github.com/holdfast-run/holdfast/internal/boots"
+	"github.com/holdfast-run/holdfast/internal/choices"
+	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/folder"
+	"github.com/holdfast-run/holdfast/internal/hooked"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/judging"
+	"github.com/holdfast-run/holdfast/internal/lifetime"
+	"github.com/holdfast-run/holdfast/internal/network"
+	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/resume"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/settings"
+	"github.com/holdfast-run/holdfast/internal/views"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// parts are the rooms that the engine connects, each with what it owns. They know each other
+// through interfaces only; the methods here are what more than one of the engine's own types
+// needs of several rooms at once.
+type parts struct {
+	cfg      Config
+	life     *lifetime.Life
+	units    units
+	runtimes runtime.Set
+	boxes    *place.Boxes
+	hooks    *hooked.Hooks
+	policies *permit.Policies
+	views    *views.Views
+	// questions are those to persons.
+	questions *approvals.Questions
+	choices   *choices.Choices
+	network   *network.Network
+	resumes   *resume.Resumes
+	// conversations are those of the sessions that worked last.
+	conversations *conversation.Kept
+	// judging remembers across crashes which calls are being judged; nil before the start.
+	judging *judging.File
+	// guard knows of power cuts; nil before the start.
+	guard *boots.Guard
+}
+
+func (p *parts) uuid() (string, error) { return holdfast.NewUUID(p.cfg.Clock(), p.cfg.Rand) }
+
+func (p *parts) newCall() (holdfast.CallID, error) {
+	id, err := p.uuid()
+	return holdfast.CallID(id), err
+}
+
+func (p *parts) row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	return p.cfg.Stores.Sessions.Row(ctx, id)
+}
+
+// liveRow is the row of a session that has not ended.
+func (p *parts) liveRow(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	row, err := p.row(ctx, id)
+	if err == nil && row.Status == holdfast.StatusEnded {
+		err = ended(id)
+	}
+	return row, err
+}
+
+func ended(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindGone, "session", "session %s has ended", id).
+		WithHint("its log stays readable: holdfast session events %s", id)
+}
+
+// rulesOf returns the policy of a session as things stand.
+type rulesOf func(context.Context) (*policy.Engine, error)
+
+// rulesNow reads the policy of a session outside of a turn. With strict, settings of the workspace
+// that cannot be read are an error; without, they only allow nothing: the next turn reports them.
+func (p *parts) rulesNow(u *unit, row journal.Row, strict bool) rulesOf {
+	return func(ctx context.Context) (*policy.Engine, error) {
+		rules, fault, err := p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
+		if err == nil && strict && fault != "" {
+			err = holdfast.Errorf(holdfast.KindDenied, "network", "%s", fault)
+		}
+		return rules, err
+	}
+}
+
+// acquire claims a session's box. rules gives the policy that its walls are made from; nil
+// reads it. The caller has claimed u.
+func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*sandbox.Hold, error) {
+	c.Session = u.id
+	c.Walls = func(ctx context.Context, row journal.Row) (wire.Walls, error) {
+		now := rules
+		if now == nil {
+			now = p.rulesNow(u, row, false)
+		}
+		policy, err := now(ctx)
+		if err != nil {
+			return wire.Walls{}, err
+		}
+		return permit.Walls(row, policy), nil
+	}
+	return p.boxes.Acquire(ctx, c)
+}
+
+// resume brings a session back. Turns may wait that the caller has to start. The caller holds the
+// unit's lock.
+func (p *parts) resume(ctx context.Context, u *unit, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
+	out, err := p.resumes.Resume(ctx, row, req)
+	if err == nil {
+		u.ask = true
+		row.Session = out.Session
+		p.hooks.TellOf(ctx, row, hook.Input{Event: hook.SessionResumed, Trigger: string(out.Receipt.Tier), Message: string(out.Receipt.From)})
+	}
+	return out, err
+}
+
+// reach returns the destinations that the box of a session may reach at this moment.
+func (p *parts) reach(ctx context.Context, row journal.Row) (check.Reach, error) {
+	agent := func() (*check.Settings, error) {
+		s, err := p.cfg.Agents.Settings(ctx, row.AgentVersion)
+		return s.Sandbox, err
+	}
+	return p.network.Reach(row, agent, func() (*policy.Engine, error) {
+		u := p.units.claim(row.ID)
+		defer p.units.disclaim(u)
+		return p.rulesNow(u, row, true)(ctx)
+	})
+}
+
+// connect gives a session its environment in a box, and a proxy there if it may reach
+// anything. Without the proxy port, which something in the box may have taken, the box works
+// as one without grants.
+func (p *parts) connect(ctx context.Context, row journal.Row, box *sandbox.Box, env []string) error {
+	reach, err := p.reach(ctx, row)
+	if err != nil && !holdfast.IsKind(err, holdfast.KindDenied) {
+		return err
+	}
+	if err == nil && !reach.None() {
+		switch proxy, err := network.Open(ctx, box); {
+		case err == nil:
+			// The session's own values, given with --env, win.
+			env = append(proxy, env...)
+		case ctx.Err() != nil:
+			return err
+		default:
+			p.cfg.Log.WarnContext(ctx, "a box has no proxy", "box_id", box.ID(), "session_id", row.ID, "error", err)
+		}
+	}
+	box.SetEnv(env)
+	return nil
+}
+
+// links makes the Links of a session. They ask the box, or without one a box of the session that
+// already runs.
+func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *permit.Links {
+	if box == nil {
+		box = p.boxes.Running(row)
+	}
+	return permit.NewLinks(ctx, box, p.boxes.Scope(row.ID).Workspace(), p.cfg.Clock)
+}
+
+// reconnect makes a change of what a session may reach effective: its box from the next
+// process on, connections that are open at once.
+func (p *parts) reconnect(ctx context.Context, row journal.Row) error {
+	var err error
+	if box := p.boxes.Running(row); box != nil {
+		var env []string
+		if env, err = p.choices.Env(row); err == nil {
+			err = p.connect(ctx, row, box, env)
+		}
+	}
+	p.network.Changed(ctx, row.ID)
+	return err
+}
+
+// brief is a turn of a session with what its agent says and brings. The workspace's own
+// instructions are added if the agent's owner allows it.
+func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error) {
+	t := runtime.Turn{Session: row.Session}
+	var err error
+	if t.Instructions, err = p.cfg.Agents.Instructions(ctx, row.AgentVersion); err != nil {
+		return t, err
+	}
+	if t.Folder, err = p.cfg.Agents.Folder(ctx, row.AgentVersion); err != nil {
+		return t, err
+	}
+	s, err := p.cfg.Agents.Settings(ctx, row.AgentVersion)
+	if err == nil && s.WorkspaceInstructions {
+		at := ""
+		if row.Trust == holdfast.Untrusted {
+			at = policy.Cwd + "/"
+		}
+		t.Instructions += folder.Workspace(p.boxes.Scope(row.ID).Workspace(), at, t.Folder, settings.Keys)
+	}
+	return t, err
+}
+
+// onlyAgents reports whether every call that runs in a box, whosever it is, is an agent of
+// the session.
+func (p *parts) onlyAgents(ctx context.Context, id holdfast.SessionID, box *sandbox.Box) bool {
+	calls, err := box.Of("").Calls(ctx)
+	if err != nil {
+		return false
+	}
+	states, err := p.cfg.Stores.Sessions.AgentStates(ctx, id)
+	if err != nil {
+		return false
+	}
+	for _, c := range calls {
+		if c.Status != wire.CallRunning {
+			continue
+		}
+		agent := false
+		for _, s := range states {
+			agent = agent || s.Call == c.Call
+		}
+		if !agent {
+			return false
+		}
+	}
+	return true
+}
+
+// at marks a named kill point for crash tests.
+func (p *parts) at(id holdfast.SessionID, point string) {
+	if p.cfg.At != nil {
+		p.cfg.At(id, point)
+	}
+}

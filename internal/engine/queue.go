@@ -1,0 +1,325 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/lifetime"
+)
+
+// next starts the first waiting turn of an active session where none runs. When
+// that fails it is tried again until it works, whether or not anybody comes
+// back to the session.
+func (t *turns) next(ctx context.Context, u *unit) error {
+	err := t.startNext(ctx, u)
+	if err == nil {
+		return nil
+	}
+	u.ask = true
+	if u.retrying {
+		return err
+	}
+	t.p.units.claim(u.id)
+	u.retrying = t.p.life.Rest.Run(func() {
+		defer t.p.units.disclaim(u)
+		t.p.life.Insist(u.id, "waiting turn not started", func() error {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			err := t.startNext(t.p.life.Base, u)
+			u.retrying = err != nil
+			return err
+		})
+	})
+	if !u.retrying {
+		t.p.units.disclaim(u)
+	}
+	return err
+}
+
+func (t *turns) startNext(ctx context.Context, u *unit) error {
+	if u.queued == 0 && !u.ask || t.p.life.Ends() || !t.free(u) {
+		return nil
+	}
+	open, err := t.p.cfg.Stores.Sessions.OpenTurns(ctx, u.id)
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		// Deleted while this was tried again.
+		open, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(open) > 0 {
+		row, err := t.p.row(ctx, u.id)
+		if err != nil {
+			return err
+		}
+		if row.Status != holdfast.StatusActive {
+			// The one who makes the session active again asks again.
+			open = nil
+		}
+	}
+	if u.queued, u.ask = len(open), false; len(open) == 0 {
+		u.requests = nil
+		return nil
+	}
+	first := open[0]
+	text, err := t.p.views.Text(ctx, u.id, first.MessageSeq)
+	if err != nil {
+		return err
+	}
+	next := turn{id: first.ID, number: first.Number, request: u.requests[first.ID]}
+	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
+		next.messageSeq = row.LastSeq + 1
+		c.Turns = []journal.TurnChange{{ID: next.id, From: holdfast.TurnQueued, To: holdfast.TurnRunning, MessageSeq: next.messageSeq}}
+		c.Events = startEvents(next, text)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	u.queued--
+	delete(u.requests, next.id)
+	next.startedAt = done.Events[0].Time
+	t.launch(u, done.Row, next)
+	return nil
+}
+
+// recover takes up what a former server left open: resumes that were cut off become errors, turns go on.
+func (t *turns) recover(ctx context.Context) error {
+	cut, err := t.p.cfg.Stores.Sessions.Starting(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range cut {
+		c := journal.NewChange(id)
+		c.Status = []holdfast.Status{holdfast.StatusError}
+		reason := "the server stopped while the session was being resumed"
+		c.Set = &journal.RowPatch{Error: &reason}
+		c.Events = []journal.Draft{{Type: holdfast.EventSessionError, Data: holdfast.Failure{
+			Kind: holdfast.KindUnavailable, Message: reason, Hint: "holdfast session resume " + string(id),
+		}}}
+		if _, err := t.p.cfg.Journal.Commit(ctx, c); err != nil {
+			return err
+		}
+	}
+	open, err := t.p.cfg.Stores.Sessions.OpenTurns(ctx, "")
+	if err != nil {
+		return err
+	}
+	bySession := map[holdfast.SessionID][]journal.TurnRow{}
+	var order []holdfast.SessionID
+	for _, o := range open {
+		if bySession[o.Session] == nil {
+			order = append(order, o.Session)
+		}
+		bySession[o.Session] = append(bySession[o.Session], o)
+	}
+	for _, id := range order {
+		if err := t.reopen(ctx, id, bySession[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reopen takes up a session's open turns after a restart. The caller does not hold the unit's lock.
+func (t *turns) reopen(ctx context.Context, id holdfast.SessionID, open []journal.TurnRow) error {
+	u := t.p.units.lock(id)
+	defer t.p.units.unlock(u)
+	row, err := t.p.row(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, o := range open {
+		if o.Status == holdfast.TurnRunning {
+			t.launch(u, row, turn{id: o.ID, number: o.Number, messageSeq: o.MessageSeq, startedAt: startOf(o, t.p.cfg.Clock()), again: true})
+		} else {
+			u.queued++
+		}
+	}
+	return t.next(ctx, u)
+}
+
+func startOf(t journal.TurnRow, now time.Time) time.Time {
+	if t.StartedAt != nil {
+		return *t.StartedAt
+	}
+	return now
+}
+
+// free reports whether a message would start its turn now.
+func (t *turns) free(u *unit) bool {
+	return u.running == nil && u.parked == 0 && (len(t.p.cfg.After) == 0 || !t.stages.Holds(t.p.boxes.Scope(u.id), u.id))
+}
+
+// first starts a turn with a message in a session where none runs nor waits.
+func (t *turns) first(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	uuid, err := t.p.uuid()
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	next := turn{id: holdfast.TurnID(uuid), request: holdfast.RequestIDOf(ctx)}
+	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
+		next.number, next.messageSeq = row.LastTurn+1, row.LastSeq+1
+		c.Key = turnKey(u.id, msg, next.id)
+		c.Turns = []journal.TurnChange{{ID: next.id, To: holdfast.TurnRunning, Number: next.number, MessageSeq: next.messageSeq}}
+		if title := holdfast.TitleOf(msg.Text); row.LastTurn == 0 && row.Title == "" && title != "" {
+			c.Set = &journal.RowPatch{Title: &title}
+		}
+		c.Events = startEvents(next, msg.Text)
+		return nil
+	})
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if done.Duplicate != "" {
+		return t.duplicate(ctx, u.id, done.Duplicate)
+	}
+	at := done.Events[0].Time
+	next.startedAt = at
+	t.launch(u, done.Row, next)
+	return holdfast.Sent{Seq: next.messageSeq - 1, Turn: holdfast.Turn{
+		ID: next.id, Session: u.id, Status: holdfast.TurnRunning, Number: next.number, MessageSeq: next.messageSeq, Text: msg.Text,
+		CreatedAt: at, StartedAt: &at,
+	}}, nil
+}
+
+func startEvents(t turn, text string) []journal.Draft {
+	return []journal.Draft{
+		{Type: holdfast.EventMessageUser, Turn: t.id, Data: holdfast.UserMessage{Text: text}},
+		{Type: holdfast.EventTurnStarted, Turn: t.id, Data: holdfast.TurnStartedData{Number: t.number, MessageSeq: t.messageSeq}},
+	}
+}
+
+// enqueue makes a turn with a message that waits until no other runs.
+func (t *turns) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	uuid, err := t.p.uuid()
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	next := turn{id: holdfast.TurnID(uuid)}
+	position := u.queued + 1
+	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
+		next.number, next.messageSeq = row.LastTurn+1, row.LastSeq+1
+		c.Key = turnKey(u.id, msg, next.id)
+		c.Turns = []journal.TurnChange{{ID: next.id, To: holdfast.TurnQueued, Number: next.number, MessageSeq: next.messageSeq}}
+		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: next.id, Data: holdfast.TurnQueuedData{Number: next.number, Text: msg.Text, Position: position}}}
+		return nil
+	})
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if done.Duplicate != "" {
+		return t.duplicate(ctx, u.id, done.Duplicate)
+	}
+	u.queued++
+	u.arrived++
+	if u.requests == nil {
+		u.requests = map[holdfast.TurnID]string{}
+	}
+	u.requests[next.id] = holdfast.RequestIDOf(ctx)
+	return holdfast.Sent{Seq: next.messageSeq - 1, Turn: holdfast.Turn{
+		ID: next.id, Session: u.id, Status: holdfast.TurnQueued, Number: next.number, MessageSeq: next.messageSeq, Text: msg.Text,
+		QueuePosition: position, CreatedAt: done.Events[0].Time,
+	}}, nil
+}
+
+// steer adds a message to the running turn.
+func (t *turns) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	r := u.running
+	c := journal.NewChange(u.id)
+	c.Key = turnKey(u.id, msg, r.id)
+	c.Events = []journal.Draft{{Type: holdfast.EventMessageUser, Turn: r.id, Data: holdfast.UserMessage{Text: msg.Text, Steer: true}}}
+	done, err := t.p.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Sent{}, err
+	}
+	if done.Duplicate != "" {
+		return t.duplicate(ctx, u.id, done.Duplicate)
+	}
+	r.steerSeq = done.Events[0].Seq
+	shown, err := t.p.views.Turn(ctx, u.id, r.id)
+	return holdfast.Sent{Turn: shown, Seq: r.steerSeq - 1}, err
+}
+
+// before is the answer to a message whose key has been used; not a duplicate
+// when it is new.
+func (t *turns) before(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
+	k := turnKey(id, msg, "")
+	if k == nil {
+		return holdfast.Sent{}, nil
+	}
+	ref, err := t.p.cfg.Stores.Sessions.KeyRef(ctx, *k)
+	if err != nil || ref == "" {
+		return holdfast.Sent{}, err
+	}
+	return t.duplicate(ctx, id, ref)
+}
+
+func (t *turns) duplicate(ctx context.Context, id holdfast.SessionID, ref string) (holdfast.Sent, error) {
+	shown, err := t.p.views.Turn(ctx, id, holdfast.TurnID(ref))
+	return holdfast.Sent{Turn: shown, Seq: shown.MessageSeq - 1, Duplicate: true}, err
+}
+
+func turnKey(id holdfast.SessionID, msg holdfast.SendMessage, ref holdfast.TurnID) *journal.Key {
+	if msg.Key == "" {
+		return nil
+	}
+	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg), Ref: string(ref)}
+}
+
+// interrupt ends a turn and waits for its end. The unit's lock is released meanwhile.
+func (t *turns) interrupt(ctx context.Context, u *unit, r *turnRun, op, reason string) error {
+	r.cancel(&interrupted{reason: reason})
+	u.mu.Unlock()
+	defer u.mu.Lock()
+	select {
+	case <-r.done:
+		if leftOpen(u, r) {
+			return lifetime.LeftToNextStart(op)
+		}
+		return nil
+	case <-ctx.Done():
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "given up waiting for the end of the turn: %w", context.Cause(ctx)).
+			WithHint("it will end: holdfast session events %s --follow", u.id)
+	}
+}
+
+// leftOpen reports that a turn that is done has no terminal event: the server
+// shut down around it. Its unit stays, so that nobody takes the session for one
+// without a running turn. The caller does not hold the unit's lock.
+func leftOpen(u *unit, r *turnRun) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.running == r
+}
+
+// park keeps turns from starting until the function it returns is called, which
+// then starts the next one if the session is still there for it. The caller
+// holds the lock at both ends.
+func (t *turns) park(ctx context.Context, u *unit) (done func()) {
+	u.parked++
+	return func() {
+		u.parked--
+		// A failure is tried again in the background.
+		_ = t.next(ctx, u)
+	}
+}
+
+// endRunning makes sure that no turn runs: without interrupt a running one is
+// conflict. The caller has parked the session. The lock is released while waiting.
+func (t *turns) endRunning(ctx context.Context, u *unit, op string, interrupt bool, reason string) error {
+	for u.running != nil {
+		r := u.running
+		if !interrupt {
+			return holdfast.Errorf(holdfast.KindConflict, "session."+op, "a turn of session %s is running", u.id).
+				WithHint("repeat with interrupt (--interrupt, or interrupt: true), or wait for the turn")
+		}
+		if err := t.interrupt(ctx, u, r, "session."+op, reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/stages"
+)
+
+// after runs the stages that follow a turn, and then starts the next one.
+func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
+	if len(t.p.cfg.After) > 0 {
+		s.Scope = t.p.boxes.Scope(u.id)
+		at, before, own := t.stages.Begin(s.Scope)
+		if t.p.life.Turns.Run(func() {
+			if before != nil {
+				<-before
+			}
+			t.stage(s)
+			close(own)
+			t.resume(t.stages.End(s.Scope, at))
+		}) {
+			t.stages.Holds(s.Scope, u.id)
+			return
+		}
+		// The engine has closed.
+		close(own)
+		t.stages.End(s.Scope, at)
+	}
+	if row.Status == holdfast.StatusActive {
+		// A failure is tried again in the background.
+		_ = t.next(context.WithoutCancel(t.p.life.Base), u)
+	}
+}
+
+// stage runs the stages of a turn.
+func (t *turns) stage(s stages.Settled) {
+	for _, stage := range t.p.cfg.After {
+		err := stage.After(t.p.life.Base, s)
+		if err == nil {
+			continue
+		}
+		c := journal.NewChange(s.Row.ID)
+		c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: s.Turn, Data: holdfast.Notice{
+			Code: "stage.failed", Level: "warning", Text: stage.Name() + ": " + err.Error(),
+		}}}
+		if _, err := t.p.cfg.Journal.Commit(context.WithoutCancel(t.p.life.Base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+			t.p.cfg.Log.Warn("event not recorded", "session_id", s.Row.ID, "type", holdfast.EventNotice, "error", err)
+		}
+	}
+}
+
+// resume starts the waiting turns of sessions.
+func (t *turns) resume(ids []holdfast.SessionID) {
+	for _, id := range ids {
+		u := t.p.units.lock(id)
+		// A failure is tried again in the background.
+		_ = t.next(t.p.life.Base, u)
+		t.p.units.unlock(u)
+	}
+}

@@ -1,0 +1,429 @@
+package hooked
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pending"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// TurnConfig configures the hooks of a turn. All fields must be set.
+type TurnConfig struct {
+	Row    journal.Row
+	ID     holdfast.TurnID
+	Number int64
+	// After is the position in the log from which on the turn's events stand.
+	After int64
+	// Facts takes the runs until a change of the turn carries them.
+	Facts *pending.Facts
+	// Alive is called when a hook begins or ends. It returns an error when the turn is over: then
+	// no hook runs any more.
+	Alive func() error
+	// Mode returns the session's permission mode of this moment.
+	Mode func() holdfast.Mode
+	// Box returns the turn's box, started if need be.
+	Box func(ctx context.Context) (*sandbox.Box, error)
+	// Log reads the session's events after a position.
+	Log func(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
+	// Updated puts changes of the permissions that a hook asks for in force, and returns the
+	// fact that records them; nil for none.
+	Updated func(ctx context.Context, updates []policy.Update) (*pending.Fact, error)
+	// Flush commits the facts that wait.
+	Flush func(ctx context.Context) error
+}
+
+// Turn runs the hooks of one turn. Their runs go to the turn's Facts, so that a verdict and the
+// hooks it came from are one transaction. A nil Turn has no hooks. Safe for concurrent use.
+type Turn struct {
+	hooks *Hooks
+	set   set
+	cfg   TurnConfig
+
+	mu sync.Mutex
+	// answer is the newest message.assistant of the turn: with it the ids that a
+	// model gives its tool uses are told apart.
+	answer int64
+	// known are runs of this turn, recorded or about to be.
+	known map[holdfast.CallID]holdfast.HookRan
+	// said are texts that the runtime has not got.
+	said []string
+	// held are the boxes that hold runs which are not recorded yet.
+	held map[holdfast.CallID]*sandbox.Box
+	// prompts are what hooks made of the messages of the turn.
+	prompts map[int64]prompted
+}
+
+// prompted is a message as hooks left it.
+type prompted struct {
+	text    string
+	blocked string
+}
+
+// Turn returns the hooks of a turn, nil for none. What they did in the turn before a crash is
+// read from the log.
+func (h *Hooks) Turn(ctx context.Context, cfg TurnConfig) (*Turn, error) {
+	set, err := h.of(ctx, cfg.Row)
+	if err != nil || set.empty() {
+		return nil, err
+	}
+	t := &Turn{
+		hooks: h, set: set, cfg: cfg, known: map[holdfast.CallID]holdfast.HookRan{}, held: map[holdfast.CallID]*sandbox.Box{},
+		prompts: map[int64]prompted{},
+	}
+	for ev, err := range cfg.Log(ctx, cfg.After) {
+		if err != nil {
+			return nil, err
+		}
+		if ev.Turn != cfg.ID {
+			continue
+		}
+		if err := t.learn(ev); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// learn takes in an event of the turn that is in the log.
+func (t *Turn) learn(ev holdfast.Event) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch ev.Type {
+	case holdfast.EventMessageAssistant:
+		t.answer = ev.Seq
+	case holdfast.EventHookRan:
+		var ran holdfast.HookRan
+		if err := ev.Decode(&ran); err != nil {
+			return err
+		}
+		if ran.Call != "" {
+			t.known[ran.Call] = ran
+			if box := t.held[ran.Call]; box != nil {
+				delete(t.held, ran.Call)
+				box.Release(ran.Call)
+			}
+		}
+	}
+	return nil
+}
+
+// Has reports whether there are hooks for an event.
+func (t *Turn) Has(e hook.Event) bool { return t != nil && t.set.has(e) }
+
+// Fire implements runtime.Hooks.
+func (t *Turn) Fire(ctx context.Context, in hook.Input) hook.Result {
+	if t == nil || !t.set.has(in.Event) || t.cfg.Alive() != nil {
+		return hook.Result{}
+	}
+	if in.Key == "" {
+		t.mu.Lock()
+		in.Key = "a" + strconv.FormatInt(t.answer, 10)
+		t.mu.Unlock()
+	}
+	in = t.hooks.about(ctx, t.cfg.Row, in)
+	in.Mode = t.cfg.Mode()
+	in.Turn = t.cfg.ID
+	at := t.hooks.places(&boxRunner{box: t.cfg.Box, began: t.hold})
+	at.Known = t.recall
+	res := t.set.run(ctx, in, at, func(whose string, h *hook.Hook) holdfast.CallID {
+		_ = t.cfg.Alive()
+		return nameOf(t.cfg.ID, whose, in, h)
+	})
+	_ = t.cfg.Alive()
+	t.note(ctx, in, res)
+	return res
+}
+
+// Waits implements runtime.Hooks.
+func (t *Turn) Waits(in hook.Input) bool {
+	return t != nil && (len(t.set.server.Hooks(in)) > 0 || len(t.set.agent.Hooks(in)) > 0)
+}
+
+func (t *Turn) hold(call holdfast.CallID, box *sandbox.Box) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held[call] = box
+}
+
+func (t *Turn) recall(call holdfast.CallID) (holdfast.HookRan, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ran, ok := t.known[call]
+	return ran, ok
+}
+
+// note makes a fact of the runs for an event that were made just now, with what they want
+// changed of the permissions. Before a tool call the changes belong to the verdict.
+func (t *Turn) note(ctx context.Context, in hook.Input, res hook.Result) {
+	fact := &pending.Fact{}
+	if in.Event != hook.PreToolUse && in.Event != hook.PermissionRequest && slices.ContainsFunc(res.Runs, func(r hook.Ran) bool { return !r.Known }) {
+		switch updated, err := t.cfg.Updated(ctx, res.Updates); {
+		case err != nil:
+			t.hooks.cfg.Log.WarnContext(ctx, "what a hook changes of the rules is lost", "session_id", t.cfg.Row.ID, "error", err)
+		case updated != nil:
+			fact = updated
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range res.Runs {
+		ran := &res.Runs[i].HookRan
+		if res.Runs[i].Known {
+			continue
+		}
+		if seq, ok := strings.CutPrefix(in.Key, "m"); ok {
+			ran.MessageSeq, _ = strconv.ParseInt(seq, 10, 64)
+		}
+		t.known[ran.Call] = *ran
+		for _, d := range drafts(*ran) {
+			d.Turn = t.cfg.ID
+			fact.Before = append(fact.Before, d)
+		}
+	}
+	if len(fact.Before) > 0 {
+		t.cfg.Facts.Add(fact)
+	}
+	if in.Event != hook.UserPromptSubmit {
+		t.said = append(t.said, res.Context...)
+	}
+}
+
+// Said implements runtime.Hooks.
+func (t *Turn) Said() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	said := t.said
+	t.said = nil
+	return said
+}
+
+// Recorded takes in events of the turn that were committed.
+func (t *Turn) Recorded(ctx context.Context, events []holdfast.Event) {
+	if t == nil {
+		return
+	}
+	for _, ev := range events {
+		if err := t.learn(ev); err != nil {
+			t.hooks.cfg.Log.WarnContext(ctx, "a recorded event does not decode", "session_id", t.cfg.Row.ID, "error", err)
+		}
+		t.notify(ev)
+	}
+}
+
+// notify runs the hooks for a notice, or for a question to a person, but not for a notice
+// that a hook asked for.
+func (t *Turn) notify(ev holdfast.Event) {
+	if !t.set.has(hook.Notify) {
+		return
+	}
+	in := hook.Input{Event: hook.Notify, Turn: ev.Turn}
+	switch ev.Type {
+	case holdfast.EventNotice:
+		var n holdfast.Notice
+		if ev.Decode(&n) != nil || n.Code == noticeHook {
+			return
+		}
+		in.Trigger, in.Message = n.Code, n.Text
+	case holdfast.EventApprovalAsked:
+		var a holdfast.Approval
+		if ev.Decode(&a) != nil {
+			return
+		}
+		in.Trigger, in.Message, in.ToolName, in.ToolInput, in.ToolUseID = "approval", a.Reason, a.Tool, a.Input, a.ToolUseID
+	default:
+		return
+	}
+	t.hooks.Tell(t.cfg.Row.ID, in)
+}
+
+// Begin fires what comes before the runtime: sessionStart in the first turn, and
+// userPromptSubmit for the message that began this one. It is in the log before
+// the runtime reads it. A message that a hook refused is denied.
+func (t *Turn) Begin(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	if t.cfg.Number == 1 {
+		t.Fire(ctx, hook.Input{Event: hook.SessionStart, Trigger: "startup", Key: "start"})
+	}
+	var refused string
+	if t.set.has(hook.UserPromptSubmit) {
+		for ev, err := range t.cfg.Log(ctx, t.cfg.After) {
+			if err != nil {
+				return err
+			}
+			if ev.Type != holdfast.EventMessageUser || ev.Turn != t.cfg.ID {
+				continue
+			}
+			p, err := t.prompt(ctx, ev)
+			if err != nil {
+				return err
+			}
+			refused = p.blocked
+			break
+		}
+	}
+	if t.cfg.Facts.Waiting() {
+		if err := t.cfg.Flush(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+	// The runtime reads from the log what they said so far.
+	t.Said()
+	if refused != "" {
+		return holdfast.Errorf(holdfast.KindDenied, "turn", "a hook refused the message: %s", refused)
+	}
+	return nil
+}
+
+// prompt returns what hooks make of a message of the user.
+func (t *Turn) prompt(ctx context.Context, ev holdfast.Event) (prompted, error) {
+	t.mu.Lock()
+	p, done := t.prompts[ev.Seq]
+	t.mu.Unlock()
+	if done {
+		return p, nil
+	}
+	var m holdfast.UserMessage
+	if err := ev.Decode(&m); err != nil {
+		return prompted{}, err
+	}
+	trigger := ""
+	if m.Steer {
+		trigger = "steer"
+	}
+	res := t.Fire(ctx, hook.Input{Event: hook.UserPromptSubmit, Prompt: m.Text, Trigger: trigger, Key: "m" + strconv.FormatInt(ev.Seq, 10)})
+	p.text = m.Text
+	for _, ran := range res.Runs {
+		p.text = hook.Prompted(p.text, ran.HookRan)
+	}
+	if res.Blocked() {
+		p.blocked = res.Decision().Reason
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.prompts[ev.Seq] = p
+	return p, nil
+}
+
+// Steered returns messages that joined the turn as hooks left them.
+func (t *Turn) Steered(ctx context.Context, events []holdfast.Event) ([]holdfast.Event, error) {
+	if !t.Has(hook.UserPromptSubmit) {
+		return events, nil
+	}
+	for i, ev := range events {
+		p, err := t.prompt(ctx, ev)
+		if err != nil {
+			return nil, err
+		}
+		var m holdfast.UserMessage
+		if err := ev.Decode(&m); err != nil {
+			return nil, err
+		}
+		m.Text = p.text
+		if events[i], err = ev.With(m); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// nameOf returns the call id of a hook's run, the same at each start of the server: it is made
+// of the turn, of what the run is about, and of the hook. Its version tells it from the ids of
+// tool calls.
+func nameOf(turn holdfast.TurnID, whose string, in hook.Input, h *hook.Hook) holdfast.CallID {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %q %d %q", turn, in.Key, in.Event, in.ToolUseID, in.FilePath, whose, h.Order(), h.Name()))
+	mark := turnMark(turn)
+	id := append(mark[:6:6], sum[:10]...)
+	id[6] = id[6]&0x0f | 0x80
+	id[8] = id[8]&0x3f | 0x80
+	s := hex.EncodeToString(id)
+	return holdfast.CallID(s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:])
+}
+
+func turnMark(turn holdfast.TurnID) [32]byte { return sha256.Sum256([]byte("turn " + turn)) }
+
+// RunOf reports whether a call is a hook's run in a turn.
+func RunOf(call holdfast.CallID, turn holdfast.TurnID) bool {
+	if len(call) != 36 || call[14] != '8' || turn == "" {
+		return false
+	}
+	mark := turnMark(turn)
+	s := hex.EncodeToString(mark[:6])
+	return string(call[:13]) == s[:8]+"-"+s[8:]
+}
+
+// PreToolUse asks the hooks before a tool call.
+func (t *Turn) PreToolUse(ctx context.Context, req policy.Request) policy.Decision {
+	return t.Fire(ctx, toolInput(hook.PreToolUse, req)).Decision()
+}
+
+// Denied tells the hooks of a denial.
+func (t *Turn) Denied(ctx context.Context, req policy.Request, d policy.Decision) {
+	in := toolInput(hook.PermissionDenied, req)
+	in.Error = d.Reason
+	t.Fire(ctx, in)
+}
+
+// Approver asks the hooks before a person is asked: what they allow or deny is the answer.
+type Approver struct {
+	Turn *Turn
+	// Next asks the person; nil where nobody can be asked.
+	Next policy.Approver
+	// Updates receives what the hooks want changed of the permissions.
+	Updates *[]policy.Update
+}
+
+// Approve implements policy.Approver.
+func (a Approver) Approve(ctx context.Context, req policy.Request, asked policy.Decision) (policy.Decision, error) {
+	in := toolInput(hook.PermissionRequest, req)
+	in.PermissionSuggestions, in.Message = asked.Updates, asked.Reason
+	d := a.Turn.Fire(ctx, in).Decision()
+	*a.Updates = append((*a.Updates)[:len(*a.Updates):len(*a.Updates)], d.Updates...)
+	d.Updates = nil
+	switch {
+	case ctx.Err() != nil:
+		return policy.Decision{}, context.Cause(ctx)
+	case d.Verdict == policy.Allowed || d.Verdict == policy.Denied:
+		return d, nil
+	case a.Next == nil:
+		return policy.Deny(asked.Reason + ", and nobody can be asked"), nil
+	}
+	return a.Next.Approve(ctx, req, asked)
+}
+
+func toolInput(e hook.Event, req policy.Request) hook.Input {
+	return hook.Input{Event: e, ToolName: req.Tool, ToolInput: req.Input, ToolUseID: req.CallID, AgentID: req.Agent}
+}
+
+// End lets boxes forget the runs that were never recorded, and runs the hooks for the end of
+// the turn. The turn's end is committed.
+func (t *Turn) End(to holdfast.TurnStatus, end holdfast.TurnEnded) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	for call, box := range t.held {
+		box.Release(call)
+	}
+	clear(t.held)
+	t.mu.Unlock()
+	if t.set.has(hook.Stop) {
+		t.hooks.Tell(t.cfg.Row.ID, hook.Input{
+			Event: hook.Stop, Turn: t.cfg.ID, Trigger: string(to), LastAssistantMessage: end.Result, Error: end.Message,
+			IsInterrupt: to == holdfast.TurnInterrupted,
+		})
+	}
+}

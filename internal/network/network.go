@@ -1,0 +1,187 @@
+// Package network decides which destinations the boxes of sessions may reach through the proxy: what
+// the server allows, what a session or its agent asks for, and what sandbox settings leave of it.
+//
+// The engine owns one Network. It imports check and policy; it opens no connection itself but the
+// proxy's listener in a box. Invariant: a destination is reachable only if every list that applies
+// names it (decisions.md, Network).
+package network
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/check"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// Config says what boxes may connect to through the proxy.
+type Config struct {
+	// Allow is what any box may be granted; empty is nothing. Default is what sessions
+	// are granted that name nothing, and whose agents name nothing.
+	Allow, Default []string
+	// Changed is called when the destinations that a session may reach have changed; nil is not.
+	Changed func(ctx context.Context, id holdfast.SessionID)
+}
+
+// Network is Config, read. It never changes.
+type Network struct {
+	allow, standard check.Destinations
+	changed         func(ctx context.Context, id holdfast.SessionID)
+}
+
+// New reads a configuration; invalid for a destination that is none.
+func New(cfg Config) (*Network, error) {
+	n := &Network{changed: cfg.Changed}
+	var err error
+	if n.allow, err = check.ParseDestinations("server (network.allow)", cfg.Allow); err != nil {
+		return nil, err
+	}
+	n.standard, err = check.ParseDestinations("server (network.default)", cfg.Default)
+	return n, err
+}
+
+// Changed tells that the destinations of a session have changed.
+func (n *Network) Changed(ctx context.Context, id holdfast.SessionID) {
+	if n.changed != nil {
+		n.changed(ctx, id)
+	}
+}
+
+// maxDestinations bounds a session's list.
+const maxDestinations = 200
+
+// Check refuses a list of destinations that is too long or holds something else: invalid.
+func Check(list []string) error {
+	if len(list) > maxDestinations {
+		return holdfast.Errorf(holdfast.KindInvalid, "session", "%d destinations are more than %d", len(list), maxDestinations)
+	}
+	_, err := check.ParseDestinations("session", list)
+	return err
+}
+
+// Grants refuses destinations that no session of this trust can reach on this server: invalid for
+// trusted sessions, which have the host's network; denied for what the server does not allow.
+func (n *Network) Grants(list []string, trust holdfast.Trust) error {
+	if len(list) == 0 {
+		return nil
+	}
+	const op = "session.network"
+	if trust == holdfast.Trusted {
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not granted: tools of a trusted session run on the host, with the host's network", holdfast.Quote(list[0])).
+			WithHint("leave --allow-net out, or use --trust untrusted")
+	}
+	for _, s := range list {
+		d, err := check.ParseDestination(s)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(n.allow.List, d.Overlaps) {
+			return holdfast.Errorf(holdfast.KindDenied, op, "%s is not granted: it is outside everything that this server allows its sessions", holdfast.Quote(s)).
+				WithHint("the server's owner allows it: holdfast serve --set network.allow=%s", strings.Join(append(names(n.allow.List), d.String()), ","))
+		}
+	}
+	return nil
+}
+
+func names(list []check.Destination) []string {
+	out := make([]string, len(list))
+	for i, d := range list {
+		out[i] = d.String()
+	}
+	return out
+}
+
+// Reach returns the destinations that the box of a session may reach: those that the session names,
+// else its agent, else the server by default; and of these only what the server allows, and what
+// every layer of sandbox settings with a list names; nil is nothing. agent returns the agent's
+// sandbox settings, nil for none, and rules the session's policy with all its layers; both are
+// called only where something may be granted.
+func (n *Network) Reach(row journal.Row, agent func() (*check.Settings, error), rules func() (*policy.Engine, error)) (check.Reach, error) {
+	if len(n.allow.List) == 0 || row.Trust == holdfast.Trusted {
+		return nil, nil
+	}
+	sandboxed, err := agent()
+	if err != nil {
+		return nil, err
+	}
+	asked := n.standard
+	switch {
+	case row.Network != nil:
+		if asked, err = check.ParseDestinations("session", row.Network); err != nil {
+			return nil, err
+		}
+	case sandboxed != nil && sandboxed.Network != nil:
+		asked = check.Domains("agent", sandboxed.Network.AllowedDomains)
+	}
+	if len(asked.List) == 0 {
+		return nil, nil
+	}
+	reach := check.Reach{asked, n.allow}
+	p, err := rules()
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range p.Networks() {
+		reach = append(reach, check.Domains("sandbox settings", list))
+	}
+	return reach, nil
+}
+
+// Listener is the name of the proxy's listener in a box.
+const Listener = "proxy"
+
+// address is where the proxy listens in a box.
+const address = "127.0.0.1:3128"
+
+// proxyEnv leads programs to the proxy, in both spellings there are.
+var proxyEnv = []string{
+	"HTTP_PROXY=http://" + address, "http_proxy=http://" + address,
+	"HTTPS_PROXY=http://" + address, "https_proxy=http://" + address,
+	"NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1",
+}
+
+// Open opens the proxy's port in a box and returns the environment that leads programs to it.
+func Open(ctx context.Context, box *sandbox.Box) ([]string, error) {
+	err := box.Listen(ctx, wire.ListenRequest{Name: Listener, Network: "tcp", Address: address})
+	return slices.Clone(proxyEnv), err
+}
+
+// Plan adds to an update what it changes of a session's destinations.
+func (n *Network) Plan(row journal.Row, req holdfast.UpdateSession, p *journal.RowPatch, ev *holdfast.SessionUpdated) error {
+	if req.Network == nil && len(req.AllowNet)+len(req.DenyNet) == 0 {
+		return nil
+	}
+	list := slices.Clone(row.Network)
+	if req.Network != nil {
+		list = slices.Clone(*req.Network)
+	}
+	list = slices.DeleteFunc(append([]string{}, list...), func(d string) bool {
+		return slices.Contains(req.DenyNet, d) || slices.Contains(req.DenyNet, "*")
+	})
+	for _, d := range req.AllowNet {
+		if !slices.Contains(list, d) {
+			list = append(list, d)
+		}
+	}
+	if err := Check(slices.Concat(list, req.DenyNet)); err != nil {
+		return err
+	}
+	if row.Network != nil && slices.Equal(list, row.Network) {
+		return nil
+	}
+	added := slices.DeleteFunc(slices.Clone(list), func(d string) bool { return slices.Contains(row.Network, d) })
+	if err := n.Grants(added, row.Trust); err != nil {
+		return err
+	}
+	p.Network, ev.Network = &list, &list
+	if row.Network != nil {
+		before := slices.Clone(row.Network)
+		ev.From.Network = &before
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package permit
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// maxToolName bounds a tool's name, in bytes.
+const maxToolName = 200
+
+// Explain says how a tool call of a session would be decided as things stand. It
+// asks nobody, runs no hook and changes nothing. Invalid: no name, or an input that is
+// no object.
+func (p *Policies) Explain(ctx context.Context, row journal.Row, req holdfast.ExplainPolicy, files *Links) (holdfast.PolicyExplanation, error) {
+	const op = "policy.explain"
+	var none holdfast.PolicyExplanation
+	if req.Tool == "" || len(req.Tool) > maxToolName {
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "tool: %s is not a tool's name", holdfast.Quote(req.Tool)).
+			WithHint("use Bash, Read, Write, WebFetch or another tool's name")
+	}
+	if err := journal.CheckText("tool", req.Tool); err != nil {
+		return none, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(req.Input, &fields); err != nil || fields == nil {
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "input: %s is not a JSON object", holdfast.Quote(string(req.Input)))
+	}
+	engine, _, err := p.Layers(Session{Row: row}).Policy(ctx)
+	if err != nil {
+		return none, err
+	}
+	d, trace, err := engine.Rehearse(ctx, policy.Request{
+		Session: row.ID, Mode: row.Mode, Tool: req.Tool, ReadOnly: engine.Reads(req.Tool), Input: req.Input,
+		Sandboxed: row.Trust == holdfast.Untrusted, FS: files,
+	})
+	if err != nil {
+		return none, err
+	}
+	return trace.Explains(d, row.Mode), nil
+}

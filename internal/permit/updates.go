@@ -1,0 +1,229 @@
+package permit
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pending"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// noticeUpdate is the code of the notice that a change of the permissions was refused.
+const noticeUpdate = "permissions.refused"
+
+// By names who wants the permissions changed.
+type By string
+
+// The parts that may ask for changes of the permissions.
+const (
+	ByHook   By = "hook"
+	ByPolicy By = "policy"
+)
+
+// Update is one change of the permissions, and who wants it.
+type Update struct {
+	policy.Update
+	By By
+}
+
+// UpdatesOf returns changes as the updates of one who wants them.
+func UpdatesOf(by By, list []policy.Update) []Update {
+	out := make([]Update, len(list))
+	for i, u := range list {
+		out[i] = Update{u, by}
+	}
+	return out
+}
+
+// Updates are the changes of its session's permissions that a turn asks for, with the mode that
+// is in force. A change is in force from Take on, and recorded with the fact that Take returns.
+// Safe for concurrent use.
+type Updates struct {
+	of      *Policies
+	row     journal.Row
+	turn    holdfast.TurnID
+	changed func()
+
+	mode atomic.Pointer[holdfast.Mode]
+	mu   sync.Mutex
+	open []*taken
+}
+
+// taken are changes that are in force and not recorded yet.
+type taken struct {
+	fact    *pending.Fact
+	rules   []journal.RuleChange
+	by      By
+	mode    *holdfast.Mode
+	was     holdfast.Mode
+	refused []string
+}
+
+// Updates makes the Updates of a turn. changed is called when a change came in force or was
+// dropped.
+func (p *Policies) Updates(row journal.Row, turn holdfast.TurnID, changed func()) *Updates {
+	u := &Updates{of: p, row: row, turn: turn, changed: changed}
+	u.mode.Store(&row.Mode)
+	return u
+}
+
+// Mode returns the permission mode of this moment.
+func (u *Updates) Mode() holdfast.Mode { return *u.mode.Load() }
+
+// SetMode sets the mode that somebody chose for the session; it is recorded already.
+func (u *Updates) SetMode(m holdfast.Mode) { u.mode.Store(&m) }
+
+// Unrecorded returns the changes of rules that are in force and not recorded yet.
+func (u *Updates) Unrecorded() []journal.RuleChange {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var out []journal.RuleChange
+	for _, t := range u.open {
+		out = append(out, t.rules...)
+	}
+	return out
+}
+
+// Drop takes back what is not recorded, because the call is decided again, and removes its facts.
+func (u *Updates) Drop(from *pending.Facts) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.open) == 0 {
+		return
+	}
+	for _, t := range slices.Backward(u.open) {
+		if t.mode != nil {
+			u.mode.CompareAndSwap(t.mode, &t.was)
+		}
+		from.Drop(t.fact)
+	}
+	u.open = nil
+	u.changed()
+}
+
+// Take puts changes of the permissions in force and returns the fact that records them, nil for no
+// change. A change that is refused becomes a notice; it does not change the verdict.
+func (u *Updates) Take(ctx context.Context, updates []Update) (*pending.Fact, error) {
+	if len(updates) == 0 {
+		return nil, nil
+	}
+	list, err := u.of.Rules(ctx, u.row)
+	if err != nil {
+		return nil, err
+	}
+	mode := u.Mode()
+	t := &taken{by: updates[0].By, was: mode}
+	list = Applied(list, u.Unrecorded())
+	for _, up := range updates {
+		changes, err := u.plan(list, up)
+		switch {
+		case err != nil:
+			t.refused = append(t.refused, journal.Plain(err.Error()))
+		case up.Type == policy.SetMode:
+			mode = up.Mode
+		default:
+			t.rules, list = append(t.rules, changes...), Applied(list, changes)
+		}
+	}
+	if mode != t.was {
+		t.mode = &mode
+	}
+	t.fact = &pending.Fact{After: func(c *journal.Change) { u.add(t, c) }, Recorded: func() { u.recorded(t) }}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.open = append(u.open, t)
+	if t.mode != nil {
+		u.mode.Store(t.mode)
+	}
+	u.changed()
+	return t.fact, nil
+}
+
+// recorded forgets what is in the store now.
+func (u *Updates) recorded(t *taken) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.open = slices.DeleteFunc(u.open, func(o *taken) bool { return o == t })
+}
+
+// add puts changes behind the events of a change of the session.
+func (u *Updates) add(t *taken, c *journal.Change) {
+	if len(t.rules) > 0 {
+		c.Rules = append(c.Rules, t.rules...)
+		ev := holdfast.RulesChanged{By: string(t.by)}
+		for _, r := range t.rules {
+			ev.Changes = append(ev.Changes, r.RuleChange)
+		}
+		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventRulesChanged, Turn: u.turn, Data: ev})
+	}
+	if t.mode != nil && u.mode.Load() == t.mode {
+		// Nobody chose another one since.
+		c.Patch().Mode = t.mode
+		var ev holdfast.SessionUpdated
+		ev.Mode = t.mode
+		ev.From.Mode = &t.was
+		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventSessionUpdated, Turn: u.turn, Data: ev})
+	}
+	for _, why := range t.refused {
+		c.Events = append(c.Events, journal.Draft{Type: holdfast.EventNotice, Turn: u.turn, Data: holdfast.Notice{Code: noticeUpdate, Text: why}})
+	}
+}
+
+// plan checks an update and returns what it changes of a list of rules.
+func (u *Updates) plan(list []journal.Rule, up Update) ([]journal.RuleChange, error) {
+	refuse := func(why string) error {
+		return holdfast.Errorf(holdfast.KindDenied, "permission update", "%s to %s by %s is not made: %s", up.Type, up.Destination, up.By, why)
+	}
+	// What makes no sense is invalid, and names the field.
+	if _, err := (policy.Permissions{Tools: u.of.server.Tools()}).Apply(up.Update); err != nil {
+		return nil, err
+	}
+	var scope holdfast.ApprovalScope
+	switch up.Destination {
+	case policy.ToSession, policy.ToCLI:
+		scope = holdfast.ScopeSession
+	case policy.ToProject, policy.ToLocal:
+		scope = holdfast.ScopeWorkspace
+	default:
+		return nil, refuse("the server's own settings are changed by its owner only")
+	}
+	switch up.Type {
+	case policy.AddDirectories, policy.RemoveDirectories:
+		return nil, refuse("a session works in its workspace only")
+	case policy.SetMode:
+		if up.By == ByHook && up.Mode != holdfast.ModePlan && up.Mode != holdfast.ModeDontAsk {
+			return nil, refuse("a hook may make the mode stricter only, as plan or dontAsk")
+		}
+		return nil, nil
+	}
+	if up.By == ByHook && up.Behavior == "deny" && up.Type != policy.AddRules {
+		return nil, refuse("a hook takes no deny rule away")
+	}
+	key := Key(u.row, scope)
+	change := func(rule string, removed bool) journal.RuleChange {
+		return journal.RuleChange{Key: key, Source: string(up.By), RuleChange: holdfast.RuleChange{Scope: scope, Behavior: up.Behavior, Rule: rule, Removed: removed}}
+	}
+	var out []journal.RuleChange
+	if up.Type == policy.ReplaceRules {
+		for _, r := range list {
+			if r.Scope == scope && r.Behavior == up.Behavior {
+				out = append(out, change(r.Rule, true))
+			}
+		}
+	}
+	for _, s := range up.Rules {
+		rule, err := u.of.server.ParseRule(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, change(rule.String(), up.Type == policy.RemoveRules))
+	}
+	if len(Applied(list, out)) > 2*MaxRules {
+		return nil, refuse("there are too many rules")
+	}
+	return out, nil
+}

@@ -1,0 +1,76 @@
+package place
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// settled returns those of a session's held calls that its log needs no more: all finished ones but
+// those whose intent has no outcome, and hooks' runs of the running turn that are not recorded.
+func settled(ctx context.Context, s Sessions, id holdfast.SessionID, held []wire.CallState) ([]holdfast.CallID, error) {
+	hook := s.Hooks(id)
+	open, ran := map[holdfast.CallID]bool{}, map[holdfast.CallID]bool{}
+	for ev, err := range s.Log(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		switch ev.Type {
+		case holdfast.EventToolStarted:
+			var d holdfast.ToolStarted
+			if err := ev.Decode(&d); err != nil {
+				return nil, err
+			}
+			open[d.Call] = true
+		case holdfast.EventToolFinished, holdfast.EventToolUnknown:
+			var d holdfast.ToolFinished
+			if err := ev.Decode(&d); err != nil {
+				return nil, err
+			}
+			delete(open, d.Call)
+		case holdfast.EventHookRan:
+			var d holdfast.HookRan
+			if err := ev.Decode(&d); err != nil {
+				return nil, err
+			}
+			ran[d.Call] = true
+		}
+	}
+	states, err := s.Agents(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range states {
+		// The last output of an agent is not accounted for yet.
+		open[st.Call] = open[st.Call] || st.Health == holdfast.HealthCurrent
+	}
+	var done []holdfast.CallID
+	for _, c := range held {
+		if hook(c.Call) && !ran[c.Call] {
+			continue
+		}
+		if !open[c.Call] {
+			done = append(done, c.Call)
+		}
+	}
+	return done, nil
+}
+
+// idle returns the calls that run agents of a session in a box, if no turn of the session is open.
+func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.BoxID) []holdfast.CallID {
+	if open, err := s.Open(ctx, id); err != nil || open {
+		return nil
+	}
+	states, err := s.Agents(ctx, id)
+	if err != nil {
+		return nil
+	}
+	var calls []holdfast.CallID
+	for _, st := range states {
+		if st.Call != "" && st.Box == box {
+			calls = append(calls, st.Call)
+		}
+	}
+	return calls
+}

@@ -1,0 +1,93 @@
+package resume
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/place"
+)
+
+// Config configures Resumes. All fields must be set.
+type Config struct {
+	Boxes     *place.Boxes
+	Journal   *journal.Journal
+	Snapshots Snapshots
+	// OwnState reports whether a runtime's agents keep a conversation of their own.
+	OwnState func(runtime string) bool
+	// AtRisk returns the files of a session that a power cut may have taken; nil for none.
+	AtRisk func(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error)
+	Clock  func() time.Time
+}
+
+// Resumes resumes sessions. Safe for concurrent use, but for one session.
+type Resumes struct{ cfg Config }
+
+// New makes Resumes.
+func New(cfg Config) *Resumes { return &Resumes{cfg} }
+
+// Plan returns how a session would be resumed. It changes nothing.
+func (r *Resumes) Plan(ctx context.Context, row journal.Row, fresh bool) (Plan, error) {
+	f, err := r.facts(ctx, row)
+	if err != nil {
+		return Plan{}, err
+	}
+	return Decide(f, fresh)
+}
+
+func (r *Resumes) facts(ctx context.Context, row journal.Row) (Facts, error) {
+	files, err := r.cfg.Boxes.Files(ctx, row)
+	if err != nil {
+		return Facts{}, err
+	}
+	scope := r.cfg.Boxes.Scope(row.ID)
+	f := Facts{
+		Session: row.Session, HadFiles: files.HadFiles, Workspace: scope.HasWorkspace(), Agent: r.cfg.OwnState(row.Runtime),
+		BoxLive: r.cfg.Boxes.Running(row) != nil,
+	}
+	if f.AtRisk, err = r.cfg.AtRisk(ctx, row); err != nil || f.Workspace {
+		return f, err
+	}
+	f.Snapshot, err = r.cfg.Snapshots.Newest(ctx, scope)
+	return f, err
+}
+
+// Resume makes a plan and executes it. Afterwards turns may wait that the caller has to start. The
+// caller holds the session's lock.
+func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.ResumeSession) (holdfast.Resumed, error) {
+	began := r.cfg.Clock()
+	plan, err := r.Plan(ctx, row, req.Fresh)
+	if err != nil {
+		return holdfast.Resumed{Session: row.Session}, err
+	}
+	if plan.FilesLost || plan.Restore != "" {
+		// A box without its workspace works on a removed directory.
+		if err := r.cfg.Boxes.Stop(ctx, row, "the workspace is gone"); err != nil {
+			return holdfast.Resumed{Session: row.Session}, err
+		}
+	}
+	if plan.Restore != "" {
+		if err := r.cfg.Snapshots.Restore(ctx, r.cfg.Boxes.Scope(row.ID), plan.Restore); err != nil {
+			return holdfast.Resumed{Session: row.Session}, err
+		}
+	}
+	c := journal.NewChange(row.ID)
+	c.Status = plan.Walk
+	none, no := "", false
+	c.Set = &journal.RowPatch{Error: &none}
+	if plan.FilesLost {
+		// Nothing is left to lose, and the first box gets the agent's files again.
+		c.Set.FilesSeeded, c.Set.HadFiles = &no, &no
+		if row.Source != nil {
+			c.Set.Source = &holdfast.Source{From: row.Source.From, Complete: row.Source.Complete}
+		}
+	}
+	plan.Receipt.DurationMS = float64(r.cfg.Clock().Sub(began).Microseconds()) / 1000
+	c.Events = []journal.Draft{{Type: holdfast.EventSessionResumed, Data: plan.Receipt}}
+	done, err := r.cfg.Journal.Commit(ctx, c)
+	if err != nil {
+		return holdfast.Resumed{Session: row.Session}, err
+	}
+	return holdfast.Resumed{Session: done.Row.Session, Receipt: &plan.Receipt}, nil
+}

@@ -1,0 +1,54 @@
+package runtime
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Set are the runtimes of a server, by name.
+type Set map[string]Runtime
+
+// NewSet makes a Set.
+func NewSet(list []Runtime) Set {
+	s := Set{}
+	for _, r := range list {
+		s[r.Name()] = r
+	}
+	return s
+}
+
+// Check refuses a name that is no runtime of this server: invalid.
+func (s Set) Check(name string) error {
+	if s[name] != nil {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a runtime of this server", holdfast.Quote(name)).
+		WithHint("use one of: %s", strings.Join(slices.Sorted(maps.Keys(s)), ", "))
+}
+
+// Require refuses a runtime that is not in the set or cannot work with a trust level.
+func (s Set) Require(name string, trust holdfast.Trust) error {
+	if err := s.Check(name); err != nil {
+		return err
+	}
+	if r, ok := s[name].(Requirer); ok {
+		return r.Require(trust)
+	}
+	return nil
+}
+
+// List returns the runtimes by name, each with the reason why untrusted sessions cannot use it.
+func (s Set) List() []holdfast.Runtime {
+	var out []holdfast.Runtime
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		r := holdfast.Runtime{Name: name}
+		if err := s.Require(name, holdfast.Untrusted); err != nil {
+			r.Problem = strings.TrimSuffix(err.Error()+"; "+holdfast.HintOf(err), "; ")
+		}
+		out = append(out, r)
+	}
+	return out
+}

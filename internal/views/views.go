@@ -1,0 +1,323 @@
+// Package views shows what the store and the journal hold: sessions, turns, events, usage, as the
+// API answers them.
+//
+// The app gives the one Views of a server to the API. It imports the journal; it changes nothing
+// and takes no session's lock. Invariant: what it shows is durable, but for what the running turn
+// used up and waits for, which it asks Live for.
+package views
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// Store is what views read. Unknown ids are not_found.
+type Store interface {
+	// Row is one session, Rows a page of them.
+	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
+	Rows(ctx context.Context, q journal.Query) (journal.Page, error)
+	// Turn is one turn of a session. Turns lists turns by number, those after a number first;
+	// limit 0 is 100. OpenTurns lists the queued and running turns by number.
+	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
+	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]journal.TurnRow, error)
+	OpenTurns(ctx context.Context, id holdfast.SessionID) ([]journal.TurnRow, error)
+	// AgentStates are a session's references to agents that keep a state of their
+	// own, by generation.
+	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
+	// Events and Head are those of journal.Store.
+	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
+	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
+	// Search finds entries and titles. What was committed before is found, unless
+	// the store is so busy that the page counts it as pending.
+	Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error)
+}
+
+// Live is what only a running turn knows.
+type Live struct {
+	Turn holdfast.TurnID
+	// Spent is what the turn used up so far, Reserved what its calls under way may use.
+	Spent    holdfast.Spent
+	Reserved holdfast.Usage
+	// ParkedUntil is when the provider takes calls again; nil while it does.
+	ParkedUntil *time.Time
+	// Questions is how many persons' answers the turn waits for.
+	Questions int
+}
+
+// Views reads for the API. Safe for concurrent use.
+type Views struct {
+	store   Store
+	journal *journal.Journal
+	live    func(holdfast.SessionID) (Live, bool)
+}
+
+// New makes Views. live returns what the running turn of a session knows, false if none runs.
+func New(store Store, j *journal.Journal, live func(holdfast.SessionID) (Live, bool)) *Views {
+	return &Views{store: store, journal: j, live: live}
+}
+
+// Session is one session.
+func (v *Views) Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error) {
+	row, err := v.store.Row(ctx, id)
+	return v.shown(row.Session), err
+}
+
+// List is a page of sessions, newest first.
+func (v *Views) List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error) {
+	q := journal.Query{Tag: f.Tag, Text: f.Text, Words: f.Query, Cursor: f.Cursor, Limit: f.Limit}
+	var err error
+	if f.Status != "" {
+		if q.Status, err = holdfast.ParseStatus(f.Status); err != nil {
+			return holdfast.SessionPage{}, err
+		}
+	}
+	if f.Agent != "" {
+		if q.Agent, err = holdfast.ParseAgentName(f.Agent); err != nil {
+			return holdfast.SessionPage{}, err
+		}
+	}
+	if f.Limit < 0 || f.Limit > 500 {
+		return holdfast.SessionPage{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "limit %d is not within 1-500", f.Limit)
+	}
+	page, err := v.named(ctx, q, f.Name)
+	if err != nil {
+		return holdfast.SessionPage{}, err
+	}
+	out := holdfast.SessionPage{Sessions: make([]holdfast.Session, len(page.Rows)), Next: page.Next}
+	for i, r := range page.Rows {
+		out.Sessions[i] = v.shown(r.Session)
+	}
+	return out, nil
+}
+
+// named runs a query for the sessions that a name means, as holdfast.SessionFilter says.
+// An empty name adds no condition.
+func (v *Views) named(ctx context.Context, q journal.Query, name string) (journal.Page, error) {
+	if name == "" {
+		return v.store.Rows(ctx, q)
+	}
+	if q.Cursor != "" {
+		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "session.list", "a name and a cursor are given").
+			WithHint("a name selects few sessions: take a larger limit")
+	}
+	if err := journal.CheckText("name", name); err != nil {
+		return journal.Page{}, err
+	}
+	byPart, byTitle, byBeginning := q, q, q
+	byPart.IDPart, byTitle.Title, byBeginning.TitlePrefix = name, name, name
+	var first journal.Page
+	for _, q := range []journal.Query{byPart, byTitle, byBeginning} {
+		p, err := v.store.Rows(ctx, q)
+		if err != nil || len(p.Rows) == 1 && p.Next == "" {
+			return p, err
+		}
+		if len(first.Rows) == 0 {
+			first = p
+		}
+	}
+	first.Next = "" // there is no cursor with a name
+	return first, nil
+}
+
+// Turn is one turn of a session.
+func (v *Views) Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error) {
+	row, err := v.store.Turn(ctx, id, turn)
+	if err != nil {
+		return holdfast.Turn{}, err
+	}
+	return v.wireTurn(ctx, row)
+}
+
+// AgentStates are the session's references to agents that keep a conversation of
+// their own, by generation, without what belongs to the runtime alone.
+func (v *Views) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	if _, err := v.store.Row(ctx, id); err != nil {
+		return nil, err
+	}
+	states, err := v.store.AgentStates(ctx, id)
+	for i := range states {
+		states[i].Data = nil
+	}
+	return states, err
+}
+
+// Turns lists turns after a number, oldest first.
+func (v *Views) Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error) {
+	if limit < 0 || limit > 500 || after < 0 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "turns", "after %d, limit %d: not within 0-, 1-500", after, limit)
+	}
+	if _, err := v.store.Row(ctx, id); err != nil {
+		return nil, err
+	}
+	rows, err := v.store.Turns(ctx, id, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]holdfast.Turn, 0, len(rows))
+	for _, r := range rows {
+		t, err := v.wireTurn(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// wireTurn joins a turn's row with its texts, which stand in the log.
+func (v *Views) wireTurn(ctx context.Context, row journal.TurnRow) (holdfast.Turn, error) {
+	t := holdfast.Turn{
+		ID: row.ID, Session: row.Session, Status: row.Status, Number: row.Number, MessageSeq: row.MessageSeq,
+		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, EndedAt: row.EndedAt,
+	}
+	var err error
+	if t.Text, err = v.Text(ctx, row.Session, row.MessageSeq); err != nil {
+		return t, err
+	}
+	if row.Status == holdfast.TurnQueued {
+		open, err := v.store.OpenTurns(ctx, row.Session)
+		if err != nil {
+			return t, err
+		}
+		for _, o := range open {
+			if o.Status == holdfast.TurnQueued && o.Number <= row.Number {
+				t.QueuePosition++
+			}
+		}
+	}
+	if row.EndSeq == 0 {
+		return t, nil
+	}
+	ev, err := v.eventAt(ctx, row.Session, row.EndSeq)
+	if err != nil {
+		return t, err
+	}
+	var end holdfast.TurnEnded
+	if err := ev.Decode(&end); err != nil {
+		return t, err
+	}
+	t.Result, t.StopReason, t.Error, t.Usage, t.Denials = end.Result, end.StopReason, end.Message, &end.Usage, end.Denials
+	return t, nil
+}
+
+func (v *Views) eventAt(ctx context.Context, id holdfast.SessionID, seq int64) (holdfast.Event, error) {
+	evs, err := v.store.Events(ctx, id, seq-1, 1)
+	if err != nil {
+		return holdfast.Event{}, err
+	}
+	if len(evs) != 1 || evs[0].Seq != seq {
+		return holdfast.Event{}, holdfast.Errorf(holdfast.KindInternal, "events", "session %s has no event %d", id, seq)
+	}
+	return evs[0], evs[0].Whole()
+}
+
+// Text is the user's text of a message.user or turn.queued event.
+func (v *Views) Text(ctx context.Context, id holdfast.SessionID, seq int64) (string, error) {
+	ev, err := v.eventAt(ctx, id, seq)
+	if err != nil {
+		return "", err
+	}
+	var d holdfast.UserMessage
+	err = ev.Decode(&d)
+	return d.Text, err
+}
+
+// Events reads a page of the log; the last event's seq is where to go on. With a
+// type filter the page holds the next events of these types, so that only a page
+// at the end of the log is short.
+func (v *Views) Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error) {
+	if f.Limit == 0 {
+		f.Limit = 100
+	}
+	if f.Limit < 1 || f.Limit > 1000 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "limit %d is not within 1-1000", f.Limit)
+	}
+	head, err := v.store.Head(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if f.After < 0 || f.After > head {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "events", "after %d is not within 0-%d", f.After, head).
+			WithHint("the newest event of session %s is %d", id, head)
+	}
+	out := []holdfast.Event{}
+	for ev, err := range v.journal.Replay(ctx, id, f.After) {
+		if err != nil {
+			return nil, err
+		}
+		if len(f.Types) > 0 && !slices.Contains(f.Types, ev.Type) {
+			continue
+		}
+		if out = append(out, ev); len(out) == f.Limit {
+			break
+		}
+	}
+	return out, nil
+}
+
+// Search finds what was said in sessions, and their titles.
+func (v *Views) Search(ctx context.Context, req holdfast.SearchRequest) (holdfast.SearchPage, error) {
+	q := journal.Search{Text: req.Query, Cursor: req.Cursor, Limit: req.Limit}
+	if req.Limit < 0 || req.Limit > 200 {
+		return holdfast.SearchPage{}, holdfast.Errorf(holdfast.KindInvalid, "search", "limit %d is not within 1-200", req.Limit)
+	}
+	if req.Session != "" {
+		var err error
+		if q.Session, err = holdfast.ParseSessionID(req.Session); err != nil {
+			return holdfast.SearchPage{}, err
+		}
+	}
+	return v.store.Search(ctx, q)
+}
+
+// Follow opens a live reader of a session's log.
+func (v *Views) Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error) {
+	return v.journal.Follow(ctx, id, after)
+}
+
+// Usage is what a session used up, the running turn included.
+func (v *Views) Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error) {
+	row, err := v.store.Row(ctx, id)
+	if err != nil {
+		return holdfast.SessionUsage{}, err
+	}
+	live, running := v.live(id)
+	if running {
+		// What a turn used up goes into the row with the commit that ends it. The row was read
+		// first: if the turn runs still, the row does not have it.
+		t, err := v.store.Turn(ctx, id, live.Turn)
+		if err != nil {
+			return holdfast.SessionUsage{}, err
+		}
+		if running = t.Status == holdfast.TurnRunning; !running {
+			if row, err = v.store.Row(ctx, id); err != nil {
+				return holdfast.SessionUsage{}, err
+			}
+		}
+	}
+	all := row.Spent
+	out := holdfast.SessionUsage{
+		Usage: all.Usage, Turns: all.Turns, Calls: all.Calls, DurationMS: all.DurationMS,
+		Budget: row.Budget, TurnBudget: row.TurnBudget,
+	}
+	if running {
+		out.Running, out.Reserved, all = &live.Spent, &live.Reserved, all.Add(live.Spent)
+	}
+	if all.UnpricedCalls == 0 {
+		usd := float64(all.CostMicroUSD) / 1e6
+		out.CostUSD = &usd
+	}
+	return out, nil
+}
+
+// shown adds to a session what only its running turn knows.
+func (v *Views) shown(s holdfast.Session) holdfast.Session {
+	if l, ok := v.live(s.ID); ok {
+		s.ParkedUntil, s.PendingApprovals = l.ParkedUntil, l.Questions
+	}
+	return s
+}
