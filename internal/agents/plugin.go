@@ -130,12 +130,12 @@ func (r *Registry) stagePlugin(ctx context.Context, version holdfast.VersionID, 
 	}
 	err = r.fillPlugin(ctx, version, stage, files)
 	if err == nil {
-		err = os.Rename(stage, dir)
+		err = durable.Publish(stage, dir)
 	}
 	if err != nil {
 		return errors.Join(err, rooted.RemoveAll(stage))
 	}
-	return durable.SyncDir(r.dir)
+	return nil
 }
 
 func (r *Registry) fillPlugin(ctx context.Context, version holdfast.VersionID, stage string, files []folder.Staged) error {
@@ -167,15 +167,7 @@ func (r *Registry) fillPlugin(ctx context.Context, version holdfast.VersionID, s
 			return err
 		}
 		at := filepath.Join(stage, filepath.FromSlash(s.Path))
-		if err := writeDurable(at, data); err != nil {
-			return err
-		}
-		if err := os.Chmod(at, 0o444); err != nil {
-			return err
-		}
-	}
-	for _, d := range dirs {
-		if err := durable.SyncDir(filepath.Join(stage, filepath.FromSlash(d))); err != nil {
+		if err := writeNew(at, data, 0o444); err != nil {
 			return err
 		}
 	}
