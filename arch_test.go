@@ -72,7 +72,7 @@ var layers = map[string]layer{
 	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy", third: "golang.org/x/sys/unix"},
 	"internal/engine":           {use: ". hook internal/boots internal/folder internal/journal internal/judging internal/runtime internal/rooted internal/settings policy sandbox sandbox/check sandbox/wire internal/conversation internal/account internal/permit internal/place internal/direct internal/versions"},
-	"internal/permit":           {use: ". internal/journal internal/rooted internal/versions policy sandbox sandbox/check sandbox/wire"},
+	"internal/permit":           {use: ". internal/journal internal/versions policy sandbox sandbox/check sandbox/wire"},
 	"internal/direct":           {use: ". sandbox sandbox/wire"},
 	"internal/place":            {use: ". internal/journal internal/rooted sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
 	"internal/seal":             {use: ". internal/durable"},

@@ -8,7 +8,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boots"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
 const (
@@ -190,7 +189,7 @@ func (e *Engine) endBoot(ctx context.Context) {
 		return
 	}
 	synced := make(chan error, 1)
-	go func() { synced <- rooted.Sync(e.cfg.Boxes.Dir) }()
+	go func() { synced <- e.cfg.Boxes.Files.Sync(ctx, e.cfg.Boxes.Dir) }()
 	var err error
 	select {
 	case err = <-synced:

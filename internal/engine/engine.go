@@ -174,7 +174,7 @@ func New(cfg Config) (*Engine, error) {
 	for _, r := range cfg.Runtimes {
 		e.runtimes[r.Name()] = r
 	}
-	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil {
+	if len(e.runtimes) == 0 || cfg.Store == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Clock == nil || cfg.Rand == nil || cfg.CheckModel == nil || cfg.Boxes.Files == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
 	e.agents.policies = permit.New(cfg.Policy, layered{cfg.Store, e})

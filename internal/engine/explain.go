@@ -39,7 +39,7 @@ func (e *Engine) Explain(ctx context.Context, id holdfast.SessionID, req holdfas
 	}
 	d, trace, err := p.Rehearse(ctx, policy.Request{
 		Session: id, Mode: row.Mode, Tool: req.Tool, ReadOnly: p.Reads(req.Tool), Input: req.Input, Sandboxed: row.Trust == holdfast.Untrusted,
-		FS: permit.NewLinks(ctx, e.boxes.Running(row), e.boxes.Scope(id).Workspace(), e.cfg.Clock),
+		FS: permit.NewLinks(ctx, e.boxes.Running(row), e.boxes.Workspace(id), e.cfg.Clock),
 	})
 	if err != nil {
 		return none, err

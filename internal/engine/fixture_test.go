@@ -133,7 +133,7 @@ func (w *world) try() error {
 	w.store, w.journal = store, journal.New(journal.Config{Store: gate{store, w}})
 	cfg := engine.Config{
 		Store: gate{store, w}, Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
-		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions")}, DefaultTrust: holdfast.Untrusted,
+		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees{}}, DefaultTrust: holdfast.Untrusted,
 		DefaultModel: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel, Clock: time.Now, Rand: rand.Reader,
 	}
 	if w.pools != nil {
@@ -310,6 +310,23 @@ func (oneAgent) Folder(context.Context, holdfast.VersionID) (*brought.Folder, er
 }
 
 func (oneAgent) Plugin(context.Context, holdfast.VersionID) (string, error) { return "", nil }
+
+// trees are the trees of the sessions, on this machine.
+type trees struct{}
+
+func (trees) Seed(_ context.Context, workspace string, files []rooted.File, uid, gid int) error {
+	return rooted.Seed(workspace, files, uid, gid)
+}
+
+func (trees) Usage(ctx context.Context, dir string) (rooted.Usage, error) {
+	return rooted.DiskUsage(ctx, dir, 0)
+}
+
+func (trees) Remove(_ context.Context, dir string) error { return rooted.RemoveAll(dir) }
+
+func (trees) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }
+
+func (trees) Tree(dir string) place.Tree { return rooted.Tree(dir) }
 
 func (oneAgent) Files(context.Context, holdfast.VersionID) ([]rooted.File, error) {
 	return []rooted.File{{Path: "CLAUDE.md", Mode: 0o644, Content: []byte("Be brief.\n")}}, nil

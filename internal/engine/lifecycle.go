@@ -104,7 +104,7 @@ func (e *Engine) facts(ctx context.Context, row journal.Row) (Facts, error) {
 		return Facts{}, err
 	}
 	f := Facts{
-		Session: row.Session, HadFiles: files.HadFiles, Workspace: e.boxes.Scope(row.ID).HasWorkspace(), Agent: row.Runtime != loopRuntime,
+		Session: row.Session, HadFiles: files.HadFiles, Workspace: e.boxes.Workspace(row.ID).Exists(ctx), Agent: row.Runtime != loopRuntime,
 		BoxLive: e.boxes.Running(row) != nil,
 	}
 	f.AtRisk, err = e.atRisk(ctx, row)

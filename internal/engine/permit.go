@@ -101,8 +101,7 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 	if err != nil {
 		return nil, err
 	}
-	dir := l.e.boxes.Scope(row.ID).Workspace()
-	return &settings.Workspace{Dir: dir, Session: row.ID, Same: s.Sums, Tools: l.e.cfg.Policy.Tools()}, nil
+	return &settings.Workspace{Tree: l.e.boxes.Workspace(row.ID), Session: row.ID, Same: s.Sums, Tools: l.e.cfg.Policy.Tools()}, nil
 }
 
 // links makes the session's Links. They ask the box of this turn, or one that already runs.
@@ -111,7 +110,7 @@ func (h *host) links(ctx context.Context) *permit.Links {
 	if box == nil {
 		box = h.e.boxes.Running(h.row)
 	}
-	return permit.NewLinks(ctx, box, h.e.boxes.Scope(h.u.id).Workspace(), h.e.cfg.Clock)
+	return permit.NewLinks(ctx, box, h.e.boxes.Workspace(h.u.id), h.e.cfg.Clock)
 }
 
 // noticeSettings says that a workspace's settings cannot be read.

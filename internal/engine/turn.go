@@ -126,7 +126,7 @@ func (e *Engine) turn(ctx context.Context, row journal.Row) (runtime.Turn, error
 		if row.Trust == holdfast.Untrusted {
 			at = policy.Cwd + "/"
 		}
-		t.Instructions += folder.Workspace(e.boxes.Scope(row.ID).Workspace(), at, t.Folder, settings.Keys)
+		t.Instructions += folder.Workspace(ctx, e.boxes.Workspace(row.ID), at, t.Folder, settings.Keys)
 	}
 	return t, err
 }

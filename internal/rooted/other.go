@@ -114,7 +114,7 @@ func stat(dir, name string) (Stamp, error) {
 	if err != nil {
 		return Stamp{}, err
 	}
-	return Stamp{size: info.Size(), mtime: info.ModTime().UnixNano()}, nil
+	return Stamp{Size: info.Size(), Mtime: info.ModTime().UnixNano()}, nil
 }
 
 func open(dir, name string) (*os.File, Stamp, error) {

@@ -73,10 +73,10 @@ func (e Entry) Path() string {
 	return string(b)
 }
 
-// Stamp returns the stamp of the entry, which equals that of ReadFile and Stat as long as
+// Stamp returns the stamp of the entry, which equals that of Tree.Stat and Tree.ReadFile as long as
 // the file stays the same.
 func (e Entry) Stamp() Stamp {
-	return Stamp{dev: e.Dev, ino: e.Ino, size: e.Size, mtime: e.Mtime.UnixNano(), ctime: e.Ctime.UnixNano()}
+	return Stamp{Dev: e.Dev, Ino: e.Ino, Size: e.Size, Mtime: e.Mtime.UnixNano(), Ctime: e.Ctime.UnixNano()}
 }
 
 // Skip keeps the walk out of the directory that it just returned.

@@ -143,7 +143,7 @@ func TestWalkStamps(t *testing.T) {
 		if e.Name != "f" {
 			continue
 		}
-		_, st, err := ReadFile(dir, e.Path(), 10)
+		_, st, err := Tree(dir).ReadFile(t.Context(), e.Path(), 10)
 		must(t, err)
 		if st != e.Stamp() {
 			t.Errorf("walked %+v, read %+v", e.Stamp(), st)
