@@ -36,6 +36,9 @@ var bans = []ban{
 	{"log", "*", production, "log/slog, at the edge"},
 	{"io/ioutil", "*", func(*source) bool { return true }, "use os and io"},
 	{"os", "Exit", func(s *source) bool { return production(s) && !under(s, "cmd") }, "only main ends the process"},
+	{module + "/internal/rooted", "Tree Seed RemoveAll DiskUsage DiskSpace Sync Walk OpenDir", func(s *source) bool {
+		return production(s) && under(s, "internal/engine", "internal/place", "internal/permit", "internal/direct", "internal/settings", "internal/folder")
+	}, "a session's trees are reached through place.Files"},
 	{"log/slog", "Default SetDefault Info Warn Error Debug", production, "loggers come in as a field"},
 }
 

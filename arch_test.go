@@ -72,7 +72,7 @@ var layers = map[string]layer{
 	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy", third: "golang.org/x/sys/unix"},
 	"internal/engine":           {use: ". hook internal/account internal/approvals internal/boots internal/choices internal/conversation internal/direct internal/folder internal/hooked internal/journal internal/judging internal/lease internal/lifetime internal/network internal/pending internal/permit internal/place internal/resume internal/rooted internal/runtime internal/settings internal/stages internal/views internal/watchdog policy sandbox sandbox/check sandbox/wire"},
-	"internal/permit":           {use: ". internal/journal internal/pending internal/rooted internal/versions policy sandbox sandbox/check sandbox/wire"},
+	"internal/permit":           {use: ". internal/journal internal/pending internal/versions policy sandbox sandbox/check sandbox/wire"},
 	"internal/approvals":        {use: ". internal/journal internal/judging policy"},
 	"internal/choices":          {use: ". internal/direct internal/journal internal/network"},
 	"internal/hooked":           {use: ". hook internal/journal internal/pending internal/versions policy sandbox sandbox/wire"},

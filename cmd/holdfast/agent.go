@@ -38,7 +38,7 @@ func (a *agentDeployCmd) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	tar := agents.PackDir(a.Dir)
+	tar := agents.PackDir(e.ctx, a.Dir)
 	defer func() { err = errors.Join(err, tar.Close()) }()
 	packed := &packing{r: tar}
 	from, done := e.progress(packed, "sent")

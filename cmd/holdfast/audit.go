@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 type auditCmd struct {
@@ -89,19 +89,28 @@ func writeNew(name string, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); err == nil {
 		return holdfast.Errorf(holdfast.KindConflict, "audit.export", "%s exists already", holdfast.Quote(name)).WithHint("name another file")
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".holdfast-*.tmp")
-	if err != nil {
+	var keep *kept
+	began := false
+	err := durable.Create(name, func(f *os.File) error {
+		began = true
+		err := write(f)
+		if errors.As(err, &keep) {
+			return nil
+		}
+		return err
+	})
+	var link *os.LinkError
+	switch {
+	case err == nil && keep != nil:
+		return keep
+	case !began:
 		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%s cannot be written: %w", holdfast.Quote(name), errors.Unwrap(err)).
 			WithHint("name a file in a directory that is there and that you can write")
+	case errors.As(err, &link):
+		err = holdfast.Errorf(holdfast.KindConflict, "audit.export", "%w", err)
 	}
-	defer os.Remove(f.Name())
-	err = write(f)
-	var keep *kept
-	if serr := errors.Join(f.Sync(), f.Close()); serr != nil || err != nil && !errors.As(err, &keep) {
-		return errors.Join(err, serr)
-	}
-	if lerr := os.Link(f.Name(), name); lerr != nil {
-		return errors.Join(err, holdfast.Errorf(holdfast.KindConflict, "audit.export", "%w", lerr))
+	if keep != nil {
+		err = errors.Join(keep, err)
 	}
 	return err
 }

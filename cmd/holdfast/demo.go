@@ -64,7 +64,7 @@ func (d *demoCmd) Run(e *env) error {
 		Runtime: runtime, Runtimes: runtimes, Live: d.Live,
 		Binary: s.binary, Env: s.env, Dir: s.dir,
 		Style: demo.Style{Good: e.style(green), Bad: e.style(red), Dim: e.style(dim), End: e.style(reset)},
-		Pack:  func(dir string) (io.ReadCloser, error) { return agents.PackDir(dir), nil },
+		Pack:  func(dir string) (io.ReadCloser, error) { return agents.PackDir(e.ctx, dir), nil },
 	}
 	if !e.json {
 		cfg.Out = e.stdout

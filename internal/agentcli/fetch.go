@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
 // Bounds of one package: what is pinned is far below them, so more is not it.
@@ -149,15 +150,11 @@ func place(root *os.Root, name string, head *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, r)
-	if err == nil {
-		// The process' umask had a say in the mode.
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return durable.Write(f, func(f *os.File) error {
+		_, err := io.Copy(f, r)
+		// The umask of the process does not change this mode.
+		return errors.Join(err, f.Chmod(mode))
+	})
 }
 
 // programs are files to execute whose packages may not say so.

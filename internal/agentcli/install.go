@@ -106,7 +106,7 @@ func (s *Store) make(ctx context.Context, in Installed, p pin, tell func(Progres
 		return unavailable(err)
 	}
 	to := filepath.Join(s.cfg.Dir, in.Tree)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := durable.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return unavailable(err)
 	}
 	// One that lost its manifest is not whole.
@@ -116,15 +116,12 @@ func (s *Store) make(ctx context.Context, in Installed, p pin, tell func(Progres
 	if err := readable(tree); err != nil {
 		return unavailable(err)
 	}
-	if err := os.Rename(tree, to); err != nil {
-		return unavailable(err)
-	}
 	for _, dir := range []string{s.cfg.Dir, filepath.Dir(to)} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			return unavailable(err)
 		}
 	}
-	return unavailable(durable.SyncDir(filepath.Dir(to)))
+	return unavailable(durable.Publish(tree, to))
 }
 
 // readable lets the users of boxes into a tree, whatever the umask was.
@@ -137,7 +134,7 @@ func readable(tree string) error {
 	})
 }
 
-// point makes a tree the current one.
+// point makes a tree the current one. A symlink has no content that durable could write.
 func (s *Store) point(in Installed) error {
 	dir := filepath.Join(s.cfg.Dir, in.Name)
 	tmp := filepath.Join(dir, "."+pointer)
@@ -158,14 +155,7 @@ func writeFile(name string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
-	if serr := f.Sync(); err == nil {
-		err = serr
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return durable.Write(f, durable.Bytes(b))
 }
 
 func unavailable(err error) error {

@@ -173,7 +173,7 @@ func racedArchive(t *testing.T, out string) escape.Row {
 	times, outside, packed := 0, false, map[string]bool{}
 	for end := time.Now().Add(20 * time.Second); !outside && (times < max(3000, 10*tries) || len(packed) < 2) && time.Now().Before(end); times++ {
 		var b bytes.Buffer
-		p := PackDir(dir)
+		p := PackDir(t.Context(), dir)
 		_, err := io.Copy(&b, p)
 		_ = p.Close()
 		outside = bytes.Contains(b.Bytes(), []byte(canary))

@@ -3,6 +3,7 @@ package agents
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
 // PackDir is the tar of a folder, for Deploy: the same bytes for the same paths,
@@ -20,15 +22,17 @@ import (
 // Deploy's rules when the first byte is read, so that nothing is sent of one
 // that would be refused; no ignore file is honoured. What goes wrong comes as an
 // error of Read: invalid and too_large as from Deploy, not_found for no folder.
-// Close is needed only when reading ends early. Not for concurrent use.
-func PackDir(dir string) io.ReadCloser {
-	p := &packer{dir: dir}
+// Reading ends with ctx. Close is needed only when it ends early. Not for concurrent use.
+func PackDir(ctx context.Context, dir string) io.ReadCloser {
+	p := &packer{ctx: ctx, dir: dir}
 	p.tw = tar.NewWriter(&p.buf)
 	return p
 }
 
 // packer makes the tar piece by piece as it is read.
 type packer struct {
+	//nolint:containedctx // a Reader has no context, and this one is read once
+	ctx context.Context
 	dir string
 	// root is dir, which no path leaves: a directory may turn into a symlink between
 	// any two looks at it.
@@ -133,8 +137,7 @@ func (p *packer) changed(name string) error {
 
 // scan lists and judges the folder.
 func (p *packer) scan() error {
-	info, err := os.Stat(p.dir)
-	switch {
+	switch info, err := os.Stat(p.dir); {
 	case err != nil:
 		return local(p.dir, err)
 	case !info.IsDir():
@@ -142,32 +145,36 @@ func (p *packer) scan() error {
 	}
 	c := newChecker()
 	// The folder itself may be named by a symlink; inside, none is followed.
-	if p.root, err = os.OpenRoot(p.dir); err != nil {
+	dir, err := filepath.Abs(p.dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err == nil {
+		p.root, err = os.OpenRoot(dir)
+	}
+	if err != nil {
 		return local(p.dir, err)
 	}
-	err = fs.WalkDir(p.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+	// One entry more than a folder may have, so that the checker is who refuses it.
+	for e, err := range rooted.Walk(p.ctx, dir, rooted.Bounds{Entries: maxEntries + 2, Depth: maxPath, Mounts: true}) {
+		name := e.Path()
 		switch {
 		case err != nil:
 			return local(name, err)
-		case name == ".":
-			return nil
-		case d.IsDir():
-			return c.dir(name)
-		case !d.Type().IsRegular():
-			return refused(name, describe(d.Type()))
+		case e.Depth == 0:
+			continue
+		case e.Mode.IsDir():
+			if err := c.dir(name); err != nil {
+				return err
+			}
+			continue
+		case !e.Mode.IsRegular():
+			return refused(name, describe(e.Mode))
 		}
-		info, err := d.Info()
-		if err != nil {
-			return local(name, err)
-		}
-		if err := c.file(name, info.Size()); err != nil {
+		if err := c.file(name, e.Size); err != nil {
 			return err
 		}
-		c.add(holdfast.AgentFile{Path: name, Size: info.Size(), Mode: fileMode(info.Mode())})
-		return nil
-	})
-	if err != nil {
-		return err
+		c.add(holdfast.AgentFile{Path: name, Size: e.Size, Mode: fileMode(e.Mode)})
 	}
 	if err := c.finish(); err != nil {
 		return err

@@ -35,9 +35,9 @@ func TestPackDir(t *testing.T) {
 	writeTree(t, one, files)
 	writeTree(t, two, files)
 	must(t, os.Chmod(filepath.Join(one, "CLAUDE.md"), 0o600))
-	a, err := io.ReadAll(PackDir(one))
+	a, err := io.ReadAll(PackDir(t.Context(), one))
 	must(t, err)
-	b, err := io.ReadAll(iotest.OneByteReader(PackDir(two)))
+	b, err := io.ReadAll(iotest.OneByteReader(PackDir(t.Context(), two)))
 	must(t, err)
 	if !bytes.Equal(a, b) {
 		t.Error("two tars of one content differ")
@@ -59,7 +59,7 @@ func TestPackDir(t *testing.T) {
 
 func TestPackDirRefuses(t *testing.T) {
 	read := func(dir string) error {
-		n, err := io.Copy(io.Discard, PackDir(dir))
+		n, err := io.Copy(io.Discard, PackDir(t.Context(), dir))
 		if n > 0 {
 			t.Errorf("%d bytes were sent of a folder that is refused", n)
 		}
@@ -92,7 +92,7 @@ func TestPackDirChange(t *testing.T) {
 		for _, name := range []string{"b", "z"} { // b is open, z is still to come
 			dir := t.TempDir()
 			writeTree(t, dir, map[string]string{"AGENTS.md": "x", "b": strings.Repeat("y", 200_000), "z": strings.Repeat("y", 200_000)})
-			p := PackDir(dir)
+			p := PackDir(t.Context(), dir)
 			_, err := io.CopyN(io.Discard, p, 4096)
 			must(t, err)
 			must(t, change(filepath.Join(dir, name)))
@@ -105,7 +105,7 @@ func TestPackDirChange(t *testing.T) {
 			}
 		}
 	}
-	p := PackDir(t.TempDir())
+	p := PackDir(t.Context(), t.TempDir())
 	must(t, p.Close())
 	if _, err := p.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("read after close: %v", err)

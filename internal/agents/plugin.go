@@ -94,21 +94,15 @@ func (r *Registry) intact(ctx context.Context, version holdfast.VersionID, dir s
 	damaged := holdfast.Errorf(holdfast.KindInternal, "agent.version", "the plugin directory of agent version %s is damaged on disk", version).
 		WithHint("stop the sessions of the agent, and remove agents/%s from the data directory", filepath.Base(dir))
 	var found []string
-	err := filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
+	for e, err := range rooted.Walk(ctx, dir, rooted.Bounds{Entries: 2 * maxEntries, Depth: maxPath}) {
 		switch {
+		case holdfast.IsKind(err, holdfast.KindTooLarge), err == nil && !e.Mode.IsDir() && !e.Mode.IsRegular():
+			return damaged
 		case err != nil:
 			return err
-		case d.IsDir():
-			return ctx.Err()
-		case !d.Type().IsRegular():
-			return damaged
+		case !e.Mode.IsDir():
+			found = append(found, e.Path())
 		}
-		rel, err := filepath.Rel(dir, at)
-		found = append(found, filepath.ToSlash(rel))
-		return err
-	})
-	if err != nil {
-		return err
 	}
 	slices.Sort(found)
 	if !slices.EqualFunc(found, want, func(name string, s folder.Staged) bool { return name == s.Path }) {
@@ -136,12 +130,12 @@ func (r *Registry) stagePlugin(ctx context.Context, version holdfast.VersionID, 
 	}
 	err = r.fillPlugin(ctx, version, stage, files)
 	if err == nil {
-		err = os.Rename(stage, dir)
+		err = durable.Publish(stage, dir)
 	}
 	if err != nil {
 		return errors.Join(err, rooted.RemoveAll(stage))
 	}
-	return durable.SyncDir(r.dir)
+	return nil
 }
 
 func (r *Registry) fillPlugin(ctx context.Context, version holdfast.VersionID, stage string, files []folder.Staged) error {
@@ -173,15 +167,7 @@ func (r *Registry) fillPlugin(ctx context.Context, version holdfast.VersionID, s
 			return err
 		}
 		at := filepath.Join(stage, filepath.FromSlash(s.Path))
-		if err := writeDurable(at, data); err != nil {
-			return err
-		}
-		if err := os.Chmod(at, 0o444); err != nil {
-			return err
-		}
-	}
-	for _, d := range dirs {
-		if err := durable.SyncDir(filepath.Join(stage, filepath.FromSlash(d))); err != nil {
+		if err := writeNew(at, data, 0o444); err != nil {
 			return err
 		}
 	}

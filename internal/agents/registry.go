@@ -178,13 +178,10 @@ func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersi
 	if err != nil {
 		return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 	}
-	if err := writeDurable(filepath.Join(stage, manifestFile), raw); err != nil {
+	if err := writeNew(filepath.Join(stage, manifestFile), raw, 0o400); err != nil {
 		return disk(err)
 	}
-	if err := durable.SyncDir(stage); err != nil {
-		return disk(err)
-	}
-	err = os.Rename(stage, r.path(v.ID))
+	err = durable.Publish(stage, r.path(v.ID))
 	if errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
 		// The content is there already, unless it was damaged since.
 		if _, err := r.Files(ctx, v.ID); err != nil {
@@ -192,10 +189,7 @@ func (r *Registry) name(ctx context.Context, stage string, v holdfast.AgentVersi
 		}
 		return rooted.RemoveAll(stage)
 	}
-	if err != nil {
-		return disk(err)
-	}
-	return disk(durable.SyncDir(r.dir))
+	return disk(err)
 }
 
 // contextReader ends with its context.
@@ -223,16 +217,16 @@ func disk(err error) error {
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
 }
 
-func writeDurable(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+// writeNew writes a file of a stage, with its mode whatever the umask is.
+func writeNew(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return durable.Write(f, func(f *os.File) error {
+		_, err := f.Write(data)
+		return errors.Join(err, f.Chmod(mode))
+	})
 }
 
 // Get is an agent by name; not_found for an unknown one.

@@ -17,7 +17,8 @@ import (
 )
 
 // unpack reads a tar into dir, a new empty directory, and returns what it holds,
-// sorted. Nothing but checked regular files is made, each durable.
+// sorted. Nothing but checked regular files is made. The content of each is on disk, the
+// names are not.
 func unpack(r io.Reader, dir string) ([]holdfast.AgentFile, error) {
 	src := &source{r: r}
 	tr := tar.NewReader(src)
@@ -61,7 +62,7 @@ func unpack(r io.Reader, dir string) ([]holdfast.AgentFile, error) {
 	if err := c.finish(); err != nil {
 		return nil, err
 	}
-	return c.files, u.sync()
+	return c.files, nil
 }
 
 func special(name string, typ byte) error {
@@ -150,15 +151,14 @@ func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) (holdfast.Ag
 		return f, taken(name, err)
 	}
 	h := sha256.New()
-	f.Size, err = io.Copy(io.MultiWriter(out, h), r)
-	if err == nil {
-		err = out.Chmod(0o400)
-	}
-	if err == nil {
-		err = out.Sync()
-	}
+	err = durable.Write(out, func(out *os.File) (err error) {
+		if f.Size, err = io.Copy(io.MultiWriter(out, h), r); err != nil {
+			return err
+		}
+		return out.Chmod(0o400)
+	})
 	f.SHA256 = hex.EncodeToString(h.Sum(nil))
-	return f, errors.Join(err, out.Close())
+	return f, err
 }
 
 func fileMode(m fs.FileMode) uint32 {
@@ -187,14 +187,4 @@ func taken(name string, err error) error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is there twice", holdfast.Quote(name))
 	}
 	return err
-}
-
-// sync makes the directories durable.
-func (u *unpacker) sync() error {
-	for d := range u.made {
-		if err := durable.SyncDir(filepath.Join(u.dir, filepath.FromSlash(d))); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 	"github.com/holdfast-run/holdfast/internal/config"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -99,24 +99,29 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string, server s
 		return d, err
 	}
 	for _, part := range []string{"holdfast.db", "holdfast.db-wal", "agents", "runtimes", "sessions", "run"} {
-		if n, ok := diskUse(filepath.Join(cfg.Data, part)); ok {
+		if n, ok := diskUse(ctx, filepath.Join(cfg.Data, part)); ok {
 			d.Sizes = append(d.Sizes, Size{Name: part, Bytes: n})
 		}
 	}
 	return d, nil
 }
 
-// diskUse sums the sizes of the files below a path; it follows no link.
-func diskUse(path string) (total int64, ok bool) {
-	err := filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
+// diskUse sums the sizes of the files below a path, of which agents can write some; what
+// cannot be read is left out. ok is false if nothing is there.
+func diskUse(ctx context.Context, path string) (total int64, ok bool) {
+	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+		if err == nil && info.Mode().IsRegular() {
+			total = info.Size()
 		}
-		ok = true
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
-			total += info.Size()
+		return total, err == nil
+	}
+	for e := range rooted.Walk(ctx, path, rooted.Bounds{Entries: mostFiles, Depth: 10_000, Unordered: true}) {
+		if e.Mode.IsRegular() {
+			total += e.Size
 		}
-		return nil
-	})
-	return total, ok && err == nil
+	}
+	return total, true
 }
+
+// mostFiles bounds how many files doctor looks at for one size.
+const mostFiles = 10_000_000

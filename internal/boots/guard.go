@@ -42,7 +42,7 @@ type GuardConfig struct {
 	// InServer reports whether a runtime's tools are ours, whose Write and Edit are durable.
 	InServer func(runtime string) bool
 	// Sync returns when every file of the sessions is on the disk.
-	Sync  func() error
+	Sync  func(ctx context.Context) error
 	Clock func() time.Time
 	Log   *slog.Logger
 }
@@ -238,7 +238,7 @@ func (g *Guard) End(ctx context.Context) {
 		return
 	}
 	synced := make(chan error, 1)
-	go func() { synced <- g.cfg.Sync() }()
+	go func() { synced <- g.cfg.Sync(ctx) }()
 	var err error
 	select {
 	case err = <-synced:

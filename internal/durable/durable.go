@@ -1,9 +1,9 @@
-// Package durable writes the small files that a start needs, so that after a power cut
-// each of them is whole or absent, and never empty.
+// Package durable writes the files and directories that a start needs, so that after a
+// power cut each of them is whole or absent, and never empty.
 //
 // Packages that keep such files import it; it imports the standard library. Invariant
-// (I-35): Create and Replace put the name on disk after its content, and both are on
-// disk when they return.
+// (I-35): Create, Replace and Publish put a name on disk after what it names, and both are
+// on disk when they return.
 package durable
 
 import (
@@ -41,11 +41,7 @@ func place(path string, write func(*os.File) error, name func(temp string) error
 	if err != nil {
 		return err
 	}
-	err = write(f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err = Write(f, write); err == nil {
 		err = name(f.Name())
 	}
 	if err != nil {
@@ -54,6 +50,35 @@ func place(path string, write func(*os.File) error, name func(temp string) error
 		return err
 	}
 	return SyncDir(dir)
+}
+
+// Write runs write on a new file, syncs the file and closes it, also after an error. The
+// file's name is not on disk until its directory is synced: for that Publish.
+func Write(f *os.File, write func(*os.File) error) error {
+	err := write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Publish gives a finished directory the name path, which must lie in the same file system
+// and be free. Write has written all files in it. After an error stage is still there, or
+// the name is.
+func Publish(stage, path string) error {
+	err := filepath.WalkDir(stage, func(at string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			err = SyncDir(at)
+		}
+		return err
+	})
+	if err == nil {
+		err = os.Rename(stage, path)
+	}
+	if err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
 }
 
 // MkdirAll makes a directory and its missing parents. The names of the new ones are on

@@ -51,3 +51,44 @@ func TestCreateKeepsTheFirst(t *testing.T) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 }
+
+// TestPublish: a stage gets the name, or stays as it is.
+func TestPublish(t *testing.T) {
+	dir := t.TempDir()
+	stage, to := filepath.Join(dir, "stage"), filepath.Join(dir, "name")
+	fill := func() {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(stage, "a"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(filepath.Join(stage, "a", "file"))
+		if err == nil {
+			err = durable.Write(f, durable.Bytes([]byte("content")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	if err := durable.Publish(stage, to); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(to, "a", "file")); err != nil || string(b) != "content" {
+		t.Errorf("published: %q, %v", b, err)
+	}
+	fill()
+	if err := durable.Publish(stage, to); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(stage, "a", "file")); err != nil {
+		t.Errorf("the stage after an error: %v", err)
+	}
+	f, err := os.Create(filepath.Join(dir, "closed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	no := errors.New("no")
+	if err := durable.Write(f, func(*os.File) error { return no }); !errors.Is(err, no) || f.Close() == nil {
+		t.Errorf("a failed write: %v; the file is open", err)
+	}
+}

@@ -141,8 +141,7 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 	if err != nil {
 		return nil, err
 	}
-	dir := l.p.boxes.Scope(row.ID).Workspace()
-	return &settings.Workspace{Dir: dir, Session: row.ID, Same: s.Sums, Tools: l.p.cfg.Policy.Tools()}, nil
+	return &settings.Workspace{Tree: l.p.boxes.Workspace(row.ID), Session: row.ID, Same: s.Sums, Tools: l.p.cfg.Policy.Tools()}, nil
 }
 
 // BoxEvent writes what happened to a box into the log of each session that may use it, or

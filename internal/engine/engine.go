@@ -126,7 +126,7 @@ func New(cfg Config) (*Engine, error) {
 	s := cfg.Stores
 	if len(cfg.Runtimes) == 0 || s.Sessions == nil || s.Views == nil || s.Approvals == nil || s.Rules == nil || s.Boots == nil || s.Facts == nil ||
 		cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Sealer == nil || cfg.Clock == nil || cfg.Rand == nil ||
-		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil {
+		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil || cfg.Boxes.Files == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
 	if cfg.Turns.Silence == 0 {
@@ -216,7 +216,7 @@ func (e *Engine) Start(ctx context.Context, stop bool) error {
 	if e.p.guard, err = boots.Watch(ctx, boots.GuardConfig{
 		Facts: e.p.cfg.Stores.Facts, Sessions: e.p.cfg.Stores.Boots, Journal: e.p.cfg.Journal, Boot: e.p.cfg.Boot,
 		InServer: func(runtime string) bool { return runtime == permit.InServer },
-		Sync:     func() error { return rooted.Sync(dir) }, Clock: e.p.cfg.Clock, Log: e.p.cfg.Log,
+		Sync:     func(ctx context.Context) error { return e.p.cfg.Boxes.Files.Sync(ctx, dir) }, Clock: e.p.cfg.Clock, Log: e.p.cfg.Log,
 	}); err != nil {
 		return err
 	}

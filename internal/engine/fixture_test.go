@@ -138,7 +138,7 @@ func (w *world) try() error {
 	w.store, w.journal = store, journal.New(journal.Config{Store: gate{store, w}})
 	cfg := engine.Config{
 		Stores: engine.AllStores(gate{store, w}), Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
-		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions")}, Clock: time.Now, Rand: rand.Reader,
+		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees{}}, Clock: time.Now, Rand: rand.Reader,
 		Defaults: choices.Defaults{
 			Trust: holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,
 		},
@@ -435,3 +435,20 @@ func checkModel(name string) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(name)).
 		WithHint("use one of: scripted, other")
 }
+
+// trees are the trees of the sessions, on this machine.
+type trees struct{}
+
+func (trees) Seed(_ context.Context, workspace string, files []rooted.File, uid, gid int) error {
+	return rooted.Seed(workspace, files, uid, gid)
+}
+
+func (trees) Usage(ctx context.Context, dir string) (rooted.Usage, error) {
+	return rooted.DiskUsage(ctx, dir, 0)
+}
+
+func (trees) Remove(_ context.Context, dir string) error { return rooted.RemoveAll(dir) }
+
+func (trees) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }
+
+func (trees) Tree(dir string) place.Tree { return rooted.Tree(dir) }

@@ -164,7 +164,7 @@ func (p *parts) links(ctx context.Context, row journal.Row, box *sandbox.Box) *p
 	if box == nil {
 		box = p.boxes.Running(row)
 	}
-	return permit.NewLinks(ctx, box, p.boxes.Scope(row.ID).Workspace(), p.cfg.Clock)
+	return permit.NewLinks(ctx, box, p.boxes.Workspace(row.ID), p.cfg.Clock)
 }
 
 // reconnect makes a change of what a session may reach effective: its box from the next
@@ -198,7 +198,7 @@ func (p *parts) brief(ctx context.Context, row journal.Row) (runtime.Turn, error
 		if row.Trust == holdfast.Untrusted {
 			at = policy.Cwd + "/"
 		}
-		t.Instructions += folder.Workspace(p.boxes.Scope(row.ID).Workspace(), at, t.Folder, settings.Keys)
+		t.Instructions += folder.Workspace(ctx, p.boxes.Workspace(row.ID), at, t.Folder, settings.Keys)
 	}
 	return t, err
 }

@@ -81,33 +81,25 @@ func Open(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, broken(err)
 	}
-	// Only one server uses the directory, so the name is free. A file that an interrupted
-	// start left there is overwritten.
-	tmp, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, broken(err)
-	}
-	f := &File{path: path, refused: map[Mark]bool{}, file: tmp}
+	f := &File{path: path, refused: map[Mark]bool{}}
+	var records []byte
 	for m, n := range counts {
 		if n >= limit {
 			f.refused[m] = true
 		}
-		if err == nil {
-			_, err = tmp.WriteAt(record(m, n), f.end)
-		}
-		f.end += recordSize
+		records = append(records, record(m, n)...)
 	}
-	if err == nil && len(counts) > 0 {
-		err = tmp.Sync()
+	f.end = int64(len(records))
+	// A file without counts is emptied in place, unsynced: a power cut that brings old marks
+	// back counts an end once more.
+	flags := os.O_RDWR | os.O_CREATE
+	if len(counts) == 0 {
+		flags |= os.O_TRUNC
+	} else if err := durable.Replace(path, durable.Bytes(records)); err != nil {
+		return nil, broken(err)
 	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err == nil && len(counts) > 0 {
-		err = durable.SyncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		return nil, broken(errors.Join(err, tmp.Close(), os.Remove(tmp.Name())))
+	if f.file, err = os.OpenFile(path, flags, 0o600); err != nil {
+		return nil, broken(err)
 	}
 	return f, nil
 }

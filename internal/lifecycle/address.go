@@ -11,7 +11,8 @@ import (
 // without a given URL. A start does not need it.
 const addressFile = "address"
 
-// WriteAddress records where the server of a data directory listens.
+// WriteAddress records where the server of a data directory listens. It does not sync the
+// file: after a power cut there is no server, and a starting one does not wait for the disk.
 func WriteAddress(dir, url string) error {
 	name := filepath.Join(dir, addressFile)
 	f, err := os.CreateTemp(dir, addressFile+".*")

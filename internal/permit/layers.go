@@ -94,8 +94,15 @@ func (l *Layers) Policy(ctx context.Context) (p *policy.Engine, fault string, er
 		}
 		l.changes = changes
 	}
-	if stale && l.space.Look() {
-		l.made, fault = nil, l.space.Layer().Refuse
+	if stale {
+		changed, err := l.space.Look(ctx)
+		if err != nil {
+			l.stale.Store(true)
+			return nil, "", err
+		}
+		if changed {
+			l.made, fault = nil, l.space.Layer().Refuse
+		}
 	}
 	if l.made == nil {
 		if l.made, err = l.make(); err != nil {

@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -37,7 +36,8 @@ type Links struct {
 	//nolint:containedctx // an FS has no context, and this one lives as long as one call
 	ctx context.Context
 	box *sandbox.Box
-	dir string
+	// tree is the session's workspace, for when there is no box.
+	tree Tree
 
 	clock func() time.Time
 
@@ -59,10 +59,18 @@ type look struct {
 
 var _ check.FS = (*Links)(nil)
 
-// NewLinks makes the Links of a session. box is the session's box if it runs, else nil; dir is its
-// workspace on the host. When ctx ends, so do questions to the box.
-func NewLinks(ctx context.Context, box *sandbox.Box, dir string, clock func() time.Time) *Links {
-	return &Links{ctx: ctx, box: box, dir: dir, clock: clock}
+// Tree reads the symlinks and directories of a workspace without a box. Names are relative to it.
+type Tree interface {
+	// Readlink fails with conflict if the path is not a symlink.
+	Readlink(ctx context.Context, name string) (string, error)
+	// ReadDir fails with too_large if there are more entries than most.
+	ReadDir(ctx context.Context, name string, most int) ([]fs.DirEntry, error)
+}
+
+// NewLinks makes the Links of a session. box is the session's box if it runs, else nil; tree is its
+// workspace. When ctx ends, so do questions to the box.
+func NewLinks(ctx context.Context, box *sandbox.Box, tree Tree, clock func() time.Time) *Links {
+	return &Links{ctx: ctx, box: box, tree: tree, clock: clock}
 }
 
 // Readlink implements check.FS. A result is kept for the whole decision.
@@ -119,7 +127,7 @@ func (l *Links) readlink(name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		target, err := rooted.Readlink(l.dir, below)
+		target, err := l.tree.Readlink(l.ctx, below)
 		return target, system(err)
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, lookTime-l.spent)
@@ -168,7 +176,7 @@ func (l *Links) readDir(name string) ([]check.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		list, err := rooted.ReadDir(l.dir, below, maxListed)
+		list, err := l.tree.ReadDir(l.ctx, below, maxListed)
 		for _, e := range list {
 			out = append(out, check.Entry{Name: e.Name(), Link: e.Type()&fs.ModeSymlink != 0, Dir: e.IsDir()})
 		}

@@ -3,6 +3,7 @@ package permit_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -38,13 +40,16 @@ func (s *sources) Rules(_ context.Context, key string) ([]journal.Rule, error) {
 	return s.rules, s.fails
 }
 
-// space is a workspace. Look makes next its layer.
+// space is a workspace. Look makes next its layer, unless its context has ended.
 type space struct{ layer, next policy.Config }
 
-func (s *space) Look() bool {
+func (s *space) Look(ctx context.Context) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	changed := s.layer.Refuse != s.next.Refuse || len(s.layer.Rules.Deny) != len(s.next.Rules.Deny)
 	s.layer = s.next
-	return changed
+	return changed, nil
 }
 
 func (s *space) Layer() policy.Config { return s.layer }
@@ -174,6 +179,24 @@ func TestWhatCannotBeReadAllowsNothing(t *testing.T) {
 	}
 }
 
+// TestAnEndedContextIsNoLook: if the context ends before the workspace is read, there is no policy,
+// and the next call reads it.
+func TestAnEndedContextIsNoLook(t *testing.T) {
+	from := &sources{
+		layer: policy.Config{Rules: rules(t, []string{"Bash(make *)"}, nil)},
+		space: space{next: policy.Config{Rules: rules(t, nil, []string{"Bash(make *)"}), Tighten: true}},
+	}
+	l := policies(t, from).Layers(permit.Session{Row: row})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p, _, err := l.Policy(ended); p != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("an ended context: %v, %v", p, err)
+	}
+	if v, by, _ := decides(t, l, "make all"); v != policy.Denied {
+		t.Errorf("the workspace was not read: %v by %s", v, by)
+	}
+}
+
 // TestVersionsAreBounded: the policies of agent versions are made once each, and the number that is
 // kept has a bound.
 func TestVersionsAreBounded(t *testing.T) {
@@ -217,7 +240,7 @@ func TestLinksWithoutABox(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Unix(0, 0)
-	l := permit.NewLinks(t.Context(), nil, dir, func() time.Time { return now })
+	l := permit.NewLinks(t.Context(), nil, rooted.Tree(dir), func() time.Time { return now })
 	if target, err := l.Readlink("/workspace/l"); target != "secret" || err != nil {
 		t.Errorf("a link: %q, %v", target, err)
 	}

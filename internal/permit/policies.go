@@ -22,8 +22,9 @@ type Sources interface {
 
 // Workspace reads what the files of a workspace add to a policy. One caller at a time uses it.
 type Workspace interface {
-	// Look reads the files that changed, and reports whether Layer returns something else now.
-	Look() bool
+	// Look reads the files that changed, and reports whether Layer returns something else now. It
+	// fails only if ctx ends before it knows.
+	Look(ctx context.Context) (changed bool, err error)
 	// Layer returns what the files added at the last Look. It only tightens.
 	Layer() policy.Config
 }

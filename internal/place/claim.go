@@ -111,7 +111,7 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*sandbox.Hold, *sandb
 		if spec, err = b.seed(ctx, row, pool, spec); err != nil {
 			return nil, nil, err
 		}
-	case !b.Scope(row.ID).HasWorkspace():
+	case !b.Workspace(row.ID).Exists(ctx):
 		// Never a new, empty one in its place without being told to.
 		return nil, nil, FilesGone(row.ID)
 	}
@@ -226,7 +226,7 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *sandbox.Poo
 	if b.cfg.UIDBase != 0 && row.Trust == holdfast.Untrusted {
 		uid, gid = int(spec.ToolUID), int(spec.ToolUID)
 	}
-	if err := rooted.Seed(filepath.Join(spec.Dir, "workspace"), files, uid, gid); err != nil {
+	if err := b.cfg.Files.Seed(ctx, b.Scope(id).Workspace(), files, uid, gid); err != nil {
 		return spec, err
 	}
 	return spec, b.sessions.Seeded(ctx, id, set)

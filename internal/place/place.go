@@ -26,10 +26,12 @@ type Driver struct {
 	Serves []holdfast.Trust
 }
 
-// Config is what the boxes of a server share. Dir must be set.
+// Config is what the boxes of a server share. Dir and Files must be set.
 type Config struct {
 	// Dir is the directory of the sessions.
 	Dir string
+	// Files reaches the trees of scopes.
+	Files Files
 	// Drivers have the boxes; of those that serve a trust level the first one is used.
 	Drivers []Driver
 	// Scopes says which sessions share a box; nil: none do.

@@ -3,7 +3,6 @@ package place
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -53,14 +51,13 @@ func (private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 // Workspace is the directory of the scope's workspace on the host.
 func (s Scope) Workspace() string { return filepath.Join(s.Dir, "workspace") }
 
-// HasWorkspace reports whether the workspace is there.
-func (s Scope) HasWorkspace() bool {
-	info, err := os.Lstat(s.Workspace())
-	return err == nil && info.IsDir()
-}
-
 // Scope is the scope of a session.
 func (b *Boxes) Scope(id holdfast.SessionID) Scope { return b.cfg.Scopes.Of(id) }
+
+// Workspace reads the workspace of a session.
+func (b *Boxes) Workspace(id holdfast.SessionID) Tree {
+	return b.cfg.Files.Tree(b.Scope(id).Workspace())
+}
 
 // Files is the row that tells of the files of a session's scope.
 func (b *Boxes) Files(ctx context.Context, row journal.Row) (journal.Row, error) {
@@ -120,7 +117,7 @@ func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage
 	if len(ids) == 0 {
 		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindNotFound, "box.disk", "no session has box %s", holdfast.Quote(string(box)))
 	}
-	u, err := rooted.DiskUsage(ctx, b.Scope(ids[0]).Dir, 0)
+	u, err := b.cfg.Files.Usage(ctx, b.Scope(ids[0]).Dir)
 	return sandbox.DiskUsage{Bytes: u.Bytes, Files: int64(u.Entries), Hidden: u.Partial}, err
 }
 
@@ -219,5 +216,5 @@ func (b *Boxes) RemoveFiles(ctx context.Context, id holdfast.SessionID) error {
 	if err != nil || slices.ContainsFunc(ids, func(o holdfast.SessionID) bool { return o != id }) {
 		return err
 	}
-	return rooted.RemoveAll(sc.Dir)
+	return b.cfg.Files.Remove(ctx, sc.Dir)
 }

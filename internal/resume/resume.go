@@ -43,7 +43,7 @@ func (r *Resumes) facts(ctx context.Context, row journal.Row) (Facts, error) {
 	}
 	scope := r.cfg.Boxes.Scope(row.ID)
 	f := Facts{
-		Session: row.Session, HadFiles: files.HadFiles, Workspace: scope.HasWorkspace(), Agent: r.cfg.OwnState(row.Runtime),
+		Session: row.Session, HadFiles: files.HadFiles, Workspace: r.cfg.Boxes.Workspace(row.ID).Exists(ctx), Agent: r.cfg.OwnState(row.Runtime),
 		BoxLive: r.cfg.Boxes.Running(row) != nil,
 	}
 	if f.AtRisk, err = r.cfg.AtRisk(ctx, row); err != nil || f.Workspace {

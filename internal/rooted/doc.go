@@ -1,6 +1,6 @@
 // Package rooted is the only way from the host into trees that an agent can
-// write: it seeds a workspace, reads a file of one, removes a session's tree, and
-// measures one.
+// write: it seeds a workspace, reads a file of one, walks and measures a tree, and
+// removes one.
 //
 // The engine and the snapshot code import it; it imports the standard library,
 // golang.org/x/sys and the vocabulary. Invariant (I-24): whatever an agent puts into

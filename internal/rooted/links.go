@@ -1,6 +1,7 @@
 package rooted
 
 import (
+	"context"
 	"io"
 	"io/fs"
 	"os"
@@ -8,12 +9,21 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Readlink returns the target of the symlink at a path below dir, as written. No path
-// leads out of dir. not_found if the path does not exist; conflict if it is not a
-// symlink.
-func Readlink(dir, name string) (string, error) {
+// Tree is the absolute path of a tree. Its methods read below it, and no path leads out of
+// it. They do not wait for anything, and so ignore their context.
+type Tree string
+
+// Exists reports whether there is a directory at the path.
+func (t Tree) Exists(context.Context) bool {
+	info, err := os.Lstat(string(t))
+	return err == nil && info.IsDir()
+}
+
+// Readlink returns the target of the symlink at a path of the tree, as written. not_found
+// if the path does not exist; conflict if it is not a symlink.
+func (t Tree) Readlink(_ context.Context, name string) (string, error) {
 	const op = "file.readlink"
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(string(t))
 	if err != nil {
 		return "", fail(op, err)
 	}
@@ -23,17 +33,17 @@ func Readlink(dir, name string) (string, error) {
 	case err != nil:
 		return "", fail(op, err)
 	case info.Mode()&fs.ModeSymlink == 0:
-		return "", holdfast.Errorf(holdfast.KindConflict, op, "%s is no link", holdfast.Quote(name))
+		return "", holdfast.Errorf(holdfast.KindConflict, op, "%s is not a symlink", holdfast.Quote(name))
 	}
 	target, err := root.Readlink(name)
 	return target, fail(op, err)
 }
 
-// ReadDir returns the entries of a directory below dir, in any order; too_large if
+// ReadDir returns the entries of a directory of the tree, in any order; too_large if
 // there are more than most. Other errors are those of Readlink.
-func ReadDir(dir, name string, most int) ([]fs.DirEntry, error) {
+func (t Tree) ReadDir(_ context.Context, name string, most int) ([]fs.DirEntry, error) {
 	const op = "file.list"
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(string(t))
 	if err != nil {
 		return nil, fail(op, err)
 	}

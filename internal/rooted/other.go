@@ -9,6 +9,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
 )
 
 // removeTree without openat2: the standard library's, which does not follow
@@ -29,30 +33,64 @@ func syncFS(string) error { return errors.ErrUnsupported }
 // space is not known here: there is no limit to hold.
 func space(string) (Space, error) { return Space{Bytes: 1, Free: 1}, nil }
 
-func usage(ctx context.Context, dir string, most int) (Usage, error) {
-	var u Usage
-	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		switch {
-		case ctx.Err() != nil:
+// walk without openat2: paths below a root that none leads out of. Entries have mode, size
+// and modification time only, and mounts are entered.
+func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bool) error {
+	info, err := os.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		err = holdfast.Errorf(holdfast.KindConflict, "tree.walk", "%s is not a directory", holdfast.Quote(dir))
+	}
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	skip, seen := false, 0
+	return fs.WalkDir(root.FS(), ".", func(at string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case err != nil && d == nil:
-			return err
-		case err != nil:
-			u.Partial = true
-			return nil
-		case u.Entries >= most:
-			u.Partial = true
-			return fs.SkipAll
 		}
-		u.Entries++
-		if info, err := d.Info(); err == nil {
-			u.Bytes += info.Size()
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			u.Partial = true
+		if d == nil {
+			return err
+		}
+		e := Entry{Name: path.Base(at), skip: &skip, Again: err != nil}
+		if at != "." {
+			e.Depth = strings.Count(at, "/") + 1
+			for _, name := range strings.Split(path.Dir(at), "/") {
+				if name != "." {
+					e.in = &parent{in: e.in, name: name}
+				}
+			}
+		}
+		info, ierr := d.Info()
+		if errors.Is(ierr, fs.ErrNotExist) {
+			return nil
+		}
+		if ierr == nil {
+			e.Mode, e.Size, e.Disk, e.Mtime, e.Ctime = info.Mode(), info.Size(), info.Size(), info.ModTime(), time.Unix(0, 0)
+		}
+		if err == nil {
+			err = ierr
+			if seen++; seen > b.Entries {
+				return b.tooMany()
+			}
+		}
+		below := d.IsDir() && err == nil
+		if below && e.Depth >= b.Depth {
+			below, err = false, b.tooDeep(e)
+		}
+		skip = false
+		switch {
+		case !yield(e, fail("tree.walk", err)):
+			return fs.SkipAll
+		case d.IsDir() && (skip || !below):
+			return fs.SkipDir
 		}
 		return nil
 	})
-	return u, err
 }
 
 func stat(dir, name string) (Stamp, error) {
@@ -76,7 +114,7 @@ func stat(dir, name string) (Stamp, error) {
 	if err != nil {
 		return Stamp{}, err
 	}
-	return Stamp{size: info.Size(), mtime: info.ModTime().UnixNano()}, nil
+	return Stamp{Size: info.Size(), Mtime: info.ModTime().UnixNano()}, nil
 }
 
 func open(dir, name string) (*os.File, Stamp, error) {

@@ -1,25 +1,26 @@
 package rooted
 
 import (
+	"context"
 	"io"
 	"io/fs"
 
 	"github.com/holdfast-run/holdfast"
 )
 
-// Stamp tells one state of a file from another. Comparable.
+// Stamp tells one state of a file from another: it is compared. Times are in nanoseconds.
 type Stamp struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime int64
+	Dev, Ino     uint64
+	Size         int64
+	Mtime, Ctime int64
 }
 
-// Stat looks at a regular file of a tree, by its clean path below dir, without
-// opening it. Not_found when it is not there, or the tree is not; conflict when
-// something else is: a directory, a device, a symlink on the way.
-func Stat(dir, name string) (Stamp, error) {
+// Stat returns the stamp of a regular file by its clean path, without opening the file.
+// not_found if the file or the tree does not exist; conflict if something else is at the
+// path (a directory, a device, a symlink) or a symlink on the way to it.
+func (t Tree) Stat(_ context.Context, name string) (Stamp, error) {
 	const op = "file.stat"
-	dir, err := absolute(op, dir)
+	dir, err := absolute(op, string(t))
 	if err != nil {
 		return Stamp{}, err
 	}
@@ -30,14 +31,14 @@ func Stat(dir, name string) (Stamp, error) {
 	return st, fail(op, err)
 }
 
-// ReadFile reads a regular file of a tree of at most so many bytes, too_large for
-// more. Errors as Stat. The stamp is of what was read.
-func ReadFile(dir, name string, most int64) ([]byte, Stamp, error) {
+// ReadFile reads a regular file of at most so many bytes; too_large if there are more.
+// Other errors are those of Stat. The stamp is that of the content.
+func (t Tree) ReadFile(ctx context.Context, name string, most int64) ([]byte, Stamp, error) {
 	const op = "file.read"
-	if _, err := Stat(dir, name); err != nil {
+	if _, err := t.Stat(ctx, name); err != nil {
 		return nil, Stamp{}, err
 	}
-	f, st, err := open(dir, name)
+	f, st, err := open(string(t), name)
 	if err != nil {
 		return nil, st, fail(op, err)
 	}

@@ -49,7 +49,7 @@ func stamp(fd int, name string) (Stamp, error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		//nolint:unconvert // the width differs between architectures
-		return Stamp{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano()}, nil
+		return Stamp{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano()}, nil
 	case unix.S_IFLNK:
 		return Stamp{}, irregular("file.open", name, "a symlink")
 	case unix.S_IFDIR:

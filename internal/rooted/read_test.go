@@ -22,16 +22,16 @@ func TestReadFileStaysInside(t *testing.T) {
 	must(t, os.Symlink("d", filepath.Join(dir, "behind")))
 	must(t, os.Symlink(base, filepath.Join(dir, "out")))
 	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
-	data, st, err := ReadFile(dir, "d/f", 5)
+	data, st, err := Tree(dir).ReadFile(t.Context(), "d/f", 5)
 	if err != nil || string(data) != "hello" {
 		t.Fatalf("%q %v", data, err)
 	}
-	if again, err := Stat(dir, "d/f"); err != nil || again != st {
+	if again, err := Tree(dir).Stat(t.Context(), "d/f"); err != nil || again != st {
 		t.Errorf("stamps %v and %v of one file (%v)", st, again, err)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "d/new"), []byte("world"), 0o600))
 	must(t, os.Rename(filepath.Join(dir, "d/new"), filepath.Join(dir, "d/f")))
-	if again, err := Stat(dir, "d/f"); err != nil || again == st {
+	if again, err := Tree(dir).Stat(t.Context(), "d/f"); err != nil || again == st {
 		t.Errorf("another file has the stamp of the first (%v)", err)
 	}
 	for _, c := range []struct {
@@ -52,9 +52,9 @@ func TestReadFileStaysInside(t *testing.T) {
 		{"/etc/passwd", 9, holdfast.KindInvalid, "clean"},
 		{".", 9, holdfast.KindInvalid, "clean"},
 	} {
-		_, _, err := ReadFile(dir, c.name, c.most)
+		_, _, err := Tree(dir).ReadFile(t.Context(), c.name, c.most)
 		wantKind(t, err, c.kind, c.part)
 	}
-	_, err = Stat(filepath.Join(base, "nowhere"), "f")
+	_, err = Tree(filepath.Join(base, "nowhere")).Stat(t.Context(), "f")
 	wantKind(t, err, holdfast.KindNotFound, "")
 }

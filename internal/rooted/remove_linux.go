@@ -27,7 +27,12 @@ const (
 // openBeneath opens a path below a directory without following a symlink or
 // entering a mount (EXDEV).
 func openBeneath(dir int, name string, flags int) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Resolve: beneath}
+	return openResolved(dir, name, flags, beneath)
+}
+
+// openResolved is openBeneath with other flags for the path.
+func openResolved(dir int, name string, flags int, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Resolve: resolve}
 	for try := 0; ; try++ {
 		fd, err := unix.Openat2(dir, name, &how)
 		if try == maxTries || !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.EAGAIN) {
@@ -37,7 +42,9 @@ func openBeneath(dir int, name string, flags int) (int, error) {
 }
 
 // remover empties one tree. top is the tree's own directory, where what lies too
-// deep is moved to.
+// deep is moved to. It is no Walk: a walk has bounds and leaves the tree as it is, while a
+// remover has to get through any tree, gives itself the rights for that and reads a
+// directory until it is empty.
 type remover struct {
 	top   int
 	moved int

@@ -61,7 +61,7 @@ func TestRemoveAllDeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	must(t, os.Mkdir(dir, 0o755))
 	const depth = 1500
-	grow(t, dir, depth)
+	grow(t, dir, "d", depth)
 	u, err := DiskUsage(t.Context(), dir, 0)
 	must(t, err)
 	if u.Entries != 2*depth+1 || u.Partial {
@@ -71,16 +71,16 @@ func TestRemoveAllDeep(t *testing.T) {
 	gone(t, dir)
 }
 
-// grow makes directories in each other, each with a file, by descriptor.
-func grow(t *testing.T, dir string, depth int) {
+// grow makes directories of one name in each other, each with a symlink, by descriptor.
+func grow(t *testing.T, dir, name string, depth int) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	defer func() { unix.Close(fd) }()
 	for range depth {
-		must(t, unix.Mkdirat(fd, "d", 0o755))
-		must(t, unix.Symlinkat("/etc", fd, "f"))
-		next, err := unix.Openat(fd, "d", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		must(t, unix.Mkdirat(fd, name, 0o755))
+		must(t, unix.Symlinkat("/etc", fd, "link"))
+		next, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		must(t, err)
 		unix.Close(fd)
 		fd = next

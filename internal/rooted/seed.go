@@ -157,17 +157,12 @@ func (s *seeder) complete(name string, f File) error {
 	if err != nil {
 		return err
 	}
-	_, err = out.Write(f.Content)
-	if err == nil {
-		err = s.chown(out)
-	}
-	if err == nil {
-		err = out.Chmod(fs.FileMode(f.Mode).Perm())
-	}
-	if err == nil {
-		err = out.Sync()
-	}
-	return errors.Join(err, out.Close())
+	return durable.Write(out, func(out *os.File) error {
+		if _, err := out.Write(f.Content); err != nil {
+			return err
+		}
+		return errors.Join(s.chown(out), out.Chmod(fs.FileMode(f.Mode).Perm()))
+	})
 }
 
 // parents makes the directories of a path that are missing.

@@ -1,6 +1,18 @@
 package rooted
 
-import "context"
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+const (
+	// maxLinked bounds how many files with several names are remembered.
+	maxLinked = 100_000
+	// usageDepth is how deep a measurement goes. Returning to a directory costs time in
+	// proportion to its depth.
+	usageDepth = 10_000
+)
 
 // Usage is what a tree takes.
 type Usage struct {
@@ -40,11 +52,33 @@ func DiskUsage(ctx context.Context, dir string, most int) (Usage, error) {
 	if most <= 0 {
 		most = 1_000_000
 	}
-	u, err := usage(ctx, dir, most)
-	if ctx.Err() != nil {
-		return u, ctx.Err()
+	var u Usage
+	linked := map[[2]uint64]bool{}
+	for e, err := range Walk(ctx, dir, Bounds{Entries: most, Depth: usageDepth, Unordered: true}) {
+		switch {
+		case ctx.Err() != nil:
+			return u, ctx.Err()
+		case err != nil && e.Name == "" && !holdfast.IsKind(err, holdfast.KindTooLarge):
+			return u, fail(op, err)
+		case err != nil:
+			u.Partial = true
+		}
+		if e.Name == "" || e.Again {
+			continue
+		}
+		u.Entries++
+		if e.Nlink > 1 && !e.Mode.IsDir() {
+			id := [2]uint64{e.Dev, e.Ino}
+			if linked[id] {
+				continue
+			}
+			if len(linked) < maxLinked {
+				linked[id] = true
+			}
+		}
+		u.Bytes += e.Disk
 	}
-	return u, fail(op, err)
+	return u, ctx.Err()
 }
 
 // Sync writes all cached data of a directory's file system to its disk.

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"crypto/sha256"
 	"strings"
 
@@ -9,11 +10,18 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
+// Tree reads regular files of a workspace.
+type Tree interface {
+	// Stat and ReadFile fail with not_found if there is no file. The stamp changes with it.
+	Stat(ctx context.Context, name string) (rooted.Stamp, error)
+	ReadFile(ctx context.Context, name string, most int64) ([]byte, rooted.Stamp, error)
+}
+
 // Workspace reads the settings in a session's workspace, where the agent can write. They only
 // tighten; if they cannot be read, their layer refuses everything. Not safe for concurrent use.
 type Workspace struct {
-	// Dir is the workspace's directory on the host, Session the session that it belongs to.
-	Dir     string
+	// Tree is the workspace, Session the session that it belongs to.
+	Tree    Tree
 	Session holdfast.SessionID
 	// Same are the sums of files that add nothing: those of the agent's version, which a new
 	// workspace is seeded with.
@@ -31,29 +39,33 @@ type Workspace struct {
 func (w *Workspace) Layer() policy.Config { return w.layer }
 
 // Look reads the settings if one of their files changed since the last Look, and reports whether
-// Layer returns something else now.
-func (w *Workspace) Look() bool {
+// Layer returns something else now. It fails only if ctx ended and a file could not be read: then
+// nobody knows whether the file is at fault.
+func (w *Workspace) Look(ctx context.Context) (changed bool, err error) {
 	var stamps [2]rooted.Stamp
 	var faults [2]string
 	for i, name := range Files() {
 		var err error
-		if stamps[i], err = rooted.Stat(w.Dir, name); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
+		if stamps[i], err = w.Tree.Stat(ctx, name); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			faults[i] = err.Error()
 		}
 	}
 	if w.looked && stamps == w.stamps && faults == w.faults {
-		return false
+		return false, nil
 	}
-	before := w.layer.Refuse
+	before := w.layer
 	w.looked, w.stamps, w.faults = true, stamps, faults
-	w.layer = w.read()
+	if w.layer = w.read(ctx); w.layer.Refuse != "" && ctx.Err() != nil {
+		w.looked, w.layer = false, before
+		return false, ctx.Err()
+	}
 	if w.layer.Refuse != "" {
 		w.layer.Refuse += "; nothing is allowed until the user mends it: holdfast files put " + string(w.Session) + " FILE, or cat and rm in place of put"
 	}
-	return w.layer.Refuse != before || w.layer.Refuse == ""
+	return w.layer.Refuse != before.Refuse || w.layer.Refuse == "", nil
 }
 
-func (w *Workspace) read() policy.Config {
+func (w *Workspace) read(ctx context.Context) policy.Config {
 	files := map[string][]byte{}
 	for i, name := range Files() {
 		if w.faults[i] != "" {
@@ -62,7 +74,7 @@ func (w *Workspace) read() policy.Config {
 		if w.stamps[i] == (rooted.Stamp{}) {
 			continue
 		}
-		data, st, err := rooted.ReadFile(w.Dir, name, MaxClaude)
+		data, st, err := w.Tree.ReadFile(ctx, name, MaxClaude)
 		switch {
 		case holdfast.IsKind(err, holdfast.KindNotFound):
 			w.stamps[i] = rooted.Stamp{}

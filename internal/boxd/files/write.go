@@ -155,8 +155,8 @@ func (t *target) inspect(op, shown string) error {
 	return nil
 }
 
-// replace puts data in the place of the target: temporary file, fsync, rename,
-// fsync of the directory. before runs just before the rename and may refuse it.
+// replace puts data in the place of the target: temporary file, fsync, rename, fsync of the
+// directory. All by descriptor: durable works by path. before may still refuse the rename.
 func (f *FS) replace(op, shown string, t target, data io.Reader, before func() error) (int64, error) {
 	tmp, name, err := f.temp(t)
 	if err != nil {

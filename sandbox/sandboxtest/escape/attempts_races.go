@@ -33,7 +33,7 @@ func raceAttempts() []attempt {
 		{id: "race-remove-op", does: "remove a file through it, by the file operations", do: raceRemoveOp},
 		{id: "race-pack", does: "copy a tree with it out", do: racePack},
 		{id: "race-unpack", does: "copy an archive into it", do: raceUnpack},
-		{id: "race-settings", does: "read settings of a workspace through it (rooted.Stat, rooted.ReadFile)", do: raceSettings},
+		{id: "race-settings", does: "read settings of a workspace through it (rooted.Tree)", do: raceSettings},
 		{id: "race-usage", does: "measure a tree with it (rooted.DiskUsage)", do: raceUsage},
 		{id: "race-seed", does: "seed a workspace with it (rooted.Seed)", do: raceSeed},
 		{id: "race-remove", does: "remove a tree with it (rooted.RemoveAll)", do: raceRemove},
@@ -271,7 +271,7 @@ func raceSettings(r *rig) Row {
 	r.Helper()
 	dir, out := filepath.Join(r.cfg.Outside, "race-settings"), filepath.Join(r.cfg.Outside, "race-settings-out")
 	defer r.swapped(dir, out)()
-	outside, err := rooted.Stat(out, "secret")
+	outside, err := rooted.Tree(out).Stat(r.Context(), "secret")
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -279,8 +279,8 @@ func raceSettings(r *rig) Row {
 		b, err := os.ReadFile(filepath.Join(dir, "d", "secret"))
 		return err == nil && bytes.Contains(b, []byte(canary))
 	}, func() (string, bool) {
-		st, err := rooted.Stat(dir, "d/secret")
-		b, _, rerr := rooted.ReadFile(dir, "d/secret", 4<<20)
+		st, err := rooted.Tree(dir).Stat(r.Context(), "d/secret")
+		b, _, rerr := rooted.Tree(dir).ReadFile(r.Context(), "d/secret", 4<<20)
 		return kindOf(err) + kindOf(rerr), st == outside || bytes.Contains(b, []byte(canary))
 	})
 }
