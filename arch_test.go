@@ -34,7 +34,7 @@ var layers = map[string]layer{
 	"agent/model/scripted":      {use: ". agent/model"},
 	"agent/tool":                {use: ". sandbox"},
 	"agent/tool/builtin":        {use: ". sandbox agent/tool sandbox/wire"},
-	"sandbox":                   {use: ". sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sync/errgroup"},
+	"sandbox":                   {use: ". sandbox/wire", third: "github.com/hashicorp/yamux"},
 	"sandbox/check":             {use: ". sandbox/check/usage", third: "mvdan.cc/sh/..."},
 	"sandbox/check/usage":       {},
 	"sandbox/sandboxtest":       {use: ". sandbox sandbox/wire", third: "golang.org/x/sys/unix"},
@@ -71,10 +71,11 @@ var layers = map[string]layer{
 	"internal/mcpserver":        {use: ". internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
 	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy", third: "golang.org/x/sys/unix"},
-	"internal/engine":           {use: ". hook internal/boots internal/folder internal/journal internal/judging internal/runtime internal/rooted internal/settings policy sandbox sandbox/check sandbox/wire internal/conversation internal/account internal/permit internal/place internal/direct internal/versions"},
+	"internal/engine":           {use: ". hook internal/boots internal/folder internal/journal internal/judging internal/pool internal/runtime internal/rooted internal/settings policy sandbox sandbox/check sandbox/wire internal/conversation internal/account internal/permit internal/place internal/direct internal/versions"},
 	"internal/permit":           {use: ". internal/journal internal/rooted internal/versions policy sandbox sandbox/check sandbox/wire"},
 	"internal/direct":           {use: ". sandbox sandbox/wire"},
-	"internal/place":            {use: ". internal/journal internal/rooted sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
+	"internal/place":            {use: ". internal/journal internal/pool internal/rooted sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
+	"internal/pool":             {use: ". sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
 	"internal/seal":             {use: ". internal/durable"},
 	"internal/agentcli":         {use: ". internal/durable"},
 	"internal/keys":             {use: "."},
@@ -93,12 +94,12 @@ var layers = map[string]layer{
 	"internal/torture":          {use: ". client internal/child"},
 	"internal/faultloop":        {use: ". client internal/child internal/torture", third: "golang.org/x/sys/unix"},
 	"internal/soak":             {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
-	"internal/bench":            {use: ". client internal/child internal/double internal/journal internal/retell internal/store/sqlite internal/driver/local sandbox/boxd sandbox/wire sandbox internal/conversation"},
+	"internal/bench":            {use: ". client internal/child internal/double internal/journal internal/pool internal/retell internal/store/sqlite internal/driver/local sandbox/boxd sandbox/wire sandbox internal/conversation"},
 	"internal/app":              {use: "*", third: "golang.org/x/net/netutil golang.org/x/sync/... golang.org/x/sys/unix"},
 	"internal/driver/boxproc":   {use: ". internal/durable sandbox sandbox/wire sandbox/boxd", third: "golang.org/x/sys/unix"},
 
 	// The escape suite.
-	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/rooted", third: "golang.org/x/sys/unix"},
+	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/pool internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
 	"internal/store/sqlite":              {use: ". internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},

@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -64,8 +63,9 @@ type link struct {
 	adopting sync.Mutex
 	adopted  map[holdfast.SessionID]bool
 
-	// keeper is set by the Pool; nil without one.
-	keeper atomic.Pointer[keeper]
+	patience Patience
+	// unanswered is Dialer.Unanswered for this connection.
+	unanswered func() (breaks bool)
 
 	mu sync.Mutex
 	// env is what SetEnv was told by each session.
@@ -81,11 +81,30 @@ type link struct {
 // that name which a session opened. It owns conn, which has CloseWrite.
 type Handler func(session holdfast.SessionID, name string, conn net.Conn)
 
-// Dial says hello over conn with the server's fencing token. It takes ownership
-// of conn. A stale token is conflict; a boxd that does not answer before ctx
-// ends is unavailable.
+// Dial is Dialer.Dial without Patience and Unanswered.
 func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, accepted Handler) (*Box, error) {
-	welcome, err := hello(ctx, conn, token)
+	return Dialer{Token: token, Accepted: accepted}.Dial(ctx, id, conn)
+}
+
+// Dialer has what is the same for all connections of a server.
+type Dialer struct {
+	// Token is the fencing token: boxd refuses one that is lower than the highest it has seen.
+	Token uint64
+	// Accepted serves the connections that boxd's proxy listeners accept; nil closes them.
+	Accepted Handler
+	// Patience is how long operations wait for a box that gives no sign of life.
+	Patience Patience
+	// Unanswered is called when a box gives no sign of life in time. It gets the Box that Dial
+	// returns, maybe before Dial has returned, and reports whether the pipe is to be broken:
+	// not if the box is known to stand still, because it is frozen or being stopped. Nil
+	// breaks the pipe.
+	Unanswered func(box *Box) (breaks bool)
+}
+
+// Dial sends the hello over conn, which it owns from then on. A stale token is conflict; a
+// boxd that does not answer before ctx ends is unavailable.
+func (d Dialer) Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn) (*Box, error) {
+	welcome, err := hello(ctx, conn, d.Token)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -103,9 +122,10 @@ func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, a
 		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "%w", err)
 	}
 	b := &Box{link: &link{
-		id: id, welcome: welcome, streams: session, mux: mux, accepted: accepted, release: make(chan struct{}, 1),
+		id: id, welcome: welcome, streams: session, mux: mux, accepted: d.Accepted, release: make(chan struct{}, 1), patience: d.Patience.orDefaults(),
 		adopted: map[holdfast.SessionID]bool{}, env: map[holdfast.SessionID][]string{},
 	}}
+	b.unanswered = func() bool { return d.Unanswered == nil || d.Unanswered(b) }
 	b.wg.Go(b.accept)
 	b.wg.Go(b.releaseLoop)
 	if welcome.More {

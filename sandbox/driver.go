@@ -1,11 +1,9 @@
-// Package sandbox is what the server knows of boxes: the Driver that starts
-// one, the Box that speaks to the boxd inside, and the Pool above both.
+// Package sandbox is for those who write a driver, which starts boxes, and for those who
+// write a tool, which does something in one: the Driver and its optional interfaces, and the
+// Box, a connection to the boxd in a box.
 //
-// The engine, the tools and the adapters under internal/driver import it; it
-// imports the wire protocol and the vocabulary, never a driver. Invariant (I-14): a
-// box is reached only through a Box whose hello carried the server's fencing
-// token, and limits, retries, idle stop and queueing exist here, once, for
-// every driver.
+// It imports the wire protocol and the vocabulary, never a driver. Invariant (I-14): a box is
+// reached only through a Box whose hello carried the server's fencing token.
 package sandbox
 
 import (
@@ -186,6 +184,30 @@ type Holder interface {
 	// looked into, on its way from one to another, or beyond what is looked at. A box
 	// that does not run is not_found.
 	Held(ctx context.Context, box holdfast.BoxID) (DiskUsage, error)
+}
+
+// DiskUsage is the disk space that a box takes. Hidden: there may be more, in places that
+// could not be looked at.
+type DiskUsage struct {
+	Bytes, Files int64
+	Hidden       bool
+	// Written is how much its processes wrote so far, kept or not, as far as it is known.
+	Written int64
+}
+
+// Prewarmer is the extra power of drivers that can keep boxes ready before it is
+// known whose they will be. Safe for concurrent use.
+type Prewarmer interface {
+	// Prewarm brings the number of free ready boots to n. The server calls it at its
+	// start, after each start of a box, and with 0 at its end.
+	Prewarm(ctx context.Context, n int) error
+	// Reserve gives a new box a ready boot with its limits, if there is one: a
+	// directory with the right owners is at spec.Dir, where nothing was, and the
+	// answer is spec with the ids of its files, which the caller keeps. The next
+	// Ensure of the box takes the boot, Stop and Remove end it; the directory stays
+	// in any case. Without one, or when something is at spec.Dir, ok is false and
+	// nothing happened. Repeated for the same box it answers the same.
+	Reserve(spec Spec) (reserved Spec, ok bool)
 }
 
 // Sweeper is the extra power of drivers that keep more on the host than the

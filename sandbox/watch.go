@@ -42,28 +42,13 @@ var ErrUnsent error = &holdfast.Error{
 	Hint: "nothing was done: try again", Err: ErrLost,
 }
 
-// keeper is what a Box knows of its Pool.
-type keeper struct {
-	patience Patience
-	// hung is called when the box does not answer. It returns false if the box is allowed
-	// to be silent: it is frozen or being stopped.
-	hung func() bool
-}
-
-// giveUp breaks the pipe of a box that does not answer, unless the pool knows why.
-func (b *Box) giveUp() bool {
-	if k := b.keeper.Load(); k != nil && !k.hung() {
+// giveUp breaks the pipe of a box that gives no sign of life, unless it is known to stand still.
+func (b *Box) giveUp() (broken bool) {
+	if !b.unanswered() {
 		return false
 	}
 	_ = b.streams.Close()
 	return true
-}
-
-func (b *Box) patience() Patience {
-	if k := b.keeper.Load(); k != nil {
-		return k.patience
-	}
-	return Patience{}.orDefaults()
 }
 
 // alive asks the box anything. It returns in time even if the pipe takes no byte.
@@ -93,13 +78,13 @@ type owed struct {
 
 // operation is what a box owes to all but processes.
 func (b *Box) operation() owed {
-	silence := b.patience().Silence
+	silence := b.patience.Silence
 	return owed{first: silence, quiet: silence}
 }
 
 // process is what a box owes to a process with a timeout in milliseconds, 0 being none.
 func (b *Box) process(timeoutMS int64) owed {
-	p := b.patience()
+	p := b.patience
 	if timeoutMS <= 0 {
 		return owed{first: p.Grace, quiet: p.Silence, endless: true}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -17,7 +18,7 @@ func (e *Engine) Boxes() *place.Boxes { return e.boxes }
 
 // acquire claims a session's box. rules gives the policy that its walls are made from; nil
 // reads it. The caller has claimed u.
-func (e *Engine) acquire(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*sandbox.Hold, error) {
+func (e *Engine) acquire(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*pool.Hold, error) {
 	c.Session = u.id
 	c.Walls = func(ctx context.Context, row journal.Row) (wire.Walls, error) {
 		now := rules
@@ -160,7 +161,7 @@ func (e *Engine) turnOf(id holdfast.SessionID) holdfast.TurnID {
 
 // BoxEvent writes what happened to a box into the log of each session that may use it, or
 // that was the last to; it is the pools' OnEvent.
-func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
+func (e *Engine) BoxEvent(ev pool.Event) {
 	ctx := context.WithoutCancel(e.base)
 	ids, err := e.boxes.Hear(ctx, ev.Box)
 	if err != nil {
@@ -171,13 +172,9 @@ func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
 	}
 }
 
-func (e *Engine) boxEvent(ctx context.Context, id holdfast.SessionID, ev sandbox.BoxEvent) {
+func (e *Engine) boxEvent(ctx context.Context, id holdfast.SessionID, ev pool.Event) {
 	c := journal.NewChange(id)
-	var data any = ev.Ended
-	if ev.Type == holdfast.EventBoxStarted {
-		data = ev.Started
-	}
-	c.Events = []journal.Draft{{Type: ev.Type, Data: data}}
+	c.Events = []journal.Draft{{Type: ev.Type, Data: ev.Data()}}
 	if _, err := e.cfg.Journal.Commit(ctx, c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 		e.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -199,7 +200,7 @@ type borrowed struct {
 	live bool
 
 	mu   sync.Mutex
-	hold *sandbox.Hold
+	hold *pool.Hold
 	ran  []holdfast.CallID
 }
 

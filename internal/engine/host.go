@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -58,7 +59,7 @@ type host struct {
 	// for no longer than that takes, so that a turn can be ended at any time.
 	asking sync.Mutex
 	mu     sync.Mutex
-	hold   *sandbox.Hold
+	hold   *pool.Hold
 	boxErr error
 	// walling holds what the turn knows of its box's walls.
 	walling walling
@@ -210,7 +211,7 @@ func (h *host) Box(ctx context.Context) (*sandbox.Box, error) {
 	}
 	// An agent that is started ahead of its turn waits in no queue.
 	turn := h.r.id != ""
-	claim := func() (*sandbox.Hold, error) {
+	claim := func() (*pool.Hold, error) {
 		return h.e.acquire(ctx, h.u, place.Claim{Turn: turn, Queued: h.queuedAt(ctx)}, h.rules)
 	}
 	hold, err := claim()

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/permit"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -98,7 +99,7 @@ func (h *host) walled() *sandbox.Box {
 // restarted stops the box of a stale claim if only idle agents run in it, and claims it
 // again, with the present walls. Only the first claim of a turn does this, because the
 // agent works after it. Any other claim is returned unchanged.
-func (h *host) restarted(ctx context.Context, hold *sandbox.Hold, claim func() (*sandbox.Hold, error)) (*sandbox.Hold, error) {
+func (h *host) restarted(ctx context.Context, hold *pool.Hold, claim func() (*pool.Hold, error)) (*pool.Hold, error) {
 	h.mu.Lock()
 	first := !h.walling.claimed
 	h.walling.claimed = true
@@ -107,7 +108,7 @@ func (h *host) restarted(ctx context.Context, hold *sandbox.Hold, claim func() (
 		return hold, nil
 	}
 	hold.Release()
-	if err := h.e.boxes.Stop(ctx, h.row, sandbox.WallsChanged); err != nil {
+	if err := h.e.boxes.Stop(ctx, h.row, pool.WallsChanged); err != nil {
 		return nil, err
 	}
 	return claim()
@@ -171,7 +172,7 @@ func errWallGone(id holdfast.SessionID) error {
 
 // intact refuses a claim whose box lacks a wall. Outside of a turn it also refuses one
 // whose walls are older than the rules. It releases a claim that it refuses.
-func intact(hold *sandbox.Hold, id holdfast.SessionID, turn bool) error {
+func intact(hold *pool.Hold, id holdfast.SessionID, turn bool) error {
 	var err error
 	switch {
 	case !hold.WallsHold():

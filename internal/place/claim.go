@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -27,7 +28,7 @@ func For(s holdfast.Session, drivers []Driver) (Driver, error) {
 }
 
 // pool is where a session has its box.
-func (b *Boxes) pool(row journal.Row) (*sandbox.Pool, error) {
+func (b *Boxes) pool(row journal.Row) (*pool.Pool, error) {
 	d, err := For(row.Session, b.cfg.Drivers)
 	return d.Pool, err
 }
@@ -47,7 +48,7 @@ type Claim struct {
 // Acquire claims a session's box. The first claim of a scope makes its first files. The hold
 // has the session's side of the box, with what its processes need there, and what its log
 // needs no more has been released.
-func (b *Boxes) Acquire(ctx context.Context, c Claim) (*sandbox.Hold, error) {
+func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 	own := b.claims.join(c.Session)
 	defer b.claims.leave(c.Session, own)
 	if c.Queued == nil {
@@ -76,7 +77,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*sandbox.Hold, error) {
 	}
 }
 
-func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*sandbox.Hold, *sandbox.Pool, error) {
+func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Pool, error) {
 	read := b.sessions.Live
 	if c.Live {
 		read = b.sessions.Row // also of a session that has just ended
@@ -119,7 +120,7 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*sandbox.Hold, *sandb
 	return hold, pool, err
 }
 
-func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *sandbox.Pool, spec sandbox.Spec) (*sandbox.Hold, error) {
+func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.Pool, spec sandbox.Spec) (*pool.Hold, error) {
 	enter, err := b.sessions.Prepare(row)
 	if err != nil {
 		return nil, err
@@ -194,7 +195,7 @@ func (c Config) derivedUID(row journal.Row) uint32 {
 // overwritten. A workspace whose loss was accepted is made in the same way. A box that
 // stands ready is reserved; the row keeps the ids that its files have, and the
 // answer is spec with them.
-func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *sandbox.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
+func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
 	id := b.Scope(session.ID).Owner
 	owner := b.claims.join(id)
 	defer b.claims.leave(id, owner)
@@ -235,7 +236,7 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *sandbox.Poo
 // reserve gives a session whose box never ran one that stands ready, if there is
 // one. A reservation that was cut off before its commit left its directory, whose
 // ids remain: only this server has written to it.
-func (b *Boxes) reserve(pool *sandbox.Pool, spec sandbox.Spec) sandbox.Spec {
+func (b *Boxes) reserve(pool *pool.Pool, spec sandbox.Spec) sandbox.Spec {
 	reserved, ok := pool.Reserve(spec)
 	if ok || b.cfg.UIDBase == 0 {
 		return reserved

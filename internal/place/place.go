@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -22,7 +23,7 @@ import (
 
 // Driver is the pool of a driver's boxes, and the trust levels of the sessions that it serves.
 type Driver struct {
-	Pool   *sandbox.Pool
+	Pool   *pool.Pool
 	Serves []holdfast.Trust
 }
 

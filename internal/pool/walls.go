@@ -1,6 +1,10 @@
-package sandbox
+package pool
 
-import "context"
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/sandbox"
+)
 
 // WallsChanged is the reason for stopping a box whose walls are older than its rules.
 const WallsChanged = "the path rules changed: it starts again with their walls"
@@ -10,7 +14,7 @@ const wallsBroken = "a rename on the host took a wall away: it starts again with
 
 // bringWalled makes the box ready with the walls of spec. stale: it is in use with
 // other walls, or some are missing. op is held.
-func (p *Pool) bringWalled(ctx context.Context, e *entry, spec Spec) (stale bool, err error) {
+func (p *Pool) bringWalled(ctx context.Context, e *entry, spec sandbox.Spec) (stale bool, err error) {
 	p.mu.Lock()
 	ready := e.ready()
 	p.mu.Unlock()

@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -21,7 +22,7 @@ const perFile = 100 * gib / 1_000_000
 // disk is a disk of 100 GiB and a million files that reports the figures a test sets.
 type disk struct {
 	mu           sync.Mutex
-	space        sandbox.DiskSpace
+	space        pool.DiskSpace
 	used, held   map[holdfast.BoxID]sandbox.DiskUsage
 	looks, walks int
 	broken       error
@@ -29,7 +30,7 @@ type disk struct {
 
 func newDisk() *disk {
 	return &disk{
-		space: sandbox.DiskSpace{Bytes: 100 * gib, Free: 50 * gib, Files: 1_000_000, FreeFiles: 900_000},
+		space: pool.DiskSpace{Bytes: 100 * gib, Free: 50 * gib, Files: 1_000_000, FreeFiles: 900_000},
 		used:  map[holdfast.BoxID]sandbox.DiskUsage{}, held: map[holdfast.BoxID]sandbox.DiskUsage{},
 	}
 }
@@ -73,10 +74,10 @@ func (d *disk) counts() (looks, walks int) {
 	return d.looks, d.walks
 }
 
-func (d *disk) watch(c *sandbox.PoolConfig) {
-	c.Disk = &sandbox.Disk{
+func (d *disk) watch(c *pool.Config) {
+	c.Disk = &pool.Disk{
 		Reserve: 0.05, Limit: 10 * gib,
-		Space: func() (sandbox.DiskSpace, error) {
+		Space: func() (pool.DiskSpace, error) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.looks++
@@ -92,8 +93,8 @@ func (d *disk) watch(c *sandbox.PoolConfig) {
 }
 
 // watched is a rig over that disk.
-func (d *disk) watched(t *testing.T, change func(*sandbox.Disk)) *rig {
-	r := newRig(t, func(c *sandbox.PoolConfig) { d.watch(c); change(c.Disk) })
+func (d *disk) watched(t *testing.T, change func(*pool.Disk)) *rig {
+	r := newRig(t, func(c *pool.Config) { d.watch(c); change(c.Disk) })
 	r.held = func(box holdfast.BoxID) sandbox.DiskUsage {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -220,7 +221,7 @@ func TestDiskFailsClosed(t *testing.T) {
 func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
-		r := d.watched(t, func(*sandbox.Disk) {})
+		r := d.watched(t, func(*pool.Disk) {})
 		r.get("innocent")
 		r.get("filler")
 		pass(time.Second)
@@ -265,7 +266,7 @@ func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
 func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
-		r := d.watched(t, func(*sandbox.Disk) {})
+		r := d.watched(t, func(*pool.Disk) {})
 		r.get("open")
 		r.get("filler")
 		pass(time.Second)
@@ -311,7 +312,7 @@ func TestASH27_DiskLastResort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, hostile := range []bool{true, false} {
 			d := newDisk()
-			r := d.watched(t, func(c *sandbox.Disk) { c.Hostile = hostile })
+			r := d.watched(t, func(c *pool.Disk) { c.Hostile = hostile })
 			for _, name := range []string{"one", "two", "writer"} {
 				r.get(name)
 			}
@@ -351,7 +352,7 @@ func TestASH27_DiskLastResort(t *testing.T) {
 func TestDiskIsLookedAtCheaply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
-		r := newRig(t, func(c *sandbox.PoolConfig) { d.watch(c); c.FreezeAfter = 10 * time.Minute })
+		r := newRig(t, func(c *pool.Config) { d.watch(c); c.FreezeAfter = 10 * time.Minute })
 		pass(time.Hour)
 		if looks, _ := d.counts(); looks > 1 {
 			t.Errorf("%d looks without a box", looks)

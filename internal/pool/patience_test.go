@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -78,7 +79,7 @@ func stillRig(t *testing.T, p sandbox.Patience) (*rig, *stilled) {
 	t.Helper()
 	r := &rig{T: t, dir: t.TempDir()}
 	d := &stilled{}
-	r.cfg = sandbox.PoolConfig{Token: 1, FreezeAfter: -1, StopAfter: -1, Patience: p}
+	r.cfg = pool.Config{Token: 1, FreezeAfter: -1, StopAfter: -1, Patience: p}
 	r.pipe = d.pipe
 	r.d = mem.New(mem.Config{})
 	r.open(false)

@@ -1,9 +1,10 @@
-package sandbox
+package pool
 
 import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 const (
@@ -25,8 +26,8 @@ func (s DiskSpace) perFile() int64 {
 }
 
 // cost returns the total cost of a box; grew is the cost of its growth.
-func (w *watcher) cost(u DiskUsage) int64 { return u.Bytes + u.Files*w.perFile }
-func (w *watcher) grew(g *growth) int64   { return w.cost(g.charged()) - w.cost(g.base) }
+func (w *watcher) cost(u sandbox.DiskUsage) int64 { return u.Bytes + u.Files*w.perFile }
+func (w *watcher) grew(g *growth) int64           { return w.cost(g.charged()) - w.cost(g.base) }
 
 // roomForFiles is how many more files fit on the disk until only the reserve is left.
 // bounded is false if no reserve is set, or if the disk does not count its files.

@@ -1,4 +1,10 @@
-package sandbox
+// Package pool owns the boxes of one driver: it starts them when they are first needed, shares
+// them, freezes and stops idle ones, evicts one when another needs its place, keeps some ready,
+// watches the disk that they fill, and takes over or ends those that a former server left.
+//
+// place claims boxes from it, app and bench make one for each driver; it knows no session.
+// Invariant (I-14): limits, retries, idle stop and queueing exist here, once, for every driver.
+package pool
 
 import (
 	"context"
@@ -7,11 +13,12 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// PoolConfig configures a Pool. Zero durations and counts take the defaults.
-type PoolConfig struct {
-	Driver Driver
+// Config configures a Pool. Zero durations and counts take the defaults.
+type Config struct {
+	Driver sandbox.Driver
 	// Token is the fencing token of every hello.
 	Token uint64
 	// MaxBoxes is how many boxes may run at once (default 64). At the limit an
@@ -33,26 +40,34 @@ type PoolConfig struct {
 	// What happens to the box waits for its return: it may look at the pool but
 	// must not Acquire, Freeze, Stop or Remove the same box. Events of different
 	// boxes come concurrently.
-	OnEvent func(BoxEvent)
+	OnEvent func(Event)
 	// Patience is how long operations wait for a box that gives no sign of life. Then
 	// it is stopped, and the next Acquire starts another one.
-	Patience Patience
+	Patience sandbox.Patience
 	// Accepted serves proxy connections.
-	Accepted Handler
+	Accepted sandbox.Handler
 	// Resting names calls of a box that run and do nothing: agents between their
 	// turns. They do not keep an idle box from being frozen, stopped or evicted. It may
 	// be called under locks of a box: it must not wait for one. Nil is none.
 	Resting func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID
 }
 
-// BoxEvent is something that happened to a box: EventBoxStarted, EventBoxStopped,
+// Event is something that happened to a box: EventBoxStarted, EventBoxStopped,
 // EventBoxFrozen, EventBoxLost, EventBoxOOM, EventBoxPids. Frozen and stopped are told
 // before the act (HZ-10).
-type BoxEvent struct {
+type Event struct {
 	Type    holdfast.EventType
 	Box     holdfast.BoxID
 	Started holdfast.BoxStarted
 	Ended   holdfast.BoxEnded
+}
+
+// Data returns the data that the log keeps of the event.
+func (ev Event) Data() any {
+	if ev.Type == holdfast.EventBoxStarted {
+		return ev.Started
+	}
+	return ev.Ended
 }
 
 // Pool owns the boxes of one server: it starts them lazily, shares them,
@@ -64,11 +79,11 @@ type BoxEvent struct {
 // one box. Whoever waits for a second op does so as evictor: it has no slot and
 // waits only for entries that have one, so there is no cycle.
 type Pool struct {
-	cfg     PoolConfig
-	freezer Freezer
-	warmer  Prewarmer
-	holder  Holder
-	guard   Guard
+	cfg     Config
+	freezer sandbox.Freezer
+	warmer  sandbox.Prewarmer
+	holder  sandbox.Holder
+	guard   sandbox.Guard
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -110,8 +125,8 @@ const (
 	renewPause    = 50 * time.Millisecond
 )
 
-// NewPool makes a pool. Nothing runs until Start.
-func NewPool(cfg PoolConfig) *Pool {
+// New makes a pool. Nothing runs until Start.
+func New(cfg Config) *Pool {
 	if cfg.MaxBoxes == 0 {
 		cfg.MaxBoxes = 64
 	}
@@ -129,10 +144,10 @@ func NewPool(cfg PoolConfig) *Pool {
 		boxes: map[holdfast.BoxID]*entry{},
 	}
 	// The only place where a driver's extra powers are looked for.
-	p.guard, _ = cfg.Driver.(Guard)
-	p.freezer, _ = cfg.Driver.(Freezer)
-	p.warmer, _ = cfg.Driver.(Prewarmer)
-	p.holder, _ = cfg.Driver.(Holder)
+	p.guard, _ = cfg.Driver.(sandbox.Guard)
+	p.freezer, _ = cfg.Driver.(sandbox.Freezer)
+	p.warmer, _ = cfg.Driver.(sandbox.Prewarmer)
+	p.holder, _ = cfg.Driver.(sandbox.Holder)
 	return p
 }
 
@@ -140,7 +155,7 @@ func NewPool(cfg PoolConfig) *Pool {
 // neither frozen nor stopped nor evicted. When the pipe of Box breaks the claim
 // stands, but Box stays broken: release and acquire again for the new one.
 type Hold struct {
-	Box *Box
+	Box *sandbox.Box
 
 	pool  *Pool
 	e     *entry
@@ -179,7 +194,7 @@ func (h *Hold) Release() {
 // before anything ran it tries once more with a new box. A box that has other walls than
 // spec, or has lost one of its walls, is started again. If something runs in it, it goes
 // on and the claim is stale.
-func (p *Pool) Acquire(ctx context.Context, spec Spec, turn bool, queued func(position int)) (*Hold, error) {
+func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued func(position int)) (*Hold, error) {
 	p.mu.Lock()
 	if err := p.isOpen(); err != nil {
 		p.mu.Unlock()
@@ -207,7 +222,7 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec, turn bool, queued func(po
 	return h, err
 }
 
-func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec Spec, turn bool, queued func(int), seen int) (h *Hold, err error) {
+func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, turn bool, queued func(int), seen int) (h *Hold, err error) {
 	if turn {
 		if err := p.takeTurn(ctx, e, queued); err != nil {
 			return nil, err
@@ -233,7 +248,7 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec Spec, turn bool, 
 	}
 }
 
-func (p *Pool) acquireNow(ctx context.Context, e *entry, spec Spec, turn bool, seen int) (h *Hold, err error) {
+func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn bool, seen int) (h *Hold, err error) {
 	if err := e.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -270,7 +285,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec Spec, turn bool, s
 }
 
 // Live is the connected box of that id, or nil: a look that starts nothing.
-func (p *Pool) Live(id holdfast.BoxID) *Box {
+func (p *Pool) Live(id holdfast.BoxID) *sandbox.Box {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.boxes[id]; e != nil && e.connected() {
@@ -346,13 +361,13 @@ func (p *Pool) List(ctx context.Context) ([]holdfast.Container, error) {
 	}
 	for id, e := range p.boxes {
 		if !listed[id] && e.slot && e.users > 0 {
-			out = append(out, p.container(Info{Box: id}))
+			out = append(out, p.container(sandbox.Info{Box: id}))
 		}
 	}
 	return out, nil
 }
 
-func (p *Pool) container(info Info) holdfast.Container {
+func (p *Pool) container(info sandbox.Info) holdfast.Container {
 	c := holdfast.Container{
 		ID: info.Box, Driver: p.cfg.Driver.Name(), State: holdfast.BoxStopped,
 		PID: info.PID, Boot: info.Boot, StartedAt: info.StartedAt,
@@ -392,7 +407,7 @@ func (p *Pool) States() map[holdfast.BoxState]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, e := range p.boxes {
-		out[p.container(Info{Box: id, Running: e.running, Frozen: e.frozen}).State]++
+		out[p.container(sandbox.Info{Box: id, Running: e.running, Frozen: e.frozen}).State]++
 	}
 	return out
 }

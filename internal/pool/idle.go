@@ -1,4 +1,4 @@
-package sandbox
+package pool
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -95,7 +96,7 @@ func (p *Pool) evict(ctx context.Context, v, e *entry) error {
 
 // reserve makes an unused box unclaimable until unreserve; op is held. The box
 // is nil when it is not connected.
-func (p *Pool) reserve(e *entry) (b *Box, ok bool) {
+func (p *Pool) reserve(e *entry) (b *sandbox.Box, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !e.unused() {
@@ -116,7 +117,7 @@ func (p *Pool) unreserve(e *entry) {
 
 // working reports whether a call runs in the box that nobody holds: one that a
 // reader left, or that a former server began. What is resting does not count.
-func (p *Pool) working(ctx context.Context, id holdfast.BoxID, b *Box) bool {
+func (p *Pool) working(ctx context.Context, id holdfast.BoxID, b *sandbox.Box) bool {
 	if b == nil {
 		return false
 	}
@@ -167,7 +168,7 @@ func (p *Pool) freeze(ctx context.Context, e *entry) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot freeze here", holdfast.Quote(p.cfg.Driver.Name())).
 			WithHint("holdfast doctor says why")
 	}
-	p.emit(BoxEvent{Type: holdfast.EventBoxFrozen, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: "idle"}})
+	p.emit(Event{Type: holdfast.EventBoxFrozen, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: "idle"}})
 	p.mu.Lock()
 	e.frozen = true
 	p.mu.Unlock()
@@ -214,7 +215,7 @@ func (p *Pool) canFreeze(ctx context.Context) bool {
 }
 
 // thaw is thaw, then gate; op is held.
-func (p *Pool) thaw(ctx context.Context, e *entry, b *Box) error {
+func (p *Pool) thaw(ctx context.Context, e *entry, b *sandbox.Box) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	if err := p.freezer.Thaw(ctx, e.id); err != nil {
@@ -254,7 +255,7 @@ func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, g
 				ended.Processes = p.processNames(ctx, e.id, b)
 			}
 		}
-		p.emit(BoxEvent{Type: holdfast.EventBoxStopped, Box: e.id, Ended: ended})
+		p.emit(Event{Type: holdfast.EventBoxStopped, Box: e.id, Ended: ended})
 	}
 	if connected {
 		// Only what runs can answer to SIGTERM. All of this is courtesy: the
@@ -277,7 +278,7 @@ func (p *Pool) stopFor(ctx context.Context, e *entry, ended holdfast.BoxEnded, g
 
 // processNames are the processes that end with the box, but for agents at rest: their
 // end is nobody's loss.
-func (p *Pool) processNames(ctx context.Context, id holdfast.BoxID, b *Box) []string {
+func (p *Pool) processNames(ctx context.Context, id holdfast.BoxID, b *sandbox.Box) []string {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
 	list, err := b.Processes(ctx)
@@ -300,7 +301,7 @@ type hits struct{ memory, processes int64 }
 
 // checkCounters reports processes of the box that were killed for memory, or not
 // started because there were too many, and returns whether boxd answered; op is held.
-func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) bool {
+func (p *Pool) checkCounters(ctx context.Context, e *entry, b *sandbox.Box) bool {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
 	s, err := b.Stats(ctx)
@@ -314,7 +315,7 @@ func (p *Pool) checkCounters(ctx context.Context, e *entry, b *Box) bool {
 	p.mu.Unlock()
 	tell := func(typ holdfast.EventType, more int64, reason string) {
 		if more > 0 {
-			p.emit(BoxEvent{Type: typ, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: fmt.Sprintf(reason, more)}})
+			p.emit(Event{Type: typ, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: fmt.Sprintf(reason, more)}})
 		}
 	}
 	tell(holdfast.EventBoxOOM, now.memory-was.memory, "%d processes were killed: the box was out of memory")
@@ -436,7 +437,7 @@ func (p *Pool) act(e *entry, j job) {
 	p.schedule(e)
 }
 
-func (p *Pool) do(ctx context.Context, e *entry, b *Box, j job) {
+func (p *Pool) do(ctx context.Context, e *entry, b *sandbox.Box, j job) {
 	var err error
 	switch j {
 	case jobCounters:

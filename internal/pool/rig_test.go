@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -37,13 +38,13 @@ func pass(d time.Duration) { <-time.After(d) }
 type rig struct {
 	*testing.T
 	d    *mem.Driver
-	p    *sandbox.Pool
+	p    *pool.Pool
 	dir  string
-	cfg  sandbox.PoolConfig
+	cfg  pool.Config
 	mu   sync.Mutex
-	evs  []sandbox.BoxEvent
+	evs  []pool.Event
 	did  []string
-	seen func(sandbox.BoxEvent)
+	seen func(pool.Event)
 	// pipe, if set, is what the pool has of each connection.
 	pipe func(net.Conn) net.Conn
 	// held is what the driver says that a box' processes hold.
@@ -107,10 +108,10 @@ func (w *watched) Held(_ context.Context, id holdfast.BoxID) (sandbox.DiskUsage,
 }
 
 // newRig starts a pool whose boxes stay unless the test says otherwise.
-func newRig(t *testing.T, change func(*sandbox.PoolConfig)) *rig {
+func newRig(t *testing.T, change func(*pool.Config)) *rig {
 	t.Helper()
 	r := &rig{T: t, d: mem.New(mem.Config{}), dir: t.TempDir()}
-	r.cfg = sandbox.PoolConfig{Token: 1, FreezeAfter: -1, StopAfter: -1}
+	r.cfg = pool.Config{Token: 1, FreezeAfter: -1, StopAfter: -1}
 	if change != nil {
 		change(&r.cfg)
 	}
@@ -130,7 +131,7 @@ func (r *rig) open(stop bool) {
 func (r *rig) make() {
 	cfg := r.cfg
 	cfg.Driver = &watched{Driver: r.d, r: r}
-	cfg.OnEvent = func(ev sandbox.BoxEvent) {
+	cfg.OnEvent = func(ev pool.Event) {
 		r.mu.Lock()
 		r.evs = append(r.evs, ev)
 		r.did = append(r.did, "told "+string(ev.Type)+" "+string(ev.Box))
@@ -140,7 +141,7 @@ func (r *rig) make() {
 			seen(ev)
 		}
 	}
-	p := sandbox.NewPool(cfg)
+	p := pool.New(cfg)
 	r.p = p
 	r.Cleanup(func() {
 		if err := p.Close(context.Background(), true); err != nil {
@@ -179,7 +180,7 @@ func (r *rig) spec(name string) sandbox.Spec {
 	return sandbox.Spec{Box: holdfast.BoxID("w-" + name), Dir: filepath.Join(r.dir, name)}
 }
 
-func (r *rig) get(name string) *sandbox.Hold {
+func (r *rig) get(name string) *pool.Hold {
 	r.Helper()
 	h, err := r.p.Acquire(context.Background(), r.spec(name), false, nil)
 	if err != nil {
@@ -202,10 +203,10 @@ func (r *rig) forget() {
 	r.evs, r.did = nil, nil
 }
 
-func (r *rig) events() []sandbox.BoxEvent {
+func (r *rig) events() []pool.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]sandbox.BoxEvent(nil), r.evs...)
+	return append([]pool.Event(nil), r.evs...)
 }
 
 // told is the types of the events so far, "box." left out.

@@ -1,4 +1,4 @@
-package sandbox
+package pool
 
 import (
 	"context"
@@ -7,22 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
-
-// Prewarmer is the extra power of drivers that can keep boxes ready before it is
-// known whose they will be. Safe for concurrent use.
-type Prewarmer interface {
-	// Prewarm brings the number of free ready boots to n. The pool calls it at its
-	// start, after each start of a box, and with 0 at its end.
-	Prewarm(ctx context.Context, n int) error
-	// Reserve gives a new box a ready boot with its limits, if there is one: a
-	// directory with the right owners is at spec.Dir, where nothing was, and the
-	// answer is spec with the ids of its files, which the caller keeps. The next
-	// Ensure of the box takes the boot, Stop and Remove end it; the directory stays
-	// in any case. Without one, or when something is at spec.Dir, ok is false and
-	// nothing happened. Repeated for the same box it answers the same.
-	Reserve(spec Spec) (reserved Spec, ok bool)
-}
 
 // entry is what the pool knows of one box.
 type entry struct {
@@ -34,7 +20,7 @@ type entry struct {
 
 	// box is the connected box; nil when there is none. running says that the
 	// box is believed to run, connected or not; boot is its last known life.
-	box     *Box
+	box     *sandbox.Box
 	running bool
 	boot    string
 	// walls is the hash of the walls that the running box was started with.

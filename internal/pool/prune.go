@@ -1,9 +1,10 @@
-package sandbox
+package pool
 
 import (
 	"context"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // RemoveStopped removes the driver's records of a box that does not run, and
@@ -35,8 +36,8 @@ func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bo
 
 // Leftovers is what the driver keeps of boxes and servers that are no more; with
 // remove it is removed as well.
-func (p *Pool) Leftovers(ctx context.Context, remove bool) ([]Leftover, error) {
-	s, ok := p.cfg.Driver.(Sweeper)
+func (p *Pool) Leftovers(ctx context.Context, remove bool) ([]sandbox.Leftover, error) {
+	s, ok := p.cfg.Driver.(sandbox.Sweeper)
 	switch {
 	case !ok:
 		return nil, nil

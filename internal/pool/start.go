@@ -1,4 +1,4 @@
-package sandbox
+package pool
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // Start adopts (or with stop true ends) the boxes the driver lists, sweeps what
@@ -53,7 +54,7 @@ func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) 
 }
 
 // settle decides about one box that a former server left.
-func (p *Pool) settle(ctx context.Context, info Info, stop, known bool) error {
+func (p *Pool) settle(ctx context.Context, info sandbox.Info, stop, known bool) error {
 	switch {
 	case !known:
 		return p.Remove(ctx, info.Box)
@@ -85,7 +86,7 @@ func (p *Pool) settle(ctx context.Context, info Info, stop, known bool) error {
 }
 
 // bring makes the box ready: op is held.
-func (p *Pool) bring(ctx context.Context, e *entry, spec Spec) error {
+func (p *Pool) bring(ctx context.Context, e *entry, spec sandbox.Spec) error {
 	p.mu.Lock()
 	b, connected, frozen, running := e.box, e.connected(), e.frozen, e.running
 	p.mu.Unlock()
@@ -133,7 +134,7 @@ func (p *Pool) reconnect(ctx context.Context, e *entry, tries int) error {
 	began := time.Now()
 	var err error
 	for range tries {
-		var b *Box
+		var b *sandbox.Box
 		b, err = p.connect(ctx, e.id, true)
 		switch {
 		case err == nil:
@@ -142,7 +143,7 @@ func (p *Pool) reconnect(ctx context.Context, e *entry, tries int) error {
 				adopted = false
 			}
 			if b.Boot() != old && !adopted {
-				p.started(b, Info{}, began)
+				p.started(b, sandbox.Info{}, began)
 			}
 			return p.attach(ctx, e, b)
 		case holdfast.IsKind(err, holdfast.KindNotFound):
@@ -178,10 +179,10 @@ func (p *Pool) doubt(e *entry) {
 
 // hung marks the box of a connection as hung. It returns false for a box that may stand
 // still: one that is frozen or being stopped.
-func (p *Pool) hung(b *Box) bool {
+func (p *Pool) hung(b *sandbox.Box) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.boxes[b.id]
+	e := p.boxes[b.ID()]
 	if e == nil || e.box != b {
 		return true
 	}
@@ -194,7 +195,7 @@ func (p *Pool) hung(b *Box) bool {
 
 // connect is one pipe with its hello and with an open gate. thaw is for boxes
 // that may be frozen.
-func (p *Pool) connect(ctx context.Context, id holdfast.BoxID, thaw bool) (*Box, error) {
+func (p *Pool) connect(ctx context.Context, id holdfast.BoxID, thaw bool) (*sandbox.Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	// Before the hello: what a server that was killed in a freeze left (HZ-10).
@@ -207,11 +208,12 @@ func (p *Pool) connect(ctx context.Context, id holdfast.BoxID, thaw bool) (*Box,
 	if err != nil {
 		return nil, err
 	}
-	b, err := Dial(ctx, id, conn, p.cfg.Token, p.cfg.Accepted)
+	b, err := sandbox.Dialer{
+		Token: p.cfg.Token, Accepted: p.cfg.Accepted, Patience: p.cfg.Patience, Unanswered: p.hung,
+	}.Dial(ctx, id, conn)
 	if err != nil {
 		return nil, err
 	}
-	b.keeper.Store(&keeper{patience: p.cfg.Patience.orDefaults(), hung: func() bool { return p.hung(b) }})
 	if b.Welcome().Gated {
 		if err := b.Gate(ctx, false); err != nil {
 			_ = b.Close()
@@ -223,7 +225,7 @@ func (p *Pool) connect(ctx context.Context, id holdfast.BoxID, thaw bool) (*Box,
 
 // boot starts the box. Nothing ran in it yet, so a pipe that breaks before the
 // hello is tried once more with a new box.
-func (p *Pool) boot(ctx context.Context, e *entry, spec Spec) error {
+func (p *Pool) boot(ctx context.Context, e *entry, spec sandbox.Spec) error {
 	for try := 1; ; try++ {
 		began := time.Now()
 		info, err := p.cfg.Driver.Ensure(ctx, spec)
@@ -258,7 +260,7 @@ func (p *Pool) boot(ctx context.Context, e *entry, spec Spec) error {
 }
 
 // attach puts a connected box in place and watches its pipe.
-func (p *Pool) attach(ctx context.Context, e *entry, b *Box) error {
+func (p *Pool) attach(ctx context.Context, e *entry, b *sandbox.Box) error {
 	p.mu.Lock()
 	fresh, adopted := e.boot != b.Boot(), e.adopted
 	p.mu.Unlock()
@@ -284,7 +286,7 @@ func (p *Pool) attach(ctx context.Context, e *entry, b *Box) error {
 
 // watch waits for the end of a pipe, and makes a new one at once, so that a box
 // that is gone is told without anybody asking for it.
-func (p *Pool) watch(e *entry, b *Box) {
+func (p *Pool) watch(e *entry, b *sandbox.Box) {
 	select {
 	case <-b.Done():
 	case <-p.ctx.Done():
@@ -305,7 +307,7 @@ func (p *Pool) watch(e *entry, b *Box) {
 
 // renew reconnects after the end of pipe b, unless somebody did already. What
 // fails shows again, and is reported, at the next Acquire.
-func (p *Pool) renew(e *entry, b *Box) (settled bool) {
+func (p *Pool) renew(e *entry, b *sandbox.Box) (settled bool) {
 	ctx, cancel := context.WithTimeout(p.ctx, actTimeout)
 	defer cancel()
 	err := p.with(ctx, e.id, func(now *entry) error {
@@ -337,10 +339,10 @@ func (p *Pool) lost(e *entry, reason string) {
 	boot := e.boot
 	e.running, e.boot, e.frozen, e.adopted, e.hung = false, "", false, false, false
 	p.mu.Unlock()
-	p.emit(BoxEvent{Type: holdfast.EventBoxLost, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: reason}})
+	p.emit(Event{Type: holdfast.EventBoxLost, Box: e.id, Ended: holdfast.BoxEnded{Box: e.id, Boot: boot, Reason: reason}})
 }
 
-func (p *Pool) started(b *Box, info Info, began time.Time) {
+func (p *Pool) started(b *sandbox.Box, info sandbox.Info, began time.Time) {
 	w := b.Welcome()
 	missing := slices.Clone(w.Missing)
 	for _, m := range info.Missing {
@@ -348,13 +350,13 @@ func (p *Pool) started(b *Box, info Info, began time.Time) {
 			missing = append(missing, m)
 		}
 	}
-	p.emit(BoxEvent{Type: holdfast.EventBoxStarted, Box: b.ID(), Started: holdfast.BoxStarted{
+	p.emit(Event{Type: holdfast.EventBoxStarted, Box: b.ID(), Started: holdfast.BoxStarted{
 		Box: b.ID(), Boot: w.Boot, Driver: p.cfg.Driver.Name(), InForce: w.InForce, Missing: missing,
 		DurationMS: float64(time.Since(began).Microseconds()) / 1000,
 	}})
 }
 
-func (p *Pool) emit(ev BoxEvent) {
+func (p *Pool) emit(ev Event) {
 	if p.cfg.OnEvent != nil {
 		p.cfg.OnEvent(ev)
 	}
@@ -362,7 +364,7 @@ func (p *Pool) emit(ev BoxEvent) {
 
 // Reserve gives a box that never ran a ready boot, as Prewarmer does; without one
 // spec comes back as it is.
-func (p *Pool) Reserve(spec Spec) (Spec, bool) {
+func (p *Pool) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 	if p.warmer == nil || p.cfg.Prewarm <= 0 {
 		return spec, false
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package pool
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // Disk keeps boxes from filling the server's disk: no limit of the kernel does,
@@ -33,20 +34,11 @@ type Disk struct {
 	// Usage measures the trees of a box. It is called when the box starts and when
 	// the disk filled up noticeably since; with it the driver is asked for what the
 	// box' processes hold.
-	Usage func(ctx context.Context, box holdfast.BoxID) (DiskUsage, error)
+	Usage func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error)
 }
 
 // DiskSpace is what a file system has in all and free, in bytes and in files.
 type DiskSpace struct{ Bytes, Free, Files, FreeFiles int64 }
-
-// DiskUsage is what a box takes. Hidden: there may be more, which could not be
-// looked at.
-type DiskUsage struct {
-	Bytes, Files int64
-	Hidden       bool
-	// Written is what its processes wrote so far, kept or not, as far as it is known.
-	Written int64
-}
 
 const (
 	diskEvery = 2 * time.Second
@@ -67,14 +59,14 @@ type growth struct {
 	boot string
 	// base is what it took when it was measured first, or last while there was
 	// room; now is the last measure.
-	base, now DiskUsage
+	base, now sandbox.DiskUsage
 	// dark is what it may have taken where nobody can look: all that the disk lost
 	// while it hid something and no measure explains.
 	dark int64
 }
 
 // charged is what counts against the box.
-func (g *growth) charged() DiskUsage {
+func (g *growth) charged() sandbox.DiskUsage {
 	u := g.now
 	u.Bytes += g.dark
 	return u
@@ -270,15 +262,15 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 
 // measure asks for what a box holds, then walks its trees: a file that loses its
 // name in between is not counted twice.
-func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) DiskUsage {
-	var held DiskUsage
+func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) sandbox.DiskUsage {
+	var held sandbox.DiskUsage
 	if h := w.pool.holder; h != nil {
 		var err error
 		held, err = h.Held(ctx, id)
 		held.Hidden = held.Hidden || unmeasured(err)
 	}
 	u, err := w.Usage(ctx, id)
-	return DiskUsage{
+	return sandbox.DiskUsage{
 		Bytes: u.Bytes + held.Bytes, Files: u.Files + held.Files, Written: held.Written,
 		Hidden: u.Hidden || held.Hidden || unmeasured(err),
 	}
