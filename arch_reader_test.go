@@ -49,8 +49,6 @@ var over = map[string]int{
 	"package internal/httpapi":                 5199,
 	"package internal/runtime/claude":          4185,
 	"package internal/store/sqlite":            5039,
-	"methods internal/pool.Pool":               81,
-	"struct internal/pool.entry":               24,
 	"package sandbox/check":                    4466, // stays: one reader of commands
 	"struct ..Session":                         24,   // stays: what a session shows
 	"struct cmd/holdfast.cli":                  35,   // stays: a field for each command

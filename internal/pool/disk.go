@@ -75,11 +75,33 @@ func (g *growth) charged() sandbox.DiskUsage {
 func (g *growth) files() int64   { return g.now.Files - g.base.Files }
 func (g *growth) written() int64 { return max(g.now.Written-g.base.Written, 0) }
 
-// watcher looks at the disk. Its goroutine alone uses it.
+// runners are the boxes that the watcher looks at.
+type runners interface {
+	// running returns the running boxes; those that are frozen cannot grow.
+	running() map[holdfast.BoxID]runner
+	// end stops a box at once.
+	end(ctx context.Context, id holdfast.BoxID, ended holdfast.BoxEnded) error
+}
+
+// runner is a running box: the id of its start, and whether it is frozen.
+type runner struct {
+	boot   string
+	frozen bool
+}
+
+// watcher looks at the disk, and stops boxes that take too much of it. refuses and grows are
+// safe for concurrent use; all else belongs to the goroutine that runs watch.
 type watcher struct {
+	// Disk is nil if the disk is not watched.
 	*Disk
-	pool  *Pool
-	boxes map[holdfast.BoxID]*growth
+	// holder is nil if the driver cannot look at what processes hold open.
+	holder  sandbox.Holder
+	crowded crowds
+	// grown has something when a box began to run.
+	grown chan struct{}
+
+	runners runners
+	boxes   map[holdfast.BoxID]*growth
 	// dark is that of boxes which hid something when they were last measured: ending
 	// a box uncovers nothing.
 	dark   map[holdfast.BoxID]int64
@@ -101,10 +123,36 @@ func (d *Disk) short(s DiskSpace) (missing int64, ok bool) {
 	return max(missing, 0), missing <= 0 && (s.Files == 0 || files <= 0)
 }
 
+func newWatcher(d *Disk) *watcher {
+	return &watcher{
+		Disk: d, grown: make(chan struct{}, 1), boxes: map[holdfast.BoxID]*growth{}, dark: map[holdfast.BoxID]int64{},
+		low: -1, perFile: fileCost,
+	}
+}
+
+// refuses returns an error if a box may not start: the disk is below its reserve, or the box
+// was stopped a moment ago because of its files.
+func (w *watcher) refuses(id holdfast.BoxID) error {
+	if w.Disk == nil {
+		return nil
+	}
+	if err := w.room(); err != nil {
+		return err
+	}
+	return w.crowded.refuses(id)
+}
+
+// grows notes that a box began to run, so that it is looked at soon.
+func (w *watcher) grows() {
+	select {
+	case w.grown <- struct{}{}:
+	default:
+	}
+}
+
 // room refuses another box while the disk is below its reserve.
-func (p *Pool) room() error {
-	d := p.cfg.Disk
-	if d == nil || d.Reserve <= 0 {
+func (d *Disk) room() error {
+	if d.Reserve <= 0 {
 		return nil
 	}
 	s, err := d.Space()
@@ -128,9 +176,9 @@ func percent(bytes, all, files, allFiles int64) string {
 	return fmt.Sprintf("%.1f %%", 100*share)
 }
 
-// watchDisk looks while boxes run, and at once when one started.
-func (p *Pool) watchDisk() {
-	w := &watcher{Disk: p.cfg.Disk, pool: p, boxes: map[holdfast.BoxID]*growth{}, dark: map[holdfast.BoxID]int64{}, low: -1, perFile: fileCost}
+// watch looks at the disk while boxes run, and at once when one started, until ctx ends.
+func (w *watcher) watch(ctx context.Context, boxes runners) {
+	w.runners = boxes
 	every := w.Every
 	if every <= 0 {
 		every = diskEvery
@@ -139,13 +187,13 @@ func (p *Pool) watchDisk() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-p.ctx.Done():
+		case <-ctx.Done():
 			return
-		case <-p.grown:
+		case <-w.grown:
 		case <-timer.C:
 		}
 		timer.Stop()
-		if next, any := w.look(p.ctx); any {
+		if next, any := w.look(ctx); any {
 			timer.Reset(min(every, next))
 		}
 	}
@@ -154,7 +202,7 @@ func (p *Pool) watchDisk() {
 // look measures the boxes that are due and stops at most one. It returns whether any
 // box could still grow, and when to look again at the latest.
 func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
-	running := w.running()
+	running := w.growing()
 	if len(running) == 0 {
 		w.walked = time.Time{}
 		return 0, false
@@ -177,7 +225,7 @@ func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	if id, over := w.overLimit(); over > 0 {
 		w.stop(ctx, id, w.overReason(id), over)
 	} else if id, over := w.crowding(space); over > 0 {
-		w.pool.crowds(id)
+		w.crowded.add(id)
 		w.stop(ctx, id, "disk: the box has more files than the disk has room for", over*w.perFile)
 	} else if !ok {
 		if id, found := w.suspect(space); found {
@@ -203,19 +251,17 @@ func (w *watcher) step() int64 {
 	return diskStep
 }
 
-// running are the boxes that can grow, with their lives. What the watcher knew
-// of others is forgotten.
-func (w *watcher) running() map[holdfast.BoxID]string {
-	w.pool.mu.Lock()
-	defer w.pool.mu.Unlock()
-	out := map[holdfast.BoxID]string{}
-	for id, e := range w.pool.boxes {
-		if e.running && !e.frozen {
-			out[id] = e.boot
+// growing returns the boxes that can grow, with the ids of their starts. What the watcher knew
+// of boxes that do not run is forgotten.
+func (w *watcher) growing() map[holdfast.BoxID]string {
+	running, out := w.runners.running(), map[holdfast.BoxID]string{}
+	for id, r := range running {
+		if !r.frozen {
+			out[id] = r.boot
 		}
 	}
 	for id := range w.boxes {
-		if e := w.pool.boxes[id]; e == nil || !e.running {
+		if _, runs := running[id]; !runs {
 			delete(w.boxes, id)
 		}
 	}
@@ -264,9 +310,9 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 // name in between is not counted twice.
 func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) sandbox.DiskUsage {
 	var held sandbox.DiskUsage
-	if h := w.pool.holder; h != nil {
+	if w.holder != nil {
 		var err error
-		held, err = h.Held(ctx, id)
+		held, err = w.holder.Held(ctx, id)
 		held.Hidden = held.Hidden || unmeasured(err)
 	}
 	u, err := w.Usage(ctx, id)
@@ -351,7 +397,7 @@ func (w *watcher) settle(s DiskSpace) {
 	room, bounded := w.roomForFiles(s)
 	for id, g := range w.boxes {
 		if (w.Limit <= 0 || w.cost(g.charged()) <= w.Limit) && (!bounded || g.now.Files <= room) {
-			w.pool.uncrowds(id)
+			w.crowded.remove(id)
 			g.base = g.charged()
 		}
 	}
@@ -362,18 +408,8 @@ func (w *watcher) settle(s DiskSpace) {
 func (w *watcher) stop(ctx context.Context, id holdfast.BoxID, reason string, over int64) {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
-	err := w.pool.with(ctx, id, func(e *entry) error {
-		return w.pool.stopFor(ctx, e, holdfast.BoxEnded{Reason: reason, OvershootBytes: over}, 0)
-	})
+	err := w.runners.end(ctx, id, holdfast.BoxEnded{Reason: reason, OvershootBytes: over})
 	if err == nil || errors.Is(err, context.Canceled) {
 		delete(w.boxes, id)
-	}
-}
-
-// grows wakes the watcher: a box began to run.
-func (p *Pool) grows() {
-	select {
-	case p.grown <- struct{}{}:
-	default:
 	}
 }

@@ -2,246 +2,128 @@ package pool
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// entry is what the pool knows of one box.
+// entry is a box and those who use it. All but box.op is guarded by the lock of the shift.
 type entry struct {
-	id holdfast.BoxID
-	// op is held by whoever does I/O on the box or emits its events.
-	op chan struct{}
-
-	// All below is guarded by Pool.mu.
-
-	// box is the connected box; nil when there is none. running says that the
-	// box is believed to run, connected or not; boot is its last known life.
-	box     *sandbox.Box
-	running bool
-	boot    string
-	// walls is the hash of the walls that the running box was started with.
-	walls string
-	// adopted: it ran before this pool did, so its start is no event.
-	adopted bool
-	// hung: boxd does not answer; the box is stopped before anybody is connected again.
-	hung bool
-	// slot counts the box against MaxBoxes.
-	slot bool
-	// frozen: its work leaf stands still. moving: a freeze or stop is under way,
-	// nobody may claim it. noFreeze: the driver could not, do not ask again.
-	frozen, moving, noFreeze bool
-	// acting: the janitor does something; dirty: used since the last look at the
-	// counters.
-	acting, dirty bool
-	checkedAt     time.Time
-	// hits are those of the counters that were told.
-	hits hits
-
-	// holds are claims, turns those (and granted waiters) that count against
-	// MaxTurns; users are slow Acquires under way, refs other operations.
-	holds, turns, users, refs int
-	queue                     []*waiter
-	usedAt                    time.Time
+	box   life
+	turns turns
+	// holds are claims, users slow Acquires under way, refs other operations on the box.
+	holds, users, refs int
 	// failures counts failed starts, failure is the last one.
 	failures int
 	failure  error
+
+	// acting: the janitor does something to the box. dirty: it was used since the last look at
+	// its counters, at checkedAt.
+	acting, dirty bool
+	checkedAt     time.Time
+	// watched is the connection whose end a goroutine waits for.
+	watched *sandbox.Box
 }
 
-func (e *entry) lock(ctx context.Context) error {
-	select {
-	case e.op <- struct{}{}:
+// unused reports whether nobody uses the box or is about to; the lock is held.
+func (e *entry) unused() bool { return e.holds == 0 && e.turns.taken == 0 && e.users == 0 }
+
+// forgettable reports whether the pool needs to know nothing of the box; the lock is held.
+func (e *entry) forgettable() bool {
+	return !e.box.running && e.unused() && e.refs == 0 && len(e.turns.queue) == 0
+}
+
+// reserve keeps an unused box from being claimed until unreserve, and returns its connection,
+// nil for none. It returns false for a box that is used. op is held.
+func (e *entry) reserve() (conn *sandbox.Box, ok bool) {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	if !e.unused() {
+		return nil, false
+	}
+	e.box.moving = true
+	if e.box.connected() {
+		conn = e.box.conn
+	}
+	return conn, true
+}
+
+func (e *entry) unreserve() {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	e.box.moving = false
+}
+
+// freeze freezes an unused box in which nothing runs; op is held.
+func (e *entry) freeze(ctx context.Context) error {
+	const op = "pool.freeze"
+	e.box.mu.Lock()
+	connected, frozen := e.box.connected(), e.box.frozen
+	e.box.mu.Unlock()
+	if !connected {
+		return holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(e.box.id)))
+	}
+	if frozen {
 		return nil
-	default:
 	}
-	select {
-	case e.op <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return gaveUp(ctx)
+	busy := holdfast.Errorf(holdfast.KindBusy, op, "box %s is in use", holdfast.Quote(string(e.box.id))).
+		WithHint("retry when its calls have ended")
+	conn, ok := e.reserve()
+	if !ok {
+		return busy
 	}
+	defer e.unreserve()
+	if conn == nil || e.box.working(ctx, conn) {
+		return busy
+	}
+	return e.box.freeze(ctx, conn)
 }
 
-func (e *entry) unlock() { <-e.op }
-
-func (e *entry) connected() bool {
-	if e.box == nil {
-		return false
+// stopIdle stops an unused box in which nothing runs; any other is busy. op is held.
+func (e *entry) stopIdle(ctx context.Context, reason string) error {
+	conn, ok := e.reserve()
+	if ok {
+		defer e.unreserve()
 	}
-	select {
-	case <-e.box.Done():
-		return false
-	default:
-		return true
+	if !ok || e.box.working(ctx, conn) {
+		return holdfast.Errorf(holdfast.KindBusy, "pool.stop", "box %s is in use", holdfast.Quote(string(e.box.id)))
 	}
+	return e.box.stop(ctx, holdfast.BoxEnded{Reason: reason}, idleGrace)
 }
 
-func (e *entry) ready() bool { return !e.frozen && !e.moving && e.connected() }
-
-// walled reports whether the running box has the wanted walls, all of them in force.
-// p.mu is held.
-func (p *Pool) walled(e *entry, hash string) bool {
-	return e.walls == hash && (hash == "" || p.guard == nil || p.guard.WallsHold(e.id))
-}
-
-// unused: nobody has it nor is about to.
-func (e *entry) unused() bool { return e.holds == 0 && e.turns == 0 && e.users == 0 }
-
-func (p *Pool) isOpen() error {
-	if p.phase != poolOpen {
-		return holdfast.Errorf(holdfast.KindUnavailable, "pool", "the server is not serving boxes").
-			WithHint("retry when it has started")
-	}
-	return nil
-}
-
-func (p *Pool) entry(id holdfast.BoxID) *entry {
-	e := p.boxes[id]
-	if e == nil {
-		e = &entry{id: id, op: make(chan struct{}, 1)}
-		p.boxes[id] = e
-	}
-	return e
-}
-
-func (p *Pool) claim(e *entry, turn bool) *Hold {
-	e.holds++
-	return &Hold{Box: e.box, pool: p, e: e, turn: turn}
-}
-
-// tidy gives back the slot of a box that does not run and is nobody's, and
-// forgets the entry.
-func (p *Pool) tidy(e *entry) {
-	if len(p.line) > 0 && e.unused() {
-		p.line[0].signal()
-	}
-	if e.running || !e.unused() || e.refs > 0 || len(e.queue) > 0 {
+// act does a job that is due for the box, unless it is not due any more once op is taken.
+func (e *entry) act(ctx context.Context, j *janitor, what job) {
+	if e.box.lock(ctx) != nil {
 		return
 	}
-	if e.slot {
-		e.slot = false
-		p.used--
+	defer e.box.unlock()
+	e.box.mu.Lock()
+	due, conn := j.still(e, what), e.box.conn
+	if due && what == jobCounters {
+		e.dirty, e.checkedAt = false, time.Now()
 	}
-	if p.boxes[e.id] == e {
-		delete(p.boxes, e.id)
-	}
-}
-
-// waiter is a turn that waits for one of the turns' places in a box, or for a box's
-// place on the server.
-type waiter struct {
-	e       *entry
-	granted bool
-	news    chan struct{}
-	// told is the position that its caller knows.
-	told int
-}
-
-func (w *waiter) signal() {
-	select {
-	case w.news <- struct{}{}:
-	default:
-	}
-}
-
-func (p *Pool) turnFree(e *entry) bool { return e.turns < p.cfg.MaxTurns && len(e.queue) == 0 }
-
-// takeTurn waits for one of the box's turn places, first come first served.
-func (p *Pool) takeTurn(ctx context.Context, e *entry, queued func(int)) error {
-	p.mu.Lock()
-	if p.turnFree(e) {
-		e.turns++
-		p.mu.Unlock()
-		return nil
-	}
-	w := &waiter{news: make(chan struct{}, 1)}
-	e.queue = append(e.queue, w)
-	w.signal()
-	p.mu.Unlock()
-
-	told := 0
-	for {
-		var err error
-		select {
-		case <-w.news:
-		case <-ctx.Done():
-			err = gaveUp(ctx)
-		}
-		p.mu.Lock()
-		if err == nil {
-			err = p.isOpen()
-		}
-		granted, position := w.granted, p.position(e, w)
-		if err != nil {
-			p.leave(e, w)
-		}
-		p.mu.Unlock()
-		if err != nil || granted {
-			return err
-		}
-		if position != told && queued != nil {
-			queued(position)
-			told = position
-		}
-	}
-}
-
-func (p *Pool) position(e *entry, w *waiter) int {
-	for i, o := range e.queue {
-		if o == w {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-func (p *Pool) leave(e *entry, w *waiter) {
-	if w.granted {
-		p.endTurn(e)
+	e.box.mu.Unlock()
+	if !due {
 		return
 	}
-	if i := p.position(e, w); i > 0 {
-		e.queue = append(e.queue[:i-1], e.queue[i:]...)
-		for _, o := range e.queue {
-			o.signal()
-		}
+	var err error
+	switch what {
+	case jobCounters:
+		e.box.checkCounters(ctx, conn)
+	case jobFreeze:
+		err = e.freeze(ctx)
+	case jobStop:
+		err = e.stopIdle(ctx, "idle")
 	}
-}
-
-// endTurn frees a place and hands it to the first in the queue.
-func (p *Pool) endTurn(e *entry) {
-	e.turns--
-	for e.turns < p.cfg.MaxTurns && len(e.queue) > 0 {
-		w := e.queue[0]
-		e.queue = append(e.queue[:0:0], e.queue[1:]...)
-		w.granted = true
-		e.turns++
-		w.signal()
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	switch {
+	case err == nil:
+	case what == jobFreeze && !holdfast.IsKind(err, holdfast.KindBusy):
+		e.box.noFreeze = true
+	default:
+		// In use, or it cannot be stopped now: the idle time begins again.
+		e.box.usedAt = time.Now()
 	}
-	for _, w := range e.queue {
-		w.signal()
-	}
-}
-
-func sessionOf(id holdfast.BoxID) (holdfast.SessionID, bool) {
-	s, ok := strings.CutPrefix(string(id), "s-")
-	return holdfast.SessionID(s), ok
-}
-
-func gaveUp(ctx context.Context) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "pool", "given up while waiting for the box: %w", context.Cause(ctx))
-}
-
-// joinErrors keeps the kind and hint of the first failure.
-func joinErrors(errs []error) error {
-	all := errors.Join(errs...)
-	for _, err := range errs {
-		if err != nil {
-			return holdfast.Errorf(holdfast.KindOf(err), "pool", "%w", all).WithHint("%s", holdfast.HintOf(err))
-		}
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
@@ -54,10 +55,17 @@ func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	return id, over
 }
 
-// crowded records that a box was stopped for its number of files: how often in a row,
-// and until when it does not start. Each time it starts it may make some files before
-// it is looked at, so starts have to be rare.
-type crowded struct {
+// crowds are boxes that were stopped for their number of files. Each start of such a box may
+// make some files before it is looked at, so its starts have to be rare. Safe for concurrent
+// use; the zero value is ready.
+type crowds struct {
+	mu sync.Mutex
+	by map[holdfast.BoxID]crowd
+}
+
+// crowd is how often in a row a box was stopped for its files, and until when it does not
+// start.
+type crowd struct {
 	times int
 	until time.Time
 }
@@ -66,35 +74,35 @@ type crowded struct {
 // again.
 const longestWait = 10 * time.Minute
 
-// crowds makes a box wait before it starts again, twice as long each time.
-func (p *Pool) crowds(id holdfast.BoxID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.crowded[id]
-	wait := min(time.Second<<min(c.times, 20), longestWait)
-	if p.crowded == nil {
-		p.crowded = map[holdfast.BoxID]crowded{}
+// add makes a box wait before it starts again, twice as long each time.
+func (c *crowds) add(id holdfast.BoxID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[holdfast.BoxID]crowd{}
 	}
-	for old, o := range p.crowded {
+	times := c.by[id].times
+	for old, o := range c.by {
 		if time.Since(o.until) > longestWait {
-			delete(p.crowded, old)
+			delete(c.by, old)
 		}
 	}
-	p.crowded[id] = crowded{c.times + 1, time.Now().Add(wait)}
+	wait := min(time.Second<<min(times, 20), longestWait)
+	c.by[id] = crowd{times + 1, time.Now().Add(wait)}
 }
 
-// uncrowds clears the wait: there is room for the files of the box.
-func (p *Pool) uncrowds(id holdfast.BoxID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.crowded, id)
+// remove ends the wait of a box: there is room for its files.
+func (c *crowds) remove(id holdfast.BoxID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.by, id)
 }
 
-// waits refuses to start a box that was stopped for its files a moment ago.
-func (p *Pool) waits(id holdfast.BoxID) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left := time.Until(p.crowded[id].until)
+// refuses returns an error if a box that was stopped for its files may not start yet.
+func (c *crowds) refuses(id holdfast.BoxID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := time.Until(c.by[id].until)
 	if left <= 0 {
 		return nil
 	}
