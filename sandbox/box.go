@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// ErrLost is what pending calls fail with when the pipe to the box breaks. Its
-// kind is unavailable. What the box did meanwhile is told by the next hello.
+// ErrLost is in the chain of the errors of pending calls when the pipe to the box breaks. Its
+// kind is unavailable. The Welcome of the next connection says what became of the calls.
 var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the pipe to the box is broken").
 	WithHint("the box and its calls may still run: connect again")
 
@@ -43,14 +43,15 @@ var readers = sync.Pool{New: func() any { return wire.NewReader(nil) }}
 // call fails with ErrLost's kind (unavailable) and Done is closed; a Box never reconnects: its
 // Pool makes a new one.
 type Box struct {
-	*link
+	link    *link
 	session holdfast.SessionID
 }
 
-// Of is the side of a session on the same connection.
+// Of returns the side of a session on the same connection.
 func (b *Box) Of(session holdfast.SessionID) *Box { return &Box{b.link, session} }
 
-// link is the connection that the sides of a box share.
+// link is the connection that the sides of a box share: its streams, its releases, and how
+// long it is waited for.
 type link struct {
 	id       holdfast.BoxID
 	welcome  wire.Welcome
@@ -68,13 +69,14 @@ type link struct {
 	unanswered func() (breaks bool)
 
 	mu sync.Mutex
-	// env is what SetEnv was told by each session.
-	env      map[holdfast.SessionID][]string
+	// env is what each session gave to SetEnv.
+	env map[holdfast.SessionID][]string
+	// releases are calls that boxd may forget, over are streams whose answer has come and that
+	// are yet to be closed. release has something when there are some of either.
 	releases []wire.Released
-	// over are streams that were answered and are yet to be ended.
-	over    []*yamux.Stream
-	release chan struct{}
-	wg      sync.WaitGroup
+	over     []*yamux.Stream
+	release  chan struct{}
+	wg       sync.WaitGroup
 }
 
 // Handler serves connections that boxd's proxy listeners accepted: those of the listener of
@@ -121,19 +123,20 @@ func (d Dialer) Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn) (*Bo
 		_ = conn.Close()
 		return nil, holdfast.Errorf(holdfast.KindInternal, "box hello", "%w", err)
 	}
-	b := &Box{link: &link{
+	l := &link{
 		id: id, welcome: welcome, streams: session, mux: mux, accepted: d.Accepted, release: make(chan struct{}, 1), patience: d.Patience.orDefaults(),
 		adopted: map[holdfast.SessionID]bool{}, env: map[holdfast.SessionID][]string{},
-	}}
-	b.unanswered = func() bool { return d.Unanswered == nil || d.Unanswered(b) }
-	b.wg.Go(b.accept)
-	b.wg.Go(b.releaseLoop)
+	}
+	b := &Box{link: l}
+	l.unanswered = func() bool { return d.Unanswered == nil || d.Unanswered(b) }
+	l.wg.Go(l.accept)
+	l.wg.Go(l.releaseLoop)
 	if welcome.More {
-		if b.welcome.Calls, err = b.Calls(ctx); err != nil {
+		if l.welcome.Calls, err = b.Calls(ctx); err != nil {
 			_ = b.Close()
 			return nil, err
 		}
-		b.welcome.More = false
+		l.welcome.More = false
 	}
 	return b, nil
 }
@@ -171,50 +174,60 @@ func hello(ctx context.Context, conn net.Conn, token uint64) (wire.Welcome, erro
 	return w, nil
 }
 
-// ID is the box's id.
-func (b *Box) ID() holdfast.BoxID { return b.id }
+// ID returns the box's id.
+func (b *Box) ID() holdfast.BoxID { return b.link.id }
 
-// Welcome is what boxd answered to the hello, with all calls it held then.
-func (b *Box) Welcome() wire.Welcome { return b.welcome }
+// Welcome returns boxd's answer to the hello, with all calls that it held then.
+func (b *Box) Welcome() wire.Welcome { return b.link.welcome }
 
 // Adopt gives fn the session's calls that boxd held when this connection was made, unless
 // there are none or an earlier fn took them without error.
 func (b *Box) Adopt(fn func(held []wire.CallState) error) error {
-	b.adopting.Lock()
-	defer b.adopting.Unlock()
-	if b.adopted[b.session] {
+	b.link.adopting.Lock()
+	defer b.link.adopting.Unlock()
+	if b.link.adopted[b.session] {
 		return nil
 	}
-	held := slices.DeleteFunc(slices.Clone(b.welcome.Calls), func(c wire.CallState) bool { return c.Session != b.session })
+	held := slices.DeleteFunc(slices.Clone(b.link.welcome.Calls), func(c wire.CallState) bool { return c.Session != b.session })
 	if len(held) > 0 {
 		if err := fn(held); err != nil {
 			return err
 		}
 	}
-	b.adopted[b.session] = true
+	b.link.adopted[b.session] = true
 	return nil
 }
 
-// Boot is the life of the box this connection speaks to.
-func (b *Box) Boot() string { return b.welcome.Boot }
+// Boot returns the id of the start of the box that this connection speaks to: a box that is
+// started again has another one.
+func (b *Box) Boot() string { return b.link.welcome.Boot }
 
-// Done is closed when the pipe is broken or closed.
-func (b *Box) Done() <-chan struct{} { return b.streams.CloseChan() }
+// Done returns a channel that is closed when the pipe is broken or closed.
+func (b *Box) Done() <-chan struct{} { return b.link.done() }
+
+func (l *link) done() <-chan struct{} { return l.streams.CloseChan() }
 
 // Close closes the pipe; the box and its calls go on. Idempotent. It returns
 // when the Box's own goroutines ended; a Handler may still run.
 func (b *Box) Close() error {
-	err := b.streams.Close()
-	b.wg.Wait()
+	err := b.link.streams.Close()
+	b.link.wg.Wait()
 	return err
 }
 
-// SetEnv is the environment, as NAME=value, that processes of the session get from now on
-// beside the box's own, which it wins over; what an exec itself names wins over it.
+// SetEnv sets the environment, as NAME=value, of processes that the session starts from now
+// on. It wins over the box's own environment; the environment of an ExecRequest wins over it.
 func (b *Box) SetEnv(env []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.env[b.session] = env
+	b.link.mu.Lock()
+	defer b.link.mu.Unlock()
+	b.link.env[b.session] = env
+}
+
+// envOf returns the environment that a session has set.
+func (l *link) envOf(session holdfast.SessionID) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.env[session]
 }
 
 // Call identifies a mutating operation. The zero Call is refused.
@@ -224,23 +237,23 @@ type Call struct {
 
 // conv is one operation's stream.
 type conv struct {
-	b      *Box
+	link   *link
 	ctx    context.Context
 	op     wire.Op
 	stream *yamux.Stream
 	r      *wire.Reader
 	stop   func() bool
 	watch  *watch
-	// answered: boxd has said its last word.
+	// answered: boxd has sent its answer, after which nothing comes.
 	answered bool
 }
 
-// open opens a stream and sends the request; data follows it in the same write.
-func (b *Box) open(ctx context.Context, req wire.Request, data []byte, o owed) (*conv, error) {
+// open opens a stream and sends the request of a session; data follows it in the same write.
+func (l *link) open(ctx context.Context, session holdfast.SessionID, req wire.Request, data []byte, o owed) (*conv, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	req.Session, req.Release = b.session, b.unsentReleases()
+	req.Session, req.Release = session, l.unsentReleases()
 	switch req.Op {
 	case wire.OpRead, wire.OpWrite, wire.OpEdit, wire.OpStat, wire.OpList, wire.OpGlob, wire.OpGrep, wire.OpRemove, wire.OpMkdir, wire.OpRename,
 		wire.OpPack, wire.OpUnpack:
@@ -250,17 +263,17 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte, o owed) (
 	if err != nil {
 		return nil, err
 	}
-	w := b.watch(o)
-	stream, err := b.streams.OpenStream()
+	w := l.watch(session, o)
+	stream, err := l.streams.OpenStream()
 	if err != nil {
 		w.end()
-		return nil, unsent(b.lost(err))
+		return nil, unsent(l.lost(err))
 	}
 	w.opened(stream)
-	c := &conv{b: b, ctx: ctx, op: req.Op, stream: stream, r: readers.Get().(*wire.Reader), watch: w}
+	c := &conv{link: l, ctx: ctx, op: req.Op, stream: stream, r: readers.Get().(*wire.Reader), watch: w}
 	c.r.Reset(stream)
 	c.stop = context.AfterFunc(ctx, func() { interrupt(stream) })
-	b.endStreams(true)
+	l.endStreams(true)
 	if _, err := stream.Write(append(buf, data...)); err != nil {
 		// The multiplexer may have sent what it gave up waiting for, but nothing of a
 		// write that the pipe itself refused.
@@ -276,8 +289,8 @@ func (b *Box) open(ctx context.Context, req wire.Request, data []byte, o owed) (
 
 type scopeKey struct{}
 
-// Scope is what a tool's file operations may touch in a box: paths that lead below a
-// root of each list of Within and below none of Denied, and that neither match one of
+// Scope limits which paths the file operations of a tool may touch in a box. A path must lie
+// below a root of each list of Within and below none of Denied, and neither match one of
 // Patterns nor lie below a match. Roots are absolute; wire.Scope says how patterns are
 // written. The zero value allows everything.
 type Scope struct {
@@ -288,12 +301,12 @@ type Scope struct {
 
 // Scoped returns a context under which the file operations of any box touch only what a
 // scope allows. The caller that runs a tool sets it, so that no tool can leave it out.
-// scope is called before each file operation and before nothing else.
+// scope is called before each file operation, and only then.
 func Scoped(ctx context.Context, scope func() Scope) context.Context {
 	return context.WithValue(ctx, scopeKey{}, scope)
 }
 
-// scopeOf is the scope of an operation; nil holds nothing back.
+// scopeOf returns the scope of an operation; nil allows everything.
 func scopeOf(ctx context.Context) *wire.Scope {
 	scope, ok := ctx.Value(scopeKey{}).(func() Scope)
 	if !ok {
@@ -312,7 +325,7 @@ func (c *conv) close() {
 	c.stop()
 	c.watch.end()
 	if c.answered {
-		c.b.ended(c.stream)
+		c.link.ended(c.stream)
 	} else {
 		_ = c.stream.Close()
 	}
@@ -320,7 +333,7 @@ func (c *conv) close() {
 	readers.Put(c.r)
 }
 
-// fail says why the stream failed: the caller's end, boxd's refusal, or the pipe.
+// fail returns why the stream failed: the caller's context ended, boxd refused, or the pipe broke.
 func (c *conv) fail(err error) error {
 	if c.ctx.Err() != nil {
 		return c.ctx.Err()
@@ -332,19 +345,20 @@ func (c *conv) fail(err error) error {
 	if errors.As(err, &refused) {
 		return err
 	}
-	return c.b.lost(err)
+	return c.link.lost(err)
 }
 
-func (b *Box) lost(err error) error {
+// lost is the error of an operation whose pipe broke.
+func (l *link) lost(err error) error {
 	if errors.Is(err, yamux.ErrConnectionWriteTimeout) {
-		go b.giveUp() // part of a frame may be out: the pipe cannot be used on
+		go l.giveUp() // part of a frame may be out: the pipe cannot be used on
 	}
 	e := *ErrLost.(*holdfast.Error)
 	e.Msg, e.Err = e.Msg+": "+err.Error(), ErrLost
 	return &e
 }
 
-// unsent marks the failure of a call that never left.
+// unsent marks the error of a call that was never sent.
 func unsent(err error) error {
 	var e *holdfast.Error
 	if !errors.As(err, &e) || !errors.Is(err, ErrLost) {
@@ -385,7 +399,7 @@ func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {
 // ask is an operation with one request and one answer.
 func ask[A any](ctx context.Context, b *Box, req wire.Request) (A, error) {
 	var a A
-	c, err := b.open(ctx, req, nil, b.operation())
+	c, err := b.link.open(ctx, b.session, req, nil, b.link.patience.operation())
 	if err != nil {
 		return a, err
 	}
@@ -398,7 +412,7 @@ func request(op wire.Op, body any) (wire.Request, error) {
 	return wire.Request{Op: op, Body: raw}, err
 }
 
-// query is ask for what carries no call id.
+// query asks an operation that changes nothing, and so has no call id.
 func query[A any](ctx context.Context, b *Box, op wire.Op, body any) (A, error) {
 	req, err := request(op, body)
 	if err != nil {
@@ -408,7 +422,7 @@ func query[A any](ctx context.Context, b *Box, op wire.Op, body any) (A, error) 
 	return ask[A](ctx, b, req)
 }
 
-// mutate is ask for what carries a call id and acts once.
+// mutate asks an operation that changes something, once for each call id.
 func mutate[A any](ctx context.Context, b *Box, call Call, op wire.Op, body any) (A, error) {
 	var a A
 	if err := call.check(op); err != nil {

@@ -20,14 +20,14 @@ func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
 	return err
 }
 
-// Watch lists the workspace under a name.
+// Watch lists the files of the workspace and keeps the listing under a name, for Watched.
 func (b *Box) Watch(ctx context.Context, name string) error {
 	_, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name})
 	return err
 }
 
-// Watched says which files differ since the listing of that name. An error is an answer,
-// too: Unseen says it.
+// Watched returns the files that differ from the listing of that name. If that fails, Unseen
+// of the answer says why.
 func (b *Box) Watched(ctx context.Context, name string) Changes {
 	c, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name, End: true})
 	if err != nil {
@@ -36,8 +36,7 @@ func (b *Box) Watched(ctx context.Context, name string) Changes {
 	return changesOf(&c)
 }
 
-// Take says that the output of a line protocol is not needed up to an offset.
-// Exec does it by itself.
+// Take lets boxd forget the output of a line protocol up to an offset. Exec calls it by itself.
 func (b *Box) Take(ctx context.Context, req wire.TakeRequest) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpTake, req)
 	return err
@@ -50,7 +49,7 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 	if err != nil {
 		return a, err
 	}
-	c, err := b.open(ctx, q, nil, b.operation())
+	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.operation())
 	if err != nil {
 		return a, err
 	}
@@ -83,7 +82,7 @@ func (b *Box) Write(ctx context.Context, call Call, req wire.WriteRequest, data 
 		return buf
 	}
 	first = piece(first)
-	c, err := b.open(ctx, q, first, b.operation())
+	c, err := b.link.open(ctx, b.session, q, first, b.link.patience.operation())
 	if err != nil {
 		return a, err
 	}
@@ -141,7 +140,7 @@ func (b *Box) Rename(ctx context.Context, call Call, req wire.RenameRequest) err
 	return err
 }
 
-// Stats reads what the box uses.
+// Stats returns how much memory, processor time and processes the box uses.
 func (b *Box) Stats(ctx context.Context) (wire.Stats, error) {
 	return query[wire.Stats](ctx, b, wire.OpStats, wire.Empty{})
 }
@@ -170,19 +169,12 @@ func (b *Box) Stop(ctx context.Context, req wire.StopRequest) (wire.StopAnswer, 
 	return query[wire.StopAnswer](ctx, b, wire.OpStop, req)
 }
 
-// Release lets boxd forget finished calls. It does not wait for an answer; lost
-// releases are repeated after the next hello.
+// Release lets boxd forget finished calls. It does not wait for an answer. A release that is
+// lost with the pipe leaves its call in the Welcome of the next connection, where the caller
+// finds it and releases it again.
 func (b *Box) Release(calls ...holdfast.CallID) {
 	if len(calls) == 0 {
 		return
 	}
-	b.mu.Lock()
-	for _, c := range calls {
-		b.releases = append(b.releases, wire.Released{Call: c, Session: b.session})
-	}
-	b.mu.Unlock()
-	select {
-	case b.release <- struct{}{}:
-	default:
-	}
+	b.link.forget(b.session, calls)
 }

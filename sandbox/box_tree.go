@@ -17,7 +17,7 @@ func (b *Box) Pack(ctx context.Context, req wire.PackRequest, w io.Writer) (hold
 	if err != nil {
 		return sum, err
 	}
-	c, err := b.open(ctx, q, nil, b.operation())
+	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.operation())
 	if err != nil {
 		return sum, err
 	}
@@ -35,7 +35,7 @@ func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (
 		return sum, err
 	}
 	// The end of an archive is followed by a sync, which takes as long as the disk does.
-	c, err := b.open(ctx, q, nil, b.process(0))
+	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.process(0))
 	if err != nil {
 		return sum, err
 	}
