@@ -22,26 +22,26 @@ var ErrLost error = holdfast.Errorf(holdfast.KindUnavailable, "box", "the pipe t
 	WithHint("the box and its calls may still run: connect again")
 
 const (
-	// releaseDelay is how long releases, and the ends of answered streams, wait for
-	// a request to go along with.
+	// releaseDelay is how long releases, and the ends of answered streams, wait for a
+	// request that takes them along.
 	releaseDelay = 250 * time.Millisecond
-	// pipeStall is how long a pipe may take no byte before it counts as broken.
+	// pipeStall is how long a write to the pipe may be blocked before the pipe counts as broken.
 	pipeStall = 60 * time.Second
 )
 
-// past is a deadline that ended: it unblocks a stream's reader and writer.
+// past is a deadline in the past: set on a stream, it ends its reads and writes.
 var past = time.Unix(1, 0)
 
-// readers are the buffers of conversations that ended, of all boxes: a box has few
-// conversations at a time, and a long answer leaves a large buffer.
+// readers keeps the buffers of operations that ended, for the next operation of any box: a box
+// has few operations at a time, and a long answer leaves a large buffer.
 var readers = sync.Pool{New: func() any { return wire.NewReader(nil) }}
 
 // Box is one session's side of a live connection to a boxd: its calls, listeners and
 // environment are its own, and it neither sees nor releases those of other sessions in the
-// same box. The Box that Dial returns is the server's side, which sees all. It is safe for
-// concurrent use; each operation has a stream of its own. When the pipe breaks every pending
-// call fails with ErrLost's kind (unavailable) and Done is closed; a Box never reconnects: its
-// Pool makes a new one.
+// same box. The Box that Dial returns is the server's side, which sees all; Of returns the
+// side of a session. It is safe for concurrent use; each operation has a stream of its own.
+// When the pipe breaks every pending call fails with ErrLost's kind (unavailable) and Done is
+// closed; a Box never reconnects: dial again.
 type Box struct {
 	link    *link
 	session holdfast.SessionID
@@ -59,8 +59,8 @@ type link struct {
 	mux      *wire.Coalesced
 	accepted Handler
 
-	// adopting is held while a session takes what was held for it; adopted are those that
-	// have.
+	// adopting is held while a session takes the calls that boxd held for it; adopted are the
+	// sessions that have taken theirs.
 	adopting sync.Mutex
 	adopted  map[holdfast.SessionID]bool
 
@@ -79,16 +79,17 @@ type link struct {
 	wg       sync.WaitGroup
 }
 
-// Handler serves connections that boxd's proxy listeners accepted: those of the listener of
-// that name which a session opened. It owns conn, which has CloseWrite.
+// Handler serves a connection that one of boxd's proxy listeners accepted: the one that the
+// session opened under that name, with Listen. It owns conn, which has CloseWrite.
 type Handler func(session holdfast.SessionID, name string, conn net.Conn)
 
-// Dial is Dialer.Dial without Patience and Unanswered.
+// Dial connects to the boxd at the other end of conn: it is Dialer.Dial with the default
+// Patience.
 func Dial(ctx context.Context, id holdfast.BoxID, conn net.Conn, token uint64, accepted Handler) (*Box, error) {
 	return Dialer{Token: token, Accepted: accepted}.Dial(ctx, id, conn)
 }
 
-// Dialer has what is the same for all connections of a server.
+// Dialer holds the settings that all connections of a server share.
 type Dialer struct {
 	// Token is the fencing token: boxd refuses one that is lower than the highest it has seen.
 	Token uint64
@@ -180,8 +181,9 @@ func (b *Box) ID() holdfast.BoxID { return b.link.id }
 // Welcome returns boxd's answer to the hello, with all calls that it held then.
 func (b *Box) Welcome() wire.Welcome { return b.link.welcome }
 
-// Adopt gives fn the session's calls that boxd held when this connection was made, unless
-// there are none or an earlier fn took them without error.
+// Adopt calls fn with the session's calls that boxd held when this connection was made. It does
+// nothing if there are none, or if an earlier fn for this session and connection returned no
+// error.
 func (b *Box) Adopt(fn func(held []wire.CallState) error) error {
 	b.link.adopting.Lock()
 	defer b.link.adopting.Unlock()
@@ -235,7 +237,7 @@ type Call struct {
 	ID holdfast.CallID
 }
 
-// conv is one operation's stream.
+// conv is one operation under way: its stream, and the watch that ends it.
 type conv struct {
 	link   *link
 	ctx    context.Context
@@ -369,7 +371,7 @@ func unsent(err error) error {
 	return &marked
 }
 
-// answer reads the message that ends the stream into v.
+// answer reads the answer, which is the last message of the stream, into v.
 func (c *conv) answer(v any) error {
 	t, payload, err := c.r.NextLong()
 	if err != nil {
@@ -396,7 +398,7 @@ func (c *conv) decode(t wire.FrameType, payload []byte, v any) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, "box "+string(c.op), "unexpected frame %q", byte(t))
 }
 
-// ask is an operation with one request and one answer.
+// ask sends an operation that has one request and one answer.
 func ask[A any](ctx context.Context, b *Box, req wire.Request) (A, error) {
 	var a A
 	c, err := b.link.open(ctx, b.session, req, nil, b.link.patience.operation())
@@ -412,7 +414,7 @@ func request(op wire.Op, body any) (wire.Request, error) {
 	return wire.Request{Op: op, Body: raw}, err
 }
 
-// query asks an operation that changes nothing, and so has no call id.
+// query sends an operation that needs no call id: it may be repeated.
 func query[A any](ctx context.Context, b *Box, op wire.Op, body any) (A, error) {
 	req, err := request(op, body)
 	if err != nil {
@@ -422,7 +424,7 @@ func query[A any](ctx context.Context, b *Box, op wire.Op, body any) (A, error) 
 	return ask[A](ctx, b, req)
 }
 
-// mutate asks an operation that changes something, once for each call id.
+// mutate sends an operation that boxd carries out once for each call id.
 func mutate[A any](ctx context.Context, b *Box, call Call, op wire.Op, body any) (A, error) {
 	var a A
 	if err := call.check(op); err != nil {

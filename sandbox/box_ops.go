@@ -57,7 +57,7 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 	return a, c.data(w, &a)
 }
 
-// writePiece is how much of a file is sent at once. The multiplexer of each box
+// writePiece is how many bytes of a file are sent at once. The multiplexer of each box
 // keeps a buffer as large as the longest piece that ever went through it.
 const writePiece = 64 << 10
 
@@ -140,7 +140,8 @@ func (b *Box) Rename(ctx context.Context, call Call, req wire.RenameRequest) err
 	return err
 }
 
-// Stats returns how much memory, processor time and processes the box uses.
+// Stats returns how much memory and processor time the box uses, its number of processes and
+// calls, and how often it met a limit.
 func (b *Box) Stats(ctx context.Context) (wire.Stats, error) {
 	return query[wire.Stats](ctx, b, wire.OpStats, wire.Empty{})
 }
@@ -151,20 +152,21 @@ func (b *Box) Processes(ctx context.Context) ([]wire.Process, error) {
 	return a.Processes, err
 }
 
-// Gate closes or opens the gate on forks.
+// Gate closes or opens boxd's gate: while it is closed, calls that would start a process wait,
+// so that no start is half-way when the box is frozen.
 func (b *Box) Gate(ctx context.Context, closed bool) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpGate, wire.GateRequest{Closed: closed})
 	return err
 }
 
-// Listen opens a proxy listener inside the box; accepted connections reach the
-// Handler given to Dial. The same request again is fine.
+// Listen opens a proxy listener inside the box; connections that it accepts go to the Handler
+// of the Dialer. A repeated request is no error.
 func (b *Box) Listen(ctx context.Context, req wire.ListenRequest) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpListen, req)
 	return err
 }
 
-// Stop ends everything in the box, flushes outcomes and lets boxd exit.
+// Stop ends all processes in the box, makes the outcomes of calls durable, and ends boxd.
 func (b *Box) Stop(ctx context.Context, req wire.StopRequest) (wire.StopAnswer, error) {
 	return query[wire.StopAnswer](ctx, b, wire.OpStop, req)
 }

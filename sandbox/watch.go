@@ -13,8 +13,8 @@ import (
 // Patience is how long operations wait for a box that gives no sign of life. Zero
 // fields take the defaults.
 type Patience struct {
-	// Silence is how long a box may say nothing about an operation under way (default
-	// 1 min), Grace how long after the timeout of a process its end may be unknown
+	// Silence is how long a box may send nothing about an operation under way (default
+	// 1 min); Grace is how long after the timeout of a process its end may stay unknown
 	// (default 10 s). Then the box is asked whether it is alive.
 	Silence, Grace time.Duration
 }
@@ -29,14 +29,14 @@ func (p Patience) orDefaults() Patience {
 	return p
 }
 
-// probeTime is how long a box may take to show that it is alive, agentProbeTime the
-// same for one with a process that has no timeout: it is asked without any suspicion.
+// probeTime is how long a box may take to answer whether it is alive. agentProbeTime is the same
+// during a process without a timeout: such a box is asked as a matter of routine.
 const (
 	probeTime      = 3 * time.Second
 	agentProbeTime = 10 * time.Second
 )
 
-// ErrUnsent is in the chain of the error of an operation that the box never received.
+// ErrUnsent is in the chain of the error of an operation whose request never reached the box.
 var ErrUnsent error = &holdfast.Error{
 	Op: "box", Kind: holdfast.KindUnavailable, Msg: "the pipe to the box broke before the call was sent",
 	Hint: "nothing was done: try again", Err: ErrLost,
@@ -99,7 +99,8 @@ type watch struct {
 	mu     sync.Mutex
 	timer  *time.Timer
 	stream *yamux.Stream
-	// last is the last sign of life; busy: the caller takes its time, not the box.
+	// last is the time of the last sign of life. busy: the operation waits for its caller, not
+	// for the box.
 	last time.Time
 	busy bool
 	over bool
@@ -126,7 +127,7 @@ func (w *watch) opened(s *yamux.Stream) {
 	}
 }
 
-// sign notes a sign of life; busy says that the caller is at work until the next one.
+// sign notes a sign of life; busy: until the next one the operation waits for its caller.
 func (w *watch) sign(busy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +185,7 @@ func (w *watch) look() {
 		return
 	default:
 		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not answer within %s; it is alive or frozen", limit).
-			WithHint("try again; what it was asked for may still happen")
+			WithHint("try again; the first request may still be carried out")
 	}
 	if w.stream != nil {
 		interrupt(w.stream)

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Hold is a claim on a running, connected box. While a hold exists the box is
-// neither frozen nor stopped nor evicted. When the connection Box breaks the claim
-// stands, but Box stays broken: release and acquire again for the new one.
+// Hold is a claim on a running, connected box. While a hold exists the pool does not freeze,
+// stop or evict the box of its own accord. If the connection breaks, the claim still counts,
+// but Box stays broken: release it and acquire again for a new connection.
 type Hold struct {
 	Box *sandbox.Box
 
@@ -23,8 +23,8 @@ type Hold struct {
 	once   sync.Once
 }
 
-// Stale reports whether the box was in use with other walls than the claim asked for
-// and could not be started again. Its processes run without the new walls.
+// Stale reports whether the box has other walls than the claim asked for: it was in use and
+// could not be started again. Its processes run without the new walls.
 func (h *Hold) Stale() bool { return h.stale }
 
 // WallsHold reports whether all walls that the box was started with are in force.
@@ -51,12 +51,11 @@ func (r *roster) claim(e *entry, turn bool) *Hold {
 	return &Hold{Box: e.box.conn, roster: r, e: e, turn: turn}
 }
 
-// Acquire starts, adopts, thaws or reconnects the box as needed and claims it. turn
-// claims count against MaxTurns, and wait when all places for boxes are taken; queued
-// receives the position (from 1) each time it changes while waiting. When the connection
-// breaks before anything ran it tries once more with a new box. A box that has other walls
-// than spec, or has lost one of its walls, is started again. If something runs in it, it goes
-// on and the claim is stale.
+// Acquire starts the box, thaws it or connects to it, as needed, and claims it. A claim of a
+// turn counts against MaxTurns, and waits when all places for boxes are taken; queued receives
+// the position (from 1) each time it changes. When the connection breaks before anything ran,
+// a new box is tried once. A box that has other walls than spec, or has lost one of its walls,
+// is started again; if something runs in it, it goes on and the claim is stale.
 func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued func(position int)) (*Hold, error) {
 	p.shift.mu.Lock()
 	if err := p.shift.open(); err != nil {
@@ -229,7 +228,7 @@ func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
 	p.shift.mu.Lock()
 	defer p.shift.mu.Unlock()
 	if p.places.has(v.box.id) && !v.box.running {
-		// At once, or somebody else takes the place that was freed for this box.
+		// At once, or another box takes the place that was freed for this one.
 		p.places.pass(v.box.id, to)
 	}
 	return nil

@@ -10,62 +10,63 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Disk keeps boxes from filling the server's disk: no limit of the kernel does,
-// so the pool looks. What a box writes between two looks is its overshoot.
+// Disk keeps boxes from filling the server's disk. The kernel enforces no such limit, so the
+// pool measures the disk again and again; a box may go over its limit by what it writes between
+// two looks.
 type Disk struct {
-	// Every is how often it looks while a box runs; 0 is every 2 seconds.
+	// Every is how often the disk is looked at while a box runs; 0 is every 2 seconds.
 	Every time.Duration
-	// Reserve is the part of the disk that stays free, between 0 and 1; 0 is none.
-	// Below it no box starts, and of those that run the one that grew most is
-	// stopped, one at each look, until none grows.
+	// Reserve is the part of the disk that stays free, between 0 and 1; 0 is none. When less
+	// is free no box starts, and at each look the running box that grew most is stopped,
+	// until none grows.
 	Reserve float64
-	// Hostile: boxes may know ways to take room that nothing measures. When none
-	// grew and the reserve is used up, one that wrote is stopped, and any while the
-	// disk goes on to fill up or has less than half of the reserve.
+	// Hostile: boxes may take space in ways that cannot be measured. When the reserve is used
+	// up and no box is known to have grown, one that wrote is stopped; while the disk goes on
+	// to fill up, or less than half of the reserve is free, any box is.
 	Hostile bool
-	// Limit bounds the disk space of one box's trees, with each file counted as the part
-	// of the disk that comes with an inode; 0 is no limit. A box that is over its limit
-	// when it starts is stopped only when it grows further: only a running box can be
-	// tidied up.
+	// Limit is how much disk space the directories of one box may take; each file counts, in
+	// addition to its content, the bytes of the disk that there are for each inode. 0 is no
+	// limit. A box that is over its limit when it starts is stopped only when it grows further:
+	// files can be removed only in a box that runs.
 	Limit int64
-	// Space measures the disk. It is called at each look and each start of a box,
-	// side by side.
+	// Space measures the disk. It is called at each look and at each start of a box,
+	// concurrently.
 	Space func() (DiskSpace, error)
-	// Usage measures the trees of a box. It is called when the box starts and when
-	// the disk filled up noticeably since; with it the driver is asked for what the
-	// box' processes hold.
+	// Usage measures the directories of a box. It is called when the box starts and when the
+	// disk filled up noticeably since. Files that only processes still hold are measured by
+	// the driver: see sandbox.Holder.
 	Usage func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error)
 }
 
-// DiskSpace is what a file system has in all and free, in bytes and in files.
+// DiskSpace is the size of a file system and how much of it is free, in bytes and in files.
 type DiskSpace struct{ Bytes, Free, Files, FreeFiles int64 }
 
 const (
 	diskEvery = 2 * time.Second
-	// diskStep is how much the disk fills up before trees are walked again, and
-	// diskAge after what time they are in any case.
+	// diskStep is how many bytes the disk fills up before the boxes are measured again;
+	// diskAge is the time after which they are in any case.
 	diskStep = 64 << 20
 	diskAge  = time.Minute
-	// diskSlack is what may be added in trees that should not grow, and fileSlack
-	// in files.
+	// diskSlack and fileSlack are how many bytes and files a box may add and still count as
+	// one that did not grow.
 	diskSlack = 1 << 20
 	fileSlack = 1 << 10
-	// fileCost is the minimum that a file counts in addition to its content.
+	// fileCost is the minimum of bytes that a file counts in addition to its content.
 	fileCost = 512
 )
 
-// growth is what the watcher knows of a running box.
+// growth is how a running box has grown.
 type growth struct {
 	boot string
-	// base is what it took when it was measured first, or last while there was
-	// room; now is the last measure.
+	// base is the box's usage when it was first measured, or when it was last measured while
+	// the disk had room; now is the last measurement.
 	base, now sandbox.DiskUsage
-	// dark is what it may have taken where nobody can look: all that the disk lost
-	// while it hid something and no measure explains.
+	// dark is how many bytes it may have taken in places that cannot be measured: what the
+	// disk lost while the box hid something, beyond what is measured.
 	dark int64
 }
 
-// charged is what counts against the box.
+// charged returns the usage that counts against the box.
 func (g *growth) charged() sandbox.DiskUsage {
 	u := g.now
 	u.Bytes += g.dark
@@ -102,21 +103,21 @@ type watcher struct {
 
 	runners runners
 	boxes   map[holdfast.BoxID]*growth
-	// dark is that of boxes which hid something when they were last measured: ending
-	// a box uncovers nothing.
+	// dark is growth.dark of boxes that hid something when they were last measured. It outlives
+	// the box: hidden space stays taken when the box ends.
 	dark   map[holdfast.BoxID]int64
 	walked time.Time
-	// left is what was free when the trees were last walked; free and files are the
-	// most since.
+	// left is how much was free when all boxes were last measured, at walked; free and files
+	// are the most that was free since.
 	left, free, files int64
-	// low is what was free when the reserve turned out to be used up, or at the last
-	// stop since; negative while there is room.
+	// low is how much was free when the reserve was found used up, or at the last stop of a
+	// box since; negative while there is room.
 	low int64
 	// perFile is what a file counts in addition to its content on this disk, in bytes.
 	perFile int64
 }
 
-// short says how much is missing to the reserve; ok when nothing is.
+// short returns how many bytes are missing to the reserve; ok if no bytes or files are.
 func (d *Disk) short(s DiskSpace) (missing int64, ok bool) {
 	missing = int64(d.Reserve*float64(s.Bytes)) - s.Free
 	files := int64(d.Reserve*float64(s.Files)) - s.FreeFiles
@@ -167,7 +168,7 @@ func (d *Disk) room() error {
 	return nil
 }
 
-// percent is the smaller share.
+// percent returns the smaller of two shares, of bytes and of files, in percent.
 func percent(bytes, all, files, allFiles int64) string {
 	share := float64(bytes) / float64(max(all, 1))
 	if allFiles > 0 {
@@ -209,7 +210,7 @@ func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	}
 	space, err := w.Space()
 	if err != nil {
-		return slowest, true // if a disk cannot be measured, the next box is refused; see room
+		return slowest, true // room refuses the next box while the disk cannot be measured
 	}
 	w.perFile = space.perFile()
 	missing, ok := w.short(space)
@@ -238,12 +239,12 @@ func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	return w.pace(space), true
 }
 
-// filled reports whether so much was taken that trees are walked.
+// filled reports whether the disk filled up so much that all boxes are measured.
 func (w *watcher) filled(s DiskSpace) bool {
 	return w.free-s.Free >= w.step() || w.files-s.FreeFiles >= w.fileStep(s)
 }
 
-// step is the smallest change of the disk that trees are walked for.
+// step is the smallest change of the disk, in bytes, after which all boxes are measured.
 func (w *watcher) step() int64 {
 	if w.Limit > 0 {
 		return min(diskStep, max(w.Limit/8, fileCost))
@@ -268,8 +269,9 @@ func (w *watcher) growing() map[holdfast.BoxID]string {
 	return out
 }
 
-// measureAll measures new lives, with all the others too. What the disk lost since
-// they were, and none of them shows, is charged to those that hide something.
+// measureAll measures the boxes that started since the last look, or with all every box. What
+// the disk lost since all were measured, and no measurement explains, is charged to the boxes
+// that hide something.
 func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]string, all bool, space DiskSpace) {
 	dark := w.left - space.Free
 	hiding := map[holdfast.BoxID]*growth{}
@@ -306,8 +308,8 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 	w.free, w.files = space.Free, space.FreeFiles
 }
 
-// measure asks for what a box holds, then walks its trees: a file that loses its
-// name in between is not counted twice.
+// measure returns the usage of a box. It measures the deleted files that processes hold before
+// it walks the directories: a file that is deleted in between is not counted twice.
 func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) sandbox.DiskUsage {
 	var held sandbox.DiskUsage
 	if w.holder != nil {
@@ -322,10 +324,11 @@ func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) sandbox.DiskUs
 	}
 }
 
-// unmeasured: what went away took no room along, anything else is unknown.
+// unmeasured reports whether an error means that there may be more than was measured: not if
+// the box is gone.
 func unmeasured(err error) bool { return err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) }
 
-// overLimit is a box over its limit that grew, and by how much it is over.
+// overLimit returns the box that grew and is furthest over its limit, and by how much it is.
 func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
 	if w.Limit <= 0 {
 		return "", 0
@@ -345,8 +348,8 @@ func (w *watcher) overReason(id holdfast.BoxID) string {
 	return "disk: over the limit of the box"
 }
 
-// suspect is the box to stop below the reserve: the one that grew most, else one
-// that hides something, else, of hostile ones, what the last resort names.
+// suspect returns the box to stop when the reserve is used up: see grower, and for hostile boxes
+// lastResort.
 func (w *watcher) suspect(space DiskSpace) (holdfast.BoxID, bool) {
 	if id, found := w.grower(); found || !w.Hostile {
 		return id, found
@@ -354,8 +357,8 @@ func (w *watcher) suspect(space DiskSpace) (holdfast.BoxID, bool) {
 	return w.lastResort(space)
 }
 
-// grower is the box that took most since there was room; when none did, one that
-// hides what it took.
+// grower returns the box that grew most since there was room; if none grew, one that hides
+// something.
 func (w *watcher) grower() (id holdfast.BoxID, found bool) {
 	most := int64(0)
 	for box, g := range w.boxes {
@@ -377,8 +380,9 @@ func (w *watcher) grower() (id holdfast.BoxID, found bool) {
 	return "", false
 }
 
-// lastResort is the box that wrote most since there was room. One that is not
-// known to have written is named only in need: room has no other explanation left.
+// lastResort returns the box that wrote most since there was room. A box that is not known to
+// have written is returned only while the disk goes on to fill up, or when half of the reserve
+// is used up: then some box must be the cause.
 func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
 	half := Disk{Reserve: w.Reserve / 2}
 	_, enough := half.short(space)
@@ -392,7 +396,8 @@ func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
 	return id, found
 }
 
-// settle takes what there is, with room left, as what may be.
+// settle makes the present usage of boxes the base that their growth is counted from: there is
+// room for it.
 func (w *watcher) settle(s DiskSpace) {
 	room, bounded := w.roomForFiles(s)
 	for id, g := range w.boxes {
@@ -403,8 +408,8 @@ func (w *watcher) settle(s DiskSpace) {
 	}
 }
 
-// stop ends a box, whatever it does, and says why and how much too late. A
-// failure shows at the next look.
+// stop ends a box even if it is in use. over is how many bytes it took too much. If it cannot
+// be stopped, the next look finds it again.
 func (w *watcher) stop(ctx context.Context, id holdfast.BoxID, reason string, over int64) {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()

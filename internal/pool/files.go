@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// fastest is an upper bound of how many files the processes of boxes make in a second.
+	// fastest is an upper bound of how many files the processes of a box can make in a second.
 	fastest = 200_000
 	// quickest and slowest bound how soon the files of the disk are counted again.
 	quickest = 20 * time.Millisecond
 	slowest  = time.Hour
 )
 
-// perFile is what a file counts in addition to its content: the part of the disk that
-// comes with an inode. Without it a limit in bytes would leave one box more files than
-// the disk can hold. File systems that report no number of files use the minimum.
+// perFile is how many bytes a file counts in addition to its content: the size of the disk
+// divided by its number of inodes. Without it a limit in bytes would allow one box more files
+// than the disk can hold. On file systems that report no number of files it is the minimum.
 func (s DiskSpace) perFile() int64 {
 	if s.Files <= 0 {
 		return fileCost
@@ -39,9 +39,9 @@ func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
 	return max(s.FreeFiles-int64(w.Reserve*float64(s.Files)), 0), true
 }
 
-// crowding finds a box that has more files than there is room for and has just made
-// some of them, and returns how many are too many. So no box gets more than half of the
-// room, however often it comes back, and the reserve is left to others.
+// crowding returns the box that has the most files above the room that is left for files, and
+// has just made some of them, and how many are too many. So no box gets more than half of the
+// room, however often it is started, and the reserve is left to others.
 func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	room, bounded := w.roomForFiles(s)
 	if !bounded {
@@ -106,9 +106,9 @@ func (c *crowds) refuses(id holdfast.BoxID) error {
 	if left <= 0 {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "box %s was stopped because it has more files than the disk has room for; it starts again in %s",
+	return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "box %s was stopped because it has more files than the disk has room for; it may start again in %s",
 		holdfast.Quote(string(id)), (left + time.Second - 1).Truncate(time.Second)).
-		WithHint("then let it remove files first; or remove other sessions")
+		WithHint("remove files in it as soon as it has started, or remove other sessions")
 }
 
 // fileStep is the smallest number of new files that causes a walk of the trees.

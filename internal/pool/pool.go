@@ -23,40 +23,38 @@ type Config struct {
 	Driver sandbox.Driver
 	// Token is the fencing token of every hello.
 	Token uint64
-	// MaxBoxes is how many boxes may run at once (default 64). At the limit an
-	// idle box is evicted, idle longest first, never a running one. When all run, a
-	// turn waits for a place and everything else is unavailable with
-	// holdfast.ErrFull.
+	// MaxBoxes is how many boxes may run at once (default 64). At the limit the box that
+	// was idle longest is evicted, never one in use. When all are in use, a turn waits for a
+	// place, and any other claim fails: unavailable, with holdfast.ErrFull.
 	MaxBoxes int
-	// MaxTurns is how many turns may use one box at once (default 3); more wait,
-	// first come first served. Calls of exec, files and terminal are not counted.
+	// MaxTurns is how many turns may use one box at once (default 3); more turns wait,
+	// first come first served. Claims that are no turns do not count.
 	MaxTurns int
 	// FreezeAfter freezes a box that nothing used for that long (default 1 min;
 	// negative is never). StopAfter stops it (default 15 min; negative is never).
 	FreezeAfter, StopAfter time.Duration
-	// Prewarm keeps that many boots of boxd ready where the driver can (default 0).
+	// Prewarm is how many boots of boxd are kept ready, if the driver can (default 0).
 	Prewarm int
-	// Disk watches the disk that boxes write to; nil is not at all.
+	// Disk says how the disk that boxes write to is watched; nil does not watch it.
 	Disk *Disk
-	// OnEvent is told what happens to a box, outside all locks, in order per box.
-	// What happens to the box waits for its return: it may look at the pool but
-	// must not Acquire, Freeze, Stop or Remove the same box. Events of different
-	// boxes come concurrently.
+	// OnEvent is called for each event of a box, in order for each box and concurrently for
+	// different ones. The pool does nothing more to the box until it returns: it may look at
+	// the pool but must not Acquire, Freeze, Stop or Remove the same box.
 	OnEvent func(Event)
 	// Patience is how long operations wait for a box that gives no sign of life. Then
-	// it is stopped, and the next Acquire starts another one.
+	// the box is stopped, and the next Acquire starts another one.
 	Patience sandbox.Patience
-	// Accepted serves proxy connections.
+	// Accepted serves the connections that the proxy listeners of boxes accept.
 	Accepted sandbox.Handler
-	// Resting names calls of a box that run and do nothing: agents between their
-	// turns. They do not keep an idle box from being frozen, stopped or evicted. It may
-	// be called under locks of a box: it must not wait for one. Nil is none.
+	// Resting returns the calls of a box that run and do nothing: agents between their
+	// turns. They do not keep an idle box from being frozen, stopped or evicted. The box's
+	// op is held during the call: Resting must not act on a box. Nil is no calls.
 	Resting func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID
 }
 
-// Event is something that happened to a box: EventBoxStarted, EventBoxStopped,
-// EventBoxFrozen, EventBoxLost, EventBoxOOM, EventBoxPids. Frozen and stopped are told
-// before the act (HZ-10).
+// Event is something that happened to a box. Its type is one of EventBoxStarted,
+// EventBoxStopped, EventBoxFrozen, EventBoxLost, EventBoxOOM and EventBoxPids. OnEvent gets
+// EventBoxFrozen and EventBoxStopped before the box is frozen or stopped (HZ-10).
 type Event struct {
 	Type    holdfast.EventType
 	Box     holdfast.BoxID
@@ -72,9 +70,9 @@ func (ev Event) Data() any {
 	return ev.Ended
 }
 
-// Pool owns the boxes of one driver: it starts them lazily, shares them,
-// freezes and stops idle ones, evicts at the limit, adopts or stops those that a
-// former server left. Safe for concurrent use.
+// Pool owns the boxes of one driver: it starts a box at its first use, shares it among those
+// who use it, freezes and stops idle boxes, evicts one when another needs its place, and adopts
+// or stops those that a former server left. Safe for concurrent use.
 //
 // Two kinds of lock: the one of the shift guards all fields of the pool's parts and of its
 // entries and is never held over I/O or a callback; a box's op is held over the I/O of that
@@ -154,8 +152,8 @@ func (p *Pool) Remove(ctx context.Context, id holdfast.BoxID) error {
 	return p.roster.with(ctx, id, func(e *entry) error { return e.box.remove(ctx) })
 }
 
-// Reserve gives a box that never ran a ready boot, as sandbox.Prewarmer does; without one
-// spec comes back as it is.
+// Reserve gives a box that never ran a ready boot, as sandbox.Prewarmer does. If there is none,
+// it returns spec unchanged.
 func (p *Pool) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) { return p.ready.reserve(spec) }
 
 // Close ends the pool's own goroutines and closes its connections. With stop true it
@@ -177,7 +175,7 @@ func (p *Pool) Close(ctx context.Context, stop bool) error {
 	return joinErrors(errs)
 }
 
-// joinErrors keeps the kind and hint of the first failure.
+// joinErrors joins errors into one with the kind and hint of the first.
 func joinErrors(errs []error) error {
 	all := errors.Join(errs...)
 	for _, err := range errs {
