@@ -33,8 +33,8 @@ func (h *Hold) WallsHold() bool { return h.e.box.backend.wallsHold(h.e.box.id) }
 // Release ends the claim. Idempotent.
 func (h *Hold) Release() {
 	h.once.Do(func() {
-		h.roster.shift.mu.Lock()
-		defer h.roster.shift.mu.Unlock()
+		h.roster.core.mu.Lock()
+		defer h.roster.core.mu.Unlock()
 		h.e.holds--
 		h.e.dirty = true
 		h.e.box.usedAt = time.Now()
@@ -57,9 +57,9 @@ func (r *roster) claim(e *entry, turn bool) *Hold {
 // a new box is tried once. A box that has other walls than spec, or has lost one of its walls,
 // is started again; if something runs in it, it goes on and the claim is stale.
 func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued func(position int)) (*Hold, error) {
-	p.shift.mu.Lock()
-	if err := p.shift.open(); err != nil {
-		p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	if err := p.core.open(); err != nil {
+		p.core.mu.Unlock()
 		return nil, err
 	}
 	e := p.roster.entry(spec.Box)
@@ -68,17 +68,17 @@ func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued
 			e.turns.taken++
 		}
 		h := p.roster.claim(e, turn)
-		p.shift.mu.Unlock()
+		p.core.mu.Unlock()
 		return h, nil
 	}
 	e.users++
 	seen := e.failures
-	p.shift.mu.Unlock()
+	p.core.mu.Unlock()
 
 	h, err := p.acquireSlow(ctx, e, spec, turn, queued, seen)
 
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	e.users--
 	p.roster.done(e)
 	return h, err
@@ -91,9 +91,9 @@ func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, tur
 		}
 		defer func() {
 			if h == nil {
-				p.shift.mu.Lock()
+				p.core.mu.Lock()
 				e.turns.end()
-				p.shift.mu.Unlock()
+				p.core.mu.Unlock()
 			}
 		}()
 	}
@@ -116,8 +116,8 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 	}
 	defer e.box.unlock()
 
-	p.shift.mu.Lock()
-	err = p.shift.open()
+	p.core.mu.Lock()
+	err = p.core.open()
 	if err == nil && e.failures > seen {
 		// Another Acquire failed while this one waited for op: it fails in the same way.
 		err = e.failure
@@ -125,15 +125,15 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 	if err == nil && e.box.ready() && e.box.walled(spec.Walls.Hash()) {
 		h = p.roster.claim(e, turn)
 	}
-	p.shift.mu.Unlock()
+	p.core.mu.Unlock()
 	if h != nil || err != nil {
 		return h, err
 	}
 
 	stale, err := p.bringWalled(ctx, e, spec)
 
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrFull) {
 			e.failures++
@@ -149,9 +149,9 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 // bringWalled makes the box ready with the walls of spec. stale: it is in use with
 // other walls, or some are missing. op is held.
 func (p *Pool) bringWalled(ctx context.Context, e *entry, spec sandbox.Spec) (stale bool, err error) {
-	p.shift.mu.Lock()
+	p.core.mu.Lock()
 	ready := e.box.ready()
-	p.shift.mu.Unlock()
+	p.core.mu.Unlock()
 	if !ready {
 		if err := p.bring(ctx, e, spec); err != nil {
 			return false, err
@@ -188,24 +188,24 @@ func (p *Pool) bring(ctx context.Context, e *entry, spec sandbox.Spec) error {
 func (p *Pool) admit(ctx context.Context, e *entry) error {
 	tried := map[*entry]bool{}
 	for {
-		p.shift.mu.Lock()
+		p.core.mu.Lock()
 		if p.places.take(e.box.id) {
-			p.shift.mu.Unlock()
+			p.core.mu.Unlock()
 			return nil
 		}
 		v := p.roster.victim(tried)
 		if v == nil || !p.places.mayHave(e.box.id) {
-			p.shift.mu.Unlock()
+			p.core.mu.Unlock()
 			return p.places.full()
 		}
 		tried[v] = true
 		v.refs++
-		p.shift.mu.Unlock()
+		p.core.mu.Unlock()
 		err := p.evict(ctx, v, e.box.id)
-		p.shift.mu.Lock()
+		p.core.mu.Lock()
 		v.refs--
 		p.roster.done(v)
-		p.shift.mu.Unlock()
+		p.core.mu.Unlock()
 		if err != nil {
 			return err
 		}
@@ -225,8 +225,8 @@ func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
 		}
 		return nil
 	}
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	if p.places.has(v.box.id) && !v.box.running {
 		// At once, or another box takes the place that was freed for this one.
 		p.places.pass(v.box.id, to)

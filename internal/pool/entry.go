@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// entry is a box and those who use it. All but box.op is guarded by the lock of the shift.
+// entry is a box and those who use it. All but box.op is guarded by the pool's lock.
 type entry struct {
 	box   life
 	turns turns

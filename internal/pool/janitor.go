@@ -15,7 +15,7 @@ type janitor struct {
 	freezeAfter, stopAfter time.Duration
 	// kick wakes the pool's goroutine before wake.
 	kick chan struct{}
-	// wake is when that goroutine looks next; zero when it is about to. The lock of the shift
+	// wake is when that goroutine looks next; zero when it is about to. The pool's lock
 	// guards it, and is held for every method.
 	wake time.Time
 }
@@ -98,7 +98,7 @@ func (r *roster) clean() {
 	for {
 		timer.Reset(r.look())
 		select {
-		case <-r.shift.ctx.Done():
+		case <-r.core.ctx.Done():
 			return
 		case <-timer.C:
 		case <-r.janitor.kick:
@@ -108,26 +108,26 @@ func (r *roster) clean() {
 
 // look starts the jobs that are due, each in a goroutine, and returns when to look again.
 func (r *roster) look() time.Duration {
-	r.shift.mu.Lock()
-	defer r.shift.mu.Unlock()
+	r.core.mu.Lock()
+	defer r.core.mu.Unlock()
 	now := time.Now()
 	r.janitor.wake = now.Add(time.Hour)
 	for _, e := range r.boxes {
 		if what := r.janitor.look(e, now); what != jobNone {
 			e.acting = true
 			e.refs++
-			r.shift.spawn(func() { r.act(e, what) })
+			r.core.spawn(func() { r.act(e, what) })
 		}
 	}
 	return r.janitor.wake.Sub(now)
 }
 
 func (r *roster) act(e *entry, what job) {
-	ctx, cancel := context.WithTimeout(r.shift.ctx, actTimeout)
+	ctx, cancel := context.WithTimeout(r.core.ctx, actTimeout)
 	defer cancel()
 	e.act(ctx, &r.janitor, what)
-	r.shift.mu.Lock()
-	defer r.shift.mu.Unlock()
+	r.core.mu.Lock()
+	defer r.core.mu.Unlock()
 	e.acting = false
 	e.refs--
 	r.done(e)

@@ -29,7 +29,7 @@ type life struct {
 	// op is held by whoever does I/O on the box or tells of it.
 	op chan struct{}
 
-	// mu is the lock of the shift: it guards all below and is never held over I/O or a
+	// mu is the pool's lock: it guards all below and is never held over I/O or a
 	// callback.
 	mu *sync.Mutex
 	// conn is the connection to the box; nil when there is none. running: the box is believed

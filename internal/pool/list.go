@@ -15,8 +15,8 @@ func (p *Pool) List(ctx context.Context) ([]holdfast.Container, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	out := make([]holdfast.Container, 0, len(infos))
 	listed := map[holdfast.BoxID]bool{}
 	for _, info := range infos {
@@ -34,8 +34,8 @@ func (p *Pool) List(ctx context.Context) ([]holdfast.Container, error) {
 // States counts the boxes that the pool knows, by state, without asking the driver.
 func (p *Pool) States() map[holdfast.BoxState]int {
 	out := map[holdfast.BoxState]int{}
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	for id, e := range p.roster.boxes {
 		out[container(p.Driver(), sandbox.Info{Box: id, Running: e.box.running, Frozen: e.box.frozen}, e).State]++
 	}
@@ -80,8 +80,8 @@ func container(driver string, info sandbox.Info, e *entry) holdfast.Container {
 // the next one. It is nil if the box has its place, or if one is free or can be taken from an
 // idle box. It starts nothing and asks nobody.
 func (p *Pool) Full(id holdfast.BoxID) error {
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	if p.places.has(id) || p.places.vacant() || len(p.places.line) == 0 && p.roster.victim(nil) != nil {
 		return nil
 	}
@@ -92,9 +92,9 @@ func (p *Pool) Full(id holdfast.BoxID) error {
 // reports whether it did: a box that runs, or is being started, stays as it is.
 func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bool, err error) {
 	err = p.roster.with(ctx, id, func(e *entry) error {
-		p.shift.mu.Lock()
+		p.core.mu.Lock()
 		running, inUse := e.box.running, !e.unused()
-		p.shift.mu.Unlock()
+		p.core.mu.Unlock()
 		if inUse || running {
 			return nil
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-func opened(t testing.TB) *shift {
-	s := &shift{phase: phaseNew}
+func opened(t testing.TB) *core {
+	s := &core{phase: phaseNew}
 	if err := s.begin(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func opened(t testing.TB) *shift {
 // more places than there are, and none while another box is first in the line.
 func TestPlacesAreNeverMoreThanAllowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := &places{most: rapid.IntRange(1, 3).Draw(t, "most"), taken: map[holdfast.BoxID]bool{}, shift: &shift{}}
+		p := &places{most: rapid.IntRange(1, 3).Draw(t, "most"), taken: map[holdfast.BoxID]bool{}, core: &core{}}
 		names := rapid.SampledFrom([]holdfast.BoxID{"a", "b", "c", "d", "e"})
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			box, before := names.Draw(t, "box"), len(p.taken)
@@ -77,12 +77,12 @@ func TestPlacesAboveTheLimit(t *testing.T) {
 	}
 }
 
-// TestTurnsEndWithTheShift: a turn that waits for its place gets an error when the pool closes,
+// TestTurnsEndWithThePool: a turn that waits for its place gets an error when the pool closes,
 // and one that has its place keeps it.
-func TestTurnsEndWithTheShift(t *testing.T) {
+func TestTurnsEndWithThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := opened(t)
-		u := &turns{shift: s, most: 1}
+		u := &turns{core: s, most: 1}
 		if err := u.enter(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,11 @@ import (
 // nobody holds end without a word, and keep a box from being evicted until then.
 const lineLooks = time.Second
 
-// places are the places for boxes that run at once, and the turns that wait for one. The lock
-// of the shift is held for every method but wait and leave.
+// places are the places for boxes that run at once, and the turns that wait for one. The
+// pool's lock is held for every method but wait and leave.
 type places struct {
-	shift *shift
-	most  int
+	core *core
+	most int
 	// taken are the boxes that have a place. They may be more than most: boxes that a former
 	// server left keep running.
 	taken map[holdfast.BoxID]bool
@@ -73,16 +73,16 @@ func (p *places) wait(ctx context.Context, box holdfast.BoxID, w *waiter, queued
 	woken := w == nil
 	if w == nil {
 		w = newWaiter(box)
-		p.shift.mu.Lock()
+		p.core.mu.Lock()
 		p.line = append(p.line, w)
-		p.shift.mu.Unlock()
+		p.core.mu.Unlock()
 	}
 	look := time.NewTicker(lineLooks)
 	defer look.Stop()
 	for {
-		p.shift.mu.Lock()
-		err, position := p.shift.open(), p.line.position(w)
-		p.shift.mu.Unlock()
+		p.core.mu.Lock()
+		err, position := p.core.open(), p.line.position(w)
+		p.core.mu.Unlock()
 		if err != nil {
 			return w, err
 		}
@@ -91,7 +91,7 @@ func (p *places) wait(ctx context.Context, box holdfast.BoxID, w *waiter, queued
 		if position == 1 && woken {
 			return w, nil
 		}
-		if err := w.wait(ctx, p.shift, look.C); err != nil {
+		if err := w.wait(ctx, p.core, look.C); err != nil {
 			return w, err
 		}
 		woken = true
@@ -100,7 +100,7 @@ func (p *places) wait(ctx context.Context, box holdfast.BoxID, w *waiter, queued
 
 // leave takes a waiter out of the line; nil does nothing.
 func (p *places) leave(w *waiter) {
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	p.line.leave(w)
 }

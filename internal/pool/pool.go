@@ -74,13 +74,13 @@ func (ev Event) Data() any {
 // who use it, freezes and stops idle boxes, evicts one when another needs its place, and adopts
 // or stops those that a former server left. Safe for concurrent use.
 //
-// Two kinds of lock: the one of the shift guards all fields of the pool's parts and of its
+// Two kinds of lock: the pool's lock (core.mu) guards all fields of the pool's parts and of its
 // entries and is never held over I/O or a callback; a box's op is held over the I/O of that
 // one box. Whoever waits for a second op does so as evictor: it has no place and waits only
 // for boxes that have one, so there is no cycle.
 type Pool struct {
 	backend *backend
-	shift   *shift
+	core    *core
 	places  *places
 	roster  *roster
 	ready   prewarmed
@@ -93,18 +93,18 @@ const adoptParallel = 32
 // New makes a pool. Nothing runs until Start.
 func New(cfg Config) *Pool {
 	cfg.defaults()
-	s := &shift{phase: phaseNew}
+	s := &core{phase: phaseNew}
 	disk := newWatcher(cfg.Disk)
 	b := newBackend(cfg, disk.grows)
 	disk.holder = b.holder
 	if b.freezer == nil {
 		cfg.FreezeAfter = -1
 	}
-	places := &places{shift: s, most: cfg.MaxBoxes, taken: map[holdfast.BoxID]bool{}}
+	places := &places{core: s, most: cfg.MaxBoxes, taken: map[holdfast.BoxID]bool{}}
 	return &Pool{
-		backend: b, shift: s, places: places, disk: disk, ready: newPrewarmed(s, cfg.Driver, cfg.Prewarm),
+		backend: b, core: s, places: places, disk: disk, ready: newPrewarmed(s, cfg.Driver, cfg.Prewarm),
 		roster: &roster{
-			shift: s, backend: b, places: places, maxTurns: cfg.MaxTurns, boxes: map[holdfast.BoxID]*entry{},
+			core: s, backend: b, places: places, maxTurns: cfg.MaxTurns, boxes: map[holdfast.BoxID]*entry{},
 			janitor: janitor{freezeAfter: cfg.FreezeAfter, stopAfter: cfg.StopAfter, kick: make(chan struct{}, 1)},
 		},
 	}
@@ -127,8 +127,8 @@ func (c *Config) defaults() {
 
 // Live returns the connected box of that id, or nil. It starts nothing.
 func (p *Pool) Live(id holdfast.BoxID) *sandbox.Box {
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
 	if e := p.roster.boxes[id]; e != nil && e.box.connected() {
 		return e.box.conn
 	}
@@ -159,12 +159,12 @@ func (p *Pool) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) { return p.ready.
 // Close ends the pool's own goroutines and closes its connections. With stop true it
 // also stops every box; otherwise they stay, to be adopted. Idempotent.
 func (p *Pool) Close(ctx context.Context, stop bool) error {
-	if !p.shift.end() {
+	if !p.core.end() {
 		return nil
 	}
-	p.shift.mu.Lock()
+	p.core.mu.Lock()
 	all := slices.Collect(maps.Values(p.roster.boxes))
-	p.shift.mu.Unlock()
+	p.core.mu.Unlock()
 	errs := make([]error, len(all)+1)
 	var wg sync.WaitGroup
 	for i, e := range all {

@@ -9,14 +9,14 @@ import (
 // prewarmed keeps boots of boxd ready before it is known whose they will be. Without a driver
 // that can, or with none wanted, it does nothing. Safe for concurrent use.
 type prewarmed struct {
-	shift *shift
+	core *core
 	// driver is nil when no boots are kept ready.
 	driver sandbox.Prewarmer
 	want   int
 }
 
-func newPrewarmed(s *shift, driver sandbox.Driver, want int) prewarmed {
-	p := prewarmed{shift: s, want: want}
+func newPrewarmed(s *core, driver sandbox.Driver, want int) prewarmed {
+	p := prewarmed{core: s, want: want}
 	if want > 0 {
 		p.driver, _ = driver.(sandbox.Prewarmer)
 	}
@@ -29,12 +29,12 @@ func (p prewarmed) refill() {
 	if p.driver == nil {
 		return
 	}
-	p.shift.mu.Lock()
-	defer p.shift.mu.Unlock()
-	p.shift.spawn(func() { _ = p.driver.Prewarm(p.shift.ctx, p.want) })
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	p.core.spawn(func() { _ = p.driver.Prewarm(p.core.ctx, p.want) })
 }
 
-// end stops all ready boots. The shift has ended.
+// end stops all ready boots. The pool has ended.
 func (p prewarmed) end(ctx context.Context) error {
 	if p.driver == nil {
 		return nil

@@ -12,12 +12,12 @@ import (
 // uses or acts on. Whoever acts on a box goes through with, or holds the box's op and calls
 // done afterwards.
 type roster struct {
-	shift    *shift
+	core     *core
 	backend  *backend
 	places   *places
 	maxTurns int
 
-	// The lock of the shift guards janitor and boxes.
+	// The pool's lock guards janitor and boxes.
 	janitor janitor
 	boxes   map[holdfast.BoxID]*entry
 }
@@ -26,7 +26,7 @@ type roster struct {
 func (r *roster) entry(id holdfast.BoxID) *entry {
 	e := r.boxes[id]
 	if e == nil {
-		e = &entry{box: newLife(id, r.backend, &r.shift.mu), turns: turns{shift: r.shift, most: r.maxTurns}}
+		e = &entry{box: newLife(id, r.backend, &r.core.mu), turns: turns{core: r.core, most: r.maxTurns}}
 		r.boxes[id] = e
 	}
 	return e
@@ -34,17 +34,17 @@ func (r *roster) entry(id holdfast.BoxID) *entry {
 
 // with runs fn holding the box's op.
 func (r *roster) with(ctx context.Context, id holdfast.BoxID, fn func(*entry) error) error {
-	r.shift.mu.Lock()
-	if err := r.shift.open(); err != nil {
-		r.shift.mu.Unlock()
+	r.core.mu.Lock()
+	if err := r.core.open(); err != nil {
+		r.core.mu.Unlock()
 		return err
 	}
 	e := r.entry(id)
 	e.refs++
-	r.shift.mu.Unlock()
+	r.core.mu.Unlock()
 	defer func() {
-		r.shift.mu.Lock()
-		defer r.shift.mu.Unlock()
+		r.core.mu.Lock()
+		defer r.core.mu.Unlock()
 		e.refs--
 		r.done(e)
 	}()
@@ -71,7 +71,7 @@ func (r *roster) done(e *entry) {
 	}
 	if conn := e.box.conn; conn != nil && conn != e.watched {
 		e.watched = conn
-		r.shift.spawn(func() { r.watch(e, conn) })
+		r.core.spawn(func() { r.watch(e, conn) })
 	}
 	r.janitor.schedule(e)
 }
@@ -94,8 +94,8 @@ func (r *roster) victim(tried map[*entry]bool) *entry {
 
 // running implements runners.
 func (r *roster) running() map[holdfast.BoxID]runner {
-	r.shift.mu.Lock()
-	defer r.shift.mu.Unlock()
+	r.core.mu.Lock()
+	defer r.core.mu.Unlock()
 	out := map[holdfast.BoxID]runner{}
 	for id, e := range r.boxes {
 		if e.box.running {
@@ -122,7 +122,7 @@ const (
 func (r *roster) watch(e *entry, conn *sandbox.Box) {
 	select {
 	case <-conn.Done():
-	case <-r.shift.ctx.Done():
+	case <-r.core.ctx.Done():
 		return
 	}
 	for range renewTries {
@@ -133,7 +133,7 @@ func (r *roster) watch(e *entry, conn *sandbox.Box) {
 		// A dying boxd may still have been listening.
 		select {
 		case <-time.After(renewPause):
-		case <-r.shift.ctx.Done():
+		case <-r.core.ctx.Done():
 			return
 		}
 	}
@@ -141,12 +141,12 @@ func (r *roster) watch(e *entry, conn *sandbox.Box) {
 
 // renew connects again after the end of conn, unless somebody did already.
 func (r *roster) renew(e *entry, conn *sandbox.Box) error {
-	ctx, cancel := context.WithTimeout(r.shift.ctx, actTimeout)
+	ctx, cancel := context.WithTimeout(r.core.ctx, actTimeout)
 	defer cancel()
 	return r.with(ctx, e.box.id, func(now *entry) error {
-		r.shift.mu.Lock()
+		r.core.mu.Lock()
 		ours := now == e && e.box.running && (e.box.conn == conn || e.box.conn == nil)
-		r.shift.mu.Unlock()
+		r.core.mu.Unlock()
 		if !ours {
 			return nil
 		}

@@ -17,7 +17,7 @@ func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) 
 	if p.backend.dialer.Token == 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, "pool.start", "the fencing token is 0: it must be higher than that of the server before")
 	}
-	if err := p.shift.begin(ctx); err != nil {
+	if err := p.core.begin(ctx); err != nil {
 		return err
 	}
 	infos, err := p.backend.driver.List(ctx)
@@ -34,12 +34,12 @@ func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) 
 		_ = p.Close(ctx, false)
 		return err
 	}
-	p.shift.mu.Lock()
-	p.shift.spawn(p.roster.clean)
+	p.core.mu.Lock()
+	p.core.spawn(p.roster.clean)
 	if p.disk.Disk != nil {
-		p.shift.spawn(func() { p.disk.watch(p.shift.ctx, p.roster) })
+		p.core.spawn(func() { p.disk.watch(p.core.ctx, p.roster) })
 	}
-	p.shift.mu.Unlock()
+	p.core.mu.Unlock()
 	p.ready.refill()
 	return nil
 }
@@ -53,9 +53,9 @@ func (p *Pool) adopt(ctx context.Context, info sandbox.Info, stop, known bool) e
 		return nil
 	}
 	return p.roster.with(ctx, info.Box, func(e *entry) error {
-		p.shift.mu.Lock()
+		p.core.mu.Lock()
 		p.places.keep(info.Box)
-		p.shift.mu.Unlock()
+		p.core.mu.Unlock()
 		e.box.inherit(info)
 		if stop {
 			return e.box.stop(ctx, holdfast.BoxEnded{Reason: "the server started with on_start: stop"}, idleGrace)

@@ -2,10 +2,10 @@ package pool
 
 import "context"
 
-// turns are the places of turns in one box, and the turns that wait for one. The lock of the
-// shift is held for every method but enter.
+// turns are the places of turns in one box, and the turns that wait for one. The pool's lock
+// is held for every method but enter.
 type turns struct {
-	shift *shift
+	core *core
 	// most is how many turns may use the box at once, taken how many do.
 	most, taken int
 	queue       line
@@ -17,27 +17,27 @@ func (t *turns) free() bool { return t.taken < t.most && len(t.queue) == 0 }
 // enter takes a place, and waits for one, first come first served. queued receives the
 // position each time it changes.
 func (t *turns) enter(ctx context.Context, queued func(int)) error {
-	t.shift.mu.Lock()
+	t.core.mu.Lock()
 	if t.free() {
 		t.taken++
-		t.shift.mu.Unlock()
+		t.core.mu.Unlock()
 		return nil
 	}
 	w := newWaiter("")
 	t.queue = append(t.queue, w)
 	w.signal()
-	t.shift.mu.Unlock()
+	t.core.mu.Unlock()
 	for {
-		err := w.wait(ctx, t.shift, nil)
-		t.shift.mu.Lock()
+		err := w.wait(ctx, t.core, nil)
+		t.core.mu.Lock()
 		if err == nil {
-			err = t.shift.open()
+			err = t.core.open()
 		}
 		granted, position := w.granted, t.queue.position(w)
 		if err != nil {
 			t.leave(w)
 		}
-		t.shift.mu.Unlock()
+		t.core.mu.Unlock()
 		if err != nil || granted {
 			return err
 		}

@@ -30,8 +30,8 @@ func (w *waiter) signal() {
 }
 
 // wait returns when there is news, when tick fires, or with an error when ctx ends; the end
-// of the shift counts as news.
-func (w *waiter) wait(ctx context.Context, s *shift, tick <-chan time.Time) error {
+// of the pool counts as news.
+func (w *waiter) wait(ctx context.Context, s *core, tick <-chan time.Time) error {
 	select {
 	case <-w.news:
 	case <-tick:

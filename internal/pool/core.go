@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// shift is the time in which a pool works: its lock, whether it is open, and the goroutines
-// that its end waits for. Each part of the pool that waits or has goroutines knows it.
-type shift struct {
+// core is what the parts of a pool share: the lock, whether the pool is open, and the
+// goroutines that end with it.
+type core struct {
 	// mu guards all state of the pool, of its parts and of its boxes. It is never held over
 	// I/O or a callback.
 	mu    sync.Mutex
@@ -29,35 +29,35 @@ const (
 )
 
 // begin opens the pool, once. The pool outlives the call that starts it.
-func (s *shift) begin(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.phase != phaseNew {
+func (c *core) begin(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase != phaseNew {
 		return holdfast.Errorf(holdfast.KindInternal, "pool.start", "started twice")
 	}
-	s.phase = phaseOpen
-	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	c.phase = phaseOpen
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return nil
 }
 
 // end closes the pool and waits for its goroutines. It returns false for a pool that was not
 // open.
-func (s *shift) end() bool {
-	s.mu.Lock()
-	was := s.phase
-	s.phase = phaseClosed
-	s.mu.Unlock()
+func (c *core) end() bool {
+	c.mu.Lock()
+	was := c.phase
+	c.phase = phaseClosed
+	c.mu.Unlock()
 	if was != phaseOpen {
 		return false
 	}
-	s.cancel()
-	s.work.Wait()
+	c.cancel()
+	c.work.Wait()
 	return true
 }
 
 // open returns an error unless the pool is open; mu is held.
-func (s *shift) open() error {
-	if s.phase == phaseOpen {
+func (c *core) open() error {
+	if c.phase == phaseOpen {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, "pool", "the server is not serving boxes").
@@ -66,8 +66,8 @@ func (s *shift) open() error {
 
 // spawn runs a goroutine that the end of the pool waits for. It does nothing once the pool is
 // closed. mu is held.
-func (s *shift) spawn(fn func()) {
-	if s.phase == phaseOpen {
-		s.work.Go(fn)
+func (c *core) spawn(fn func()) {
+	if c.phase == phaseOpen {
+		c.work.Go(fn)
 	}
 }
