@@ -35,7 +35,7 @@ func newDisk() *disk {
 	}
 }
 
-// write lets a box take so much more.
+// write adds bytes and files to those that a box takes.
 func (d *disk) write(box string, bytes, files int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +46,7 @@ func (d *disk) write(box string, bytes, files int64) {
 	d.space.FreeFiles -= files
 }
 
-// hold lets the processes of a box hold so much more in files without a name.
+// hold adds to the bytes that the processes of a box hold in deleted files.
 func (d *disk) hold(box string, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func (d *disk) hold(box string, bytes int64) {
 	d.space.Free -= bytes
 }
 
-// wrote lets a box have written so much, of which nothing shows.
+// wrote sets how many bytes a box has written; its usage stays the same.
 func (d *disk) wrote(box string, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,8 +113,8 @@ func (r *rig) stopped() []holdfast.BoxEnded {
 	return out
 }
 
-// ASH-27: a box over its limit is stopped, with what it took too much; the next
-// one of the session may run, and is stopped only when it grows further.
+// ASH-27: a box over its limit is stopped, and the event says how far it was over. When it
+// starts again it may run, and is stopped only when it grows further.
 func TestASH27_DiskLimitStopsTheBox(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -193,8 +193,8 @@ func TestASH27_DiskReserve(t *testing.T) {
 	})
 }
 
-// What cannot be looked at is the first suspect when nobody else grew, and a
-// disk that cannot be measured starts no box.
+// A box that cannot be measured in full is stopped first when no other box grew. While the disk
+// cannot be measured no box starts.
 func TestDiskFailsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -216,8 +216,8 @@ func TestDiskFailsClosed(t *testing.T) {
 	})
 }
 
-// ASH-27: what a box' processes keep of files that were removed counts against its
-// limit, and below the reserve it is the box that grew.
+// ASH-27: removed files that processes of a box still have open count against its limit, and as
+// growth of the box when the reserve is used up.
 func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -244,7 +244,7 @@ func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 	})
 }
 
-// ASH-27: files without content are noticed as soon as content is.
+// ASH-27: empty files are noticed as soon as files with content.
 func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -261,8 +261,9 @@ func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
 	})
 }
 
-// ASH-27: what a box hides may be all that the disk lost and nobody shows: that
-// much counts against its limit, in its next life too, and what others show does not.
+// ASH-27: space that the disk lost and that no box is measured to have taken counts against the
+// limit of a box that hides something, also after its next start. Space that others are
+// measured to have taken does not.
 func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -305,9 +306,9 @@ func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
 	})
 }
 
-// ASH-27: below the reserve there is a way out when no measure shows who took the
-// room: the box that wrote is stopped, and any while the disk goes on to fill up,
-// until the reserve holds. Boxes that are nobody's enemy stay.
+// ASH-27: when the reserve is used up and no measurement shows which box took the space, the box
+// that wrote most is stopped, and while the disk goes on to fill up any box, until the reserve
+// is free again. Boxes that are not hostile stay.
 func TestASH27_DiskLastResort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, hostile := range []bool{true, false} {
@@ -347,8 +348,8 @@ func TestASH27_DiskLastResort(t *testing.T) {
 	})
 }
 
-// Looking costs one call while boxes run, walks are rare, and nothing is looked
-// at when nothing can grow.
+// A look at the disk costs one call while boxes run, boxes are rarely measured, and nothing is
+// looked at when no box can grow.
 func TestDiskIsLookedAtCheaply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()

@@ -85,8 +85,8 @@ func TestPoolNeverMeansNever(t *testing.T) {
 	})
 }
 
-// HZ-10: the intent is recorded, then the gate closed, then frozen; thawed, then
-// the gate opened.
+// HZ-10: a freeze is told, then the gate is closed, then the box is frozen; it is thawed before
+// the gate is opened.
 func TestHZ10_FreezeOrder(t *testing.T) {
 	r := newRig(t, nil)
 	boot := r.use("a")
@@ -118,7 +118,7 @@ func TestHZ10_FreezeOrder(t *testing.T) {
 // plain is a driver without extra powers.
 type plain struct{ sandbox.Driver }
 
-// icy is a Freezer that cannot, on this machine.
+// icy is a Freezer whose probe says that it cannot freeze on this machine.
 type icy struct {
 	*mem.Driver
 	probes int
@@ -178,9 +178,9 @@ func TestPoolWithoutFreezer(t *testing.T) {
 	})
 }
 
-// HZ-15: an agent between its turns runs, and is idle: its box is frozen, stopped and
-// evicted as if nothing ran in it, and the agent is not named among what ended, but what
-// it left behind is.
+// HZ-15: a box in which only an agent between its turns runs is frozen, stopped and evicted as if
+// nothing ran in it. The event does not list the agent among the processes that ended, but it
+// lists processes that the agent left behind.
 func TestHZ15_PoolAgentsAtRestAreIdle(t *testing.T) {
 	var resting holdfast.CallID
 	r := newRig(t, func(c *pool.Config) {
@@ -308,9 +308,8 @@ func TestASH28_PoolNeverEvictsHeldBoxes(t *testing.T) {
 	c.Release()
 }
 
-// TestASH28_PoolTurnsWaitInLine: when all boxes run, turns wait for a place in order,
-// each says where it stands, one that gives up makes room for the next, and nobody
-// else gets past them.
+// TestASH28_PoolTurnsWaitInLine: when all boxes are in use, turns wait for a place in order and
+// learn their position; when one gives up the next moves up, and nobody else gets past them.
 func TestASH28_PoolTurnsWaitInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 1 })

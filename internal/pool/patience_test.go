@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// stilled are pipes whose far ends can be made to stand still: what is written is taken,
+// stilled are pipes whose far ends can be made to stand still: from then on writes succeed and
 // nothing comes back.
 type stilled struct {
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ func (d *stilled) pipe(conn net.Conn) net.Conn {
 	return c
 }
 
-// still stops what answers at the other end of the pipes there are.
+// still makes the far ends of all present pipes stand still.
 func (d *stilled) still() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,8 +86,8 @@ func stillRig(t *testing.T, p sandbox.Patience) (*rig, *stilled) {
 	return r, d
 }
 
-// TestEachOperationEndsInABoxThatStandsStill: what waits for a box ends in the time
-// that is stated for it, and the next call has another box.
+// TestEachOperationEndsInABoxThatStandsStill: an operation ends within the time that its kind of
+// operation has, and the next claim gets another box.
 func TestEachOperationEndsInABoxThatStandsStill(t *testing.T) {
 	for name, c := range map[string]struct {
 		within time.Duration
@@ -142,8 +142,9 @@ func TestEachOperationEndsInABoxThatStandsStill(t *testing.T) {
 	}
 }
 
-// TestAProcessEndsInABoxThatStandsStill: the box stopped after the process began. Real
-// time: the imitated machine's processes stop the clock of a bubble.
+// TestAProcessEndsInABoxThatStandsStill: an exec ends when its box stops answering after the
+// process began. It runs in real time, because processes of the mem driver block the clock of a
+// bubble.
 func TestAProcessEndsInABoxThatStandsStill(t *testing.T) {
 	for name, timeout := range map[string]int64{"with a timeout": 100, "without": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -164,8 +165,8 @@ func TestAProcessEndsInABoxThatStandsStill(t *testing.T) {
 	}
 }
 
-// TestALivingBoxIsWaitedFor: a process without timeout that says nothing for long, and a
-// reader that takes its time, are no reason to give up a box.
+// TestALivingBoxIsWaitedFor: a box is not given up because a process without a timeout writes
+// nothing for long, or because the reader of its output is slow.
 func TestALivingBoxIsWaitedFor(t *testing.T) {
 	t.Run("silent process", func(t *testing.T) {
 		t.Parallel()

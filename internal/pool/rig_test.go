@@ -34,7 +34,7 @@ func bubble(t *testing.T, fn func(*testing.T)) {
 // pass lets the clock of a bubble run.
 func pass(d time.Duration) { <-time.After(d) }
 
-// rig is a pool over the mem driver, with a look at what both do.
+// rig is a pool over the mem driver; it records the events of the pool and the calls of the driver.
 type rig struct {
 	*testing.T
 	d    *mem.Driver
@@ -45,13 +45,13 @@ type rig struct {
 	evs  []pool.Event
 	did  []string
 	seen func(pool.Event)
-	// pipe, if set, is what the pool has of each connection.
+	// pipe, if set, wraps each connection that the pool makes.
 	pipe func(net.Conn) net.Conn
-	// held is what the driver says that a box' processes hold.
+	// held, if set, is the driver's answer to Held.
 	held func(holdfast.BoxID) sandbox.DiskUsage
 }
 
-// watched is the driver, noting each call as "verb box".
+// watched is the driver of a rig; it records each call as "verb box".
 type watched struct {
 	*mem.Driver
 	r *rig
@@ -119,7 +119,7 @@ func newRig(t *testing.T, change func(*pool.Config)) *rig {
 	return r
 }
 
-// open makes the pool of the next server.
+// open makes and starts a pool, as the next server would.
 func (r *rig) open(stop bool) {
 	r.Helper()
 	r.make()
@@ -164,7 +164,8 @@ func (r *rig) clean() {
 	}
 }
 
-// next is the next server: the pool is closed, boxes stay, the token rises.
+// next does what a restart of the server does: it closes the pool, leaves the boxes, and starts a
+// pool with a higher token.
 func (r *rig) next(stop bool) {
 	r.Helper()
 	if err := r.p.Close(context.Background(), false); err != nil {
@@ -209,7 +210,7 @@ func (r *rig) events() []pool.Event {
 	return append([]pool.Event(nil), r.evs...)
 }
 
-// told is the types of the events so far, "box." left out.
+// told lists the types of the events so far, without "box.".
 func (r *rig) told() string {
 	var out []string
 	for _, ev := range r.events() {

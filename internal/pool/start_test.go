@@ -55,7 +55,7 @@ func TestPoolTellsALostBoxUnasked(t *testing.T) {
 	r.equal("events", r.told(), "lost started")
 }
 
-// A box that is lost under a hold keeps its place for the holder.
+// A box that is lost while it is held keeps its place for the holder.
 func TestPoolLostBoxUnderAHold(t *testing.T) {
 	r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 1 })
 	h := r.get("a")
@@ -71,7 +71,7 @@ func TestPoolLostBoxUnderAHold(t *testing.T) {
 	r.use("b")
 }
 
-// The place of a box that is lost while nobody has it is free.
+// A box that is lost while nobody holds it leaves its place free.
 func TestPoolLostBoxGivesItsPlaceBack(t *testing.T) {
 	r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 1 })
 	r.use("a")
@@ -110,7 +110,7 @@ func TestPoolRetriesAFailedConnect(t *testing.T) {
 	}
 }
 
-// A box in which something may run is ended only when it does not answer twice.
+// A box in which something may run is stopped only after it failed to answer twice.
 func TestPoolHungBoxIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -217,7 +217,7 @@ func TestPoolAdopts(t *testing.T) {
 	r.equal("events", r.told(), "")
 }
 
-// HZ-10: adopt is thaw, then hello, then the gate.
+// HZ-10: an adopted box is thawed, then gets the hello, then its gate is opened.
 func TestHZ10_AdoptsAFrozenBox(t *testing.T) {
 	r := newRig(t, nil)
 	boot := r.use("a")
@@ -368,7 +368,7 @@ func TestPoolBeforeItsStart(t *testing.T) {
 	}
 }
 
-// warm counts what the pool asks of a Prewarmer.
+// warm is a Prewarmer that records how many ready boots it is asked for.
 type warm struct {
 	*mem.Driver
 	mu   sync.Mutex
@@ -414,9 +414,9 @@ func TestPoolPrewarms(t *testing.T) {
 	})
 }
 
-// TestPoolUnderFire: many users, few places, boxes and pipes that die. What must
-// hold: no error but the ones that were provoked, never more boxes than places,
-// per box a start before all else, and no place or claim lost in the end.
+// TestPoolUnderFire: many users claim boxes, there are few places, and boxes and pipes die.
+// There must be no error but the ones that were provoked, never more boxes than places, for
+// each box a start before any other event, and no place or claim lost in the end.
 func TestPoolUnderFire(t *testing.T) {
 	const boxes, places, users, rounds = 6, 3, 8, 40
 	r := newRig(t, func(c *pool.Config) {
