@@ -142,11 +142,11 @@ var shortTimes = map[string][]string{
 	},
 	"the pool acts when it has passed; the test waits for that or works against it": {
 		"internal/driver/host/pool_test.go TestPoolOverRealProcesses",
-		"internal/driver/host/pool_test.go pool",
+		"internal/driver/host/pool_test.go newPool",
 		"internal/engine/approval_test.go TestHZ15_WaitingHoldsNoBox",
-		"sandbox/pool_idle_test.go TestHZ15_PoolStopNamesProcessesBeforeTheAct",
-		"sandbox/pool_idle_test.go TestPoolSparesRunningCalls",
-		"sandbox/pool_start_test.go TestPoolUnderFire",
+		"internal/pool/idle_test.go TestHZ15_PoolStopNamesProcessesBeforeTheAct",
+		"internal/pool/idle_test.go TestPoolSparesRunningCalls",
+		"internal/pool/start_test.go TestPoolUnderFire",
 	},
 	"it is the interval between two looks or two tries": {
 		"agent/tool/builtin/builtin_test.go eventually",

@@ -13,29 +13,30 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// ExecOptions are what an exec streams, beside its request.
+// ExecOptions are the streams and callbacks of an exec.
 type ExecOptions struct {
 	// Stdout and Stderr receive output from the given offsets on; nil discards.
-	// A write error detaches the output, not the call. A writer that is a Gapper
-	// is told of output that the spool dropped. Of a line protocol (Lines) boxd keeps
-	// what is not taken, and what Stdout has written is taken, unless it is a Taker.
+	// After a write error the writer gets no more output; the call goes on. A writer that is
+	// a Gapper learns which output the spool dropped. boxd keeps the output of a line protocol
+	// (Lines) until it is taken: when Stdout has written it, or when Stdout, as a Taker, says so.
 	Stdout, Stderr         io.Writer
 	StdoutFrom, StderrFrom int64
-	// Stdin is sent until it ends, well or not; nil is no stdin. A Read under way when Exec
-	// returns is not waited for.
+	// Stdin is sent until its end or an error; nil is no stdin. Exec does not wait for a Read
+	// that is under way when it returns.
 	Stdin io.Reader
 	// Resize and Signal are forwarded until the channel closes; nil is none.
 	Resize <-chan wire.Size
 	Signal <-chan int
-	// Started is called once, before any output; not when there is no process: it
-	// could not be started, or ended with a former life of the box.
+	// Started is called once, before any output. It is not called when there is no process:
+	// it could not be started, or ended with an earlier start of the box.
 	Started func(wire.Started)
-	// AttachOnly: an unknown call is not_found instead of started. With an empty
-	// request any arguments match.
+	// AttachOnly attaches to a call that was started before; an unknown call is not_found.
+	// With an empty request its arguments are not compared.
 	AttachOnly bool
 }
 
-// hangupMS is the grace of a terminal whose caller went away, in milliseconds.
+// hangupMS is how long a terminal whose caller went away has until it is killed, in
+// milliseconds.
 const hangupMS = 2000
 
 // Gapper is an output writer that wants to know of dropped output: the bytes
@@ -44,10 +45,11 @@ type Gapper interface {
 	Gap(from, to int64)
 }
 
-// Taker is the Stdout of a line protocol that is not done with its output when
-// Write returns: Taken, asked after each Write, is the offset up to which it is.
-// A process whose output is not taken stands still in the end.
+// Taker is the Stdout of a line protocol that may still need its output after Write returned.
+// A process whose output is not taken is blocked at some point.
 type Taker interface {
+	// Taken returns the offset up to which the output is not needed any more. It is called
+	// after each Write.
 	Taken() int64
 }
 
@@ -68,12 +70,9 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	}
 	layers, unknown := layersOf(ctx)
 	told := watcherOf(ctx)
-	b.mu.Lock()
-	env := b.env[b.session]
-	b.mu.Unlock()
 	q, err := request(wire.OpExec, wire.ExecBody{
 		Exec: raw, Attach: wire.Attach{StdoutFrom: opt.StdoutFrom, StderrFrom: opt.StderrFrom}, AttachOnly: opt.AttachOnly || unknown != nil,
-		Env: env, Layers: layers, Watch: told != nil,
+		Env: b.link.envOf(b.session), Layers: layers, Watch: told != nil,
 	})
 	if err != nil {
 		return res, err
@@ -82,11 +81,11 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 	if !opt.AttachOnly || len(req.Argv) > 0 || req.Shell != "" {
 		q.Hash = wire.ArgumentHash(wire.OpExec, raw)
 	}
-	c, err := b.open(ctx, q, nil, b.process(req.TimeoutMS))
+	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.process(req.TimeoutMS))
 	if err != nil {
 		return res, err
 	}
-	x := &exec{conv: c, call: call.ID, opt: opt, done: make(chan struct{}), more: make(chan struct{}, 1)}
+	x := &exec{conv: c, b: b, call: call.ID, opt: opt, done: make(chan struct{}), more: make(chan struct{}, 1)}
 	err = x.run(&res)
 	if unknown != nil && holdfast.IsKind(err, holdfast.KindNotFound) {
 		err = unknown
@@ -103,17 +102,19 @@ func (b *Box) Exec(ctx context.Context, call Call, req wire.ExecRequest, opt Exe
 
 type exec struct {
 	*conv
+	b       *Box
 	call    holdfast.CallID
 	opt     ExecOptions
 	done    chan struct{}
 	senders sync.WaitGroup
-	// lines: what was taken is told to boxd; more wakes the teller.
+	// lines: the process speaks a line protocol. taken is the offset up to which its output
+	// was taken; more wakes the goroutine that sends it to boxd.
 	lines bool
 	taken atomic.Int64
 	more  chan struct{}
 }
 
-// take tells boxd up to where its output was taken, the newest offset only. It
+// take sends boxd the offset up to which the output was taken, only the newest one. It
 // has a stream of its own: behind stdin that nobody reads it could wait for ever.
 func (x *exec) take() {
 	ctx, cancel := context.WithCancel(x.ctx)
@@ -139,7 +140,7 @@ func (x *exec) take() {
 	}
 }
 
-// took notes what was taken.
+// took notes how much output was taken.
 func (x *exec) took(out *output) {
 	if off, ok := out.taken(); ok && x.lines && off > x.taken.Load() {
 		x.taken.Store(off)
@@ -156,7 +157,7 @@ func (x *exec) kill(id holdfast.CallID, tty bool) {
 	if tty {
 		req.GraceMS = hangupMS // a shell saves its history
 	}
-	ctx, cancel := context.WithTimeout(boxContext{x.b}, 10*time.Second)
+	ctx, cancel := context.WithTimeout(linkContext{x.link}, 10*time.Second)
 	defer cancel()
 	_ = x.b.Kill(ctx, req)
 	x.b.Release(id)
@@ -256,16 +257,17 @@ func (x *exec) sendStdin() {
 	}
 }
 
-// output writes one stream's frames and tells its writer of gaps.
+// output writes the frames of stdout or stderr to their writer, and tells it of gaps.
 type output struct {
 	w    io.Writer
 	next int64
-	// failed says that a writer was lost: it takes nothing more.
+	// failed: the writer returned an error, and gets nothing more.
 	failed bool
 }
 
-// taken is the offset up to which the output is done with, if it may be told.
-func (o *output) taken() (int64, bool) {
+// taken returns the offset up to which the output is not needed any more; ok is false after
+// the writer failed.
+func (o *output) taken() (offset int64, ok bool) {
 	if t, ok := o.w.(Taker); ok {
 		return t.Taken(), true
 	}

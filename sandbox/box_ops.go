@@ -20,14 +20,14 @@ func (b *Box) Kill(ctx context.Context, req wire.KillRequest) error {
 	return err
 }
 
-// Watch lists the workspace under a name.
+// Watch lists the files of the workspace and keeps the listing under a name, for Watched.
 func (b *Box) Watch(ctx context.Context, name string) error {
 	_, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name})
 	return err
 }
 
-// Watched says which files differ since the listing of that name. An error is an answer,
-// too: Unseen says it.
+// Watched returns the files that differ from the listing of that name. If that fails, Unseen
+// of the answer says why.
 func (b *Box) Watched(ctx context.Context, name string) Changes {
 	c, err := query[wire.Changes](ctx, b, wire.OpWatch, wire.WatchRequest{Name: name, End: true})
 	if err != nil {
@@ -36,8 +36,7 @@ func (b *Box) Watched(ctx context.Context, name string) Changes {
 	return changesOf(&c)
 }
 
-// Take says that the output of a line protocol is not needed up to an offset.
-// Exec does it by itself.
+// Take lets boxd forget the output of a line protocol up to an offset. Exec calls it by itself.
 func (b *Box) Take(ctx context.Context, req wire.TakeRequest) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpTake, req)
 	return err
@@ -50,7 +49,7 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 	if err != nil {
 		return a, err
 	}
-	c, err := b.open(ctx, q, nil, b.operation())
+	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.operation())
 	if err != nil {
 		return a, err
 	}
@@ -58,7 +57,7 @@ func (b *Box) Read(ctx context.Context, req wire.ReadRequest, w io.Writer) (wire
 	return a, c.data(w, &a)
 }
 
-// writePiece is how much of a file is sent at once. The multiplexer of each box
+// writePiece is how many bytes of a file are sent at once. The multiplexer of each box
 // keeps a buffer as large as the longest piece that ever went through it.
 const writePiece = 64 << 10
 
@@ -83,7 +82,7 @@ func (b *Box) Write(ctx context.Context, call Call, req wire.WriteRequest, data 
 		return buf
 	}
 	first = piece(first)
-	c, err := b.open(ctx, q, first, b.operation())
+	c, err := b.link.open(ctx, b.session, q, first, b.link.patience.operation())
 	if err != nil {
 		return a, err
 	}
@@ -141,7 +140,8 @@ func (b *Box) Rename(ctx context.Context, call Call, req wire.RenameRequest) err
 	return err
 }
 
-// Stats reads what the box uses.
+// Stats returns how much memory and processor time the box uses, its number of processes and
+// calls, and how often it met a limit.
 func (b *Box) Stats(ctx context.Context) (wire.Stats, error) {
 	return query[wire.Stats](ctx, b, wire.OpStats, wire.Empty{})
 }
@@ -152,37 +152,31 @@ func (b *Box) Processes(ctx context.Context) ([]wire.Process, error) {
 	return a.Processes, err
 }
 
-// Gate closes or opens the gate on forks.
+// Gate closes or opens boxd's gate: while it is closed, calls that would start a process wait,
+// so that no start is half-way when the box is frozen.
 func (b *Box) Gate(ctx context.Context, closed bool) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpGate, wire.GateRequest{Closed: closed})
 	return err
 }
 
-// Listen opens a proxy listener inside the box; accepted connections reach the
-// Handler given to Dial. The same request again is fine.
+// Listen opens a proxy listener inside the box; connections that it accepts go to the Handler
+// of the Dialer. A repeated request is no error.
 func (b *Box) Listen(ctx context.Context, req wire.ListenRequest) error {
 	_, err := query[wire.Empty](ctx, b, wire.OpListen, req)
 	return err
 }
 
-// Stop ends everything in the box, flushes outcomes and lets boxd exit.
+// Stop ends all processes in the box, makes the outcomes of calls durable, and ends boxd.
 func (b *Box) Stop(ctx context.Context, req wire.StopRequest) (wire.StopAnswer, error) {
 	return query[wire.StopAnswer](ctx, b, wire.OpStop, req)
 }
 
-// Release lets boxd forget finished calls. It does not wait for an answer; lost
-// releases are repeated after the next hello.
+// Release lets boxd forget finished calls. It does not wait for an answer. A release that is
+// lost with the pipe leaves its call in the Welcome of the next connection, where the caller
+// finds it and releases it again.
 func (b *Box) Release(calls ...holdfast.CallID) {
 	if len(calls) == 0 {
 		return
 	}
-	b.mu.Lock()
-	for _, c := range calls {
-		b.releases = append(b.releases, wire.Released{Call: c, Session: b.session})
-	}
-	b.mu.Unlock()
-	select {
-	case b.release <- struct{}{}:
-	default:
-	}
+	b.link.forget(b.session, calls)
 }

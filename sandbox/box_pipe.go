@@ -8,98 +8,112 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// releaseMost is how many calls one request releases.
+// releaseMost is how many calls one request may release.
 const releaseMost = 250
 
-// releaseLoop sends releases, and ends streams, that no request took along, until
+// releaseLoop sends the releases, and closes the streams, that no request took along, until
 // the pipe ends.
-func (b *Box) releaseLoop() {
-	ctx, cancel := context.WithCancel(boxContext{b})
+func (l *link) releaseLoop() {
+	ctx, cancel := context.WithCancel(linkContext{l})
 	defer cancel()
 	for {
 		select {
-		case <-b.release:
-		case <-b.Done():
+		case <-l.release:
+		case <-l.done():
 			return
 		}
 		t := time.NewTimer(releaseDelay)
 		select {
 		case <-t.C:
-		case <-b.Done():
+		case <-l.done():
 			t.Stop()
 			return
 		}
-		for b.unreleased() {
-			if _, err := query[wire.Empty](ctx, b, wire.OpRelease, wire.Empty{}); err != nil {
+		for l.unreleased() {
+			if _, err := query[wire.Empty](ctx, &Box{link: l}, wire.OpRelease, wire.Empty{}); err != nil {
 				break // a stale or broken pipe: the next hello shows what is held
 			}
 		}
-		b.endStreams(false)
+		l.endStreams(false)
 	}
 }
 
-// ended leaves an answered stream to be ended with the next request: its end tells
-// boxd nothing, and would wake it.
-func (b *Box) ended(stream *yamux.Stream) {
-	b.mu.Lock()
-	b.over = append(b.over, stream)
-	b.mu.Unlock()
+// forget has boxd forget calls of a session with the next request, or soon without one.
+func (l *link) forget(session holdfast.SessionID, calls []holdfast.CallID) {
+	l.mu.Lock()
+	for _, c := range calls {
+		l.releases = append(l.releases, wire.Released{Call: c, Session: session})
+	}
+	l.mu.Unlock()
 	select {
-	case b.release <- struct{}{}:
+	case l.release <- struct{}{}:
 	default:
 	}
 }
 
-// endStreams ends the answered streams; request says that one follows.
-func (b *Box) endStreams(request bool) {
-	b.mu.Lock()
-	over := b.over
-	b.over = nil
-	b.mu.Unlock()
+// ended has an answered stream closed with the next request, or soon without one: closing it
+// alone would wake boxd for nothing.
+func (l *link) ended(stream *yamux.Stream) {
+	l.mu.Lock()
+	l.over = append(l.over, stream)
+	l.mu.Unlock()
+	select {
+	case l.release <- struct{}{}:
+	default:
+	}
+}
+
+// endStreams closes the answered streams; request: a request follows at once.
+func (l *link) endStreams(request bool) {
+	l.mu.Lock()
+	over := l.over
+	l.over = nil
+	l.mu.Unlock()
 	if request && len(over) > 0 {
 		ids := make([]uint32, len(over))
 		for i, stream := range over {
 			ids[i] = stream.StreamID()
 		}
-		b.mux.Ends(ids)
+		l.mux.Ends(ids)
 	}
 	for _, stream := range over {
 		_ = stream.Close()
 	}
 }
 
-func (b *Box) unreleased() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.releases) > 0
+func (l *link) unreleased() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.releases) > 0
 }
 
 // unsentReleases takes as many gathered releases as a request may carry.
-func (b *Box) unsentReleases() []wire.Released {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := min(len(b.releases), releaseMost)
-	out := b.releases[:n:n]
-	if b.releases = b.releases[n:]; len(b.releases) == 0 {
-		b.releases = nil
+func (l *link) unsentReleases() []wire.Released {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.releases), releaseMost)
+	out := l.releases[:n:n]
+	if l.releases = l.releases[n:]; len(l.releases) == 0 {
+		l.releases = nil
 	}
 	return out
 }
 
-// boxContext ends with the pipe.
-type boxContext struct{ b *Box }
+// linkContext is a context that ends with the pipe.
+type linkContext struct{ l *link }
 
-func (boxContext) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (c boxContext) Done() <-chan struct{}     { return c.b.Done() }
-func (boxContext) Value(any) any               { return nil }
+func (linkContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c linkContext) Done() <-chan struct{}     { return c.l.done() }
+func (linkContext) Value(any) any               { return nil }
 
 // Err is ErrLost after the pipe ended.
-func (c boxContext) Err() error {
+func (c linkContext) Err() error {
 	select {
-	case <-c.b.Done():
+	case <-c.l.done():
 		return ErrLost
 	default:
 		return nil
@@ -107,28 +121,28 @@ func (c boxContext) Err() error {
 }
 
 // accept serves the streams that boxd opens: accepted proxy connections.
-func (b *Box) accept() {
+func (l *link) accept() {
 	for {
-		stream, err := b.streams.AcceptStream()
+		stream, err := l.streams.AcceptStream()
 		if err != nil {
-			_ = b.streams.Close()
+			_ = l.streams.Close()
 			return
 		}
-		go b.serveAccepted(stream)
+		go l.serveAccepted(stream)
 	}
 }
 
-func (b *Box) serveAccepted(stream *yamux.Stream) {
+func (l *link) serveAccepted(stream *yamux.Stream) {
 	conn := &proxyConn{Stream: stream}
 	t, payload, err := wire.ReadFrame(stream)
 	var req wire.Request
 	var acc wire.AcceptedRequest
 	if err != nil || t != wire.FrameRequest || json.Unmarshal(payload, &req) != nil || req.Op != wire.OpAccepted ||
-		json.Unmarshal(req.Body, &acc) != nil || b.accepted == nil {
+		json.Unmarshal(req.Body, &acc) != nil || l.accepted == nil {
 		_ = conn.Close()
 		return
 	}
-	b.accepted(acc.Session, acc.Name, conn)
+	l.accepted(acc.Session, acc.Name, conn)
 }
 
 // proxyConn is a connection accepted inside the box.
@@ -139,7 +153,7 @@ var _ net.Conn = (*proxyConn)(nil)
 // CloseWrite ends this side's bytes; the other side's still come.
 func (c *proxyConn) CloseWrite() error { return c.Stream.Close() }
 
-// Close ends both sides.
+// Close ends the bytes of both sides.
 func (c *proxyConn) Close() error {
 	err := c.Stream.Close()
 	_ = c.SetDeadline(past)

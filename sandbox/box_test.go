@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/yamux"
+	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -79,6 +80,8 @@ func (p *peer) welcome(w wire.Welcome, serve func(req wire.Request, s *yamux.Str
 }
 
 func good() wire.Welcome { return wire.Welcome{Version: wire.Version, Boot: "b1"} }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // connect is a Box whose peer serves streams with serve.
 func connect(t testing.TB, serve func(req wire.Request, s *yamux.Stream)) *sandbox.Box {

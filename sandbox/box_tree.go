@@ -9,15 +9,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Pack copies a file, or a directory with all that is in it, to w as a tar archive; a link to
-// it is followed. An error of w is returned as it is.
+// Pack copies a file, or a directory with everything below it, to w as a tar archive. If the
+// path is a symlink, it is followed. An error of w is returned as it is.
 func (b *Box) Pack(ctx context.Context, req wire.PackRequest, w io.Writer) (holdfast.Copied, error) {
 	var sum holdfast.Copied
 	q, err := request(wire.OpPack, req)
 	if err != nil {
 		return sum, err
 	}
-	c, err := b.open(ctx, q, nil, b.operation())
+	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.operation())
 	if err != nil {
 		return sum, err
 	}
@@ -25,9 +25,9 @@ func (b *Box) Pack(ctx context.Context, req wire.PackRequest, w io.Writer) (hold
 	return sum, c.data(w, &sum)
 }
 
-// Unpack puts a tar archive into the box. r is read to its end unless the box refuses the
-// archive before. If Unpack fails, nothing was changed, or the answer was lost: then the
-// kind is unavailable.
+// Unpack extracts a tar archive in the box. r is read to its end unless the box refuses the
+// archive before. If Unpack fails, nothing was changed, unless the kind is unavailable: then
+// the answer was lost, and the archive may have been extracted.
 func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (holdfast.Copied, error) {
 	var sum holdfast.Copied
 	q, err := request(wire.OpUnpack, req)
@@ -35,7 +35,7 @@ func (b *Box) Unpack(ctx context.Context, req wire.UnpackRequest, r io.Reader) (
 		return sum, err
 	}
 	// The end of an archive is followed by a sync, which takes as long as the disk does.
-	c, err := b.open(ctx, q, nil, b.process(0))
+	c, err := b.link.open(ctx, b.session, q, nil, b.link.patience.process(0))
 	if err != nil {
 		return sum, err
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Changes are the files of a box's workspace that differ; see wire.Changes.
+// Changes lists the files of a box's workspace that were created, changed or removed between
+// two looks; see wire.Changes.
 type Changes = wire.Changes
 
 // longestPath is the most bytes of a changed file's path: PATH_MAX, each byte escaped.
@@ -14,10 +15,10 @@ const longestPath = 3 * 4096
 
 type watchKey struct{}
 
-// Watched is a context under which every Exec of any box lists the workspace before its
-// process starts and after it ended, and tells the files that differ, before it returns.
-// It costs two walks through the workspace. told is called once for each Exec without an
-// error. The caller that runs a tool sets it, so that no tool can leave it out.
+// Watched returns a context under which every Exec of any box lists the files of the workspace
+// before its process starts and after it ended. Exec calls told with the files that differ
+// before it returns, unless it fails. It costs two walks through the workspace. The caller
+// that runs a tool sets it, so that no tool can leave it out.
 func Watched(ctx context.Context, told func(Changes)) context.Context {
 	return context.WithValue(ctx, watchKey{}, told)
 }
@@ -27,7 +28,8 @@ func watcherOf(ctx context.Context) func(Changes) {
 	return told
 }
 
-// changesOf bounds what a box says of its files.
+// changesOf checks the answer of a box, which is not trusted: files that are too many, have a
+// path that is too long or an unknown kind are counted, not listed.
 func changesOf(said *wire.Changes) Changes {
 	if said == nil {
 		return Changes{Unseen: "the call was started without a listing of the files"}

@@ -1,11 +1,11 @@
-// Package sandbox is what the server knows of boxes: the Driver that starts
-// one, the Box that speaks to the boxd inside, and the Pool above both.
+// Package sandbox is for those who write a driver, which starts boxes, and for those who
+// write a tool, which does something in one. A box is an isolated place for processes and
+// files; boxd is the program in it that carries out what a server asks for. A Driver starts
+// boxes, and may have optional powers (Freezer, Holder, Prewarmer, Sweeper, Guard); a Box is a
+// connection to the boxd of one.
 //
-// The engine, the tools and the adapters under internal/driver import it; it
-// imports the wire protocol and the vocabulary, never a driver. Invariant (I-14): a
-// box is reached only through a Box whose hello carried the server's fencing
-// token, and limits, retries, idle stop and queueing exist here, once, for
-// every driver.
+// It imports the wire protocol and the vocabulary, never a driver. Invariant (I-14): a box is
+// reached only through a Box whose hello carried the server's fencing token.
 package sandbox
 
 import (
@@ -54,28 +54,28 @@ const (
 	LandlockBestEffort LandlockMode = "best-effort"
 )
 
-// Spec is everything a driver needs to start a box. Two Ensure calls of one box
-// with different specs are the caller's mistake; the running box wins.
+// Spec is everything a driver needs to start a box. If the box runs already, Ensure ignores
+// the spec.
 type Spec struct {
 	Box holdfast.BoxID
-	// Dir is the session's directory on the host: Ensure creates workspace, home
-	// and state below it, each with the right owner, when they are missing.
+	// Dir is the box's directory on the host. Ensure creates workspace, home and state below
+	// it, each with the right owner, when they are missing.
 	Dir string
-	// Workspace overrides Dir/workspace; empty is Dir/workspace.
+	// Workspace is the directory that the box shows as its workspace; empty is Dir/workspace.
 	Workspace string
-	// BoxdUID and ToolUID are the host uids (and gids) of boxd and of the tools
-	// where a root server maps two; ignored otherwise. Never 0.
+	// BoxdUID and ToolUID are the host uids (and gids) of boxd and of the tools, if the server
+	// runs as root; other servers ignore them. Never 0.
 	BoxdUID, ToolUID uint32
 	Limits           Limits
 	LimitsMode       LimitsMode
-	// Landlock says whether the box may start without it; empty is required.
+	// Landlock says whether the box may start without Landlock; empty is required.
 	Landlock LandlockMode
-	// OrphanAfter stops the box when no server connected for that long.
+	// OrphanAfter is how long boxd runs without a connection of a server; then the box ends.
 	OrphanAfter time.Duration
-	// SpoolBytes caps what is kept of one output stream of a call; 0 is boxd's
+	// SpoolBytes is how much output of a call boxd keeps, for each stream; 0 is boxd's
 	// default, 8 MiB.
 	SpoolBytes int64
-	// Agent is a directory of the host with what the session's agent brings; the box shows
+	// Agent is a directory of the host with the files of the session's agent. The box shows
 	// it at AgentDir, and nothing in the box can write there. Empty shows nothing. A driver
 	// without walls ignores it.
 	Agent string
@@ -87,7 +87,7 @@ type Spec struct {
 // AgentDir is where a box shows Spec.Agent.
 const AgentDir = "/run/holdfast/agent"
 
-// Walls are path rules as mounts of a box.
+// Walls are path rules that a box enforces by its mounts; see wire.Walls.
 type Walls = wire.Walls
 
 // Capability is one measured ability of a driver on this machine.
@@ -102,11 +102,12 @@ type Capability struct {
 	Fix string `json:"fix,omitempty"`
 	// Required: the driver refuses to start an untrusted box without it.
 	Required bool `json:"required"`
-	// Note: the driver is made without it; there is nothing to mend.
+	// Note: the driver never has this ability, on any machine; there is nothing to repair.
 	Note bool `json:"note,omitempty"`
 }
 
-// Probe is what a driver measured: never assumed from versions.
+// Probe is what a driver can do on this machine, as measured by trying it, not concluded from
+// versions.
 type Probe struct {
 	Driver       string       `json:"driver"`
 	Usable       bool         `json:"usable"`
@@ -117,37 +118,36 @@ type Probe struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
-// Info is a box as a driver sees it.
+// Info is what a driver knows of a box.
 type Info struct {
 	Box     holdfast.BoxID `json:"box"`
 	Running bool           `json:"running"`
 	Frozen  bool           `json:"frozen"`
 	PID     int            `json:"pid"`
-	// Boot names this life of the box where the driver knows it; may be empty.
+	// Boot is the id of this start of the box; empty if the driver does not know it.
 	Boot      string    `json:"boot"`
 	StartedAt time.Time `json:"started_at"`
-	// Missing lists limits and protections that are not in force, with reasons.
+	// Missing lists the limits and protections that are not in force, with reasons.
 	Missing []string `json:"missing"`
 	// Walls is the hash of the walls that the running box was started with.
 	Walls string `json:"walls,omitempty"`
 }
 
-// Guard is an optional interface of drivers whose walls something outside of the box
-// can remove. It notices a removal.
+// Guard is implemented by drivers whose walls can be removed from outside of the box, by a
+// rename on the host for example. It reports a removal.
 type Guard interface {
 	// WallsHold reports whether all walls of a running box are in force. It does no I/O:
 	// it looks only at state that the driver keeps.
 	WallsHold(box holdfast.BoxID) bool
 }
 
-// Driver starts boxes and hands over a pipe to the boxd inside. All methods are
-// safe for concurrent use; calls for one box are serialised by the driver.
-// Every call ends by ctx. Errors carry a Kind: unavailable when the machine
-// cannot do it, not_found for an unknown box.
+// Driver starts boxes and opens pipes to the boxd inside. All methods are safe for concurrent
+// use; the driver runs the calls for one box one after the other. Each call ends when ctx does.
+// Errors have a Kind: unavailable when the machine cannot do it, not_found for an unknown box.
 type Driver interface {
 	// Name is the driver's name as in --driver.
 	Name() string
-	// Probe measures what this machine can do. It leaves nothing behind.
+	// Probe measures what the driver can do on this machine. It leaves nothing behind.
 	Probe(ctx context.Context) Probe
 	// Ensure starts the box, or finds it running (after a server restart too).
 	// It is idempotent: concurrent calls start one box. On error nothing is left.
@@ -162,41 +162,66 @@ type Driver interface {
 	// Remove is Stop plus the driver's own records of the box. The directories
 	// of Spec.Dir belong to the caller and stay.
 	Remove(ctx context.Context, box holdfast.BoxID) error
-	// List names the boxes of this data directory, running or not, that the
-	// driver has records of. It proves ownership by owner id and process start
-	// time, so that a reused pid is never taken for a box.
+	// List returns the boxes of this data directory, running or not, that the driver has
+	// records of. A process counts as a box only if its owner id and start time are those of
+	// the record, so that a reused pid is never taken for a box.
 	List(ctx context.Context) ([]Info, error)
 }
 
-// Freezer is the extra power of drivers that can stop the CPU of a box's work
-// leaf. The caller closes boxd's gate before Freeze and opens it after Thaw.
+// Freezer is implemented by drivers that can freeze all processes of a box but boxd. The
+// caller closes boxd's gate before Freeze and opens it after Thaw: see Box.Gate.
 type Freezer interface {
-	// Freeze returns when every process of the work leaf stands still.
+	// Freeze returns when every such process stands still.
 	Freeze(ctx context.Context, box holdfast.BoxID) error
-	// Thaw is idempotent.
+	// Thaw lets them run again. A box that is not frozen is no error.
 	Thaw(ctx context.Context, box holdfast.BoxID) error
 }
 
-// Holder is the extra power of drivers that can look at what the processes of a
-// box hold open, which no walk of its trees finds.
+// Holder is implemented by drivers that can measure the deleted files that the processes of a
+// box still have open: a walk through its directories does not find them.
 type Holder interface {
 	// Held measures the files without a name that processes of the box have open or
-	// mapped, each once, outside of its memory-backed directories, and what its
+	// mapped, each once, outside of its memory-backed directories, and how much its
 	// processes wrote so far. Hidden: there may be more, in a process that cannot be
 	// looked into, on its way from one to another, or beyond what is looked at. A box
 	// that does not run is not_found.
 	Held(ctx context.Context, box holdfast.BoxID) (DiskUsage, error)
 }
 
-// Sweeper is the extra power of drivers that keep more on the host than the
-// records of their boxes.
+// DiskUsage is the disk space that a box takes, in bytes and in files. Hidden: there may be
+// more, in places that could not be looked at.
+type DiskUsage struct {
+	Bytes, Files int64
+	Hidden       bool
+	// Written is how many bytes its processes wrote so far, deleted ones included, as far as
+	// it is known.
+	Written int64
+}
+
+// Prewarmer is implemented by drivers that can start a boxd ahead, before it is known for
+// which box: a ready boot. Safe for concurrent use.
+type Prewarmer interface {
+	// Prewarm starts or ends ready boots until n are free. The server calls it at its
+	// start, after each start of a box, and with 0 at its end.
+	Prewarm(ctx context.Context, n int) error
+	// Reserve gives a new box a ready boot that has the limits of spec, if there is one. Then
+	// spec.Dir, where nothing was, is a directory with the right owners, and reserved is spec
+	// with the uids of its files, which the caller has to keep. The next Ensure of the box uses
+	// the boot; Stop and Remove end it; the directory stays in any case. If there is no such
+	// boot, or something exists at spec.Dir, ok is false and nothing happened. A second call
+	// for the same box returns the same.
+	Reserve(spec Spec) (reserved Spec, ok bool)
+}
+
+// Sweeper is implemented by drivers that keep more on the host than the records of their
+// boxes: files, cgroups, ready boots.
 type Sweeper interface {
-	// Leftovers names what servers and boxes that are no more left behind: never
-	// anything of a recorded box, of a living server, or of a start under way.
+	// Leftovers lists what servers and boxes that are gone left behind: never anything
+	// of a recorded box, of a living server, or of a start under way.
 	Leftovers(ctx context.Context) ([]Leftover, error)
 	// Sweep removes what Leftovers finds and returns what it removed. Idempotent.
 	Sweep(ctx context.Context) ([]Leftover, error)
 }
 
-// Leftover is one thing that nobody owns any more.
+// Leftover is one thing on the host that no box or server owns any more.
 type Leftover struct{ Name, Reason string }

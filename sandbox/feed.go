@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Feed is the Stdin of a process that outlives its attachments: what is added to it is
-// read in order, and it has no end that the process would see. Safe for concurrent use.
-// Make one with NewFeed.
+// Feed is the Stdin of a process that goes on when an Exec that is attached to it ends. It
+// gives back what was added, in order, and never ends: the process would take an end for the
+// end of its input. Safe for concurrent use. Make one with NewFeed.
 type Feed struct {
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -20,33 +20,33 @@ type Feed struct {
 	closed bool
 }
 
-// NewFeed makes a Feed that nothing was added to.
+// NewFeed makes an empty Feed.
 func NewFeed() *Feed {
 	f := new(Feed)
 	f.wake = sync.NewCond(&f.mu)
 	return f
 }
 
-// Begin says how much the process had taken before this attachment: wire.Started tells
-// it, and something may have been added by then.
+// Begin adds to Next the bytes that the process had read before this Exec attached to it;
+// wire.Started says how many. Add may have been called before.
 func (f *Feed) Begin(taken int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at += taken
 }
 
-// Next is where what is added next will begin, in all that was ever sent.
+// Next returns the offset of the next added byte in everything that the process is ever sent.
 func (f *Feed) Next() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.at
 }
 
-// mostFed bounds what a Feed holds that the process did not read, in bytes.
+// mostFed is how many bytes that the process did not read a Feed may hold.
 const mostFed = 64 << 20
 
-// Add adds pieces with nothing of anybody else between them, all of them or none:
-// too_large when the process leaves so much unread that more is not kept for it (I-19).
+// Add adds all pieces or none, with nothing that another caller adds between them. It is
+// too_large when the process leaves too much of its input unread (I-19).
 func (f *Feed) Add(pieces ...[]byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +56,7 @@ func (f *Feed) Add(pieces ...[]byte) error {
 	}
 	if len(f.buf)+more > mostFed {
 		return holdfast.Errorf(holdfast.KindTooLarge, "sandbox.feed", "the process leaves %d bytes of its input unread", len(f.buf)).
-			WithHint("it does not read what it is sent: send the message again, or end the session")
+			WithHint("it does not read its input: send the message again later, or end the session")
 	}
 	for _, p := range pieces {
 		f.buf = append(f.buf, p...)
@@ -66,7 +66,7 @@ func (f *Feed) Add(pieces ...[]byte) error {
 	return nil
 }
 
-// Close ends the reading with io.ErrClosedPipe, whatever is left.
+// Close makes Read return io.ErrClosedPipe, even if something is left to read.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,7 +74,7 @@ func (f *Feed) Close() {
 	f.wake.Broadcast()
 }
 
-// Read implements io.Reader. It waits until there is something.
+// Read implements io.Reader. It waits until something was added or the Feed is closed.
 func (f *Feed) Read(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +91,7 @@ func (f *Feed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// tailKept is how much a Tail keeps.
+// tailKept is how many bytes a Tail keeps.
 const tailKept = 2 << 10
 
 // Tail keeps the end of what is written to it, for messages about a process that ended.
@@ -112,7 +112,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was kept, as valid text without space around it.
+// String returns the end of what was written, as valid UTF-8 without space around it.
 func (t *Tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

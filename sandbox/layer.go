@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Layer restricts what a process may touch in its box; see wire.Layer.
+// Layer restricts which paths of its box a process may touch; see wire.Layer.
 type Layer = wire.Layer
 
 type layersKey struct{}

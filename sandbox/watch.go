@@ -13,8 +13,8 @@ import (
 // Patience is how long operations wait for a box that gives no sign of life. Zero
 // fields take the defaults.
 type Patience struct {
-	// Silence is how long a box may say nothing about an operation under way (default
-	// 1 min), Grace how long after the timeout of a process its end may be unknown
+	// Silence is how long a box may send nothing about an operation under way (default
+	// 1 min); Grace is how long after the timeout of a process its end may stay unknown
 	// (default 10 s). Then the box is asked whether it is alive.
 	Silence, Grace time.Duration
 }
@@ -29,50 +29,36 @@ func (p Patience) orDefaults() Patience {
 	return p
 }
 
-// probeTime is how long a box may take to show that it is alive, agentProbeTime the
-// same for one with a process that has no timeout: it is asked without any suspicion.
+// probeTime is how long a box may take to answer whether it is alive. agentProbeTime is the same
+// during a process without a timeout: such a box is asked as a matter of routine.
 const (
 	probeTime      = 3 * time.Second
 	agentProbeTime = 10 * time.Second
 )
 
-// ErrUnsent is in the chain of the error of an operation that the box never received.
+// ErrUnsent is in the chain of the error of an operation whose request never reached the box.
 var ErrUnsent error = &holdfast.Error{
 	Op: "box", Kind: holdfast.KindUnavailable, Msg: "the pipe to the box broke before the call was sent",
 	Hint: "nothing was done: try again", Err: ErrLost,
 }
 
-// keeper is what a Box knows of its Pool.
-type keeper struct {
-	patience Patience
-	// hung is called when the box does not answer. It returns false if the box is allowed
-	// to be silent: it is frozen or being stopped.
-	hung func() bool
-}
-
-// giveUp breaks the pipe of a box that does not answer, unless the pool knows why.
-func (b *Box) giveUp() bool {
-	if k := b.keeper.Load(); k != nil && !k.hung() {
+// giveUp breaks the pipe of a box that gives no sign of life, unless it is known to stand still.
+func (l *link) giveUp() (broken bool) {
+	if !l.unanswered() {
 		return false
 	}
-	_ = b.streams.Close()
+	_ = l.streams.Close()
 	return true
 }
 
-func (b *Box) patience() Patience {
-	if k := b.keeper.Load(); k != nil {
-		return k.patience
-	}
-	return Patience{}.orDefaults()
-}
-
-// alive asks the box anything. It returns in time even if the pipe takes no byte.
-func (b *Box) alive(within time.Duration) bool {
-	ctx, cancel := context.WithTimeout(boxContext{b}, within)
+// alive asks the box something and reports whether it answered in time. It returns in time even
+// if the pipe takes no byte.
+func (l *link) alive(session holdfast.SessionID, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(linkContext{l}, within)
 	defer cancel()
 	answered := make(chan bool, 1)
 	go func() {
-		_, err := b.Calls(ctx)
+		_, err := (&Box{l, session}).Calls(ctx)
 		// A refusal is an answer.
 		answered <- err == nil || ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindUnavailable)
 	}()
@@ -84,55 +70,54 @@ func (b *Box) alive(within time.Duration) bool {
 	}
 }
 
-// owed is what a box owes to an operation: the first sign of life within until+first,
-// then one within each span of quiet. A living box may take for ever over an endless one.
+// owed says how long a box may be silent about an operation: the first sign of life is due
+// within until+first, each next one within quiet. An endless operation may take as long as the
+// box is alive.
 type owed struct {
 	until, first, quiet time.Duration
 	endless             bool
 }
 
-// operation is what a box owes to all but processes.
-func (b *Box) operation() owed {
-	silence := b.patience().Silence
-	return owed{first: silence, quiet: silence}
-}
+// operation returns what a box owes to any operation but a process.
+func (p Patience) operation() owed { return owed{first: p.Silence, quiet: p.Silence} }
 
-// process is what a box owes to a process with a timeout in milliseconds, 0 being none.
-func (b *Box) process(timeoutMS int64) owed {
-	p := b.patience()
+// process returns what a box owes to a process with a timeout in milliseconds, 0 being none.
+func (p Patience) process(timeoutMS int64) owed {
 	if timeoutMS <= 0 {
 		return owed{first: p.Grace, quiet: p.Silence, endless: true}
 	}
 	return owed{until: time.Duration(timeoutMS) * time.Millisecond, first: p.Grace, quiet: p.Grace}
 }
 
-// watch ends an operation whose box stands still.
+// watch ends an operation when its box does not answer any more.
 type watch struct {
-	b     *Box
-	owed  owed
-	began time.Time
+	link    *link
+	session holdfast.SessionID
+	owed    owed
+	began   time.Time
 
 	mu     sync.Mutex
 	timer  *time.Timer
 	stream *yamux.Stream
-	// last is the last sign of life; busy: the caller takes its time, not the box.
+	// last is the time of the last sign of life. busy: the operation waits for its caller, not
+	// for the box.
 	last time.Time
 	busy bool
 	over bool
-	// verdict is why the operation was ended.
+	// verdict is why the operation was ended; nil while it was not.
 	verdict error
 }
 
-func (b *Box) watch(o owed) *watch {
+func (l *link) watch(session holdfast.SessionID, o owed) *watch {
 	now := time.Now()
-	w := &watch{b: b, owed: o, began: now, last: now}
+	w := &watch{link: l, session: session, owed: o, began: now, last: now}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(o.until+o.first, w.look)
 	return w
 }
 
-// opened has the stream that a verdict interrupts.
+// opened sets the stream that is interrupted when the operation is ended.
 func (w *watch) opened(s *yamux.Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,14 +127,14 @@ func (w *watch) opened(s *yamux.Stream) {
 	}
 }
 
-// sign notes a sign of life; busy says that the caller is at work until the next one.
+// sign notes a sign of life; busy: until the next one the operation waits for its caller.
 func (w *watch) sign(busy bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.last, w.busy = time.Now(), busy
 }
 
-// end ends the watch; its verdict is nil if the operation ended by itself.
+// end ends the watch and returns its verdict: nil if the operation ended by itself.
 func (w *watch) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +143,7 @@ func (w *watch) end() error {
 	return w.verdict
 }
 
-// look asks the box whether it is alive once it owes a sign.
+// look asks the box whether it is alive, once a sign of life is due.
 func (w *watch) look() {
 	w.mu.Lock()
 	wait, seen := w.wait(), w.last
@@ -172,7 +157,7 @@ func (w *watch) look() {
 	if w.owed.endless {
 		within = agentProbeTime
 	}
-	alive := w.b.alive(within)
+	alive := w.link.alive(w.session, within)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +166,7 @@ func (w *watch) look() {
 		w.again(w.owed.quiet)
 		return
 	case !alive:
-		alive = !w.b.giveUp()
+		alive = !w.link.giveUp()
 	}
 	limit := w.owed.until + w.owed.first
 	if !seen.Equal(w.began) {
@@ -200,14 +185,14 @@ func (w *watch) look() {
 		return
 	default:
 		w.verdict = holdfast.Errorf(holdfast.KindUnavailable, "box", "the box did not answer within %s; it is alive or frozen", limit).
-			WithHint("try again; what it was asked for may still happen")
+			WithHint("try again; the first request may still be carried out")
 	}
 	if w.stream != nil {
 		interrupt(w.stream)
 	}
 }
 
-// wait is how long the box owes nothing yet. w.mu is held.
+// wait returns how long it takes until the next sign of life is due. w.mu is held.
 func (w *watch) wait() time.Duration {
 	if w.busy {
 		return w.owed.quiet

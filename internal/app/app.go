@@ -41,6 +41,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
 	"github.com/holdfast-run/holdfast/internal/seal"
@@ -305,10 +306,10 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) []place.Driver
 			continue
 		}
 		made[d] = len(out)
-		out = append(out, place.Driver{Serves: []holdfast.Trust{trust}, Pool: sandbox.NewPool(sandbox.PoolConfig{
+		out = append(out, place.Driver{Serves: []holdfast.Trust{trust}, Pool: pool.New(pool.Config{
 			Driver: d, Token: s.store.Epoch(), MaxBoxes: s.cfg.MaxBoxes, MaxTurns: s.cfg.MaxTurns,
 			FreezeAfter: never(s.cfg.FreezeAfter), StopAfter: never(s.cfg.StopAfter), Prewarm: s.cfg.Prewarm,
-			OnEvent: func(ev sandbox.BoxEvent) { s.engine.BoxEvent(ev) }, Disk: s.disk(trust), Accepted: s.accepted,
+			OnEvent: func(ev pool.Event) { s.engine.BoxEvent(ev) }, Disk: s.disk(trust), Accepted: s.accepted,
 			Resting: func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID {
 				return s.engine.Boxes().Resting(ctx, box)
 			},
@@ -318,15 +319,15 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) []place.Driver
 }
 
 // disk is the watch on what boxes write. Those of mem write nothing.
-func (s *server) disk(trust holdfast.Trust) *sandbox.Disk {
+func (s *server) disk(trust holdfast.Trust) *pool.Disk {
 	if s.cfg.Driver == "mem" {
 		return nil
 	}
-	return &sandbox.Disk{
+	return &pool.Disk{
 		Every: s.cfg.DiskPoll, Reserve: s.cfg.DiskReserve / 100, Limit: int64(s.cfg.Limits.Disk), Hostile: trust == holdfast.Untrusted,
-		Space: func() (sandbox.DiskSpace, error) {
+		Space: func() (pool.DiskSpace, error) {
 			d, err := rooted.DiskSpace(s.cfg.Data)
-			return sandbox.DiskSpace(d), err
+			return pool.DiskSpace(d), err
 		},
 		Usage: func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 			return s.engine.Boxes().Disk(ctx, box)

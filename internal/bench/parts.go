@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
@@ -118,14 +119,14 @@ type boxes struct {
 	p      *pass
 	home   string
 	driver *local.Driver
-	pools  []*sandbox.Pool
+	pools  []*pool.Pool
 	n      atomic.Uint32
 }
 
-func (b *boxes) pool(ctx context.Context, prewarm int) (*sandbox.Pool, error) {
-	pool := sandbox.NewPool(sandbox.PoolConfig{
+func (b *boxes) pool(ctx context.Context, prewarm int) (*pool.Pool, error) {
+	pool := pool.New(pool.Config{
 		Driver: b.driver, Token: uint64(len(b.pools) + 1), MaxBoxes: 200, FreezeAfter: -1, StopAfter: -1, Prewarm: prewarm,
-		OnEvent: func(sandbox.BoxEvent) {},
+		OnEvent: func(pool.Event) {},
 	})
 	b.pools = append(b.pools, pool)
 	return pool, pool.Start(ctx, false, func(holdfast.BoxID) bool { return true })
@@ -152,7 +153,7 @@ func (b *boxes) spec() (sandbox.Spec, error) {
 }
 
 // acquire takes a new box, one of warm's if there is a warm.
-func (b *boxes) acquire(ctx context.Context, pool *sandbox.Pool, warm sandbox.Prewarmer) (*sandbox.Hold, float64, error) {
+func (b *boxes) acquire(ctx context.Context, pool *pool.Pool, warm sandbox.Prewarmer) (*pool.Hold, float64, error) {
 	spec, err := b.spec()
 	if err != nil {
 		return nil, 0, err

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/policy"
-	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // asks is a session whose Bash calls are asked for.
@@ -318,7 +318,7 @@ func TestHZ15_WaitingHoldsNoBox(t *testing.T) {
 	c := newClock()
 	m := newMachine(t, func(m *machine) {
 		m.set = func(cfg *engine.Config) { cfg.Clock, cfg.Turns.Silence = c.now, silence }
-		m.pool = func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = -1, 20*time.Millisecond }
+		m.pool = func(c *pool.Config) { c.FreezeAfter, c.StopAfter = -1, 20*time.Millisecond }
 	})
 	id := m.create(holdfast.CreateSession{})
 	turn := m.send(id, script(bash("echo warm"), say("x")))

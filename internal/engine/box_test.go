@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -298,7 +299,7 @@ func TestUntrustedNeverRunsElsewhere(t *testing.T) {
 // refused and nothing of it is recorded, not even its key; nothing is wrong with its
 // session. The box that is evicted for it later goes on with its files in its turn.
 func TestASH28_FullIsNoSessionError(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.pool = func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 } })
+	m := newMachine(t, func(m *machine) { m.pool = func(c *pool.Config) { c.MaxBoxes = 1 } })
 	a, b := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})
 	first := m.send(a, script(bash(gated), say("ok")))
 	m.appears(a, "begun")
@@ -363,10 +364,10 @@ func TestASH28_FullIsNoSessionError(t *testing.T) {
 // TestASH28_AcceptedTurnsWaitForAPlace: the places are taken after the message was
 // accepted. Its turn waits, visibly, and runs once when there is a place.
 func TestASH28_AcceptedTurnsWaitForAPlace(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.pool = func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 } })
+	m := newMachine(t, func(m *machine) { m.pool = func(c *pool.Config) { c.MaxBoxes = 1 } })
 	a, b := m.create(holdfast.CreateSession{}), m.create(holdfast.CreateSession{})
 	m.run(a, script(bash("true"), say("warm")))
-	var hold *sandbox.Hold
+	var hold *pool.Hold
 	taken := make(chan error, 1)
 	m.whenCommitted("turn.started", func() {
 		var err error
@@ -394,19 +395,19 @@ func TestASH28_AcceptedTurnsWaitForAPlace(t *testing.T) {
 }
 
 func TestQueuePositionsAreRecorded(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.pool = func(c *sandbox.PoolConfig) { c.MaxTurns = 1 } })
+	m := newMachine(t, func(m *machine) { m.pool = func(c *pool.Config) { c.MaxTurns = 1 } })
 	id := m.create(holdfast.CreateSession{})
 	m.run(id, script(bash("true"), say("warm")))
 	// Somebody else has the box's only place, and somebody waits for it.
 	spec := sandbox.Spec{Box: m.box(id)}
-	pool := m.live[holdfast.Untrusted]
-	first, err := pool.Acquire(t.Context(), spec, true, nil)
+	boxes := m.live[holdfast.Untrusted]
+	first, err := boxes.Acquire(t.Context(), spec, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting, second := make(chan struct{}), make(chan *sandbox.Hold, 1)
+	waiting, second := make(chan struct{}), make(chan *pool.Hold, 1)
 	go func() {
-		h, err := pool.Acquire(context.WithoutCancel(t.Context()), spec, true, func(int) { close(waiting) })
+		h, err := boxes.Acquire(context.WithoutCancel(t.Context()), spec, true, func(int) { close(waiting) })
 		if err != nil {
 			t.Error(err)
 		}
@@ -434,7 +435,7 @@ func TestQueuePositionsAreRecorded(t *testing.T) {
 
 // TestInterruptWhileWaitingForABox: a queued turn can be interrupted too.
 func TestInterruptWhileWaitingForABox(t *testing.T) {
-	m := newMachine(t, func(m *machine) { m.pool = func(c *sandbox.PoolConfig) { c.MaxTurns = 1 } })
+	m := newMachine(t, func(m *machine) { m.pool = func(c *pool.Config) { c.MaxTurns = 1 } })
 	id := m.create(holdfast.CreateSession{})
 	m.run(id, script(bash("true"), say("warm")))
 	h, err := m.live[holdfast.Untrusted].Acquire(t.Context(), sandbox.Spec{Box: m.box(id)}, true, nil)

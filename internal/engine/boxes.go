@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/lease"
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
@@ -108,7 +109,7 @@ func (s sessions) Where(ctx context.Context, row journal.Row) (cwd, transcript s
 }
 
 // Claim implements hooked.Sessions.
-func (s sessions) Claim(ctx context.Context, id holdfast.SessionID, live bool) (*sandbox.Hold, error) {
+func (s sessions) Claim(ctx context.Context, id holdfast.SessionID, live bool) (*pool.Hold, error) {
 	u := s.p.units.claim(id)
 	defer s.p.units.disclaim(u)
 	hold, err := s.p.acquire(ctx, u, place.Claim{Live: live}, nil)
@@ -146,7 +147,7 @@ func (l layered) Workspace(ctx context.Context, row journal.Row) (permit.Workspa
 
 // BoxEvent writes what happened to a box into the log of each session that may use it, or
 // that was the last to; it is the pools' OnEvent.
-func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
+func (e *Engine) BoxEvent(ev pool.Event) {
 	ctx := context.WithoutCancel(e.p.life.Base)
 	ids, err := e.p.boxes.Hear(ctx, ev.Box)
 	if err != nil {
@@ -154,11 +155,7 @@ func (e *Engine) BoxEvent(ev sandbox.BoxEvent) {
 	}
 	for _, id := range ids {
 		c := journal.NewChange(id)
-		var data any = ev.Ended
-		if ev.Type == holdfast.EventBoxStarted {
-			data = ev.Started
-		}
-		c.Events = []journal.Draft{{Type: ev.Type, Data: data}}
+		c.Events = []journal.Draft{{Type: ev.Type, Data: ev.Data()}}
 		if _, err := e.p.cfg.Journal.Commit(ctx, c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			e.p.cfg.Log.Warn("box event not recorded", "box_id", ev.Box, "session_id", id, "type", ev.Type, "error", err)
 		}

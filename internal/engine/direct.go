@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/lease"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/resume"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -87,7 +88,7 @@ func (b byHand) inBoxOnce(ctx context.Context, u *unit, work func(context.Contex
 // missing sets a session whose files turn out to be gone to error, which is from
 // where it can be resumed without them. A running turn finds it out itself.
 func (b byHand) missing(ctx context.Context, u *unit, err error) {
-	if !place.AreFilesGone(err) {
+	if !resume.AreFilesGone(err) {
 		return
 	}
 	u.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -288,7 +289,7 @@ func TestEveryBoxHasItsOwnUids(t *testing.T) {
 	specs := map[holdfast.BoxID]sandbox.Spec{}
 	m := newMachine(t, func(m *machine) {
 		m.uidBase = 1_879_048_192
-		m.pool = func(c *sandbox.PoolConfig) {
+		m.pool = func(c *pool.Config) {
 			c.Driver = &noting{Driver: c.Driver, note: func(s sandbox.Spec) {
 				mu.Lock()
 				defer mu.Unlock()

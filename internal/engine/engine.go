@@ -173,7 +173,7 @@ func New(cfg Config) (*Engine, error) {
 		NewCall: p.newCall, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	p.resumes = resume.New(resume.Config{
-		Boxes: p.boxes, Journal: cfg.Journal, Snapshots: cfg.Snapshots, Clock: cfg.Clock,
+		Files: p.files, Stop: p.boxes.Stop, Journal: cfg.Journal, Snapshots: cfg.Snapshots, Clock: cfg.Clock,
 		OwnState: func(runtime string) bool { return runtime != permit.InServer },
 		AtRisk: func(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error) {
 			return p.guard.AtRisk(ctx, row)

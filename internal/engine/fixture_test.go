@@ -19,13 +19,13 @@ import (
 	brought "github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/policy"
-	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // patience bounds every wait of these tests.
@@ -36,7 +36,7 @@ type world struct {
 	t     testing.TB
 	dir   string
 	rt    runtime.Runtime
-	pools func() map[holdfast.Trust]*sandbox.Pool
+	pools func() map[holdfast.Trust]*pool.Pool
 	tune  func(*engine.Config)
 	// refuse, when set, answers a commit in the store's place.
 	refuse    atomic.Pointer[func(journal.Encoded) error]
@@ -157,7 +157,7 @@ func (w *world) try() error {
 }
 
 // drivers are the pools by what they serve.
-func drivers(pools map[holdfast.Trust]*sandbox.Pool) (out []place.Driver) {
+func drivers(pools map[holdfast.Trust]*pool.Pool) (out []place.Driver) {
 	for _, trust := range []holdfast.Trust{holdfast.Untrusted, holdfast.Trusted} {
 		p := pools[trust]
 		i := slices.IndexFunc(out, func(d place.Driver) bool { return d.Pool == p })

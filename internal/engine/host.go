@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/pending"
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -84,7 +85,7 @@ func newHost(p *parts, u *unit, r *turnRun, row journal.Row) *host {
 	h.lease = lease.New(lease.Config{
 		Session: row.Session, InServer: row.Runtime == permit.InServer, Usable: h.usable, Rules: h.policy, Current: h.layers.Current,
 		Walls: func(p *policy.Engine) sandbox.Walls { return permit.Walls(row, p) },
-		Claim: func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(int)) (*sandbox.Hold, error) {
+		Claim: func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(int)) (*pool.Hold, error) {
 			// An agent that is started ahead of its turn waits in no queue.
 			return p.acquire(ctx, u, place.Claim{Turn: r.id != "", Queued: queued}, rules)
 		},

@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/runtime/native"
-	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // machine is a world with boxes: the native runtime with the scripted model and
@@ -30,8 +30,8 @@ type machine struct {
 	// untrusted and trusted are the drivers; they outlive a restart of the server.
 	untrusted, trusted *mem.Driver
 	// pool changes the pools' settings.
-	pool func(*sandbox.PoolConfig)
-	live map[holdfast.Trust]*sandbox.Pool
+	pool func(*pool.Config)
+	live map[holdfast.Trust]*pool.Pool
 	// without is a trust level that this machine has no driver for.
 	without holdfast.Trust
 	// uidBase and sealer are settings of the engine.
@@ -86,12 +86,12 @@ func loop(t testing.TB) *native.Runtime {
 	return rt
 }
 
-func (m *machine) pools() map[holdfast.Trust]*sandbox.Pool {
-	m.live = map[holdfast.Trust]*sandbox.Pool{}
+func (m *machine) pools() map[holdfast.Trust]*pool.Pool {
+	m.live = map[holdfast.Trust]*pool.Pool{}
 	for trust, d := range map[holdfast.Trust]*mem.Driver{holdfast.Untrusted: m.untrusted, holdfast.Trusted: m.trusted} {
-		cfg := sandbox.PoolConfig{
+		cfg := pool.Config{
 			Driver: d.Reopen(), Token: m.store.Epoch(), FreezeAfter: -1, StopAfter: -1,
-			OnEvent: func(ev sandbox.BoxEvent) { m.BoxEvent(ev) },
+			OnEvent: func(ev pool.Event) { m.BoxEvent(ev) },
 		}
 		if m.pool != nil {
 			m.pool(&cfg)
@@ -99,7 +99,7 @@ func (m *machine) pools() map[holdfast.Trust]*sandbox.Pool {
 		if trust == m.without {
 			continue
 		}
-		m.live[trust] = sandbox.NewPool(cfg)
+		m.live[trust] = pool.New(cfg)
 	}
 	if m.trusted == m.untrusted {
 		m.live[holdfast.Trusted] = m.live[holdfast.Untrusted]

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/internal/pool"
 )
 
 func everything(journal.Encoded) bool { return true }
@@ -196,7 +196,7 @@ func TestStartFailsWithTheDriver(t *testing.T) {
 	id := m.create(holdfast.CreateSession{})
 	m.exec(id, "true")
 	m.stop(false)
-	m.pool = func(c *sandbox.PoolConfig) { c.Token += 100 }
+	m.pool = func(c *pool.Config) { c.Token += 100 }
 	m.start()
 	m.stop(false)
 	m.pool = nil
@@ -204,6 +204,6 @@ func TestStartFailsWithTheDriver(t *testing.T) {
 		t.Errorf("start: %v", err)
 	}
 	m.stop(false)
-	m.pool = func(c *sandbox.PoolConfig) { c.Token += 200 }
+	m.pool = func(c *pool.Config) { c.Token += 200 }
 	m.start()
 }

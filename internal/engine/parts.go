@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/network"
 	"github.com/holdfast-run/holdfast/internal/permit"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/resume"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
@@ -94,7 +95,7 @@ func (p *parts) rulesNow(u *unit, row journal.Row, strict bool) rulesOf {
 
 // acquire claims a session's box. rules gives the policy that its walls are made from; nil
 // reads it. The caller has claimed u.
-func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*sandbox.Hold, error) {
+func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rulesOf) (*pool.Hold, error) {
 	c.Session = u.id
 	c.Walls = func(ctx context.Context, row journal.Row) (wire.Walls, error) {
 		now := rules
@@ -108,6 +109,14 @@ func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rules
 		return permit.Walls(row, policy), nil
 	}
 	return p.boxes.Acquire(ctx, c)
+}
+
+// files returns what a resume needs to know of a session's files and of its box.
+func (p *parts) files(ctx context.Context, row journal.Row) (resume.Files, error) {
+	owner, err := p.boxes.Files(ctx, row)
+	return resume.Files{
+		Workspace: p.boxes.Workspace(row.ID).Exists(ctx), HadFiles: owner.HadFiles, BoxLive: p.boxes.Running(row) != nil,
+	}, err
 }
 
 // resume brings a session back. Turns may wait that the caller has to start. The caller holds the

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -370,12 +371,12 @@ func TestEventsOfForeignBoxesAreNobodys(t *testing.T) {
 	m := newMachine(t, nil)
 	id := m.create(holdfast.CreateSession{})
 	for _, box := range []holdfast.BoxID{"w-foreign", holdfast.SessionBox(nobody)} {
-		m.BoxEvent(sandbox.BoxEvent{Type: holdfast.EventBoxLost, Box: box, Ended: holdfast.BoxEnded{Box: box}})
+		m.BoxEvent(pool.Event{Type: holdfast.EventBoxLost, Box: box, Ended: holdfast.BoxEnded{Box: box}})
 	}
 	m.refuseWhile(everything)
-	m.BoxEvent(sandbox.BoxEvent{Type: holdfast.EventBoxLost, Box: m.box(id)})
+	m.BoxEvent(pool.Event{Type: holdfast.EventBoxLost, Box: m.box(id)})
 	m.acceptAll()
-	m.BoxEvent(sandbox.BoxEvent{Type: holdfast.EventBoxOOM, Box: m.box(id), Ended: holdfast.BoxEnded{Box: m.box(id), Reason: "hog"}})
+	m.BoxEvent(pool.Event{Type: holdfast.EventBoxOOM, Box: m.box(id), Ended: holdfast.BoxEnded{Box: m.box(id), Reason: "hog"}})
 	if oom := datas[holdfast.BoxEnded](m.world, id, "box.oom"); len(oom) != 1 || oom[0].Reason != "hog" || len(m.log(id)) != 2 {
 		t.Errorf("log:\n%s", m.dump(id))
 	}

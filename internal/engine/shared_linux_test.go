@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
@@ -60,7 +61,7 @@ func (s *together) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.Se
 type house struct {
 	*world
 	shared *together
-	pool   atomic.Pointer[sandbox.Pool]
+	pool   atomic.Pointer[pool.Pool]
 	// open makes the driver of the next server, kill ends the box as a crash would.
 	open func() sandbox.Driver
 	kill func(holdfast.BoxID)
@@ -103,14 +104,14 @@ func newHouse(t *testing.T, driver string) *house {
 			return d
 		}
 	}
-	w.pools = func() map[holdfast.Trust]*sandbox.Pool {
-		p := sandbox.NewPool(sandbox.PoolConfig{
+	w.pools = func() map[holdfast.Trust]*pool.Pool {
+		p := pool.New(pool.Config{
 			Driver: h.open(), Token: w.store.Epoch(), FreezeAfter: -1, StopAfter: -1,
-			OnEvent: func(ev sandbox.BoxEvent) { h.BoxEvent(ev) },
+			OnEvent: func(ev pool.Event) { h.BoxEvent(ev) },
 			Resting: func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID { return h.Boxes().Resting(ctx, box) },
 		})
 		h.pool.Store(p)
-		return map[holdfast.Trust]*sandbox.Pool{holdfast.Untrusted: p}
+		return map[holdfast.Trust]*pool.Pool{holdfast.Untrusted: p}
 	}
 	w.tune = func(c *engine.Config) { c.Boxes.Scopes, c.Boxes.UIDBase = h.shared, uids }
 	w.start()

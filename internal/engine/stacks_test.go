@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -151,7 +152,7 @@ func (noKeys) Revoked(holdfast.KeyID) bool { return false }
 func TestStacks(t *testing.T) {
 	s := &stacks{seen: map[string][]string{}}
 	m := newMachine(t, func(m *machine) {
-		m.pool = func(c *sandbox.PoolConfig) { c.Driver = spyDriver{c.Driver, s} }
+		m.pool = func(c *pool.Config) { c.Driver = spyDriver{c.Driver, s} }
 	})
 	m.refuseWhile(func(c journal.Encoded) bool {
 		for typ, what := range map[holdfast.EventType]string{

@@ -11,22 +11,23 @@ import (
 // after runs the stages that follow a turn, and then starts the next one.
 func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 	if len(t.p.cfg.After) > 0 {
-		s.Scope = t.p.boxes.Scope(u.id)
-		at, before, own := t.stages.Begin(s.Scope)
+		scope := t.p.boxes.Scope(u.id)
+		s.Box, s.Dir = scope.Box, scope.Dir
+		at, before, own := t.stages.Begin(s.Box)
 		if t.p.life.Turns.Run(func() {
 			if before != nil {
 				<-before
 			}
 			t.stage(s)
 			close(own)
-			t.resume(t.stages.End(s.Scope, at))
+			t.resume(t.stages.End(s.Box, at))
 		}) {
-			t.stages.Holds(s.Scope, u.id)
+			t.stages.Holds(s.Box, u.id)
 			return
 		}
 		// The engine has closed.
 		close(own)
-		t.stages.End(s.Scope, at)
+		t.stages.End(s.Box, at)
 	}
 	if row.Status == holdfast.StatusActive {
 		// A failure is tried again in the background.

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/check"
@@ -103,7 +104,7 @@ func (b breaking) Ensure(ctx context.Context, s sandbox.Spec) (sandbox.Info, err
 func TestHZ25_NoCallWithoutItsWalls(t *testing.T) {
 	var lost atomic.Bool
 	m := newMachine(t, func(m *machine) {
-		m.pool = func(c *sandbox.PoolConfig) {
+		m.pool = func(c *pool.Config) {
 			if d, ok := c.Driver.(*mem.Driver); ok {
 				c.Driver = breaking{d, &lost}
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/versions"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -37,7 +38,7 @@ type Sessions interface {
 	Where(ctx context.Context, row journal.Row) (cwd, transcript string)
 	// Claim claims the session's box, and starts it if need be; with live it is denied where
 	// none runs.
-	Claim(ctx context.Context, id holdfast.SessionID, live bool) (*sandbox.Hold, error)
+	Claim(ctx context.Context, id holdfast.SessionID, live bool) (*pool.Hold, error)
 }
 
 // Config configures Hooks. All but Installed must be set.
@@ -213,7 +214,7 @@ type borrowed struct {
 	live     bool
 
 	mu   sync.Mutex
-	hold *sandbox.Hold
+	hold *pool.Hold
 	ran  []holdfast.CallID
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -28,7 +29,7 @@ type Config struct {
 	Walls func(p *policy.Engine) sandbox.Walls
 	// Claim claims the box; its walls are made from the policy that rules returns. Queued is called with
 	// the place in the queue where the claim has to wait.
-	Claim func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(position int)) (*sandbox.Hold, error)
+	Claim func(ctx context.Context, rules func(context.Context) (*policy.Engine, error), queued func(position int)) (*pool.Hold, error)
 	// Idle reports whether only idle agents run in the box. Stop stops the box.
 	Idle func(ctx context.Context, box *sandbox.Box) bool
 	Stop func(ctx context.Context, reason string) error
@@ -46,7 +47,7 @@ type Lease struct {
 	// for no longer than that takes, so that a turn can be ended at any time.
 	asking sync.Mutex
 	mu     sync.Mutex
-	hold   *sandbox.Hold
+	hold   *pool.Hold
 	err    error
 	// by is the policy that the walls of the box are made from, hash their hash.
 	by   *policy.Engine
@@ -98,7 +99,7 @@ func (l *Lease) Box(ctx context.Context) (*sandbox.Box, error) {
 	return hold.Box, nil
 }
 
-func (l *Lease) claim(ctx context.Context) (*sandbox.Hold, error) {
+func (l *Lease) claim(ctx context.Context) (*pool.Hold, error) {
 	queued := func(position int) { l.cfg.Notice(ctx, holdfast.EventBoxQueued, holdfast.BoxQueued{Position: position}) }
 	return l.cfg.Claim(ctx, l.rules, queued)
 }
@@ -165,7 +166,7 @@ func (l *Lease) walled() *sandbox.Box {
 // restarted stops the box of a stale claim if only idle agents run in it, and claims it
 // again, with the present walls. Only the first claim of a turn does this, because the
 // agent works after it. Any other claim is returned unchanged.
-func (l *Lease) restarted(ctx context.Context, hold *sandbox.Hold) (*sandbox.Hold, error) {
+func (l *Lease) restarted(ctx context.Context, hold *pool.Hold) (*pool.Hold, error) {
 	l.mu.Lock()
 	first := !l.claimed
 	l.claimed = true
@@ -174,7 +175,7 @@ func (l *Lease) restarted(ctx context.Context, hold *sandbox.Hold) (*sandbox.Hol
 		return hold, nil
 	}
 	hold.Release()
-	if err := l.cfg.Stop(ctx, sandbox.WallsChanged); err != nil {
+	if err := l.cfg.Stop(ctx, pool.WallsChanged); err != nil {
 		return nil, err
 	}
 	return l.claim(ctx)
@@ -240,7 +241,7 @@ func errWallGone(id holdfast.SessionID) error {
 
 // Intact refuses a claim whose box lacks a wall. Outside of a turn it also refuses one
 // whose walls are older than the rules. It releases a claim that it refuses.
-func Intact(hold *sandbox.Hold, id holdfast.SessionID, turn bool) error {
+func Intact(hold *pool.Hold, id holdfast.SessionID, turn bool) error {
 	var err error
 	switch {
 	case !hold.WallsHold():

@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
+	"github.com/holdfast-run/holdfast/internal/resume"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -27,7 +29,7 @@ func For(s holdfast.Session, drivers []Driver) (Driver, error) {
 }
 
 // pool is where a session has its box.
-func (b *Boxes) pool(row journal.Row) (*sandbox.Pool, error) {
+func (b *Boxes) pool(row journal.Row) (*pool.Pool, error) {
 	d, err := For(row.Session, b.cfg.Drivers)
 	return d.Pool, err
 }
@@ -47,7 +49,7 @@ type Claim struct {
 // Acquire claims a session's box. The first claim of a scope makes its first files. The hold
 // has the session's side of the box, with what its processes need there, and what its log
 // needs no more has been released.
-func (b *Boxes) Acquire(ctx context.Context, c Claim) (*sandbox.Hold, error) {
+func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 	own := b.claims.join(c.Session)
 	defer b.claims.leave(c.Session, own)
 	if c.Queued == nil {
@@ -76,7 +78,7 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*sandbox.Hold, error) {
 	}
 }
 
-func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*sandbox.Hold, *sandbox.Pool, error) {
+func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Pool, error) {
 	read := b.sessions.Live
 	if c.Live {
 		read = b.sessions.Row // also of a session that has just ended
@@ -113,13 +115,13 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*sandbox.Hold, *sandb
 		}
 	case !b.Workspace(row.ID).Exists(ctx):
 		// Never a new, empty one in its place without being told to.
-		return nil, nil, FilesGone(row.ID)
+		return nil, nil, resume.FilesGone(row.ID)
 	}
 	hold, err := b.enter(ctx, c, row, pool, spec)
 	return hold, pool, err
 }
 
-func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *sandbox.Pool, spec sandbox.Spec) (*sandbox.Hold, error) {
+func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.Pool, spec sandbox.Spec) (*pool.Hold, error) {
 	enter, err := b.sessions.Prepare(row)
 	if err != nil {
 		return nil, err
@@ -143,18 +145,6 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *sandb
 	}
 	return hold, nil
 }
-
-// errFilesGone is in the chain of what a session answers whose files are gone.
-var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
-
-// FilesGone is the refusal of a session whose files are gone.
-func FilesGone(id holdfast.SessionID) error {
-	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
-		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with the agent's own files only", id)
-}
-
-// AreFilesGone reports whether an error is FilesGone.
-func AreFilesGone(err error) bool { return errors.Is(err, errFilesGone) }
 
 // spec is the box of a session; files is the row that tells of its files.
 func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec, error) {
@@ -194,7 +184,7 @@ func (c Config) derivedUID(row journal.Row) uint32 {
 // overwritten. A workspace whose loss was accepted is made in the same way. A box that
 // stands ready is reserved; the row keeps the ids that its files have, and the
 // answer is spec with them.
-func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *sandbox.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
+func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
 	id := b.Scope(session.ID).Owner
 	owner := b.claims.join(id)
 	defer b.claims.leave(id, owner)
@@ -235,7 +225,7 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *sandbox.Poo
 // reserve gives a session whose box never ran one that stands ready, if there is
 // one. A reservation that was cut off before its commit left its directory, whose
 // ids remain: only this server has written to it.
-func (b *Boxes) reserve(pool *sandbox.Pool, spec sandbox.Spec) sandbox.Spec {
+func (b *Boxes) reserve(pool *pool.Pool, spec sandbox.Spec) sandbox.Spec {
 	reserved, ok := pool.Reserve(spec)
 	if ok || b.cfg.UIDBase == 0 {
 		return reserved

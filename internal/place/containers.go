@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/internal/pool"
 )
 
 // Containers lists the boxes of every driver.
@@ -24,7 +24,7 @@ func (b *Boxes) Containers(ctx context.Context) ([]holdfast.Container, error) {
 // container is a box and the pool that has it.
 type container struct {
 	holdfast.Container
-	pool *sandbox.Pool
+	pool *pool.Pool
 }
 
 func (b *Boxes) containers(ctx context.Context) ([]container, error) {

@@ -16,13 +16,14 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 // Driver is the pool of a driver's boxes, and the trust levels of the sessions that it serves.
 type Driver struct {
-	Pool   *sandbox.Pool
+	Pool   *pool.Pool
 	Serves []holdfast.Trust
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/place"
-	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/internal/pool"
 )
 
 // TestI15_For: a session gets the first driver that serves its trust level, or none.
@@ -19,7 +19,7 @@ func TestI15_For(t *testing.T) {
 		var drivers []place.Driver
 		for range rapid.IntRange(0, 4).Draw(t, "drivers") {
 			serves := rapid.SliceOfN(rapid.SampledFrom(levels), 0, 2).Draw(t, "serves")
-			drivers = append(drivers, place.Driver{Pool: sandbox.NewPool(sandbox.PoolConfig{}), Serves: serves})
+			drivers = append(drivers, place.Driver{Pool: pool.New(pool.Config{}), Serves: serves})
 		}
 		s := holdfast.Session{Trust: rapid.SampledFrom(levels).Draw(t, "trust")}
 		got, err := place.For(s, drivers)

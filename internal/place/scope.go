@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -185,7 +186,7 @@ func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 	return errors.Join(errs...)
 }
 
-func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *sandbox.Pool) error {
+func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Pool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	box := b.Scope(id).Box

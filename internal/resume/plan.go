@@ -1,14 +1,15 @@
 // Package resume brings sessions back that are paused or in error: it gathers facts, decides with a
 // pure function, and executes the plan.
 //
-// The engine owns one Resumes. It imports place and the journal. Invariant: nothing is lost silently:
+// The engine owns one Resumes. It imports the journal. Invariant: nothing is lost silently:
 // what a resume loads and loses stands in its receipt, which is recorded with the session's new
 // state.
 package resume
 
 import (
+	"errors"
+
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/place"
 )
 
 // Facts are what a resume is decided on.
@@ -17,11 +18,7 @@ type Facts struct {
 	// Agent: the runtime's agent keeps a conversation of its own. How much of it is left shows when the
 	// agent starts; the receipt of that start (agent_state.started) has the tier then.
 	Agent bool
-	// BoxLive: the session's box runs and is connected.
-	BoxLive bool
-	// Workspace: the directory of the session's files is there. HadFiles: it was
-	// there once, so that its absence is a loss.
-	Workspace, HadFiles bool
+	Files
 	// Snapshot is the newest copy of the files; empty for none.
 	Snapshot string
 	// AtRisk lists files that may be lost since a power cut.
@@ -69,7 +66,7 @@ func Decide(f Facts, fresh bool) (Plan, error) {
 	case !f.HadFiles:
 		p.Receipt.Files = holdfast.FilesEmpty
 	case !fresh:
-		return p, place.FilesGone(s.ID)
+		return p, FilesGone(s.ID)
 	default:
 		p.FilesLost = true
 		p.Receipt.Files = holdfast.FilesLost
@@ -83,3 +80,15 @@ func Decide(f Facts, fresh bool) (Plan, error) {
 	}
 	return p, nil
 }
+
+// errFilesGone is in the chain of the error of a session whose files are gone.
+var errFilesGone = errors.New("the workspace is gone and no snapshot holds it")
+
+// FilesGone is the refusal of a session whose files are gone.
+func FilesGone(id holdfast.SessionID) error {
+	return holdfast.Errorf(holdfast.KindConflict, "session.resume", "session %s: %w", id, errFilesGone).
+		WithHint("holdfast session resume %s --fresh (or fresh: true) goes on with the agent's own files only", id)
+}
+
+// AreFilesGone reports whether an error is FilesGone.
+func AreFilesGone(err error) bool { return errors.Is(err, errFilesGone) }

@@ -14,7 +14,7 @@ import (
 func TestPlanResume(t *testing.T) {
 	base := holdfast.Session{ID: "01890a5d-ac96-774b-bcce-b302099a8057", Status: holdfast.StatusPaused, CompletedTurns: 3, LastSeq: 20}
 	with := func(f func(*resume.Facts)) resume.Facts {
-		x := resume.Facts{Session: base, Workspace: true, HadFiles: true}
+		x := resume.Facts{Session: base, Files: resume.Files{Workspace: true, HadFiles: true}}
 		f(&x)
 		return x
 	}

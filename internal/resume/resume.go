@@ -6,12 +6,14 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/place"
 )
 
 // Config configures Resumes. All fields must be set.
 type Config struct {
-	Boxes     *place.Boxes
+	// Files returns what is known of a session's files and of its box. Stop stops the box.
+	Files func(ctx context.Context, row journal.Row) (Files, error)
+	Stop  func(ctx context.Context, row journal.Row, reason string) error
+
 	Journal   *journal.Journal
 	Snapshots Snapshots
 	// OwnState reports whether a runtime's agents keep a conversation of their own.
@@ -19,6 +21,15 @@ type Config struct {
 	// AtRisk returns the files of a session that a power cut may have taken; nil for none.
 	AtRisk func(ctx context.Context, row journal.Row) (*holdfast.FilesAtRisk, error)
 	Clock  func() time.Time
+}
+
+// Files are the facts about a session's files and its box.
+type Files struct {
+	// Workspace: the directory of the files is there. HadFiles: it was there once, so that its
+	// absence is a loss.
+	Workspace, HadFiles bool
+	// BoxLive: the session's box runs and is connected.
+	BoxLive bool
 }
 
 // Resumes resumes sessions. Safe for concurrent use, but for one session.
@@ -37,19 +48,15 @@ func (r *Resumes) Plan(ctx context.Context, row journal.Row, fresh bool) (Plan, 
 }
 
 func (r *Resumes) facts(ctx context.Context, row journal.Row) (Facts, error) {
-	files, err := r.cfg.Boxes.Files(ctx, row)
+	files, err := r.cfg.Files(ctx, row)
 	if err != nil {
 		return Facts{}, err
 	}
-	scope := r.cfg.Boxes.Scope(row.ID)
-	f := Facts{
-		Session: row.Session, HadFiles: files.HadFiles, Workspace: r.cfg.Boxes.Workspace(row.ID).Exists(ctx), Agent: r.cfg.OwnState(row.Runtime),
-		BoxLive: r.cfg.Boxes.Running(row) != nil,
-	}
+	f := Facts{Session: row.Session, Files: files, Agent: r.cfg.OwnState(row.Runtime)}
 	if f.AtRisk, err = r.cfg.AtRisk(ctx, row); err != nil || f.Workspace {
 		return f, err
 	}
-	f.Snapshot, err = r.cfg.Snapshots.Newest(ctx, scope)
+	f.Snapshot, err = r.cfg.Snapshots.Newest(ctx, row)
 	return f, err
 }
 
@@ -63,12 +70,12 @@ func (r *Resumes) Resume(ctx context.Context, row journal.Row, req holdfast.Resu
 	}
 	if plan.FilesLost || plan.Restore != "" {
 		// A box without its workspace works on a removed directory.
-		if err := r.cfg.Boxes.Stop(ctx, row, "the workspace is gone"); err != nil {
+		if err := r.cfg.Stop(ctx, row, "the workspace is gone"); err != nil {
 			return holdfast.Resumed{Session: row.Session}, err
 		}
 	}
 	if plan.Restore != "" {
-		if err := r.cfg.Snapshots.Restore(ctx, r.cfg.Boxes.Scope(row.ID), plan.Restore); err != nil {
+		if err := r.cfg.Snapshots.Restore(ctx, row, plan.Restore); err != nil {
 			return holdfast.Resumed{Session: row.Session}, err
 		}
 	}

@@ -1,7 +1,7 @@
 // Package stages holds the new turns of a scope back while work that follows a turn is under way,
 // such as a snapshot of its files.
 //
-// The engine owns one Stages. It imports place. Invariant: the stages of a scope run one turn after the
+// The engine owns one Stages. It imports the journal. Invariant: the stages of a scope run one turn after the
 // other, in the order in which the turns ended; a session that wanted to start a turn meanwhile is
 // returned when the last of them has ended.
 package stages
@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
-	"github.com/holdfast-run/holdfast/internal/place"
 )
 
 // Stage is work that follows each turn: its terminal event is durable, and no new turn of its scope
@@ -34,7 +33,9 @@ type Settled struct {
 	Row    journal.Row
 	Turn   holdfast.TurnID
 	Status holdfast.TurnStatus
-	Scope  place.Scope
+	// Box is the box of the session's scope, Dir the host's directory with its trees.
+	Box holdfast.BoxID
+	Dir string
 }
 
 // Stages are the scopes in which stages run. The zero value is ready.
@@ -54,15 +55,15 @@ type Staged struct {
 
 // Begin holds the scope's new turns back. The stages of a turn wait for before, nil for nothing, and
 // close own when they have run.
-func (s *Stages) Begin(scope place.Scope) (at *Staged, before, own chan struct{}) {
+func (s *Stages) Begin(box holdfast.BoxID) (at *Staged, before, own chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at = s.at[scope.Box]; at == nil {
+	if at = s.at[box]; at == nil {
 		if s.at == nil {
 			s.at = map[holdfast.BoxID]*Staged{}
 		}
 		at = &Staged{}
-		s.at[scope.Box] = at
+		s.at[box] = at
 	}
 	at.n++
 	before, own = at.last, make(chan struct{})
@@ -71,22 +72,22 @@ func (s *Stages) Begin(scope place.Scope) (at *Staged, before, own chan struct{}
 }
 
 // End returns the sessions whose turns may start now.
-func (s *Stages) End(scope place.Scope, at *Staged) []holdfast.SessionID {
+func (s *Stages) End(box holdfast.BoxID, at *Staged) []holdfast.SessionID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at.n--; at.n > 0 {
 		return nil
 	}
-	delete(s.at, scope.Box)
+	delete(s.at, box)
 	return at.waiting
 }
 
 // Holds reports whether the turns of a scope wait for stages. If so, the session is remembered for
 // their end.
-func (s *Stages) Holds(scope place.Scope, id holdfast.SessionID) bool {
+func (s *Stages) Holds(box holdfast.BoxID, id holdfast.SessionID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := s.at[scope.Box]
+	at := s.at[box]
 	if at != nil && !slices.Contains(at.waiting, id) {
 		at.waiting = append(at.waiting, id)
 	}

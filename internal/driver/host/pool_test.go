@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/host"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -21,10 +22,10 @@ import (
 // told collects what a pool tells.
 type told struct {
 	mu  sync.Mutex
-	evs []sandbox.BoxEvent
+	evs []pool.Event
 }
 
-func (e *told) add(ev sandbox.BoxEvent) {
+func (e *told) add(ev pool.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.evs = append(e.evs, ev)
@@ -40,10 +41,10 @@ func (e *told) types() string {
 	return strings.Join(out, " ")
 }
 
-func pool(t *testing.T, d *host.Driver, token uint64, stopAfter time.Duration) (*sandbox.Pool, *told) {
+func newPool(t *testing.T, d *host.Driver, token uint64, stopAfter time.Duration) (*pool.Pool, *told) {
 	t.Helper()
 	var e told
-	p := sandbox.NewPool(sandbox.PoolConfig{Driver: d, Token: token, FreezeAfter: time.Millisecond, StopAfter: stopAfter, OnEvent: e.add})
+	p := pool.New(pool.Config{Driver: d, Token: token, FreezeAfter: time.Millisecond, StopAfter: stopAfter, OnEvent: e.add})
 	if err := p.Start(t.Context(), false, func(holdfast.BoxID) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func pool(t *testing.T, d *host.Driver, token uint64, stopAfter time.Duration) (
 	return p, &e
 }
 
-func acquire(t *testing.T, p *sandbox.Pool, s sandbox.Spec) *sandbox.Hold {
+func acquire(t *testing.T, p *pool.Pool, s sandbox.Spec) *pool.Hold {
 	t.Helper()
 	h, err := p.Acquire(t.Context(), s, true, nil)
 	if err != nil {
@@ -70,7 +71,7 @@ func TestPoolOverRealProcesses(t *testing.T) {
 	home := dataDir(t)
 	s := spec(home, "a")
 	first := open(t, home)
-	p, events := pool(t, first, 1, -1)
+	p, events := newPool(t, first, 1, -1)
 	h := acquire(t, p, s)
 	sh(t, h.Box, "echo kept > file")
 	boot := h.Box.Boot()
@@ -86,7 +87,7 @@ func TestPoolOverRealProcesses(t *testing.T) {
 	}
 
 	d := open(t, home)
-	p, events = pool(t, d, 2, -1)
+	p, events = newPool(t, d, 2, -1)
 	h = acquire(t, p, s)
 	if h.Box.Boot() != boot {
 		t.Fatal("not adopted")
@@ -112,7 +113,7 @@ func TestPoolOverRealProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	p, events = pool(t, d, 3, 20*time.Millisecond)
+	p, events = newPool(t, d, 3, 20*time.Millisecond)
 	testkit.Eventually(t, "the idle stop", func() bool { return events.types() == "stopped" })
 	// The pool first asks boxd to end. The driver keeps no record of a boxd that ends before
 	// the driver stops it.

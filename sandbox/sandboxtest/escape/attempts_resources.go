@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/internal/rooted"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
@@ -136,7 +137,7 @@ func (r *rig) diskAttack(limit int64, attack, free []string) Row {
 	dir, _ := r.smallDisk(256 << 20)
 	spec := r.on(dir, "disk")
 	stops := make(chan holdfast.BoxEnded, 4)
-	p := r.pool(stops, &sandbox.Disk{Every: 10 * time.Millisecond, Limit: limit, Usage: usage(spec), Space: r.space(spec), Hostile: true})
+	p := r.pool(stops, &pool.Disk{Every: 10 * time.Millisecond, Limit: limit, Usage: usage(spec), Space: r.space(spec), Hostile: true})
 	saw, ended := r.attack(p, spec, attack, stops)
 	row := Row{Saw: fmt.Sprintf("%s, %d KiB late", saw, ended.OvershootBytes>>10), Verdict: Held}
 	if !strings.HasPrefix(ended.Reason, "disk: ") || ended.Box != spec.Box || ended.OvershootBytes <= 0 {
@@ -163,7 +164,7 @@ func reserveAttack(r *rig) Row {
 	}
 	spec, beside := r.on(dir, "disk"), r.on(dir, "beside")
 	stops := make(chan holdfast.BoxEnded, 4)
-	p := r.pool(stops, &sandbox.Disk{Every: 10 * time.Millisecond, Reserve: 0.5, Usage: usage(spec, beside), Space: r.space(spec), Hostile: true})
+	p := r.pool(stops, &pool.Disk{Every: 10 * time.Millisecond, Reserve: 0.5, Usage: usage(spec, beside), Space: r.space(spec), Hostile: true})
 	h, err := p.Acquire(r.Context(), beside, false, nil)
 	if err != nil {
 		r.Fatal(err)
@@ -185,7 +186,7 @@ func reserveAttack(r *rig) Row {
 		r.Errorf("the box beside answers %q", got)
 	}
 	r.goesOn(p, spec)
-	var left sandbox.DiskSpace
+	var left pool.DiskSpace
 	row.Control, left = r.unwatched(spec, []string{"fill", "/workspace/big", "104857600"})
 	if row.Control += fmt.Sprintf(", %d MiB free", left.Free>>20); left.Free >= size/2 {
 		r.Errorf("the control fails: %+v", left)
@@ -248,14 +249,14 @@ func usage(specs ...sandbox.Spec) func(context.Context, holdfast.BoxID) (sandbox
 }
 
 // space measures the disk of a box.
-func (r *rig) space(s sandbox.Spec) func() (sandbox.DiskSpace, error) {
-	return func() (sandbox.DiskSpace, error) {
+func (r *rig) space(s sandbox.Spec) func() (pool.DiskSpace, error) {
+	return func() (pool.DiskSpace, error) {
 		d, err := rooted.DiskSpace(s.Dir)
-		return sandbox.DiskSpace(d), err
+		return pool.DiskSpace(d), err
 	}
 }
 
-func (r *rig) measured(s sandbox.Spec) sandbox.DiskSpace {
+func (r *rig) measured(s sandbox.Spec) pool.DiskSpace {
 	r.Helper()
 	d, err := r.space(s)()
 	if err != nil {
@@ -265,7 +266,7 @@ func (r *rig) measured(s sandbox.Spec) sandbox.DiskSpace {
 }
 
 // goesOn starts the session's box again, tidies up and stops it.
-func (r *rig) goesOn(p *sandbox.Pool, spec sandbox.Spec) {
+func (r *rig) goesOn(p *pool.Pool, spec sandbox.Spec) {
 	r.Helper()
 	h, err := p.Acquire(r.Context(), spec, false, nil)
 	if err != nil {
@@ -282,7 +283,7 @@ func (r *rig) goesOn(p *sandbox.Pool, spec sandbox.Spec) {
 
 // unwatched is the control: the attack in a pool that does not look, and what it
 // leaves of the disk.
-func (r *rig) unwatched(spec sandbox.Spec, attack []string) (saw string, left sandbox.DiskSpace) {
+func (r *rig) unwatched(spec sandbox.Spec, attack []string) (saw string, left pool.DiskSpace) {
 	r.Helper()
 	p := r.pool(make(chan holdfast.BoxEnded, 4), nil)
 	saw, _ = r.attack(p, spec, attack, nil)
@@ -298,11 +299,11 @@ func (r *rig) unwatched(spec sandbox.Spec, attack []string) (saw string, left sa
 
 // pool is a pool over the driver that tells of stopped boxes. It knows none of
 // the boxes that others started.
-func (r *rig) pool(stops chan holdfast.BoxEnded, disk *sandbox.Disk) *sandbox.Pool {
+func (r *rig) pool(stops chan holdfast.BoxEnded, disk *pool.Disk) *pool.Pool {
 	r.Helper()
-	p := sandbox.NewPool(sandbox.PoolConfig{
+	p := pool.New(pool.Config{
 		Driver: &onlyOwn{Driver: r.driver}, Token: tokens.Add(1), FreezeAfter: -1, StopAfter: -1, Disk: disk,
-		OnEvent: func(ev sandbox.BoxEvent) {
+		OnEvent: func(ev pool.Event) {
 			if ev.Type == holdfast.EventBoxStopped {
 				stops <- ev.Ended
 			}
@@ -333,7 +334,7 @@ func (o *onlyOwn) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsa
 func (*onlyOwn) List(context.Context) ([]sandbox.Info, error) { return nil, nil }
 
 // attack runs the probe in a box of the pool, to its end or the box'.
-func (r *rig) attack(p *sandbox.Pool, spec sandbox.Spec, args []string, stops chan holdfast.BoxEnded) (string, holdfast.BoxEnded) {
+func (r *rig) attack(p *pool.Pool, spec sandbox.Spec, args []string, stops chan holdfast.BoxEnded) (string, holdfast.BoxEnded) {
 	r.Helper()
 	h, err := p.Acquire(r.Context(), spec, false, nil)
 	if err != nil {

@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -54,9 +55,9 @@ func TestPoolTellsALostBoxUnasked(t *testing.T) {
 	r.equal("events", r.told(), "lost started")
 }
 
-// A box that is lost under a hold keeps its place for the holder.
+// A box that is lost while it is held keeps its place for the holder.
 func TestPoolLostBoxUnderAHold(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 })
+	r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 1 })
 	h := r.get("a")
 	r.d.KillBox("w-a")
 	<-h.Box.Done()
@@ -70,9 +71,9 @@ func TestPoolLostBoxUnderAHold(t *testing.T) {
 	r.use("b")
 }
 
-// The place of a box that is lost while nobody has it is free.
+// A box that is lost while nobody holds it leaves its place free.
 func TestPoolLostBoxGivesItsPlaceBack(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 })
+	r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 1 })
 	r.use("a")
 	r.d.KillBox("w-a")
 	r.eventually("the loss", func() bool { return r.told() == "started lost" })
@@ -109,7 +110,7 @@ func TestPoolRetriesAFailedConnect(t *testing.T) {
 	}
 }
 
-// A box in which something may run is ended only when it does not answer twice.
+// A box in which something may run is stopped only after it failed to answer twice.
 func TestPoolHungBoxIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -216,7 +217,7 @@ func TestPoolAdopts(t *testing.T) {
 	r.equal("events", r.told(), "")
 }
 
-// HZ-10: adopt is thaw, then hello, then the gate.
+// HZ-10: an adopted box is thawed, then gets the hello, then its gate is opened.
 func TestHZ10_AdoptsAFrozenBox(t *testing.T) {
 	r := newRig(t, nil)
 	boot := r.use("a")
@@ -276,12 +277,12 @@ func TestPoolSweepsOrphans(t *testing.T) {
 func TestHZ3_StaleServerDoesNotStart(t *testing.T) {
 	r := newRig(t, nil)
 	boot := r.use("a")
-	none := sandbox.NewPool(sandbox.PoolConfig{Driver: r.d.Reopen()})
+	none := pool.New(pool.Config{Driver: r.d.Reopen()})
 	err := none.Start(context.Background(), false, func(holdfast.BoxID) bool { return true })
 	r.kind(err, holdfast.KindInvalid)
 	r.next(false)
 	// The former server goes on with its token.
-	old := sandbox.NewPool(sandbox.PoolConfig{Driver: r.d, Token: 1})
+	old := pool.New(pool.Config{Driver: r.d, Token: 1})
 	err = old.Start(context.Background(), false, func(holdfast.BoxID) bool { return true })
 	r.kind(err, holdfast.KindConflict)
 	_, err = old.Acquire(context.Background(), r.spec("a"), false, nil)
@@ -329,7 +330,7 @@ func TestPoolRemove(t *testing.T) {
 }
 
 func TestPoolClosed(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxTurns = 1 })
+	r := newRig(t, func(c *pool.Config) { c.MaxTurns = 1 })
 	h, err := r.p.Acquire(context.Background(), r.spec("a"), true, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -358,7 +359,7 @@ func TestPoolClosed(t *testing.T) {
 }
 
 func TestPoolBeforeItsStart(t *testing.T) {
-	p := sandbox.NewPool(sandbox.PoolConfig{Driver: mem.New(mem.Config{}), Token: 1})
+	p := pool.New(pool.Config{Driver: mem.New(mem.Config{}), Token: 1})
 	if _, err := p.Acquire(t.Context(), sandbox.Spec{Box: "w-a", Dir: t.TempDir()}, false, nil); !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		t.Fatalf("acquire before the start: %v", err)
 	}
@@ -367,7 +368,7 @@ func TestPoolBeforeItsStart(t *testing.T) {
 	}
 }
 
-// warm counts what the pool asks of a Prewarmer.
+// warm is a Prewarmer that records how many ready boots it is asked for.
 type warm struct {
 	*mem.Driver
 	mu   sync.Mutex
@@ -389,7 +390,7 @@ func (w *warm) Reserve(s sandbox.Spec) (sandbox.Spec, bool) {
 func TestPoolPrewarms(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := &warm{Driver: mem.New(mem.Config{})}
-		p := sandbox.NewPool(sandbox.PoolConfig{Driver: w, Token: 1, Prewarm: 2})
+		p := pool.New(pool.Config{Driver: w, Token: 1, Prewarm: 2})
 		if err := p.Start(t.Context(), false, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -413,12 +414,12 @@ func TestPoolPrewarms(t *testing.T) {
 	})
 }
 
-// TestPoolUnderFire: many users, few places, boxes and pipes that die. What must
-// hold: no error but the ones that were provoked, never more boxes than places,
-// per box a start before all else, and no place or claim lost in the end.
+// TestPoolUnderFire: many users claim boxes, there are few places, and boxes and pipes die.
+// There must be no error but the ones that were provoked, never more boxes than places, for
+// each box a start before any other event, and no place or claim lost in the end.
 func TestPoolUnderFire(t *testing.T) {
 	const boxes, places, users, rounds = 6, 3, 8, 40
-	r := newRig(t, func(c *sandbox.PoolConfig) {
+	r := newRig(t, func(c *pool.Config) {
 		c.MaxBoxes, c.MaxTurns, c.FreezeAfter, c.StopAfter = places, 2, time.Millisecond, 5*time.Millisecond
 	})
 	var wg sync.WaitGroup
@@ -445,7 +446,7 @@ func TestPoolUnderFire(t *testing.T) {
 	}
 	// All places can be had, once what still is told as running has ended.
 	r.eventually("all places", func() bool {
-		var hs []*sandbox.Hold
+		var hs []*pool.Hold
 		for i := range places {
 			h, err := r.p.Acquire(context.Background(), r.spec(fmt.Sprintf("z%d", i)), true, nil)
 			if err == nil {

@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/internal/pool"
 )
 
 // ASH-27: a file counts its share of the disk, so that a box's limit in bytes also
@@ -44,7 +44,7 @@ func TestASH27_OneBoxLeavesFilesToOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
 		d.space.Files, d.space.FreeFiles = 40_000, 38_000
-		r := newRig(t, func(c *sandbox.PoolConfig) {
+		r := newRig(t, func(c *pool.Config) {
 			d.watch(c)
 			c.Disk.Limit = 0
 		})

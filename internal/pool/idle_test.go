@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -31,7 +32,7 @@ func (r *rig) isFrozen(name string) bool {
 
 func TestPoolFreezesThenStopsIdleBoxes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = 0, 0 }) // the defaults
+		r := newRig(t, func(c *pool.Config) { c.FreezeAfter, c.StopAfter = 0, 0 }) // the defaults
 		h := r.get("a")
 		// Held for an hour: neither.
 		pass(time.Hour)
@@ -58,7 +59,7 @@ func TestPoolFreezesThenStopsIdleBoxes(t *testing.T) {
 
 func TestPoolUsePutsIdleTimesOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(c *sandbox.PoolConfig) { c.FreezeAfter, c.StopAfter = time.Minute, 3*time.Minute })
+		r := newRig(t, func(c *pool.Config) { c.FreezeAfter, c.StopAfter = time.Minute, 3*time.Minute })
 		for range 20 {
 			r.use("a")
 			pass(50 * time.Second)
@@ -84,13 +85,13 @@ func TestPoolNeverMeansNever(t *testing.T) {
 	})
 }
 
-// HZ-10: the intent is recorded, then the gate closed, then frozen; thawed, then
-// the gate opened.
+// HZ-10: a freeze is told, then the gate is closed, then the box is frozen; it is thawed before
+// the gate is opened.
 func TestHZ10_FreezeOrder(t *testing.T) {
 	r := newRig(t, nil)
 	boot := r.use("a")
 	r.forget()
-	r.seen = func(ev sandbox.BoxEvent) {
+	r.seen = func(ev pool.Event) {
 		if ev.Type == holdfast.EventBoxFrozen && (r.d.Gated("w-a") || r.isFrozen("a")) {
 			t.Error("told after the act")
 		}
@@ -117,7 +118,7 @@ func TestHZ10_FreezeOrder(t *testing.T) {
 // plain is a driver without extra powers.
 type plain struct{ sandbox.Driver }
 
-// icy is a Freezer that cannot, on this machine.
+// icy is a Freezer whose probe says that it cannot freeze on this machine.
 type icy struct {
 	*mem.Driver
 	probes int
@@ -140,7 +141,7 @@ func TestPoolWithoutFreezer(t *testing.T) {
 		for _, driver := range []sandbox.Driver{plain{d.Driver}, d} {
 			var mu sync.Mutex
 			var told []string
-			p := sandbox.NewPool(sandbox.PoolConfig{Driver: driver, Token: 1, OnEvent: func(ev sandbox.BoxEvent) {
+			p := pool.New(pool.Config{Driver: driver, Token: 1, OnEvent: func(ev pool.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				told = append(told, string(ev.Type))
@@ -177,12 +178,12 @@ func TestPoolWithoutFreezer(t *testing.T) {
 	})
 }
 
-// HZ-15: an agent between its turns runs, and is idle: its box is frozen, stopped and
-// evicted as if nothing ran in it, and the agent is not named among what ended, but what
-// it left behind is.
+// HZ-15: a box in which only an agent between its turns runs is frozen, stopped and evicted as if
+// nothing ran in it. The event does not list the agent among the processes that ended, but it
+// lists processes that the agent left behind.
 func TestHZ15_PoolAgentsAtRestAreIdle(t *testing.T) {
 	var resting holdfast.CallID
-	r := newRig(t, func(c *sandbox.PoolConfig) {
+	r := newRig(t, func(c *pool.Config) {
 		c.MaxBoxes = 1
 		c.Resting = func(_ context.Context, box holdfast.BoxID) []holdfast.CallID {
 			if box == "w-a" {
@@ -228,7 +229,7 @@ func TestHZ15_PoolAgentsAtRestAreIdle(t *testing.T) {
 // A call that nobody holds any more (its reader left, its server died) is
 // neither frozen nor stopped nor evicted.
 func TestPoolSparesRunningCalls(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) {
+	r := newRig(t, func(c *pool.Config) {
 		c.MaxBoxes, c.FreezeAfter, c.StopAfter = 1, 10*time.Millisecond, 20*time.Millisecond
 	})
 	h := r.get("a")
@@ -267,7 +268,7 @@ func TestPoolSparesRunningCalls(t *testing.T) {
 
 func TestASH28_PoolEvictsIdleLongestFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 3 })
+		r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 3 })
 		for _, name := range []string{"a", "b", "c"} {
 			r.use(name)
 			pass(time.Second)
@@ -287,7 +288,7 @@ func TestASH28_PoolEvictsIdleLongestFirst(t *testing.T) {
 }
 
 func TestASH28_PoolNeverEvictsHeldBoxes(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 2 })
+	r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 2 })
 	a, b := r.get("a"), r.get("b")
 	_, err := r.p.Acquire(context.Background(), r.spec("c"), false, nil)
 	r.kind(err, holdfast.KindUnavailable)
@@ -307,12 +308,11 @@ func TestASH28_PoolNeverEvictsHeldBoxes(t *testing.T) {
 	c.Release()
 }
 
-// TestASH28_PoolTurnsWaitInLine: when all boxes run, turns wait for a place in order,
-// each says where it stands, one that gives up makes room for the next, and nobody
-// else gets past them.
+// TestASH28_PoolTurnsWaitInLine: when all boxes are in use, turns wait for a place in order and
+// learn their position; when one gives up the next moves up, and nobody else gets past them.
 func TestASH28_PoolTurnsWaitInLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 })
+		r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 1 })
 		a := r.get("a")
 		wait := func(ctx context.Context, name string) (<-chan error, *[]int) {
 			done, told := make(chan error, 1), new([]int)
@@ -350,7 +350,7 @@ func TestASH28_PoolTurnsWaitInLine(t *testing.T) {
 
 // A frozen box is evicted as any other, and its processes are named.
 func TestHZ15_PoolEvictsFrozenBox(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxBoxes = 1 })
+	r := newRig(t, func(c *pool.Config) { c.MaxBoxes = 1 })
 	h := r.get("a")
 	r.sh(h.Box, "sleep 600 & echo started")
 	r.eventually("a named process", func() bool {
@@ -376,7 +376,7 @@ func TestHZ15_PoolStopNamesProcessesBeforeTheAct(t *testing.T) {
 	r.sh(h.Box, "sleep 600 & sleep 700 & echo started")
 	boot := h.Box.Boot()
 	r.forget()
-	r.seen = func(sandbox.BoxEvent) {
+	r.seen = func(pool.Event) {
 		if !r.running("a") {
 			t.Error("told after the act")
 		}

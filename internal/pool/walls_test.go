@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // walled claims box a with walls.
-func (r *rig) walled(masked ...string) *sandbox.Hold {
+func (r *rig) walled(masked ...string) *pool.Hold {
 	r.Helper()
 	s := r.spec("a")
 	s.Walls = sandbox.Walls{Masked: masked}
@@ -122,15 +123,15 @@ func TestPoolWallsThatAreGone(t *testing.T) {
 	cfg := r.cfg
 	cfg.Driver, cfg.Token = g, 2
 	var reasons []string
-	cfg.OnEvent = func(ev sandbox.BoxEvent) { reasons = append(reasons, ev.Ended.Reason) }
-	p := sandbox.NewPool(cfg)
+	cfg.OnEvent = func(ev pool.Event) { reasons = append(reasons, ev.Ended.Reason) }
+	p := pool.New(cfg)
 	if err := p.Start(context.Background(), false, func(holdfast.BoxID) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close(context.Background(), true)
 	s := r.spec("g")
 	s.Walls = sandbox.Walls{Masked: []string{"/a"}}
-	get := func() *sandbox.Hold {
+	get := func() *pool.Hold {
 		t.Helper()
 		h, err := p.Acquire(context.Background(), s, false, nil)
 		if err != nil {

@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -68,7 +69,7 @@ func TestPoolHotPathDoesNoIO(t *testing.T) {
 func BenchmarkPoolAcquire(b *testing.B) {
 	t := &testing.T{}
 	r := &rig{T: t, d: mem.New(mem.Config{}), dir: b.TempDir()}
-	p := sandbox.NewPool(sandbox.PoolConfig{Driver: r.d, Token: 1})
+	p := pool.New(pool.Config{Driver: r.d, Token: 1})
 	if err := p.Start(b.Context(), false, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -85,8 +86,8 @@ func BenchmarkPoolAcquire(b *testing.B) {
 }
 
 func TestPoolTurnsQueueInOrder(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxTurns = 2 })
-	take := func() *sandbox.Hold {
+	r := newRig(t, func(c *pool.Config) { c.MaxTurns = 2 })
+	take := func() *pool.Hold {
 		h, err := r.p.Acquire(context.Background(), r.spec("a"), true, func(int) { t.Error("a free place queues") })
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +97,7 @@ func TestPoolTurnsQueueInOrder(t *testing.T) {
 	first, second := take(), take()
 	type arrival struct {
 		n int
-		h *sandbox.Hold
+		h *pool.Hold
 	}
 	got := make(chan arrival, 3)
 	var mu sync.Mutex
@@ -149,7 +150,7 @@ func TestPoolTurnsQueueInOrder(t *testing.T) {
 }
 
 func TestPoolQueuedTurnMayLeave(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxTurns = 1 })
+	r := newRig(t, func(c *pool.Config) { c.MaxTurns = 1 })
 	h, err := r.p.Acquire(context.Background(), r.spec("a"), true, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +198,7 @@ func TestPoolQueuedTurnMayLeave(t *testing.T) {
 }
 
 func TestPoolFailedStartGivesTurnAndSlotBack(t *testing.T) {
-	r := newRig(t, func(c *sandbox.PoolConfig) { c.MaxTurns, c.MaxBoxes = 1, 1 })
+	r := newRig(t, func(c *pool.Config) { c.MaxTurns, c.MaxBoxes = 1, 1 })
 	why := holdfast.Errorf(holdfast.KindUnavailable, "driver", "no namespaces").WithHint("as root")
 	r.d.FailEnsure(1, why)
 	_, err := r.p.Acquire(context.Background(), r.spec("a"), true, nil)

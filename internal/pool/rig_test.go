@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/mem"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -33,24 +34,24 @@ func bubble(t *testing.T, fn func(*testing.T)) {
 // pass lets the clock of a bubble run.
 func pass(d time.Duration) { <-time.After(d) }
 
-// rig is a pool over the mem driver, with a look at what both do.
+// rig is a pool over the mem driver; it records the events of the pool and the calls of the driver.
 type rig struct {
 	*testing.T
 	d    *mem.Driver
-	p    *sandbox.Pool
+	p    *pool.Pool
 	dir  string
-	cfg  sandbox.PoolConfig
+	cfg  pool.Config
 	mu   sync.Mutex
-	evs  []sandbox.BoxEvent
+	evs  []pool.Event
 	did  []string
-	seen func(sandbox.BoxEvent)
-	// pipe, if set, is what the pool has of each connection.
+	seen func(pool.Event)
+	// pipe, if set, wraps each connection that the pool makes.
 	pipe func(net.Conn) net.Conn
-	// held is what the driver says that a box' processes hold.
+	// held, if set, is the driver's answer to Held.
 	held func(holdfast.BoxID) sandbox.DiskUsage
 }
 
-// watched is the driver, noting each call as "verb box".
+// watched is the driver of a rig; it records each call as "verb box".
 type watched struct {
 	*mem.Driver
 	r *rig
@@ -107,10 +108,10 @@ func (w *watched) Held(_ context.Context, id holdfast.BoxID) (sandbox.DiskUsage,
 }
 
 // newRig starts a pool whose boxes stay unless the test says otherwise.
-func newRig(t *testing.T, change func(*sandbox.PoolConfig)) *rig {
+func newRig(t *testing.T, change func(*pool.Config)) *rig {
 	t.Helper()
 	r := &rig{T: t, d: mem.New(mem.Config{}), dir: t.TempDir()}
-	r.cfg = sandbox.PoolConfig{Token: 1, FreezeAfter: -1, StopAfter: -1}
+	r.cfg = pool.Config{Token: 1, FreezeAfter: -1, StopAfter: -1}
 	if change != nil {
 		change(&r.cfg)
 	}
@@ -118,7 +119,7 @@ func newRig(t *testing.T, change func(*sandbox.PoolConfig)) *rig {
 	return r
 }
 
-// open makes the pool of the next server.
+// open makes and starts a pool, as the next server would.
 func (r *rig) open(stop bool) {
 	r.Helper()
 	r.make()
@@ -130,7 +131,7 @@ func (r *rig) open(stop bool) {
 func (r *rig) make() {
 	cfg := r.cfg
 	cfg.Driver = &watched{Driver: r.d, r: r}
-	cfg.OnEvent = func(ev sandbox.BoxEvent) {
+	cfg.OnEvent = func(ev pool.Event) {
 		r.mu.Lock()
 		r.evs = append(r.evs, ev)
 		r.did = append(r.did, "told "+string(ev.Type)+" "+string(ev.Box))
@@ -140,7 +141,7 @@ func (r *rig) make() {
 			seen(ev)
 		}
 	}
-	p := sandbox.NewPool(cfg)
+	p := pool.New(cfg)
 	r.p = p
 	r.Cleanup(func() {
 		if err := p.Close(context.Background(), true); err != nil {
@@ -163,7 +164,8 @@ func (r *rig) clean() {
 	}
 }
 
-// next is the next server: the pool is closed, boxes stay, the token rises.
+// next does what a restart of the server does: it closes the pool, leaves the boxes, and starts a
+// pool with a higher token.
 func (r *rig) next(stop bool) {
 	r.Helper()
 	if err := r.p.Close(context.Background(), false); err != nil {
@@ -179,7 +181,7 @@ func (r *rig) spec(name string) sandbox.Spec {
 	return sandbox.Spec{Box: holdfast.BoxID("w-" + name), Dir: filepath.Join(r.dir, name)}
 }
 
-func (r *rig) get(name string) *sandbox.Hold {
+func (r *rig) get(name string) *pool.Hold {
 	r.Helper()
 	h, err := r.p.Acquire(context.Background(), r.spec(name), false, nil)
 	if err != nil {
@@ -202,13 +204,13 @@ func (r *rig) forget() {
 	r.evs, r.did = nil, nil
 }
 
-func (r *rig) events() []sandbox.BoxEvent {
+func (r *rig) events() []pool.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]sandbox.BoxEvent(nil), r.evs...)
+	return append([]pool.Event(nil), r.evs...)
 }
 
-// told is the types of the events so far, "box." left out.
+// told lists the types of the events so far, without "box.".
 func (r *rig) told() string {
 	var out []string
 	for _, ev := range r.events() {

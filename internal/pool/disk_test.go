@@ -1,4 +1,4 @@
-package sandbox_test
+package pool_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/pool"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -21,7 +22,7 @@ const perFile = 100 * gib / 1_000_000
 // disk is a disk of 100 GiB and a million files that reports the figures a test sets.
 type disk struct {
 	mu           sync.Mutex
-	space        sandbox.DiskSpace
+	space        pool.DiskSpace
 	used, held   map[holdfast.BoxID]sandbox.DiskUsage
 	looks, walks int
 	broken       error
@@ -29,12 +30,12 @@ type disk struct {
 
 func newDisk() *disk {
 	return &disk{
-		space: sandbox.DiskSpace{Bytes: 100 * gib, Free: 50 * gib, Files: 1_000_000, FreeFiles: 900_000},
+		space: pool.DiskSpace{Bytes: 100 * gib, Free: 50 * gib, Files: 1_000_000, FreeFiles: 900_000},
 		used:  map[holdfast.BoxID]sandbox.DiskUsage{}, held: map[holdfast.BoxID]sandbox.DiskUsage{},
 	}
 }
 
-// write lets a box take so much more.
+// write adds bytes and files to those that a box takes.
 func (d *disk) write(box string, bytes, files int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +46,7 @@ func (d *disk) write(box string, bytes, files int64) {
 	d.space.FreeFiles -= files
 }
 
-// hold lets the processes of a box hold so much more in files without a name.
+// hold adds to the bytes that the processes of a box hold in deleted files.
 func (d *disk) hold(box string, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,7 +54,7 @@ func (d *disk) hold(box string, bytes int64) {
 	d.space.Free -= bytes
 }
 
-// wrote lets a box have written so much, of which nothing shows.
+// wrote sets how many bytes a box has written; its usage stays the same.
 func (d *disk) wrote(box string, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,10 +74,10 @@ func (d *disk) counts() (looks, walks int) {
 	return d.looks, d.walks
 }
 
-func (d *disk) watch(c *sandbox.PoolConfig) {
-	c.Disk = &sandbox.Disk{
+func (d *disk) watch(c *pool.Config) {
+	c.Disk = &pool.Disk{
 		Reserve: 0.05, Limit: 10 * gib,
-		Space: func() (sandbox.DiskSpace, error) {
+		Space: func() (pool.DiskSpace, error) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.looks++
@@ -92,8 +93,8 @@ func (d *disk) watch(c *sandbox.PoolConfig) {
 }
 
 // watched is a rig over that disk.
-func (d *disk) watched(t *testing.T, change func(*sandbox.Disk)) *rig {
-	r := newRig(t, func(c *sandbox.PoolConfig) { d.watch(c); change(c.Disk) })
+func (d *disk) watched(t *testing.T, change func(*pool.Disk)) *rig {
+	r := newRig(t, func(c *pool.Config) { d.watch(c); change(c.Disk) })
 	r.held = func(box holdfast.BoxID) sandbox.DiskUsage {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -112,8 +113,8 @@ func (r *rig) stopped() []holdfast.BoxEnded {
 	return out
 }
 
-// ASH-27: a box over its limit is stopped, with what it took too much; the next
-// one of the session may run, and is stopped only when it grows further.
+// ASH-27: a box over its limit is stopped, and the event says how far it was over. When it
+// starts again it may run, and is stopped only when it grows further.
 func TestASH27_DiskLimitStopsTheBox(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -192,8 +193,8 @@ func TestASH27_DiskReserve(t *testing.T) {
 	})
 }
 
-// What cannot be looked at is the first suspect when nobody else grew, and a
-// disk that cannot be measured starts no box.
+// A box that cannot be measured in full is stopped first when no other box grew. While the disk
+// cannot be measured no box starts.
 func TestDiskFailsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -215,12 +216,12 @@ func TestDiskFailsClosed(t *testing.T) {
 	})
 }
 
-// ASH-27: what a box' processes keep of files that were removed counts against its
-// limit, and below the reserve it is the box that grew.
+// ASH-27: removed files that processes of a box still have open count against its limit, and as
+// growth of the box when the reserve is used up.
 func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
-		r := d.watched(t, func(*sandbox.Disk) {})
+		r := d.watched(t, func(*pool.Disk) {})
 		r.get("innocent")
 		r.get("filler")
 		pass(time.Second)
@@ -243,7 +244,7 @@ func TestASH27_DiskCountsFilesWithoutAName(t *testing.T) {
 	})
 }
 
-// ASH-27: files without content are noticed as soon as content is.
+// ASH-27: empty files are noticed as soon as files with content.
 func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
@@ -260,12 +261,13 @@ func TestASH27_EmptyFilesAreNoticed(t *testing.T) {
 	})
 }
 
-// ASH-27: what a box hides may be all that the disk lost and nobody shows: that
-// much counts against its limit, in its next life too, and what others show does not.
+// ASH-27: space that the disk lost and that no box is measured to have taken counts against the
+// limit of a box that hides something, also after its next start. Space that others are
+// measured to have taken does not.
 func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
-		r := d.watched(t, func(*sandbox.Disk) {})
+		r := d.watched(t, func(*pool.Disk) {})
 		r.get("open")
 		r.get("filler")
 		pass(time.Second)
@@ -304,14 +306,14 @@ func TestASH27_HiddenCountsAgainstTheLimit(t *testing.T) {
 	})
 }
 
-// ASH-27: below the reserve there is a way out when no measure shows who took the
-// room: the box that wrote is stopped, and any while the disk goes on to fill up,
-// until the reserve holds. Boxes that are nobody's enemy stay.
+// ASH-27: when the reserve is used up and no measurement shows which box took the space, the box
+// that wrote most is stopped, and while the disk goes on to fill up any box, until the reserve
+// is free again. Boxes that are not hostile stay.
 func TestASH27_DiskLastResort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, hostile := range []bool{true, false} {
 			d := newDisk()
-			r := d.watched(t, func(c *sandbox.Disk) { c.Hostile = hostile })
+			r := d.watched(t, func(c *pool.Disk) { c.Hostile = hostile })
 			for _, name := range []string{"one", "two", "writer"} {
 				r.get(name)
 			}
@@ -346,12 +348,12 @@ func TestASH27_DiskLastResort(t *testing.T) {
 	})
 }
 
-// Looking costs one call while boxes run, walks are rare, and nothing is looked
-// at when nothing can grow.
+// A look at the disk costs one call while boxes run, boxes are rarely measured, and nothing is
+// looked at when no box can grow.
 func TestDiskIsLookedAtCheaply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDisk()
-		r := newRig(t, func(c *sandbox.PoolConfig) { d.watch(c); c.FreezeAfter = 10 * time.Minute })
+		r := newRig(t, func(c *pool.Config) { d.watch(c); c.FreezeAfter = 10 * time.Minute })
 		pass(time.Hour)
 		if looks, _ := d.counts(); looks > 1 {
 			t.Errorf("%d looks without a box", looks)

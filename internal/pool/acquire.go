@@ -1,0 +1,235 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// Hold is a claim on a running, connected box. While a hold exists the pool does not freeze,
+// stop or evict the box of its own accord. If the connection breaks, the claim still counts,
+// but Box stays broken: release it and acquire again for a new connection.
+type Hold struct {
+	Box *sandbox.Box
+
+	roster *roster
+	e      *entry
+	turn   bool
+	stale  bool
+	once   sync.Once
+}
+
+// Stale reports whether the box has other walls than the claim asked for: it was in use and
+// could not be started again. Its processes run without the new walls.
+func (h *Hold) Stale() bool { return h.stale }
+
+// WallsHold reports whether all walls that the box was started with are in force.
+func (h *Hold) WallsHold() bool { return h.e.box.backend.wallsHold(h.e.box.id) }
+
+// Release ends the claim. Idempotent.
+func (h *Hold) Release() {
+	h.once.Do(func() {
+		h.roster.core.mu.Lock()
+		defer h.roster.core.mu.Unlock()
+		h.e.holds--
+		h.e.dirty = true
+		h.e.box.usedAt = time.Now()
+		if h.turn {
+			h.e.turns.end()
+		}
+		h.roster.done(h.e)
+	})
+}
+
+// claim adds a claim; the lock is held.
+func (r *roster) claim(e *entry, turn bool) *Hold {
+	e.holds++
+	return &Hold{Box: e.box.conn, roster: r, e: e, turn: turn}
+}
+
+// Acquire starts the box, thaws it or connects to it, as needed, and claims it. A claim of a
+// turn counts against MaxTurns, and waits when all places for boxes are taken; queued receives
+// the position (from 1) each time it changes. When the connection breaks before anything ran,
+// a new box is tried once. A box that has other walls than spec, or has lost one of its walls,
+// is started again; if something runs in it, it goes on and the claim is stale.
+func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued func(position int)) (*Hold, error) {
+	p.core.mu.Lock()
+	if err := p.core.open(); err != nil {
+		p.core.mu.Unlock()
+		return nil, err
+	}
+	e := p.roster.entry(spec.Box)
+	if e.box.ready() && e.box.walled(spec.Walls.Hash()) && (!turn || e.turns.free()) {
+		if turn {
+			e.turns.taken++
+		}
+		h := p.roster.claim(e, turn)
+		p.core.mu.Unlock()
+		return h, nil
+	}
+	e.users++
+	seen := e.failures
+	p.core.mu.Unlock()
+
+	h, err := p.acquireSlow(ctx, e, spec, turn, queued, seen)
+
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	e.users--
+	p.roster.done(e)
+	return h, err
+}
+
+func (p *Pool) acquireSlow(ctx context.Context, e *entry, spec sandbox.Spec, turn bool, queued func(int), seen int) (h *Hold, err error) {
+	if turn {
+		if err := e.turns.enter(ctx, queued); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if h == nil {
+				p.core.mu.Lock()
+				e.turns.end()
+				p.core.mu.Unlock()
+			}
+		}()
+	}
+	var place *waiter
+	defer func() { p.places.leave(place) }()
+	for {
+		h, err = p.acquireNow(ctx, e, spec, turn, seen)
+		if !turn || !errors.Is(err, holdfast.ErrFull) {
+			return h, err
+		}
+		if place, err = p.places.wait(ctx, spec.Box, place, queued); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn bool, seen int) (h *Hold, err error) {
+	if err := e.box.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer e.box.unlock()
+
+	p.core.mu.Lock()
+	err = p.core.open()
+	if err == nil && e.failures > seen {
+		// Another Acquire failed while this one waited for op: it fails in the same way.
+		err = e.failure
+	}
+	if err == nil && e.box.ready() && e.box.walled(spec.Walls.Hash()) {
+		h = p.roster.claim(e, turn)
+	}
+	p.core.mu.Unlock()
+	if h != nil || err != nil {
+		return h, err
+	}
+
+	stale, err := p.bringWalled(ctx, e, spec)
+
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, holdfast.ErrFull) {
+			e.failures++
+			e.failure = err
+		}
+		return nil, err
+	}
+	h = p.roster.claim(e, turn)
+	h.stale = stale
+	return h, nil
+}
+
+// bringWalled makes the box ready with the walls of spec. stale: it is in use with
+// other walls, or some are missing. op is held.
+func (p *Pool) bringWalled(ctx context.Context, e *entry, spec sandbox.Spec) (stale bool, err error) {
+	p.core.mu.Lock()
+	ready := e.box.ready()
+	p.core.mu.Unlock()
+	if !ready {
+		if err := p.bring(ctx, e, spec); err != nil {
+			return false, err
+		}
+	}
+	ended, stale, err := e.rebuild(ctx, spec.Walls.Hash())
+	if ended && err == nil {
+		err = p.bring(ctx, e, spec)
+	}
+	return stale, err
+}
+
+// bring makes the box ready: it wakes the one that runs, or starts one where the disk and the
+// places allow it. op is held.
+func (p *Pool) bring(ctx context.Context, e *entry, spec sandbox.Spec) error {
+	if ready, err := e.box.wake(ctx); ready || err != nil {
+		return err
+	}
+	if err := p.disk.refuses(spec.Box); err != nil {
+		return err
+	}
+	if err := p.admit(ctx, e); err != nil {
+		return err
+	}
+	if err := e.box.start(ctx, spec); err != nil {
+		return err
+	}
+	p.ready.refill()
+	return nil
+}
+
+// admit gives the box a place, and evicts an idle box when none is free. op is held: the
+// caller waits for a second op as evictor, without a place, and only for boxes that have one.
+func (p *Pool) admit(ctx context.Context, e *entry) error {
+	tried := map[*entry]bool{}
+	for {
+		p.core.mu.Lock()
+		if p.places.take(e.box.id) {
+			p.core.mu.Unlock()
+			return nil
+		}
+		v := p.roster.victim(tried)
+		if v == nil || !p.places.mayHave(e.box.id) {
+			p.core.mu.Unlock()
+			return p.places.full()
+		}
+		tried[v] = true
+		v.refs++
+		p.core.mu.Unlock()
+		err := p.evict(ctx, v, e.box.id)
+		p.core.mu.Lock()
+		v.refs--
+		p.roster.done(v)
+		p.core.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// evict stops v, if it is still unused, and gives its place to another box. Only the end of
+// ctx is an error: with anything else the next victim is tried.
+func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
+	if err := v.box.lock(ctx); err != nil {
+		return err
+	}
+	defer v.box.unlock()
+	if err := v.stopIdle(ctx, "evicted: another box needed its place"); err != nil {
+		if ctx.Err() != nil {
+			return gaveUp(ctx)
+		}
+		return nil
+	}
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	if p.places.has(v.box.id) && !v.box.running {
+		// At once, or another box takes the place that was freed for this one.
+		p.places.pass(v.box.id, to)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package pool
+
+import (
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+const (
+	// fastest is an upper bound of how many files the processes of a box can make in a second.
+	fastest = 200_000
+	// quickest and slowest bound how soon the files of the disk are counted again.
+	quickest = 20 * time.Millisecond
+	slowest  = time.Hour
+)
+
+// perFile is how many bytes a file counts in addition to its content: the size of the disk
+// divided by its number of inodes. Without it a limit in bytes would allow one box more files
+// than the disk can hold. On file systems that report no number of files it is the minimum.
+func (s DiskSpace) perFile() int64 {
+	if s.Files <= 0 {
+		return fileCost
+	}
+	return max(s.Bytes/s.Files, fileCost)
+}
+
+// cost returns the total cost of a box; grew is the cost of its growth.
+func (w *watcher) cost(u sandbox.DiskUsage) int64 { return u.Bytes + u.Files*w.perFile }
+func (w *watcher) grew(g *growth) int64           { return w.cost(g.charged()) - w.cost(g.base) }
+
+// roomForFiles is how many more files fit on the disk until only the reserve is left.
+// bounded is false if no reserve is set, or if the disk does not count its files.
+func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
+	if w.Reserve <= 0 || s.Files <= 0 {
+		return 0, false
+	}
+	return max(s.FreeFiles-int64(w.Reserve*float64(s.Files)), 0), true
+}
+
+// crowding returns the box that has the most files above the room that is left for files, and
+// has just made some of them, and how many are too many. So no box gets more than half of the
+// room, however often it is started, and the reserve is left to others.
+func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
+	room, bounded := w.roomForFiles(s)
+	if !bounded {
+		return "", 0
+	}
+	for box, g := range w.boxes {
+		if o := g.now.Files - room; o > over && g.files() > min(fileSlack, room/16) {
+			id, over = box, o
+		}
+	}
+	return id, over
+}
+
+// crowds are boxes that were stopped for their number of files. Each start of such a box may
+// make some files before it is looked at, so its starts have to be rare. Safe for concurrent
+// use; the zero value is ready.
+type crowds struct {
+	mu sync.Mutex
+	by map[holdfast.BoxID]crowd
+}
+
+// crowd is how often in a row a box was stopped for its files, and until when it does not
+// start.
+type crowd struct {
+	times int
+	until time.Time
+}
+
+// longestWait is the longest wait of a box that is stopped for its files again and
+// again.
+const longestWait = 10 * time.Minute
+
+// add makes a box wait before it starts again, twice as long each time.
+func (c *crowds) add(id holdfast.BoxID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.by == nil {
+		c.by = map[holdfast.BoxID]crowd{}
+	}
+	times := c.by[id].times
+	for old, o := range c.by {
+		if time.Since(o.until) > longestWait {
+			delete(c.by, old)
+		}
+	}
+	wait := min(time.Second<<min(times, 20), longestWait)
+	c.by[id] = crowd{times + 1, time.Now().Add(wait)}
+}
+
+// remove ends the wait of a box: there is room for its files.
+func (c *crowds) remove(id holdfast.BoxID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.by, id)
+}
+
+// refuses returns an error if a box that was stopped for its files may not start yet.
+func (c *crowds) refuses(id holdfast.BoxID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := time.Until(c.by[id].until)
+	if left <= 0 {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "box %s was stopped because it has more files than the disk has room for; it may start again in %s",
+		holdfast.Quote(string(id)), (left + time.Second - 1).Truncate(time.Second)).
+		WithHint("remove files in it as soon as it has started, or remove other sessions")
+}
+
+// fileStep is the smallest number of new files that causes a walk of the trees.
+func (w *watcher) fileStep(s DiskSpace) int64 {
+	step := w.step() / w.perFile
+	if room, bounded := w.roomForFiles(s); bounded {
+		step = min(step, room/8)
+	}
+	return max(step, fileSlack/4)
+}
+
+// pace is when to look again at the latest: before the fastest box could use half of
+// the room for files. Below the reserve the usual pace is enough.
+func (w *watcher) pace(s DiskSpace) time.Duration {
+	room, bounded := w.roomForFiles(s)
+	if !bounded || room == 0 || room > 1<<30 {
+		return slowest
+	}
+	for _, g := range w.boxes {
+		if g.now.Files > room {
+			return quickest
+		}
+	}
+	return max(time.Duration(room)*time.Second/(2*fastest), quickest)
+}

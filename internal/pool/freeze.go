@@ -1,0 +1,81 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// freeze tells of the freeze, closes the gate and freezes, in this order (HZ-10). Nobody may
+// use the box meanwhile: the caller has reserved it, or it is the one who holds it. When the
+// freeze fails the box goes on.
+func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
+	const op = "pool.freeze"
+	if !l.backend.canFreeze(ctx) {
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot freeze here", holdfast.Quote(l.backend.name())).
+			WithHint("holdfast doctor says why")
+	}
+	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: "idle"}})
+	l.mu.Lock()
+	l.frozen = true
+	l.mu.Unlock()
+	gctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	err := conn.Gate(gctx, true)
+	cancel()
+	switch {
+	case err == nil:
+		err = l.backend.freezer.Freeze(ctx, l.id)
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		l.doubt()
+		_ = l.detach()
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s does not answer", holdfast.Quote(string(l.id))).
+			WithHint("its next use starts another one")
+	}
+	if err != nil {
+		// Undo what may have been done. If that fails too the box stays marked as
+		// frozen and the next Acquire thaws it.
+		_ = l.thaw(context.WithoutCancel(ctx), conn)
+	}
+	return err
+}
+
+// thaw thaws the box, then opens its gate.
+func (l *life) thaw(ctx context.Context, conn *sandbox.Box) error {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	if err := l.backend.freezer.Thaw(ctx, l.id); err != nil {
+		return err
+	}
+	if err := conn.Gate(ctx, false); err != nil {
+		return err
+	}
+	l.backend.grows()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frozen = false
+	return nil
+}
+
+// working reports whether a call runs in the box that nobody holds: its reader went away, or
+// a former server began it. Agents between their turns do not count.
+func (l *life) working(ctx context.Context, conn *sandbox.Box) bool {
+	if conn == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, courtesy)
+	defer cancel()
+	calls, err := conn.Calls(ctx)
+	if err != nil {
+		return false
+	}
+	calls = slices.DeleteFunc(calls, func(c wire.CallState) bool { return c.Status != wire.CallRunning })
+	if len(calls) == 0 {
+		return false
+	}
+	resting := l.backend.agents(ctx, l.id)
+	return slices.ContainsFunc(calls, func(c wire.CallState) bool { return !slices.Contains(resting, c.Call) })
+}

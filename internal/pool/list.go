@@ -1,0 +1,125 @@
+package pool
+
+import (
+	"context"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// List returns the boxes that the driver lists, with what the pool knows of each, and those
+// that are just being started.
+func (p *Pool) List(ctx context.Context) ([]holdfast.Container, error) {
+	infos, err := p.backend.driver.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	out := make([]holdfast.Container, 0, len(infos))
+	listed := map[holdfast.BoxID]bool{}
+	for _, info := range infos {
+		listed[info.Box] = true
+		out = append(out, container(p.Driver(), info, p.roster.boxes[info.Box]))
+	}
+	for id, e := range p.roster.boxes {
+		if !listed[id] && p.places.has(id) && e.users > 0 {
+			out = append(out, container(p.Driver(), sandbox.Info{Box: id}, e))
+		}
+	}
+	return out, nil
+}
+
+// States counts the boxes that the pool knows, by state, without asking the driver.
+func (p *Pool) States() map[holdfast.BoxState]int {
+	out := map[holdfast.BoxState]int{}
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	for id, e := range p.roster.boxes {
+		out[container(p.Driver(), sandbox.Info{Box: id, Running: e.box.running, Frozen: e.box.frozen}, e).State]++
+	}
+	return out
+}
+
+// container describes a box by what the driver and the pool know of it; e is nil if the pool
+// knows nothing. The lock is held.
+func container(driver string, info sandbox.Info, e *entry) holdfast.Container {
+	c := holdfast.Container{
+		ID: info.Box, Driver: driver, State: holdfast.BoxStopped,
+		PID: info.PID, Boot: info.Boot, StartedAt: info.StartedAt,
+	}
+	if s, ok := strings.CutPrefix(string(info.Box), string(holdfast.SessionBox(""))); ok {
+		c.Session = holdfast.SessionID(s)
+	}
+	if info.Running {
+		c.State = holdfast.BoxIdle
+		if info.Frozen {
+			c.State = holdfast.BoxFrozen
+		}
+	}
+	if e == nil {
+		return c
+	}
+	c.LastUsed, c.Calls, c.Queued = e.box.usedAt, e.holds, len(e.turns.queue)
+	if e.box.boot != "" {
+		c.Boot = e.box.boot
+	}
+	switch {
+	case e.holds > 0 && e.box.running:
+		c.State = holdfast.BoxRunning
+	case e.box.frozen && info.Running:
+		c.State = holdfast.BoxFrozen
+	case e.users > 0 && e.box.conn == nil:
+		c.State = holdfast.BoxStarting
+	}
+	return c
+}
+
+// Full returns an error if no box can start now: all places are in use, or a turn waits for
+// the next one. It is nil if the box has its place, or if one is free or can be taken from an
+// idle box. It starts nothing and asks nobody.
+func (p *Pool) Full(id holdfast.BoxID) error {
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	if p.places.has(id) || p.places.vacant() || len(p.places.line) == 0 && p.roster.victim(nil) != nil {
+		return nil
+	}
+	return p.places.full()
+}
+
+// RemoveStopped removes the driver's records of a box that does not run, and
+// reports whether it did: a box that runs, or is being started, stays as it is.
+func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bool, err error) {
+	err = p.roster.with(ctx, id, func(e *entry) error {
+		p.core.mu.Lock()
+		running, inUse := e.box.running, !e.unused()
+		p.core.mu.Unlock()
+		if inUse || running {
+			return nil
+		}
+		// op keeps this pool from starting it; another pool of the same driver may
+		// have done so since it was listed.
+		infos, err := p.backend.driver.List(ctx)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if info.Box == id && !info.Running {
+				removed = true
+				return e.box.remove(ctx)
+			}
+		}
+		return nil
+	})
+	return removed && err == nil, err
+}
+
+// Leftovers returns what the driver keeps of boxes and servers that are gone; with remove it
+// is removed as well.
+func (p *Pool) Leftovers(ctx context.Context, remove bool) ([]sandbox.Leftover, error) {
+	return p.backend.leftovers(ctx, remove)
+}
+
+// Driver is the name of the pool's driver.
+func (p *Pool) Driver() string { return p.backend.name() }

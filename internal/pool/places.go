@@ -1,0 +1,106 @@
+package pool
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// lineLooks is how often the first in the line looks again without being woken: calls that
+// nobody holds end without a word, and keep a box from being evicted until then.
+const lineLooks = time.Second
+
+// places are the places for boxes that run at once, and the turns that wait for one. The
+// pool's lock is held for every method but wait and leave.
+type places struct {
+	core *core
+	most int
+	// taken are the boxes that have a place. They may be more than most: boxes that a former
+	// server left keep running.
+	taken map[holdfast.BoxID]bool
+	line  line
+}
+
+func (p *places) has(box holdfast.BoxID) bool { return p.taken[box] }
+
+// keep gives a box that runs already a place.
+func (p *places) keep(box holdfast.BoxID) { p.taken[box] = true }
+
+func (p *places) free(box holdfast.BoxID) { delete(p.taken, box) }
+
+// take gives a box a place, if one is free and no other box comes first.
+func (p *places) take(box holdfast.BoxID) bool {
+	if !p.taken[box] && len(p.taken) < p.most && p.mayHave(box) {
+		p.taken[box] = true
+	}
+	return p.taken[box]
+}
+
+// pass gives the place of one box to another, unless more boxes than allowed have one.
+func (p *places) pass(from, to holdfast.BoxID) {
+	delete(p.taken, from)
+	if len(p.taken) < p.most {
+		p.taken[to] = true
+	}
+}
+
+// vacant reports whether a place is free and nobody waits for it.
+func (p *places) vacant() bool { return len(p.line) == 0 && len(p.taken) < p.most }
+
+// mayHave reports whether a free place may be given to the box: nobody waits, or the box is
+// the first in the line.
+func (p *places) mayHave(box holdfast.BoxID) bool { return len(p.line) == 0 || p.line[0].box == box }
+
+// full is the error when no box may start.
+func (p *places) full() error {
+	return holdfast.Errorf(holdfast.KindUnavailable, "pool", "all %d boxes are running: %w", p.most, holdfast.ErrFull).
+		WithHint("retry when a turn has ended, or raise max_boxes")
+}
+
+// wake lets the first in the line look again: a place may have become free.
+func (p *places) wake() {
+	if len(p.line) > 0 {
+		p.line[0].signal()
+	}
+}
+
+// wait waits until the caller is first in the line and a place may be free. w is its place in
+// the line from the last time, nil at first. The caller then tries to start its box; when that
+// finds no place it calls wait again, and in the end leave. queued receives the position each
+// time it changes.
+func (p *places) wait(ctx context.Context, box holdfast.BoxID, w *waiter, queued func(int)) (*waiter, error) {
+	woken := w == nil
+	if w == nil {
+		w = newWaiter(box)
+		p.core.mu.Lock()
+		p.line = append(p.line, w)
+		p.core.mu.Unlock()
+	}
+	look := time.NewTicker(lineLooks)
+	defer look.Stop()
+	for {
+		p.core.mu.Lock()
+		err, position := p.core.open(), p.line.position(w)
+		p.core.mu.Unlock()
+		if err != nil {
+			return w, err
+		}
+		w.tell(position, queued)
+		// Without being woken at first: a place may have become free before it was in the line.
+		if position == 1 && woken {
+			return w, nil
+		}
+		if err := w.wait(ctx, p.core, look.C); err != nil {
+			return w, err
+		}
+		woken = true
+	}
+}
+
+// leave takes a waiter out of the line; nil does nothing.
+func (p *places) leave(w *waiter) {
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	p.line.leave(w)
+}

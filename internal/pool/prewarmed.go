@@ -1,0 +1,51 @@
+package pool
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/sandbox"
+)
+
+// prewarmed keeps boots of boxd ready before it is known whose they will be. Without a driver
+// that can, or with none wanted, it does nothing. Safe for concurrent use.
+type prewarmed struct {
+	core *core
+	// driver is nil when no boots are kept ready.
+	driver sandbox.Prewarmer
+	want   int
+}
+
+func newPrewarmed(s *core, driver sandbox.Driver, want int) prewarmed {
+	p := prewarmed{core: s, want: want}
+	if want > 0 {
+		p.driver, _ = driver.(sandbox.Prewarmer)
+	}
+	return p
+}
+
+// refill brings the number of ready boots to the wanted one, in a goroutine of its own. If
+// that fails the next start of a box is slower and reports what is wrong.
+func (p prewarmed) refill() {
+	if p.driver == nil {
+		return
+	}
+	p.core.mu.Lock()
+	defer p.core.mu.Unlock()
+	p.core.spawn(func() { _ = p.driver.Prewarm(p.core.ctx, p.want) })
+}
+
+// end stops all ready boots. The pool has ended.
+func (p prewarmed) end(ctx context.Context) error {
+	if p.driver == nil {
+		return nil
+	}
+	return p.driver.Prewarm(ctx, 0)
+}
+
+// reserve gives a box that never ran a ready boot, if there is one: see sandbox.Prewarmer.
+func (p prewarmed) reserve(spec sandbox.Spec) (reserved sandbox.Spec, ok bool) {
+	if p.driver == nil {
+		return spec, false
+	}
+	return p.driver.Reserve(spec)
+}

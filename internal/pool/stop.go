@@ -1,0 +1,102 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// stop tells of the stop, asks boxd to end everything in the box within grace, and then has the
+// driver stop the box. It tells nothing of a box that does not run.
+func (l *life) stop(ctx context.Context, ended holdfast.BoxEnded, grace time.Duration) error {
+	l.mu.Lock()
+	conn, connected, running, frozen, boot := l.conn, l.connected(), l.running, l.frozen, l.boot
+	wasMoving := l.moving
+	l.moving = true
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.moving = wasMoving
+	}()
+	if running {
+		ended.Box, ended.Boot = l.id, boot
+		// A boxd that does not answer the first question is not asked again.
+		if connected {
+			if connected = l.checkCounters(ctx, conn); connected {
+				ended.Processes = l.processNames(ctx, conn)
+			}
+		}
+		l.backend.emit(Event{Type: holdfast.EventBoxStopped, Box: l.id, Ended: ended})
+	}
+	if connected {
+		// Only what runs can answer to SIGTERM. All of this is courtesy: the
+		// driver's Stop is what ends the box.
+		if !frozen || l.thaw(ctx, conn) == nil {
+			sctx, cancel := context.WithTimeout(ctx, grace+courtesy)
+			_, _ = conn.Stop(sctx, wire.StopRequest{GraceMS: grace.Milliseconds(), Reason: ended.Reason})
+			cancel()
+		}
+	}
+	_ = l.detach()
+	if err := l.backend.driver.Stop(ctx, l.id); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended()
+	return nil
+}
+
+// processNames lists the processes that end with the box, without agents between their turns:
+// nobody loses anything by their end.
+func (l *life) processNames(ctx context.Context, conn *sandbox.Box) []string {
+	ctx, cancel := context.WithTimeout(ctx, courtesy)
+	defer cancel()
+	list, err := conn.Processes(ctx)
+	if err != nil {
+		return nil
+	}
+	resting := l.backend.agents(ctx, l.id)
+	var out []string
+	for _, pr := range list {
+		agent := pr.Leader && slices.Contains(resting, pr.Call)
+		if pr.State != "Z" && !agent {
+			out = append(out, fmt.Sprintf("%d %s", pr.PID, pr.Name))
+		}
+	}
+	return out
+}
+
+// hits counts how often a box met a limit of its kernel since it started.
+type hits struct{ memory, processes int64 }
+
+// checkCounters tells how many processes of the box were killed for memory since the last
+// time, and how many were not started because there were too many. It returns whether boxd
+// answered.
+func (l *life) checkCounters(ctx context.Context, conn *sandbox.Box) bool {
+	ctx, cancel := context.WithTimeout(ctx, courtesy)
+	defer cancel()
+	s, err := conn.Stats(ctx)
+	if err != nil {
+		return false
+	}
+	l.mu.Lock()
+	was, boot := l.hits, l.boot
+	now := hits{max(s.OOMKills, was.memory), max(s.PidsRefused, was.processes)}
+	l.hits = now
+	l.mu.Unlock()
+	tell := func(typ holdfast.EventType, more int64, reason string) {
+		if more > 0 {
+			l.backend.emit(Event{Type: typ, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: boot, Reason: fmt.Sprintf(reason, more)}})
+		}
+	}
+	tell(holdfast.EventBoxOOM, now.memory-was.memory, "%d processes were killed: the box was out of memory")
+	tell(holdfast.EventBoxPids, now.processes-was.processes, "%d processes were not started: the box had as many as it may")
+	return true
+}

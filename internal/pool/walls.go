@@ -1,0 +1,41 @@
+package pool
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// WallsChanged is the reason for stopping a box whose walls are older than its rules.
+const WallsChanged = "the path rules changed: it starts again with their walls"
+
+// wallsBroken is the reason for stopping a box that lacks a wall.
+const wallsBroken = "a rename on the host took a wall away: it starts again with all of them"
+
+// rebuild ends a running box that has other walls than hash, or has lost one. A box
+// that is claimed or runs a call goes on: it is stale. op is held.
+func (e *entry) rebuild(ctx context.Context, hash string) (ended, stale bool, err error) {
+	l := &e.box
+	l.mu.Lock()
+	same, ok, conn, held, moving := l.walls == hash, l.walled(hash), l.conn, e.holds > 0, l.moving
+	if !ok && !held {
+		l.moving = true // prevents claims meanwhile
+	}
+	l.mu.Unlock()
+	if ok || held {
+		return false, !ok, nil
+	}
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.moving = moving
+	}()
+	if l.working(ctx, conn) {
+		return false, true, nil
+	}
+	reason := WallsChanged
+	if same {
+		reason = wallsBroken
+	}
+	return true, false, l.stop(ctx, holdfast.BoxEnded{Reason: reason}, idleGrace)
+}
