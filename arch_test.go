@@ -101,7 +101,8 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":              {use: ". internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/sqlite":              {use: ". internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/store/sqlite/schema internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib"},
+	"internal/store/sqlite/schema":       {third: "github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox sandbox/wire sandbox/boxd internal/driver/boxproc", third: "golang.org/x/sys/unix"},

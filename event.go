@@ -79,12 +79,15 @@ const (
 // Event is an entry of a session's log, or a delta (Seq 0). It is the wire type
 // of the event stream; it is immutable once made.
 type Event struct {
-	Session SessionID       `json:"session_id"`
-	Seq     int64           `json:"seq,omitempty"`
-	Type    EventType       `json:"type"`
-	Turn    TurnID          `json:"turn_id,omitempty"`
-	Data    json.RawMessage `json:"data"`
-	Time    time.Time       `json:"time"`
+	Session SessionID `json:"session_id"`
+	Seq     int64     `json:"seq,omitempty"`
+	Type    EventType `json:"type"`
+	Turn    TurnID    `json:"turn_id,omitempty"`
+	// Agent is the child agent that the event belongs to; empty for the session's own agent.
+	// What a child says and does is no part of the session's conversation.
+	Agent ChildID         `json:"agent,omitempty" doc:"The child agent that the event belongs to; absent: the session's own agent."`
+	Data  json.RawMessage `json:"data"`
+	Time  time.Time       `json:"time"`
 }
 
 // Decode unmarshals the payload into v, which should be the payload type of e.Type.

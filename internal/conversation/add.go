@@ -49,8 +49,11 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 	if ev.Turn == c.Turn.ID {
 		ev.Turn = c.Turn.ID // one string for all events of a turn
 	}
-	if ev.Type != holdfast.EventThinking && ev.Type != holdfast.EventMessageAssistant {
+	if ev.Agent == "" && ev.Type != holdfast.EventThinking && ev.Type != holdfast.EventMessageAssistant {
 		c.thinking = nil
+	}
+	if ev.Agent != "" {
+		return c.child(ev)
 	}
 	at := Place{ev.Seq, ev.Turn}
 	switch ev.Type {
@@ -77,6 +80,23 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 		return c.tool(at, ev)
 	}
 	return c.beside(at, ev)
+}
+
+// child reads an event of a child agent. What the child says and does is no part of the
+// conversation; what it uses up and the questions that it waits for are the turn's.
+func (c *Conversation) child(ev holdfast.Event) error {
+	switch ev.Type {
+	case holdfast.EventMessageAssistant:
+		return with(ev, func(m holdfast.AssistantMessage) error {
+			if ev.Turn == c.Turn.ID {
+				c.Turn.Told = c.Turn.Told.Add(m.Usage)
+			}
+			return nil
+		})
+	case holdfast.EventModelRequest, holdfast.EventApprovalAsked, holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
+		return c.beside(Place{ev.Seq, ev.Turn}, ev)
+	}
+	return nil
 }
 
 // with decodes an event's payload and hands it on.

@@ -156,6 +156,42 @@ func TestUnreadableEntriesAreErrors(t *testing.T) {
 	b.read(t)
 }
 
+// TestChildAgents: what child agents say and do stays out of the conversation; what they use up
+// and ask belongs to the turn.
+func TestChildAgents(t *testing.T) {
+	b := &book{}
+	b.begin("go")
+	b.add(holdfast.EventThinking, holdfast.Thinking{Text: "hm"})
+	alone := &book{events: slices.Clone(b.events), turn: b.turn}
+	from := len(b.events)
+	b.add(holdfast.EventThinking, holdfast.Thinking{Text: "a child thinks"})
+	b.says("a child says", "use")
+	b.add(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: "use"})
+	b.add(holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: "use", Content: "x"})
+	b.add(holdfast.EventMessageUser, holdfast.UserMessage{Text: "to the child"})
+	b.add(holdfast.EventHookRan, holdfast.HookRan{Context: []string{"x"}})
+	b.add(holdfast.EventModelRequest, holdfast.ModelRequest{Status: "rate_limit", Usage: holdfast.Usage{InputTokens: 3}})
+	b.add(holdfast.EventApprovalAsked, holdfast.Approval{ID: "asked"})
+	for i := from; i < len(b.events); i++ {
+		b.events[i].Agent = "a1"
+	}
+	b.says("done")
+	c := b.read(t)
+	alone.says("done")
+	want := alone.read(t)
+	for _, i := range want.Items { // the events of the child stand between
+		if a, ok := i.(*conversation.Answer); ok {
+			a.Seq += int64(len(b.events) - len(alone.events))
+		}
+	}
+	if d := cmp.Diff(want.Items, c.Items); d != "" {
+		t.Error(d)
+	}
+	if c.Turn.Answers != 1 || c.Turn.Told.OutputTokens != 20 || c.Turn.Failed.InputTokens != 3 || len(c.Turn.Questions) != 1 {
+		t.Errorf("%+v", c.Turn)
+	}
+}
+
 func TestAGapIsAnError(t *testing.T) {
 	b := &book{}
 	b.begin("go")

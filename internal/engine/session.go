@@ -132,7 +132,7 @@ func (e *Engine) fillChoices(ctx context.Context, s *holdfast.Session, req holdf
 	if s.Trust, err = decideTrust("session.create", asked, e.cfg.DefaultTrust, req.MaxTrust); err != nil {
 		return err
 	}
-	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(holdfast.DefaultMode(s.Trust)))); err != nil {
+	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(s.Trust.DefaultMode()))); err != nil {
 		return err
 	}
 	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, e.cfg.DefaultRuntime)

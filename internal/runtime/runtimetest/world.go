@@ -109,7 +109,7 @@ func (w *World) keep(states []holdfast.AgentState, drafts ...journal.Draft) []ho
 		}
 		w.clock = w.clock.Add(time.Millisecond)
 		out[i] = holdfast.Event{
-			Session: w.Session.ID, Seq: int64(len(w.log) + i + 1), Type: d.Type, Turn: d.Turn, Data: data, Time: w.clock,
+			Session: w.Session.ID, Seq: int64(len(w.log) + i + 1), Type: d.Type, Turn: d.Turn, Agent: d.Agent, Data: data, Time: w.clock,
 		}
 	}
 	w.log = append(w.log, out...)

@@ -71,10 +71,10 @@ func (s *Store) Search(ctx context.Context, q journal.Search) (holdfast.SearchPa
 func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) {
 	var h holdfast.SearchHit
 	var created int64
-	var typ, turn *string
+	var typ, turn, agent *string
 	var at, sum *int64
 	var data []byte
-	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data, &sum); err != nil {
+	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data, &sum, &agent); err != nil {
 		return h, err
 	}
 	if h.Seq = *id & journal.MaxSeq; h.Seq == 0 || typ == nil {
@@ -83,9 +83,9 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	}
 	e := holdfast.Event{
 		Session: h.Session, Seq: h.Seq, Type: holdfast.EventType(*typ), Turn: holdfast.TurnID(deref(turn)),
-		Data: data, Time: fromMS(deref(at)),
+		Agent: holdfast.ChildID(deref(agent)), Data: data, Time: fromMS(deref(at)),
 	}
-	if !whole(*id, deref(at), *typ, deref(turn), data, deref(sum)) {
+	if !whole(*id, deref(at), &e, deref(sum)) {
 		h.Time, h.Snippet = e.Time, "this entry is damaged"
 		return h, nil
 	}
