@@ -133,7 +133,7 @@ func read[T any](ev holdfast.Event, turn func(T) []acp.SessionUpdate) []acp.Sess
 func (v *view) updates(ev holdfast.Event) []acp.SessionUpdate {
 	switch ev.Type {
 	case holdfast.EventMessageUser:
-		return read(ev, func(d holdfast.UserMessage) []acp.SessionUpdate { return chunks(d.Text, acp.UpdateUserMessage) })
+		return read(ev, func(d holdfast.UserMessage) []acp.SessionUpdate { return chunks(d.Text(), acp.UpdateUserMessage) })
 	case holdfast.DeltaText:
 		return read(ev, func(d holdfast.TextDelta) []acp.SessionUpdate { return chunks(v.said.delta(d), acp.UpdateAgentMessage) })
 	case holdfast.DeltaThinking:
@@ -164,11 +164,7 @@ func (v *view) thinking(d holdfast.Thinking) []acp.SessionUpdate {
 }
 
 func (v *view) message(d holdfast.AssistantMessage) []acp.SessionUpdate {
-	var text strings.Builder
-	for _, p := range d.Parts {
-		text.WriteString(p.Text)
-	}
-	rest := v.said.whole(text.String())
+	rest := v.said.whole(d.Text())
 	v.said.over()
 	v.thought.over()
 	v.recorded = ""

@@ -58,7 +58,7 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 	at := Place{ev.Seq, ev.Turn}
 	switch ev.Type {
 	case holdfast.EventMessageUser:
-		return with(ev, func(m holdfast.UserMessage) error { return c.message(&Message{at, m.Text, m.Steer}) })
+		return with(ev, func(m holdfast.UserMessage) error { return c.message(&Message{at, m.Text(), m.Steer}) })
 	case holdfast.EventTurnStarted:
 		c.Turn = Turn{ID: ev.Turn, Live: true}
 		if c.said != nil && c.said.Turn == ev.Turn {

@@ -88,8 +88,8 @@ type Answer struct {
 func (a *Answer) Text() string {
 	var text []string
 	for _, p := range a.Parts {
-		if p.Text != "" {
-			text = append(text, p.Text)
+		if s := p.Shown(); s != "" {
+			text = append(text, s)
 		}
 	}
 	return strings.Join(text, "\n")

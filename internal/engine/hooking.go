@@ -293,7 +293,7 @@ func (k *hooking) begin(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if ev.Type != holdfast.EventMessageUser || ev.Turn != k.h.r.id {
+			if ev.Type != holdfast.EventMessageUser || ev.Agent != "" || ev.Turn != k.h.r.id {
 				continue
 			}
 			p, err := k.prompt(ctx, ev)
@@ -331,8 +331,8 @@ func (k *hooking) prompt(ctx context.Context, ev holdfast.Event) (prompted, erro
 	if m.Steer {
 		trigger = "steer"
 	}
-	res := k.Fire(ctx, hook.Input{Event: hook.UserPromptSubmit, Prompt: m.Text, Trigger: trigger, Key: "m" + strconv.FormatInt(ev.Seq, 10)})
-	p.text = m.Text
+	res := k.Fire(ctx, hook.Input{Event: hook.UserPromptSubmit, Prompt: m.Text(), Trigger: trigger, Key: "m" + strconv.FormatInt(ev.Seq, 10)})
+	p.text = m.Text()
 	for _, ran := range res.Runs {
 		p.text = hook.Prompted(p.text, ran.HookRan)
 	}
@@ -359,7 +359,7 @@ func (k *hooking) steered(ctx context.Context, events []holdfast.Event) ([]holdf
 		if err := ev.Decode(&m); err != nil {
 			return nil, err
 		}
-		m.Text = p.text
+		m.Parts = []holdfast.Part{{Type: holdfast.PartText, Text: p.text}}
 		if events[i], err = ev.With(m); err != nil {
 			return nil, err
 		}

@@ -59,10 +59,11 @@ func (e *Engine) wireTurn(ctx context.Context, row journal.TurnRow) (holdfast.Tu
 		ID: row.ID, Session: row.Session, Status: row.Status, Number: row.Number, MessageSeq: row.MessageSeq,
 		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, EndedAt: row.EndedAt,
 	}
-	var err error
-	if t.Text, err = e.textAt(ctx, row.Session, row.MessageSeq); err != nil {
+	message, err := e.messageAt(ctx, row.Session, row.MessageSeq)
+	if err != nil {
 		return t, err
 	}
+	t.Text = message.Text()
 	if row.Status == holdfast.TurnQueued {
 		open, err := e.cfg.Store.OpenTurns(ctx, row.Session)
 		if err != nil {
@@ -100,15 +101,13 @@ func (e *Engine) eventAt(ctx context.Context, id holdfast.SessionID, seq int64) 
 	return evs[0], evs[0].Whole()
 }
 
-// textAt is the user's text of a message.user or turn.queued event.
-func (e *Engine) textAt(ctx context.Context, id holdfast.SessionID, seq int64) (string, error) {
+// messageAt returns the user's message of a message.user or turn.queued event.
+func (e *Engine) messageAt(ctx context.Context, id holdfast.SessionID, seq int64) (m holdfast.UserMessage, err error) {
 	ev, err := e.eventAt(ctx, id, seq)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = ev.Decode(&m)
 	}
-	var d holdfast.UserMessage
-	err = ev.Decode(&d)
-	return d.Text, err
+	return m, err
 }
 
 // Events reads a page of the log; the last event's seq is where to go on. With a

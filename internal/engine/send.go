@@ -20,7 +20,10 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
-	if err := checkMessage(msg); err != nil {
+	if msg, err = msg.Whole(); err == nil {
+		err = validText("text", msg.Text)
+	}
+	if err != nil {
 		return holdfast.Sent{}, err
 	}
 	u := e.lock(id)
@@ -143,18 +146,6 @@ func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.Se
 	return holdfast.Sent{}, account.Over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
 }
 
-func checkMessage(msg holdfast.SendMessage) error {
-	if strings.TrimSpace(msg.Text) == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "turn", "text %s is empty", holdfast.Quote(msg.Text)).
-			WithHint("holdfast send ID TEXT")
-	}
-	if len(msg.Text) > holdfast.MaxText {
-		return holdfast.Errorf(holdfast.KindTooLarge, "turn", "text of %d bytes is over %d", len(msg.Text), holdfast.MaxText).
-			WithHint("put it in a file: holdfast files put")
-	}
-	return validText("text", msg.Text)
-}
-
 func validText(what, s string) error {
 	if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
 		return holdfast.Errorf(holdfast.KindInvalid, what, "%s %s is not UTF-8 text without NUL", what, holdfast.Quote(s)).
@@ -167,7 +158,7 @@ func (e *Engine) turnKey(id holdfast.SessionID, msg holdfast.SendMessage, ref ho
 	if msg.Key == "" {
 		return nil
 	}
-	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg), Ref: string(ref)}
+	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg.Plain()), Ref: string(ref)}
 }
 
 // sendFirst starts a turn in a session where none runs nor waits.
@@ -184,7 +175,7 @@ func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessag
 		if title := holdfast.TitleOf(msg.Text); row.LastTurn == 0 && row.Title == "" && title != "" {
 			c.Set = &journal.RowPatch{Title: &title}
 		}
-		c.Events = startEvents(t, msg.Text)
+		c.Events = startEvents(t, msg.Parts)
 	})
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -201,9 +192,9 @@ func (e *Engine) sendFirst(ctx context.Context, u *unit, msg holdfast.SendMessag
 	}}, nil
 }
 
-func startEvents(t turn, text string) []journal.Draft {
+func startEvents(t turn, parts []holdfast.Part) []journal.Draft {
 	return []journal.Draft{
-		{Type: holdfast.EventMessageUser, Turn: t.id, Data: holdfast.UserMessage{Text: text}},
+		{Type: holdfast.EventMessageUser, Turn: t.id, Data: holdfast.UserMessage{Parts: parts}},
 		{Type: holdfast.EventTurnStarted, Turn: t.id, Data: holdfast.TurnStartedData{Number: t.number, MessageSeq: t.messageSeq}},
 	}
 }
@@ -219,7 +210,7 @@ func (e *Engine) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage)
 		t.number, t.messageSeq = row.LastTurn+1, row.LastSeq+1
 		c.Key = e.turnKey(u.id, msg, t.id)
 		c.Turns = []journal.TurnChange{{ID: t.id, To: holdfast.TurnQueued, Number: t.number, MessageSeq: t.messageSeq}}
-		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: t.id, Data: holdfast.TurnQueuedData{Number: t.number, Text: msg.Text, Position: position}}}
+		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: t.id, Data: holdfast.TurnQueuedData{Number: t.number, Parts: msg.Parts, Position: position}}}
 	})
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -244,7 +235,7 @@ func (e *Engine) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (
 	r := u.running
 	c := journal.NewChange(u.id)
 	c.Key = e.turnKey(u.id, msg, r.id)
-	c.Events = []journal.Draft{{Type: holdfast.EventMessageUser, Turn: r.id, Data: holdfast.UserMessage{Text: msg.Text, Steer: true}}}
+	c.Events = []journal.Draft{{Type: holdfast.EventMessageUser, Turn: r.id, Data: holdfast.UserMessage{Parts: msg.Parts, Steer: true}}}
 	done, err := e.cfg.Journal.Commit(ctx, c)
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -339,7 +330,7 @@ func (e *Engine) startNext(ctx context.Context, u *unit) error {
 		return nil
 	}
 	next := open[0]
-	text, err := e.textAt(ctx, u.id, next.MessageSeq)
+	message, err := e.messageAt(ctx, u.id, next.MessageSeq)
 	if err != nil {
 		return err
 	}
@@ -347,7 +338,7 @@ func (e *Engine) startNext(ctx context.Context, u *unit) error {
 	done, err := e.commitAt(ctx, u.id, func(row journal.Row, c *journal.Change) {
 		t.messageSeq = row.LastSeq + 1
 		c.Turns = []journal.TurnChange{{ID: t.id, From: holdfast.TurnQueued, To: holdfast.TurnRunning, MessageSeq: t.messageSeq}}
-		c.Events = startEvents(t, text)
+		c.Events = startEvents(t, message.Parts)
 	})
 	if err != nil {
 		return err

@@ -23,15 +23,11 @@ func Entry(e holdfast.Event) (holdfast.TranscriptEntry, error) {
 	case holdfast.EventMessageUser:
 		var d holdfast.UserMessage
 		err = e.Decode(&d)
-		t.Role, t.Text = holdfast.RoleUser, d.Text
+		t.Role, t.Text = holdfast.RoleUser, d.Text()
 	case holdfast.EventMessageAssistant:
 		var d holdfast.AssistantMessage
 		err = e.Decode(&d)
-		var text strings.Builder
-		for _, p := range d.Parts {
-			text.WriteString(p.Text)
-		}
-		t.Role, t.Text = holdfast.RoleAssistant, text.String()
+		t.Role, t.Text = holdfast.RoleAssistant, d.Text()
 	case holdfast.EventThinking:
 		var d holdfast.Thinking
 		err = e.Decode(&d)

@@ -164,10 +164,7 @@ func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
 		tell("the turn runs")
 	case holdfast.EventMessageAssistant:
 		read(ev, func(d holdfast.AssistantMessage) {
-			for _, p := range d.Parts {
-				o.Text += p.Text
-			}
-			o.Text = cut(o.Text, maxAnswer)
+			o.Text = cut(o.Text+d.Text(), maxAnswer)
 		})
 	case holdfast.EventToolRequested:
 		read(ev, func(d holdfast.ToolRequested) {

@@ -69,7 +69,7 @@ func (n *Narrator) Event(ev holdfast.Event) ([]Line, error) {
 
 // message tells a finished message, of which deltas may have told a part.
 func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
-	full := TextOf(m)
+	full := m.Text()
 	rest, ok := strings.CutPrefix(full, n.shown)
 	if !ok { // what was told belongs to an answer that was given up
 		out = append(out, Line{Kind: Break})
@@ -88,15 +88,6 @@ func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
 		n.Double = nil
 	}
 	return out
-}
-
-// TextOf is the text of a message.
-func TextOf(m holdfast.AssistantMessage) string {
-	var full strings.Builder
-	for _, p := range m.Parts {
-		full.WriteString(p.Text)
-	}
-	return full.String()
 }
 
 // notice tells what is not text.

@@ -22,5 +22,6 @@ func Of(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(goose.DialectSQLite3, db, steps, goose.WithDisableGlobalRegistry(true))
+	return goose.NewProvider(goose.DialectSQLite3, db, steps, goose.WithDisableGlobalRegistry(true),
+		goose.WithGoMigrations(goose.NewGoMigration(18, &goose.GoFunc{RunTx: partsOfMessages}, &goose.GoFunc{RunTx: textsOfMessages})))
 }
