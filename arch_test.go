@@ -68,8 +68,8 @@ var layers = map[string]layer{
 	"internal/settings":         {use: ". hook internal/rooted policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
 	"internal/loop":             {use: ". hook policy sandbox agent/model agent/tool"},
 	"internal/rpcline":          {},
-	"internal/mcpserver":        {use: ". internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
-	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
+	"internal/mcpserver":        {use: ". internal/conversation internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
+	"internal/acpserver":        {use: ". internal/conversation internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy", third: "golang.org/x/sys/unix"},
 	"internal/engine":           {use: ". hook internal/boots internal/folder internal/journal internal/judging internal/runtime internal/rooted internal/settings policy sandbox sandbox/check sandbox/wire internal/conversation internal/account internal/permit internal/place internal/direct internal/versions"},
 	"internal/permit":           {use: ". internal/journal internal/rooted internal/versions policy sandbox sandbox/check sandbox/wire"},
@@ -89,7 +89,7 @@ var layers = map[string]layer{
 	"internal/demo":             {use: ". client internal/child"},
 	"internal/double":           {use: ". agent/model agent/model/scripted"},
 	"internal/pipetest":         {},
-	"internal/plain":            {use: "."},
+	"internal/plain":            {use: ". internal/conversation"},
 	"internal/torture":          {use: ". client internal/child"},
 	"internal/faultloop":        {use: ". client internal/child internal/torture", third: "golang.org/x/sys/unix"},
 	"internal/soak":             {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
@@ -101,7 +101,7 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":              {use: ". internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/store/sqlite/schema internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib"},
+	"internal/store/sqlite":              {use: ". internal/conversation internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/store/sqlite/schema internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib"},
 	"internal/store/sqlite/schema":       {third: "github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
@@ -112,7 +112,7 @@ var layers = map[string]layer{
 	"internal/runtime/acp":               {use: ". hook sandbox/wire internal/journal internal/retell internal/runtime policy sandbox internal/conversation", third: "github.com/coder/acp-go-sdk"},
 	"internal/runtime/claude":            {use: ". hook internal/folder internal/runtime internal/journal policy sandbox agent/tool sandbox/wire internal/retell internal/runtime/claude/transcript internal/conversation"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox internal/conversation"},
-	"internal/httpapi":                   {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/sync/semaphore golang.org/x/time/rate"},
+	"internal/httpapi":                   {use: ". internal/conversation internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/sync/semaphore golang.org/x/time/rate"},
 
 	// An agent that tests put into boxes.
 	"internal/runtime/runtimetest/scriptedagent": {use: ". agent/model agent/model/scripted"},

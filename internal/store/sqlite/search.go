@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -93,7 +94,7 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	if err != nil {
 		return h, err
 	}
-	entry, err := journal.Entry(e)
+	entry, err := conversation.Entry(e)
 	h.Turn, h.Role, h.Time, h.Snippet = e.Turn, entry.Role, e.Time, snippet(text, terms)
 	return h, err
 }
