@@ -58,6 +58,13 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 			return nil
 		}
 	}
+	if ev.Type == holdfast.EventToolFinished && ev.Agent == "" {
+		// What only a client shows of it is not read.
+		if o := (Outcome{How: Finished}); scanFinished(ev.Data, &o) {
+			c.answered(&o)
+			return nil
+		}
+	}
 	step, err := Of(ev)
 	if err != nil {
 		return err

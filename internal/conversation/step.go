@@ -156,6 +156,10 @@ func Of(ev holdfast.Event) (Step, error) {
 		return s, ev.Decode(&s.Thinking)
 	case holdfast.EventMessageAssistant:
 		s := &Answer{Place: at}
+		if scanAnswer(ev.Data, &s.AssistantMessage) {
+			return s, nil
+		}
+		s.AssistantMessage = holdfast.AssistantMessage{}
 		return s, ev.Decode(&s.AssistantMessage)
 	case holdfast.EventTurnStarted:
 		return &Begun{at}, nil
@@ -179,6 +183,10 @@ func ofTool(at Place, ev holdfast.Event) (Step, error) {
 	switch ev.Type {
 	case holdfast.EventToolRequested:
 		s := &Request{Place: at}
+		if scanRequest(ev.Data, &s.ToolRequested) {
+			return s, nil
+		}
+		s.ToolRequested = holdfast.ToolRequested{}
 		return s, ev.Decode(&s.ToolRequested)
 	case holdfast.EventToolAllowed:
 		s := &Permitted{Place: at}

@@ -53,7 +53,8 @@ func whole(id, at int64, e *holdfast.Event, sum int64) bool {
 func (s *Store) scanEvent(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
 	e := holdfast.Event{Session: session}
 	var key, at, sum int64
-	err := rows.Scan(&key, &e.Type, &e.Turn, &at, (*[]byte)(&e.Data), &sum, &e.Agent)
+	// database/sql is fast with pointers to plain types only.
+	err := rows.Scan(&key, (*string)(&e.Type), (*string)(&e.Turn), &at, (*[]byte)(&e.Data), &sum, (*string)(&e.Agent))
 	e.Seq, e.Time = key&journal.MaxSeq, fromMS(at)
 	if err == nil && whole(key, at, &e, sum) {
 		return e

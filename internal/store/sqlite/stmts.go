@@ -15,7 +15,6 @@ const (
 	lastSeq   = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 	turnCols  = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
 	eventCols = `(?,?,?,?,?,?,?)`
-	eventArgs = 7
 	keyQuery  = `SELECT hash, ref FROM idempotency WHERE scope = ? AND value = ?`
 )
 

@@ -80,7 +80,7 @@ func (t *tx) flush() error {
 	t.events = nil
 	for i, n := range eventSlots {
 		for len(rows) >= n {
-			args := make([]any, 0, eventArgs*n)
+			args := make([]any, 0, 7*n)
 			for _, r := range rows[:n] {
 				at := r.event.Time.UnixMilli()
 				args = append(args, r.id, string(r.event.Type), string(r.event.Turn), at, []byte(r.event.Data),
