@@ -42,8 +42,8 @@ const (
 	ScopeWorkspace ApprovalScope = "workspace"
 )
 
-// ParseApprovalScope accepts a scope; the empty string is once.
-func ParseApprovalScope(s string) (ApprovalScope, error) {
+// parseApprovalScope accepts a scope; the empty string is once.
+func parseApprovalScope(s string) (ApprovalScope, error) {
 	if s == "" {
 		return ScopeOnce, nil
 	}
@@ -139,7 +139,7 @@ const (
 // parsed.
 func (r AnswerApproval) Check() error {
 	const op = "approval"
-	scope, err := ParseApprovalScope(string(r.Scope))
+	scope, err := parseApprovalScope(string(r.Scope))
 	if err != nil {
 		return err
 	}

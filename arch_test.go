@@ -68,8 +68,8 @@ var layers = map[string]layer{
 	"internal/settings":         {use: ". hook internal/rooted policy sandbox/check", third: "github.com/goccy/go-yaml/..."},
 	"internal/loop":             {use: ". hook policy sandbox agent/model agent/tool"},
 	"internal/rpcline":          {},
-	"internal/mcpserver":        {use: ". internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
-	"internal/acpserver":        {use: ". internal/rpcline", third: "github.com/coder/acp-go-sdk"},
+	"internal/mcpserver":        {use: ". internal/conversation internal/rpcline", third: "github.com/modelcontextprotocol/go-sdk/mcp github.com/modelcontextprotocol/go-sdk/jsonrpc"},
+	"internal/acpserver":        {use: ". internal/conversation internal/rpcline", third: "github.com/coder/acp-go-sdk"},
 	"internal/agents":           {use: ". internal/durable internal/folder internal/rooted internal/settings internal/versions policy", third: "golang.org/x/sys/unix"},
 	"internal/engine":           {use: ". hook internal/account internal/approvals internal/boots internal/choices internal/conversation internal/direct internal/folder internal/hooked internal/journal internal/judging internal/lease internal/lifetime internal/network internal/pending internal/permit internal/place internal/pool internal/resume internal/rooted internal/runtime internal/settings internal/stages internal/views internal/watchdog policy sandbox sandbox/check sandbox/wire"},
 	"internal/permit":           {use: ". internal/journal internal/pending internal/versions policy sandbox sandbox/check sandbox/wire"},
@@ -101,7 +101,7 @@ var layers = map[string]layer{
 	"internal/demo":             {use: ". client internal/child"},
 	"internal/double":           {use: ". agent/model agent/model/scripted"},
 	"internal/pipetest":         {},
-	"internal/plain":            {use: "."},
+	"internal/plain":            {use: ". internal/conversation"},
 	"internal/torture":          {use: ". client internal/child"},
 	"internal/faultloop":        {use: ". client internal/child internal/torture", third: "golang.org/x/sys/unix"},
 	"internal/soak":             {use: ". client internal/child", third: "golang.org/x/sync/errgroup"},
@@ -113,7 +113,8 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/pool internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":              {use: ". internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/sqlite":              {use: ". internal/conversation internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/store/sqlite/schema internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib"},
+	"internal/store/sqlite/schema":       {third: "github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook internal/approvals internal/boots internal/views", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox sandbox/wire sandbox/boxd internal/driver/boxproc", third: "golang.org/x/sys/unix"},
@@ -123,7 +124,7 @@ var layers = map[string]layer{
 	"internal/runtime/acp":               {use: ". hook sandbox/wire internal/journal internal/retell internal/runtime policy sandbox internal/conversation", third: "github.com/coder/acp-go-sdk"},
 	"internal/runtime/claude":            {use: ". hook internal/folder internal/runtime internal/journal policy sandbox agent/tool sandbox/wire internal/retell internal/runtime/claude/transcript internal/conversation"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox internal/conversation"},
-	"internal/httpapi":                   {use: ". internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/sync/semaphore golang.org/x/time/rate"},
+	"internal/httpapi":                   {use: ". internal/conversation internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/sync/semaphore golang.org/x/time/rate"},
 
 	// An agent that tests put into boxes.
 	"internal/runtime/runtimetest/scriptedagent": {use: ". agent/model agent/model/scripted"},

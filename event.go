@@ -79,12 +79,15 @@ const (
 // Event is an entry of a session's log, or a delta (Seq 0). It is the wire type
 // of the event stream; it is immutable once made.
 type Event struct {
-	Session SessionID       `json:"session_id"`
-	Seq     int64           `json:"seq,omitempty"`
-	Type    EventType       `json:"type"`
-	Turn    TurnID          `json:"turn_id,omitempty"`
-	Data    json.RawMessage `json:"data"`
-	Time    time.Time       `json:"time"`
+	Session SessionID `json:"session_id"`
+	Seq     int64     `json:"seq,omitempty"`
+	Type    EventType `json:"type"`
+	Turn    TurnID    `json:"turn_id,omitempty"`
+	// Agent is the child agent that the event belongs to; empty for the session's own agent.
+	// What a child says and does is no part of the session's conversation.
+	Agent ChildID         `json:"agent,omitempty" doc:"The child agent that the event belongs to; absent: the session's own agent."`
+	Data  json.RawMessage `json:"data"`
+	Time  time.Time       `json:"time"`
 }
 
 // Decode unmarshals the payload into v, which should be the payload type of e.Type.
@@ -187,11 +190,11 @@ type Failure struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// TurnQueuedData is the payload of turn.queued. The text is here because the
-// message enters the conversation only when the turn starts.
+// TurnQueuedData is the payload of turn.queued. The message is here because it enters the
+// conversation only when the turn starts.
 type TurnQueuedData struct {
 	Number   int64  `json:"number"`
-	Text     string `json:"text"`
+	Parts    []Part `json:"parts"`
 	Position int    `json:"position"`
 }
 
@@ -229,19 +232,12 @@ type DeniedCall struct {
 // UserMessage is the payload of message.user. Steer marks a message that joined
 // a running turn.
 type UserMessage struct {
-	Text  string `json:"text"`
+	Parts []Part `json:"parts"`
 	Steer bool   `json:"steer,omitempty"`
 }
 
-// Part is a piece of an assistant message: text, or a reference to a tool use
-// whose input stands in its tool.requested event. Where thinking came between
-// them, Thinking parts stand for the message's thinking events in their order;
-// without such parts the thinking came first.
-type Part struct {
-	Text      string `json:"text,omitempty"`
-	ToolUseID string `json:"tool_use_id,omitempty"`
-	Thinking  bool   `json:"thinking,omitempty"`
-}
+// Text returns the message as a text; each part is a paragraph.
+func (m UserMessage) Text() string { return textOf(m.Parts, "\n\n") }
 
 // AssistantMessage is the payload of message.assistant: the answer of one model
 // call, parts in model order.
@@ -254,6 +250,9 @@ type AssistantMessage struct {
 	Model      string `json:"model"`
 	Usage      Usage  `json:"usage"`
 }
+
+// Text returns what the answer says, without what lies between its texts.
+func (m AssistantMessage) Text() string { return textOf(m.Parts, "") }
 
 // Thinking is the payload of thinking. It belongs to the next message.assistant.
 type Thinking struct {

@@ -50,15 +50,15 @@ var payloads = map[holdfast.EventType]any{
 	holdfast.EventSessionEnded: holdfast.Reason{Reason: "asked"},
 	holdfast.EventSessionError: holdfast.Failure{Kind: holdfast.KindUnavailable, Message: "no box", Hint: "holdfast doctor"},
 
-	holdfast.EventTurnQueued:      holdfast.TurnQueuedData{Number: 2, Text: "and then", Position: 1},
+	holdfast.EventTurnQueued:      holdfast.TurnQueuedData{Number: 2, Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "and then"}}, Position: 1},
 	holdfast.EventTurnStarted:     holdfast.TurnStartedData{Number: 2, MessageSeq: 9},
 	holdfast.EventTurnCompleted:   holdfast.TurnEnded{Number: 2, MessageSeq: 9, Result: "ok", StopReason: "end_turn", Usage: holdfast.Usage{InputTokens: 5, OutputTokens: 6}, Steps: 2, Denials: []holdfast.DeniedCall{{ToolUseID: "tu_1", Tool: "Bash", Input: []byte(`{"command":"ls"}`)}}},
 	holdfast.EventTurnFailed:      holdfast.TurnEnded{Number: 2, MessageSeq: 9, Kind: holdfast.KindUnavailable, Message: "the model is overloaded", Hint: "send again", Steps: 1},
 	holdfast.EventTurnInterrupted: holdfast.TurnEnded{Number: 2, MessageSeq: 9, Message: "asked", Steps: 1},
 
-	holdfast.EventMessageUser: holdfast.UserMessage{Text: "hello", Steer: true},
+	holdfast.EventMessageUser: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "hello"}}, Steer: true},
 	holdfast.EventMessageAssistant: holdfast.AssistantMessage{
-		Parts: []holdfast.Part{{Text: "I look"}, {ToolUseID: "tu_1"}}, Seen: 9, StopReason: "tool_use", Model: "scripted",
+		Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "I look"}, {Type: holdfast.PartToolUse, ToolUseID: "tu_1"}}, Seen: 9, StopReason: "tool_use", Model: "scripted",
 		Usage: holdfast.Usage{InputTokens: 1, OutputTokens: 2},
 	},
 	holdfast.EventThinking: holdfast.Thinking{Text: "hm", Signature: "sig"},
@@ -202,6 +202,9 @@ func TestEventGoldenFiles(t *testing.T) {
 		}
 		if strings.HasSuffix(string(typ), ".delta") || typ == holdfast.DeltaToolOutput {
 			e.Seq = 0
+		}
+		if typ == holdfast.EventToolFinished { // one of them belongs to a child agent
+			e.Agent = "a1"
 		}
 		checkGolden(t, filepath.Join("testdata", "events", string(typ)+".json"), e, payload)
 	}

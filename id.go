@@ -21,6 +21,10 @@ type CallID string
 // with a letter or digit, without "..".
 type AgentName string
 
+// ChildID names a child agent within its session: 1-64 of [A-Za-z0-9_-]. It is chosen by
+// what starts the child agent, such as an agent CLI.
+type ChildID string
+
 // VersionID names an immutable agent version: "sha256:" and 64 lower-case hex digits.
 type VersionID string
 
@@ -76,6 +80,20 @@ func ParseAgentName(s string) (AgentName, error) {
 			WithHint("use 1-64 of a-z 0-9 . _ -, starting and ending with a letter or digit")
 	}
 	return AgentName(s), nil
+}
+
+// ParseChildID accepts an id of the ChildID grammar.
+func ParseChildID(s string) (ChildID, error) {
+	ok := len(s) >= 1 && len(s) <= 64
+	for i := 0; ok && i < len(s); i++ {
+		c := s[i]
+		ok = lowerAlnum(c) || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
+	}
+	if !ok {
+		return "", Errorf(KindInvalid, "child agent", "%s is not the id of a child agent", Quote(s)).
+			WithHint("use 1-64 of A-Z a-z 0-9 _ -")
+	}
+	return ChildID(s), nil
 }
 
 // ParseVersionID accepts "sha256:" and 64 lower-case hex digits.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ var parsers = map[string]func(string) (string, error){
 	"turn":    func(s string) (string, error) { v, err := holdfast.ParseTurnID(s); return string(v), err },
 	"call":    func(s string) (string, error) { v, err := holdfast.ParseCallID(s); return string(v), err },
 	"agent":   func(s string) (string, error) { v, err := holdfast.ParseAgentName(s); return string(v), err },
+	"child":   func(s string) (string, error) { v, err := holdfast.ParseChildID(s); return string(v), err },
 	"version": func(s string) (string, error) { v, err := holdfast.ParseVersionID(s); return string(v), err },
 	"slug":    func(s string) (string, error) { v, err := holdfast.ParseSlug(s); return string(v), err },
 	"box":     func(s string) (string, error) { v, err := holdfast.ParseBoxID(s); return string(v), err },
@@ -37,6 +39,9 @@ func TestIdentifiersAccepted(t *testing.T) {
 		{"agent", "a", "a"},
 		{"agent", "my-agent_v1.2", "my-agent_v1.2"},
 		{"agent", strings.Repeat("a", 64), strings.Repeat("a", 64)},
+		{"child", "a", "a"},
+		{"child", "-Agent_a1-2", "-Agent_a1-2"},
+		{"child", strings.Repeat("Z", 64), strings.Repeat("Z", 64)},
 		{"version", version, version},
 		{"slug", "a", "a"},
 		{"slug", "team-7", "team-7"},
@@ -52,18 +57,24 @@ func TestIdentifiersAccepted(t *testing.T) {
 
 func TestIdentifiersRefused(t *testing.T) {
 	everywhere := []string{
-		"", " ", ".", "..", "-", "/", "../x", "a/b", "a\x00b", "a\n", " " + someUUID, someUUID + " ", "ä", "Ａ",
-		"a b", "%2e%2e", "\xff\xfe", strings.Repeat("a", 10_000), "A", "-a", "a-", "_a", "a_/",
+		"", " ", ".", "..", "/", "../x", "a/b", "a\x00b", "a\n", " " + someUUID, someUUID + " ", "ä", "Ａ",
+		"a b", "%2e%2e", "\xff\xfe", strings.Repeat("a", 10_000), "a_/",
 	}
+	lower := []string{"-", "A", "-a", "a-", "_a"} // a child agent may have these
 	more := map[string][]string{
 		"session": {someUUID[:35], someUUID + "0", strings.ReplaceAll(someUUID, "-", ""), "{" + someUUID + "}", "urn:uuid:" + someUUID, strings.Replace(someUUID, "-", "_", 1), "g" + someUUID[1:]},
+		"child":   {someUUID + someUUID, "a.b", "a~"},
 		"agent":   {"a..b", ".a", "a.", strings.Repeat("a", 65), "a~", "Agent", "a:b"},
 		"version": {strings.Repeat("0f", 32), "sha256:" + strings.Repeat("0F", 32), "sha256:" + strings.Repeat("0", 63), "sha512:" + strings.Repeat("0f", 32), "sha256:" + strings.Repeat("0g", 32)},
 		"slug":    {"a_b", "a.b", strings.Repeat("a", 64), "Team"},
 		"box":     {"s-", "w-", "s-" + strings.ToUpper(someUUID), "x-" + someUUID, someUUID, "w-Team", "s-../etc", "S-" + someUUID},
 	}
 	for name, parse := range parsers {
-		for _, in := range append(everywhere, more[name]...) {
+		refused := slices.Concat(everywhere, more[name])
+		if name != "child" {
+			refused = append(refused, lower...)
+		}
+		for _, in := range refused {
 			got, err := parse(in)
 			if err == nil {
 				t.Errorf("%s: %q is accepted as %q", name, in, got)
@@ -151,6 +162,9 @@ func FuzzParseTurnID(f *testing.F)    { fuzzParser(f, "turn", hexes+"-", strings
 func FuzzParseCallID(f *testing.F)    { fuzzParser(f, "call", hexes+"-", someUUID) }
 func FuzzParseAgentName(f *testing.F) {
 	fuzzParser(f, "agent", alnum+"-_.", "default", "a.b-c_d", "a..b")
+}
+func FuzzParseChildID(f *testing.F) {
+	fuzzParser(f, "child", alnum+strings.ToUpper(alnum)+"-_", "a1", "Agent_Bb", "a/b")
 }
 func FuzzParseSlug(f *testing.F) { fuzzParser(f, "slug", alnum+"-", "team-7", "-a") }
 

@@ -87,7 +87,8 @@ type Resumed struct {
 
 // SendMessage is the body of POST /v1/sessions/{id}/turns.
 type SendMessage struct {
-	Text   string `json:"text" doc:"The message, at most 10 MiB."`
+	Text   string `json:"text,omitempty" doc:"The message, at most 10 MiB; instead of parts."`
+	Parts  []Part `json:"parts,omitempty" doc:"The message as a list of parts, together at most 10 MiB; instead of text. Their type is text."`
 	Mode   string `json:"mode,omitempty" doc:"What it does while a turn runs: wait for its own turn, join the running one, or end that first; absent: queue."`
 	Resume *bool  `json:"resume,omitempty" doc:"false: refuse a paused or failed session instead of resuming it; absent: true."`
 	Trust  string `json:"trust,omitempty" doc:"What the turn must run with; another than the session's is a conflict; absent: that."`

@@ -80,7 +80,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("mode %q: %v", in, err)
 		}
 	}
-	if holdfast.DefaultMode(holdfast.Trusted) != holdfast.ModeDefault || holdfast.DefaultMode(holdfast.Untrusted) != holdfast.ModeBypassPermissions {
+	if holdfast.Trusted.DefaultMode() != holdfast.ModeDefault || holdfast.Untrusted.DefaultMode() != holdfast.ModeBypassPermissions {
 		t.Error("the default modes are not those of boxed and host sessions")
 	}
 	if got := (holdfast.Usage{InputTokens: 1, OutputTokens: 2}).Add(holdfast.Usage{InputTokens: 10, OutputTokens: 20}); got != (holdfast.Usage{InputTokens: 11, OutputTokens: 22}) {

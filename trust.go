@@ -53,7 +53,7 @@ func ParseMode(s string) (Mode, error) {
 
 // DefaultMode is the mode of a session that names none: boxed sessions need no
 // questions, host sessions do.
-func DefaultMode(t Trust) Mode {
+func (t Trust) DefaultMode() Mode {
 	if t == Trusted {
 		return ModeDefault
 	}

@@ -23,8 +23,10 @@ type Webhook struct {
 	Type    EventType `json:"type"`
 	Session SessionID `json:"session_id"`
 	Turn    TurnID    `json:"turn_id,omitempty"`
-	Seq     int64     `json:"seq"`
-	Time    time.Time `json:"time"`
+	// Agent is the child agent that the event belongs to; empty for the session's own agent.
+	Agent ChildID   `json:"agent,omitempty"`
+	Seq   int64     `json:"seq"`
+	Time  time.Time `json:"time"`
 	// Data is the event's payload; of one over 64 KiB, fields that are larger are
 	// {"sha256":…,"bytes":…} and stand in the log.
 	Data json.RawMessage `json:"data"`

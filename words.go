@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Word is a type whose values are a fixed list of words.
-type Word interface {
+// word is a type whose values are a fixed list of words.
+type word interface {
 	AgentHealth | ApprovalScope | ApprovalState | BoxState | ExitClass | FilesState |
 		Kind | Role | SendMode | Tier | Trust | TurnStatus |
 		Mode | Scope | Status | EventType
@@ -14,7 +14,7 @@ type Word interface {
 
 // Words lists the words of a type, each in the order in which the documentation has them;
 // those of Kind are sorted. The list is the caller's.
-func Words[W Word]() []W {
+func Words[W word]() []W {
 	var w W
 	var list any
 	switch any(w).(type) {

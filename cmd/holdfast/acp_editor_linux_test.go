@@ -199,7 +199,7 @@ func (p *process) logged(id holdfast.SessionID) story {
 		}
 		switch ev.Type {
 		case holdfast.EventMessageUser:
-			s.user += payload[holdfast.UserMessage](p.t, ev).Text
+			s.user += payload[holdfast.UserMessage](p.t, ev).Text()
 		case holdfast.EventThinking:
 			s.thought += payload[holdfast.Thinking](p.t, ev).Text
 		case holdfast.EventMessageAssistant:

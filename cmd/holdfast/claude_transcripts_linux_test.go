@@ -198,8 +198,8 @@ func TestSwitchingKeepsTheConversation(t *testing.T) {
 	tier(holdfast.TierOwn, 7)
 	// What the user said stays as it was said.
 	for _, m := range eventsOf[holdfast.UserMessage](s, holdfast.EventMessageUser) {
-		if strings.Contains(m.Text, "conversation_history") {
-			t.Errorf("the log holds %q", m.Text)
+		if strings.Contains(m.Text(), "conversation_history") {
+			t.Errorf("the log holds %q", m.Text())
 		}
 	}
 	if got := s.effects(); got != "line-2\nline-4\nline-7\n" {

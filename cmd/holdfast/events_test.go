@@ -29,7 +29,7 @@ func TestEventsInWords(t *testing.T) {
 		"proxy: CONNECT [::1]:1: no \\u001b[31m]0;x": event(t, holdfast.EventEgressDenied,
 			holdfast.EgressDecision{Via: "proxy", Method: "CONNECT", Host: "::1", Port: 1, Reason: "no \x1b[31m]0;x"}),
 		`{"entries":3}`: {Type: holdfast.EventAgentMirrored, Data: json.RawMessage(`{"entries":3}`)},
-		`{"text":"hi"}`: event(t, holdfast.EventMessageUser, holdfast.UserMessage{Text: "hi"}),
+		`{"parts":[{"type":"text","text":"hi"}]}`: event(t, holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "hi"}}}),
 	} {
 		var out bytes.Buffer
 		if err := (&env{stdout: &out}).event(ev); err != nil {

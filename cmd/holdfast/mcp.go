@@ -36,6 +36,6 @@ func (m *mcpCmd) Run(e *env) error {
 		return err
 	}
 	defer c.Close()
-	cfg.API = c
+	cfg.API, cfg.Approvals, cfg.Files = c, c, c
 	return mcpserver.Serve(e.ctx, cfg, e.stdin, e.stdout)
 }

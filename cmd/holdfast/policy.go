@@ -87,7 +87,7 @@ func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.P
 	if err != nil {
 		return none, err
 	}
-	mode, err := holdfast.ParseMode(cmp.Or(c.Mode, string(agent.Mode), string(holdfast.DefaultMode(trust))))
+	mode, err := holdfast.ParseMode(cmp.Or(c.Mode, string(agent.Mode), string(trust.DefaultMode())))
 	if err != nil {
 		return none, err
 	}

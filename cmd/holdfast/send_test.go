@@ -23,7 +23,7 @@ func event(t *testing.T, typ holdfast.EventType, data any) holdfast.Event {
 }
 
 func said(t *testing.T, text string) holdfast.Event {
-	return event(t, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: text}}})
+	return event(t, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}})
 }
 
 func delta(t *testing.T, text string) holdfast.Event {
@@ -109,7 +109,7 @@ func TestCtrlCDetaches(t *testing.T) {
 		}
 		w.Header().Set("Holdfast-Turn", "t")
 		w.Header().Set("Holdfast-Seq", "4")
-		_, _ = io.WriteString(w, "id: 5\nevent: message.assistant\ndata: {\"seq\":5,\"turn_id\":\"t\",\"type\":\"message.assistant\",\"data\":{\"parts\":[{\"text\":\"so far\"}]}}\n\n")
+		_, _ = io.WriteString(w, "id: 5\nevent: message.assistant\ndata: {\"seq\":5,\"turn_id\":\"t\",\"type\":\"message.assistant\",\"data\":{\"parts\":[{\"type\":\"text\",\"text\":\"so far\"}]}}\n\n")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}))

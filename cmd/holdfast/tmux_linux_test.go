@@ -179,7 +179,7 @@ func (p *process) said(id holdfast.SessionID) (out []string) {
 		if err := ev.Decode(&m); err != nil {
 			p.t.Fatal(err)
 		}
-		out = append(out, m.Text)
+		out = append(out, m.Text())
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
 // begin runs something that ends with the connection; false when that is over.
@@ -123,11 +124,14 @@ func (o *session) take(ev holdfast.Event) {
 // known reports whether the editor has an event of its own prompt's turn already:
 // it made the message, and the prompt's answer tells how the turn ended.
 func known(ev holdfast.Event) bool {
-	switch ev.Type {
-	case holdfast.EventMessageUser:
-		var d holdfast.UserMessage
-		return ev.Decode(&d) == nil && !d.Steer
-	case holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
+	step, err := conversation.Of(ev)
+	if err != nil {
+		return false
+	}
+	switch s := step.(type) {
+	case *conversation.Message:
+		return !s.Steer
+	case *conversation.End:
 		return true
 	}
 	return false

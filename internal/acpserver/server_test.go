@@ -190,14 +190,14 @@ func TestAServerThatStaysAway(t *testing.T) {
 	first := d.ask(t, "")
 	<-d.log.sends
 	d.log.happens(t, 2, holdfast.EventTurnStarted, holdfast.TurnStartedData{})
-	d.log.happens(t, 3, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "so far"}}})
+	d.log.happens(t, 3, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "so far"}}})
 	d.log.feed <- nil
 	if got := <-first; got.err == nil || !strings.Contains(got.err.Error(), "holdfast serve") {
 		t.Fatalf("%+v", got)
 	}
 	second := d.ask(t, "")
 	<-d.log.sends
-	d.log.happens(t, 4, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: ", and on"}}})
+	d.log.happens(t, 4, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: ", and on"}}})
 	d.log.happens(t, 5, holdfast.EventTurnCompleted, holdfast.TurnEnded{StopReason: "end_turn"})
 	if got := <-second; got.err != nil || got.res.StopReason != acp.StopReasonEndTurn {
 		t.Fatalf("%+v", got)

@@ -9,49 +9,45 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// tool is what the editor is told of a tool call. Its files are the box's, which
+// tool returns what the editor is told of a tool call. Its files are the box's, which
 // the editor cannot open: no update points to one.
-func (v *view) tool(ev holdfast.Event) []acp.SessionUpdate {
-	switch ev.Type {
-	case holdfast.EventToolRequested:
-		return read(ev, v.requested)
-	case holdfast.EventToolAllowed:
-		return read(ev, func(d holdfast.ToolDecision) []acp.SessionUpdate {
-			if in := raw(d.Input); in != nil { // it runs with another input
-				return update(d.ToolUseID, acp.WithUpdateRawInput(in), acp.WithUpdateTitle(title(v.name(d.ToolUseID), d.Input)))
-			}
-			return nil
-		})
-	case holdfast.EventToolStarted:
-		return read(ev, func(d holdfast.ToolStarted) []acp.SessionUpdate {
-			return update(d.ToolUseID, acp.WithUpdateStatus(acp.ToolCallStatusInProgress))
-		})
-	case holdfast.DeltaToolOutput:
-		return read(ev, v.output)
-	case holdfast.EventToolDenied:
-		return read(ev, func(d holdfast.ToolDecision) []acp.SessionUpdate {
-			return v.ended(d.ToolUseID, acp.ToolCallStatusFailed, "denied by "+d.By+": "+d.Reason, nil)
-		})
-	case holdfast.EventToolFinished:
-		return read(ev, func(d holdfast.ToolFinished) []acp.SessionUpdate {
-			status := acp.ToolCallStatusCompleted
-			if d.IsError || d.Outcome != holdfast.ExitOK && d.Outcome != holdfast.ExitExit {
-				status = acp.ToolCallStatusFailed
-			}
-			out := map[string]any{"outcome": d.Outcome}
-			if d.ExitCode != nil {
-				out["exit_code"] = *d.ExitCode
-			}
-			return v.ended(d.ToolUseID, status, d.Content, out)
-		})
-	case holdfast.EventToolUnknown:
-		return read(ev, func(d holdfast.ToolUnknown) []acp.SessionUpdate {
-			return v.ended(d.ToolUseID, acp.ToolCallStatusFailed, "nobody knows whether it ran: "+d.Reason, nil)
-		})
+func (v *view) tool(step conversation.Step) []acp.SessionUpdate {
+	switch s := step.(type) {
+	case *conversation.Request:
+		return v.requested(s.ToolRequested)
+	case *conversation.Permitted:
+		if in := raw(s.Input); in != nil { // it runs with another input
+			return update(s.ToolUseID, acp.WithUpdateRawInput(in), acp.WithUpdateTitle(title(v.name(s.ToolUseID), s.Input)))
+		}
+	case *conversation.Launched:
+		return update(s.ToolUseID, acp.WithUpdateStatus(acp.ToolCallStatusInProgress))
+	case *conversation.Output:
+		return v.output(s.ToolOutput)
+	case *conversation.Outcome:
+		return v.outcome(s)
 	}
 	return nil
+}
+
+func (v *view) outcome(o *conversation.Outcome) []acp.SessionUpdate {
+	switch o.How {
+	case conversation.Denied:
+		return v.ended(o.ToolUseID, acp.ToolCallStatusFailed, "denied by "+o.By+": "+o.Text, nil)
+	case conversation.Lost:
+		return v.ended(o.ToolUseID, acp.ToolCallStatusFailed, "nobody knows whether it ran: "+o.Text, nil)
+	}
+	f, status := o.Finished, acp.ToolCallStatusCompleted
+	if f.IsError || f.Outcome != holdfast.ExitOK && f.Outcome != holdfast.ExitExit {
+		status = acp.ToolCallStatusFailed
+	}
+	out := map[string]any{"outcome": f.Outcome}
+	if f.ExitCode != nil {
+		out["exit_code"] = *f.ExitCode
+	}
+	return v.ended(o.ToolUseID, status, o.Text, out)
 }
 
 func update(id string, opts ...acp.ToolCallUpdateOpt) []acp.SessionUpdate {

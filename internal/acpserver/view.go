@@ -9,6 +9,7 @@ import (
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
 // What one update carries at the most: the editor's reader has a limit for a line,
@@ -129,57 +130,52 @@ func read[T any](ev holdfast.Event, turn func(T) []acp.SessionUpdate) []acp.Sess
 	return turn(d)
 }
 
-// updates is what the editor is told of an event.
+// updates returns what the editor is told of an event.
 func (v *view) updates(ev holdfast.Event) []acp.SessionUpdate {
-	switch ev.Type {
-	case holdfast.EventMessageUser:
-		return read(ev, func(d holdfast.UserMessage) []acp.SessionUpdate { return chunks(d.Text, acp.UpdateUserMessage) })
-	case holdfast.DeltaText:
-		return read(ev, func(d holdfast.TextDelta) []acp.SessionUpdate { return chunks(v.said.delta(d), acp.UpdateAgentMessage) })
-	case holdfast.DeltaThinking:
-		return read(ev, func(d holdfast.TextDelta) []acp.SessionUpdate {
-			return chunks(v.thought.delta(d), acp.UpdateAgentThought)
-		})
-	case holdfast.EventThinking:
-		return read(ev, v.thinking)
-	case holdfast.EventMessageAssistant:
-		return read(ev, v.message)
-	case holdfast.EventNotice:
-		return read(ev, v.notice)
-	case holdfast.EventSessionUpdated:
-		return read(ev, changed)
+	step, err := conversation.Of(ev)
+	if err != nil {
+		return nil
 	}
-	if up := v.tool(ev); up != nil {
+	switch s := step.(type) {
+	case *conversation.Message:
+		return chunks(s.Text, acp.UpdateUserMessage)
+	case *conversation.Piece:
+		if s.Thinking {
+			return chunks(v.thought.delta(s.Delta), acp.UpdateAgentThought)
+		}
+		return chunks(v.said.delta(s.Delta), acp.UpdateAgentMessage)
+	case *conversation.Thought:
+		return v.thinking(s)
+	case *conversation.Answer:
+		return v.answer(s)
+	case *conversation.Noticed:
+		if s.Level == "debug" || s.Text == "" {
+			return nil
+		}
+		return notice(s.Text)
+	case nil:
+		return beyond(ev)
+	}
+	if up := v.tool(step); up != nil {
 		return up
 	}
-	return around(ev)
+	return around(step)
 }
 
-func (v *view) thinking(d holdfast.Thinking) []acp.SessionUpdate {
-	v.recorded += d.Text
+func (v *view) thinking(t *conversation.Thought) []acp.SessionUpdate {
+	v.recorded += t.Text
 	if strings.HasPrefix(string(v.thought.told), v.recorded) {
 		return nil
 	}
 	return chunks(v.thought.whole(v.recorded), acp.UpdateAgentThought)
 }
 
-func (v *view) message(d holdfast.AssistantMessage) []acp.SessionUpdate {
-	var text strings.Builder
-	for _, p := range d.Parts {
-		text.WriteString(p.Text)
-	}
-	rest := v.said.whole(text.String())
+func (v *view) answer(a *conversation.Answer) []acp.SessionUpdate {
+	rest := v.said.whole(a.AssistantMessage.Text())
 	v.said.over()
 	v.thought.over()
 	v.recorded = ""
 	return chunks(rest, acp.UpdateAgentMessage)
-}
-
-func (v *view) notice(d holdfast.Notice) []acp.SessionUpdate {
-	if d.Level == "debug" || d.Text == "" {
-		return nil
-	}
-	return notice(d.Text)
 }
 
 // changed is what an update of the session means for the editor.
@@ -194,27 +190,38 @@ func changed(d holdfast.SessionUpdated) []acp.SessionUpdate {
 	return out
 }
 
-// around is what happens around a conversation and a person should know.
-func around(ev holdfast.Event) []acp.SessionUpdate {
+// around returns what happens around a conversation and a person should know.
+func around(step conversation.Step) []acp.SessionUpdate {
+	switch s := step.(type) {
+	case *conversation.End:
+		if s.How == holdfast.EventTurnCompleted {
+			return nil
+		}
+		text := "the " + strings.Replace(string(s.How), "turn.", "turn ", 1)
+		if s.Message != "" {
+			text += ": " + s.Message
+		}
+		if s.Hint != "" {
+			text += "; hint: " + s.Hint
+		}
+		return notice(text)
+	case *conversation.Resumed:
+		if len(s.Lost) > 0 {
+			return notice("resumed; lost: " + strings.Join(s.Lost, ", "))
+		}
+	case *conversation.BoxEnded:
+		if s.How != holdfast.EventBoxStopped {
+			return notice(string(s.How) + ": " + s.Reason)
+		}
+	}
+	return nil
+}
+
+// beyond returns what an event outside the conversation means for the editor.
+func beyond(ev holdfast.Event) []acp.SessionUpdate {
 	switch ev.Type {
-	case holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
-		return read(ev, func(d holdfast.TurnEnded) []acp.SessionUpdate {
-			text := "the " + strings.Replace(string(ev.Type), "turn.", "turn ", 1)
-			if d.Message != "" {
-				text += ": " + d.Message
-			}
-			if d.Hint != "" {
-				text += "; hint: " + d.Hint
-			}
-			return notice(text)
-		})
-	case holdfast.EventSessionResumed:
-		return read(ev, func(d holdfast.Receipt) []acp.SessionUpdate {
-			if len(d.Lost) == 0 {
-				return nil
-			}
-			return notice("resumed; lost: " + strings.Join(d.Lost, ", "))
-		})
+	case holdfast.EventSessionUpdated:
+		return read(ev, changed)
 	case holdfast.EventAgentStarted:
 		return read(ev, func(d holdfast.AgentStarted) []acp.SessionUpdate {
 			if d.Tier != holdfast.TierInjected && d.Turns >= d.Of {
@@ -222,8 +229,6 @@ func around(ev holdfast.Event) []acp.SessionUpdate {
 			}
 			return notice(fmt.Sprintf("the agent was started with %d of %d turns (%s): %s", d.Turns, d.Of, d.Tier, d.Reason))
 		})
-	case holdfast.EventBoxLost, holdfast.EventBoxOOM, holdfast.EventBoxPids:
-		return read(ev, func(d holdfast.BoxEnded) []acp.SessionUpdate { return notice(string(ev.Type) + ": " + d.Reason) })
 	case holdfast.EventSessionEnded:
 		return read(ev, func(d holdfast.Reason) []acp.SessionUpdate { return notice("the session has ended: " + d.Reason) })
 	}

@@ -26,7 +26,7 @@ func piece(t testing.TB, text string, at int) holdfast.Event {
 }
 
 func said(t testing.TB, text string) holdfast.Event {
-	return event(t, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: text}}})
+	return event(t, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}})
 }
 
 // shown is what an editor has of the agent's text and thoughts.
@@ -130,7 +130,7 @@ func TestUpdatesAreBounded(t *testing.T) {
 	var v view
 	for _, ev := range []holdfast.Event{
 		said(t, big), piece(t, big, 0),
-		event(t, holdfast.EventMessageUser, holdfast.UserMessage{Text: big}),
+		event(t, holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: big}}}),
 		event(t, holdfast.EventNotice, holdfast.Notice{Text: big}),
 		event(t, holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: "a", Name: "Bash", Input: in}),
 		event(t, holdfast.DeltaToolOutput, holdfast.ToolOutput{ToolUseID: "a", Text: big}),
@@ -218,7 +218,7 @@ func FuzzUpdates(f *testing.F) {
 		holdfast.EventSessionResumed, holdfast.EventAgentStarted, holdfast.EventBoxLost, holdfast.EventSessionEnded, "no.such",
 	}
 	for i := range types {
-		f.Add(byte(i), `{"text":"x","at":3,"tool_use_id":"u","name":"TodoWrite","input":{"todos":[{"content":"a","status":"completed"}]},"parts":[{"text":"y"}]}`)
+		f.Add(byte(i), `{"text":"x","at":3,"tool_use_id":"u","name":"TodoWrite","input":{"todos":[{"content":"a","status":"completed"}]},"parts":[{"type":"text","text":"y"}]}`)
 	}
 	f.Add(byte(3), `{"text":"x","at":-1}`)
 	f.Add(byte(3), `{"text":"","at":9223372036854775807}`)

@@ -76,9 +76,9 @@ func (l *Live) event(ev holdfast.Event) error {
 			}
 		})
 	case holdfast.EventMessageUser:
-		return taken(ev, func(m holdfast.UserMessage) { l.gone(ev.Turn, m.Text) })
+		return taken(ev, func(m holdfast.UserMessage) { l.gone(ev.Turn, m.Text()) })
 	case holdfast.EventTurnQueued:
-		return taken(ev, func(d holdfast.TurnQueuedData) { l.queued(ev.Turn, d.Text) })
+		return taken(ev, func(d holdfast.TurnQueuedData) { l.queued(ev.Turn, holdfast.UserMessage{Parts: d.Parts}.Text()) })
 	case holdfast.EventNotice:
 		return taken(ev, func(n holdfast.Notice) {
 			if n.Code == holdfast.NoticeVoid {

@@ -193,7 +193,7 @@ func messages(ctx context.Context, c *client.Client, s holdfast.Session) (past [
 			if ev.Decode(&m) != nil {
 				continue // a damaged one is told where the log is shown
 			}
-			at, past = ev.Seq, append(past, m.Text)
+			at, past = ev.Seq, append(past, m.Text())
 			if !m.Steer {
 				starts = append(starts, ev.Seq-1)
 			}

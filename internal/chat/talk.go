@@ -145,7 +145,7 @@ func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
 		if err := ev.Decode(&m); err != nil || !t.Echo {
 			return nil, err
 		}
-		return t.own(m.Text), nil
+		return t.own(m.Text()), nil
 	}
 	lines, err := t.Teller.Event(ev)
 	if ev.Type == holdfast.EventThinking && len(lines) == 0 && t.Echo && t.Teller.Detail == plain.Normal {

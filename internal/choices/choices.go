@@ -130,7 +130,7 @@ func (c *Choices) fill(ctx context.Context, s *holdfast.Session, req holdfast.Cr
 	if s.Trust, err = decideTrust("session.create", asked, c.cfg.Defaults.Trust, req.MaxTrust); err != nil {
 		return err
 	}
-	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(holdfast.DefaultMode(s.Trust)))); err != nil {
+	if s.Mode, err = holdfast.ParseMode(cmp.Or(req.Mode, string(agent.Mode), string(s.Trust.DefaultMode()))); err != nil {
 		return err
 	}
 	s.Runtime = cmp.Or(s.Runtime, agent.Runtime, c.cfg.Defaults.Runtime)

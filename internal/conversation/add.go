@@ -49,43 +49,55 @@ func (c *Conversation) Add(ev holdfast.Event) error {
 	if ev.Turn == c.Turn.ID {
 		ev.Turn = c.Turn.ID // one string for all events of a turn
 	}
-	if ev.Type != holdfast.EventThinking && ev.Type != holdfast.EventMessageAssistant {
-		c.thinking = nil
-	}
-	at := Place{ev.Seq, ev.Turn}
-	switch ev.Type {
-	case holdfast.EventMessageUser:
-		return with(ev, func(m holdfast.UserMessage) error { return c.message(&Message{at, m.Text, m.Steer}) })
-	case holdfast.EventTurnStarted:
-		c.Turn = Turn{ID: ev.Turn, Live: true}
-		if c.said != nil && c.said.Turn == ev.Turn {
-			c.Turn.Message = c.said.Seq
+	if ev.Agent == "" {
+		if ev.Type != holdfast.EventThinking && ev.Type != holdfast.EventMessageAssistant {
+			c.thinking = nil
 		}
-		c.item(&Begun{at})
-		return nil
-	case holdfast.EventThinking:
-		return with(ev, func(t holdfast.Thinking) error { c.thinking = append(c.thinking, t); return nil })
-	case holdfast.EventMessageAssistant:
-		return with(ev, func(m holdfast.AssistantMessage) error { return c.answer(&Answer{Place: at, AssistantMessage: m}) })
-	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
-		// The result is in the last answer.
-		return with(ev, func(t struct{ Message string }) error {
-			return c.end(&Ended{Place: at, How: ev.Type, Message: t.Message})
-		})
-	case holdfast.EventToolRequested, holdfast.EventToolAllowed, holdfast.EventToolDenied,
-		holdfast.EventToolStarted, holdfast.EventToolFinished, holdfast.EventToolUnknown:
-		return c.tool(at, ev)
+		if ev.Type == holdfast.EventToolAllowed || ev.Type == holdfast.EventToolStarted {
+			c.late = append(c.late, ev)
+			return nil
+		}
 	}
-	return c.beside(at, ev)
-}
-
-// with decodes an event's payload and hands it on.
-func with[T any](ev holdfast.Event, to func(T) error) error {
-	var p T
-	if err := ev.Decode(&p); err != nil {
+	if ev.Type == holdfast.EventToolFinished && ev.Agent == "" {
+		// What only a client shows of it is not read.
+		if o := (Outcome{How: Finished}); scanFinished(ev.Data, &o) {
+			c.answered(&o)
+			return nil
+		}
+	}
+	step, err := Of(ev)
+	if err != nil {
 		return err
 	}
-	return to(p)
+	return c.apply(step, len(ev.Data))
+}
+
+// apply adds what an event of size bytes says.
+func (c *Conversation) apply(step Step, size int) error {
+	switch s := step.(type) {
+	case *Message:
+		return c.message(s)
+	case *Begun:
+		c.Turn = Turn{ID: s.Turn, Live: true}
+		if c.said != nil && c.said.Turn == s.Turn {
+			c.Turn.Message = c.said.Seq
+		}
+		c.item(s)
+	case *Thought:
+		c.thinking = append(c.thinking, s.Thinking)
+	case *Answer:
+		return c.answer(s)
+	case *End:
+		// The result is in the last answer.
+		return c.end(&Ended{Place: s.Place, How: s.How, Message: s.Message})
+	case *Request:
+		c.requested(s.Place, s.ToolRequested)
+	case *Outcome:
+		c.answered(s)
+	default:
+		c.beside(step, size)
+	}
+	return nil
 }
 
 func (c *Conversation) item(i Item) {
@@ -164,25 +176,8 @@ func find(uses []*Use, id string) *Use {
 	return nil
 }
 
-// tool reads an event of a tool use. Ids count within the newest answer only: not every
+// requested reads a request of a tool use. Ids count within the newest answer only: not every
 // model gives each use of a session an id of its own.
-func (c *Conversation) tool(at Place, ev holdfast.Event) error {
-	switch ev.Type {
-	case holdfast.EventToolRequested:
-		return with(ev, func(r holdfast.ToolRequested) error { c.requested(at, r); return nil })
-	case holdfast.EventToolFinished:
-		return with(ev, func(f holdfast.ToolFinished) error {
-			return c.answered(f.ToolUseID, Finished, f.Content, f.IsError)
-		})
-	case holdfast.EventToolDenied:
-		return with(ev, func(d holdfast.ToolDecision) error { return c.answered(d.ToolUseID, Denied, d.Reason, true) })
-	case holdfast.EventToolUnknown:
-		return with(ev, func(u holdfast.ToolUnknown) error { return c.answered(u.ToolUseID, Lost, u.Reason, true) })
-	}
-	c.late = append(c.late, ev)
-	return nil
-}
-
 func (c *Conversation) requested(at Place, r holdfast.ToolRequested) {
 	u := find(c.uses, r.ToolUseID)
 	if u == nil {
@@ -198,16 +193,15 @@ func (c *Conversation) requested(at Place, r holdfast.ToolRequested) {
 	c.item(u)
 }
 
-func (c *Conversation) answered(id string, how Result, text string, isError bool) error {
-	u := find(c.uses, id)
+func (c *Conversation) answered(o *Outcome) {
+	u := find(c.uses, o.ToolUseID)
 	if u == nil {
-		u = find(c.loose, id)
+		u = find(c.loose, o.ToolUseID)
 	}
 	if u != nil && u.waits() {
-		u.State, u.Result, u.Text, u.IsError = Answered, how, text, isError
-		c.bytes += int64(len(text))
+		u.State, u.Result, u.Text, u.IsError = Answered, o.How, o.Text, o.IsError
+		c.bytes += int64(len(o.Text))
 	}
-	return nil
 }
 
 // Settle reads what was left for later: after it the states of the uses without a result
@@ -216,24 +210,19 @@ func (c *Conversation) Settle() error {
 	late := c.late
 	c.late = nil
 	for _, ev := range late {
-		var err error
-		if ev.Type == holdfast.EventToolAllowed {
-			err = with(ev, func(d holdfast.ToolDecision) error {
-				if u := find(c.uses, d.ToolUseID); u != nil && u.waits() {
-					u.State, u.Rewritten = Allowed, d.Input
-				}
-				return nil
-			})
-		} else {
-			err = with(ev, func(s holdfast.ToolStarted) error {
-				if u := find(c.uses, s.ToolUseID); u != nil && u.waits() {
-					u.State, u.Intent, u.Began = Started, s, ev.Time
-				}
-				return nil
-			})
-		}
+		step, err := Of(ev)
 		if err != nil {
 			return err
+		}
+		switch s := step.(type) {
+		case *Permitted:
+			if u := find(c.uses, s.ToolUseID); u != nil && u.waits() {
+				u.State, u.Rewritten = Allowed, s.Input
+			}
+		case *Launched:
+			if u := find(c.uses, s.ToolUseID); u != nil && u.waits() {
+				u.State, u.Intent, u.Began = Started, s.ToolStarted, s.Time
+			}
 		}
 	}
 	return nil
@@ -263,50 +252,43 @@ func (c *Conversation) end(e *Ended) error {
 	return c.close()
 }
 
-// beside reads what is neither said nor done.
-func (c *Conversation) beside(at Place, ev holdfast.Event) error {
-	mine := ev.Turn == c.Turn.ID
-	switch ev.Type {
-	case holdfast.EventHookRan:
-		return with(ev, func(r holdfast.HookRan) error { c.item(&Aside{Place: at, Hook: &r, size: len(ev.Data)}); return nil })
-	case holdfast.EventNotice:
-		return with(ev, func(n holdfast.Notice) error { c.notice(at, ev, n); return nil })
-	case holdfast.EventBoxStopped, holdfast.EventBoxLost:
-		return with(ev, func(b holdfast.BoxEnded) error {
-			if len(b.Processes) > 0 {
-				c.item(&Aside{Place: at, Box: &b, size: len(ev.Data)})
-			}
-			return nil
-		})
-	case holdfast.EventSessionResumed:
-		return with(ev, func(r holdfast.Receipt) error {
-			if len(r.Lost) > 0 {
-				c.item(&Aside{Place: at, Lost: r.Lost, size: len(ev.Data)})
-			}
-			return nil
-		})
-	case holdfast.EventModelRequest:
-		return with(ev, func(m holdfast.ModelRequest) error { c.Turn.called(m, mine); return nil })
-	case holdfast.EventApprovalAsked:
-		return with(ev, func(a holdfast.Approval) error {
-			if mine {
-				c.Turn.Questions = append(c.Turn.Questions, Question{a, ev.Time})
-			}
-			return nil
-		})
-	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
-		return with(ev, func(a holdfast.ApprovalAnswered) error { c.Turn.settle(a.ID, ev.Time); return nil })
+// beside adds what is neither said nor done.
+func (c *Conversation) beside(step Step, size int) {
+	switch s := step.(type) {
+	case *Hooked:
+		c.item(&Aside{Place: s.Place, Hook: &s.HookRan, size: size})
+	case *Noticed:
+		c.notice(s, size)
+	case *BoxEnded:
+		if len(s.Processes) > 0 && (s.How == holdfast.EventBoxStopped || s.How == holdfast.EventBoxLost) {
+			c.item(&Aside{Place: s.Place, Box: &s.BoxEnded, size: size})
+		}
+	case *Resumed:
+		if len(s.Lost) > 0 {
+			c.item(&Aside{Place: s.Place, Lost: s.Lost, size: size})
+		}
+	case *Called:
+		c.Turn.called(s.ModelRequest, s.Turn == c.Turn.ID)
+	case *ChildAnswered:
+		if s.Turn == c.Turn.ID {
+			c.Turn.Told = c.Turn.Told.Add(s.Usage)
+		}
+	case *Asked:
+		if s.Turn == c.Turn.ID {
+			c.Turn.Questions = append(c.Turn.Questions, Question{s.Question, s.Time})
+		}
+	case *Settled:
+		c.Turn.settle(s.ID, s.Time)
 	}
-	return nil
 }
 
-func (c *Conversation) notice(at Place, ev holdfast.Event, n holdfast.Notice) {
+func (c *Conversation) notice(n *Noticed, size int) {
 	switch {
 	case n.Code == holdfast.NoticeFilesAtRisk:
-		c.item(&Aside{Place: at, AtRisk: n.Text, size: len(ev.Data)})
-	case n.Code == noticeParked && n.Until != nil && ev.Turn == c.Turn.ID:
+		c.item(&Aside{Place: n.Place, AtRisk: n.Text, size: size})
+	case n.Code == noticeParked && n.Until != nil && n.Turn == c.Turn.ID:
 		c.Turn.Parked = *n.Until
-		c.Turn.Waits = append(c.Turn.Waits, Wait{ev.Time, *n.Until})
+		c.Turn.Waits = append(c.Turn.Waits, Wait{n.Time, *n.Until})
 	}
 }
 

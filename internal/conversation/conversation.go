@@ -1,9 +1,10 @@
 // Package conversation folds a session's log into what was said and done: messages,
 // answers, tool uses, what hooks and the box had to say, and what the newest turn used
-// up and waits for.
+// up and waits for. For readers that begin in the middle of a log, Of says what one event means;
+// the fold is made of these steps.
 //
-// Whoever needs the log as a conversation imports it: the runtimes, the engine, the
-// servers of other protocols. It imports the vocabulary. Invariant: a Conversation
+// Whoever needs the log as a conversation imports it: the runtimes, the engine, the store's
+// search index, the API, the servers of other protocols, the command line. It imports the vocabulary. Invariant: a Conversation
 // depends on the events alone, so every reader of a log has the same one.
 package conversation
 
@@ -88,8 +89,8 @@ type Answer struct {
 func (a *Answer) Text() string {
 	var text []string
 	for _, p := range a.Parts {
-		if p.Text != "" {
-			text = append(text, p.Text)
+		if s := p.Shown(); s != "" {
+			text = append(text, s)
 		}
 	}
 	return strings.Join(text, "\n")
@@ -118,6 +119,9 @@ const (
 	Denied
 	Lost
 )
+
+// String returns the outcome that a transcript shows.
+func (r Result) String() string { return [...]string{"", "finished", "denied", "unknown"}[r] }
 
 // Use is a tool use. As an item it stands where it was requested.
 type Use struct {

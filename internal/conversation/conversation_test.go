@@ -37,14 +37,14 @@ func (b *book) add(typ holdfast.EventType, data any) int64 {
 
 func (b *book) begin(text string) {
 	b.turn = holdfast.TurnID(fmt.Sprint("turn", len(b.events)))
-	b.add(holdfast.EventMessageUser, holdfast.UserMessage{Text: text})
+	b.add(holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}})
 	b.add(holdfast.EventTurnStarted, holdfast.TurnStartedData{})
 }
 
 func (b *book) says(text string, uses ...string) {
-	m := holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: text}}, Usage: holdfast.Usage{OutputTokens: 10}}
+	m := holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}, Usage: holdfast.Usage{OutputTokens: 10}}
 	for _, u := range uses {
-		m.Parts = append(m.Parts, holdfast.Part{ToolUseID: u})
+		m.Parts = append(m.Parts, holdfast.Part{Type: holdfast.PartToolUse, ToolUseID: u})
 	}
 	b.add(holdfast.EventMessageAssistant, m)
 	for _, u := range uses {
@@ -116,7 +116,7 @@ func TestWhatATurnUsedAndWaitsFor(t *testing.T) {
 	asked := b.add(holdfast.EventApprovalAsked, holdfast.Approval{ID: "first"})
 	answered := b.add(holdfast.EventApprovalAnswered, holdfast.ApprovalAnswered{ID: "first"})
 	b.add(holdfast.EventApprovalAsked, holdfast.Approval{ID: "second"})
-	steered := b.add(holdfast.EventMessageUser, holdfast.UserMessage{Text: "and", Steer: true})
+	steered := b.add(holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "and"}}, Steer: true})
 	b.says("two")
 	c := b.read(t)
 	at := func(seq int64) time.Time { return start.Add(time.Duration(seq) * time.Second) }
@@ -154,6 +154,42 @@ func TestUnreadableEntriesAreErrors(t *testing.T) {
 	b := &book{}
 	b.add("from.the.future", []int{})
 	b.read(t)
+}
+
+// TestChildAgents: what child agents say and do stays out of the conversation; what they use up
+// and ask belongs to the turn.
+func TestChildAgents(t *testing.T) {
+	b := &book{}
+	b.begin("go")
+	b.add(holdfast.EventThinking, holdfast.Thinking{Text: "hm"})
+	alone := &book{events: slices.Clone(b.events), turn: b.turn}
+	from := len(b.events)
+	b.add(holdfast.EventThinking, holdfast.Thinking{Text: "a child thinks"})
+	b.says("a child says", "use")
+	b.add(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: "use"})
+	b.add(holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: "use", Content: "x"})
+	b.add(holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "to the child"}}})
+	b.add(holdfast.EventHookRan, holdfast.HookRan{Context: []string{"x"}})
+	b.add(holdfast.EventModelRequest, holdfast.ModelRequest{Status: "rate_limit", Usage: holdfast.Usage{InputTokens: 3}})
+	b.add(holdfast.EventApprovalAsked, holdfast.Approval{ID: "asked"})
+	for i := from; i < len(b.events); i++ {
+		b.events[i].Agent = "a1"
+	}
+	b.says("done")
+	c := b.read(t)
+	alone.says("done")
+	want := alone.read(t)
+	for _, i := range want.Items { // the events of the child stand between
+		if a, ok := i.(*conversation.Answer); ok {
+			a.Seq += int64(len(b.events) - len(alone.events))
+		}
+	}
+	if d := cmp.Diff(want.Items, c.Items); d != "" {
+		t.Error(d)
+	}
+	if c.Turn.Answers != 1 || c.Turn.Told.OutputTokens != 20 || c.Turn.Failed.InputTokens != 3 || len(c.Turn.Questions) != 1 {
+		t.Errorf("%+v", c.Turn)
+	}
 }
 
 func TestAGapIsAnError(t *testing.T) {

@@ -385,7 +385,7 @@ func (p *puppet) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (ru
 			if err := ev.Decode(&d); err != nil {
 				return runtime.Result{}, err
 			}
-			text = d.Text
+			text = d.Text()
 		}
 	}
 	select {
@@ -412,7 +412,7 @@ func (p *puppet) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (ru
 		}
 	}
 	return runtime.Result{
-		Final: []journal.Draft{{Type: holdfast.EventMessageAssistant, Data: holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "re: " + text}}, Seen: seen}}},
+		Final: []journal.Draft{{Type: holdfast.EventMessageAssistant, Data: holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "re: " + text}}, Seen: seen}}},
 		Seen:  seen, Text: "re: " + text, StopReason: "end_turn", Steps: 1,
 	}, nil
 }

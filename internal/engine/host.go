@@ -219,7 +219,7 @@ func (h *host) Steered(ctx context.Context, after int64) ([]holdfast.Event, erro
 		if err != nil {
 			return nil, err
 		}
-		if ev.Type == holdfast.EventMessageUser && ev.Turn == h.r.id {
+		if ev.Type == holdfast.EventMessageUser && ev.Agent == "" && ev.Turn == h.r.id {
 			out = append(out, ev)
 		}
 	}

@@ -89,20 +89,20 @@ func (m *machine) fill(id holdfast.SessionID, n int) int {
 	add := func(typ holdfast.EventType, data any) {
 		c.Events = append(c.Events, journal.Draft{Type: typ, Turn: turn, Data: data})
 	}
-	add(holdfast.EventMessageUser, holdfast.UserMessage{Text: "Please look at the next file, and tell what it is about."})
+	add(holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "Please look at the next file, and tell what it is about."}}})
 	add(holdfast.EventTurnStarted, holdfast.TurnStartedData{})
 	for i := range 40 {
 		use := fmt.Sprintf("toolu_%d_%d", n, i)
 		call := holdfast.CallID("00000000-0000-7000-8000-000000000001")
 		add(holdfast.EventMessageAssistant, holdfast.AssistantMessage{
-			Parts: []holdfast.Part{{Text: "I look at it."}, {ToolUseID: use}}, StopReason: "tool_use", Model: "scripted", Usage: holdfast.Usage{InputTokens: 1000, OutputTokens: 20},
+			Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "I look at it."}, {Type: holdfast.PartToolUse, ToolUseID: use}}, StopReason: "tool_use", Model: "scripted", Usage: holdfast.Usage{InputTokens: 1000, OutputTokens: 20},
 		})
 		add(holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: use, Name: "Bash", Input: json.RawMessage(`{"command":"sed -n 1,40p internal/engine/engine.go"}`)})
 		add(holdfast.EventToolAllowed, holdfast.ToolDecision{ToolUseID: use, Tool: "Bash", By: "mode"})
 		add(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: use, Call: call, Box: "b", Boot: "c"})
 		add(holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: use, Call: call, Outcome: holdfast.ExitOK, Content: "package engine\n\nimport (\n\t\"context\"\n\t\"slices\"\n\t\"sync\"\n)\n", DurationMS: 12})
 	}
-	add(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "It is the engine."}}, StopReason: "end_turn", Model: "scripted"})
+	add(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "It is the engine."}}, StopReason: "end_turn", Model: "scripted"})
 	add(holdfast.EventTurnCompleted, holdfast.TurnEnded{Result: "It is the engine.", StopReason: "end_turn", Steps: 41})
 	if _, err := m.journal.Commit(m.t.Context(), c); err != nil {
 		m.t.Fatal(err)

@@ -65,7 +65,7 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 		return nil
 	}
 	first := open[0]
-	text, err := t.p.views.Text(ctx, u.id, first.MessageSeq)
+	message, err := t.p.views.Message(ctx, u.id, first.MessageSeq)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (t *turns) startNext(ctx context.Context, u *unit) error {
 	done, err := t.p.cfg.Journal.CommitAt(ctx, u.id, func(row journal.Row, c *journal.Change) error {
 		next.messageSeq = row.LastSeq + 1
 		c.Turns = []journal.TurnChange{{ID: next.id, From: holdfast.TurnQueued, To: holdfast.TurnRunning, MessageSeq: next.messageSeq}}
-		c.Events = startEvents(next, text)
+		c.Events = startEvents(next, message.Parts)
 		return nil
 	})
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *turns) first(ctx context.Context, u *unit, msg holdfast.SendMessage) (h
 		if title := holdfast.TitleOf(msg.Text); row.LastTurn == 0 && row.Title == "" && title != "" {
 			c.Set = &journal.RowPatch{Title: &title}
 		}
-		c.Events = startEvents(next, msg.Text)
+		c.Events = startEvents(next, msg.Parts)
 		return nil
 	})
 	if err != nil {
@@ -186,9 +186,9 @@ func (t *turns) first(ctx context.Context, u *unit, msg holdfast.SendMessage) (h
 	}}, nil
 }
 
-func startEvents(t turn, text string) []journal.Draft {
+func startEvents(t turn, parts []holdfast.Part) []journal.Draft {
 	return []journal.Draft{
-		{Type: holdfast.EventMessageUser, Turn: t.id, Data: holdfast.UserMessage{Text: text}},
+		{Type: holdfast.EventMessageUser, Turn: t.id, Data: holdfast.UserMessage{Parts: parts}},
 		{Type: holdfast.EventTurnStarted, Turn: t.id, Data: holdfast.TurnStartedData{Number: t.number, MessageSeq: t.messageSeq}},
 	}
 }
@@ -205,7 +205,7 @@ func (t *turns) enqueue(ctx context.Context, u *unit, msg holdfast.SendMessage) 
 		next.number, next.messageSeq = row.LastTurn+1, row.LastSeq+1
 		c.Key = turnKey(u.id, msg, next.id)
 		c.Turns = []journal.TurnChange{{ID: next.id, To: holdfast.TurnQueued, Number: next.number, MessageSeq: next.messageSeq}}
-		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: next.id, Data: holdfast.TurnQueuedData{Number: next.number, Text: msg.Text, Position: position}}}
+		c.Events = []journal.Draft{{Type: holdfast.EventTurnQueued, Turn: next.id, Data: holdfast.TurnQueuedData{Number: next.number, Parts: msg.Parts, Position: position}}}
 		return nil
 	})
 	if err != nil {
@@ -231,7 +231,7 @@ func (t *turns) steer(ctx context.Context, u *unit, msg holdfast.SendMessage) (h
 	r := u.running
 	c := journal.NewChange(u.id)
 	c.Key = turnKey(u.id, msg, r.id)
-	c.Events = []journal.Draft{{Type: holdfast.EventMessageUser, Turn: r.id, Data: holdfast.UserMessage{Text: msg.Text, Steer: true}}}
+	c.Events = []journal.Draft{{Type: holdfast.EventMessageUser, Turn: r.id, Data: holdfast.UserMessage{Parts: msg.Parts, Steer: true}}}
 	done, err := t.p.cfg.Journal.Commit(ctx, c)
 	if err != nil {
 		return holdfast.Sent{}, err
@@ -267,7 +267,7 @@ func turnKey(id holdfast.SessionID, msg holdfast.SendMessage, ref holdfast.TurnI
 	if msg.Key == "" {
 		return nil
 	}
-	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg), Ref: string(ref)}
+	return &journal.Key{Scope: "turn:" + string(id), Value: msg.Key, Hash: hashOf(msg.Plain()), Ref: string(ref)}
 }
 
 // interrupt ends a turn and waits for its end. The unit's lock is released meanwhile.

@@ -35,7 +35,7 @@ func TestDeltasSayWhereTheyAre(t *testing.T) {
 		record(holdfast.EventNotice, holdfast.Notice{Code: holdfast.NoticeVoid})
 		say(holdfast.DeltaText, "größe", "r")
 		say(holdfast.DeltaThinking, "x")
-		record(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "größer"}}})
+		record(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "größer"}}})
 		say(holdfast.DeltaText, "next")
 		<-heard
 		return nil

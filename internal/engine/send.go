@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/account"
@@ -20,7 +19,10 @@ func (e *Engine) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.S
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
-	if err := checkMessage(msg); err != nil {
+	if msg, err = msg.Whole(); err == nil {
+		err = journal.CheckText("text", msg.Text)
+	}
+	if err != nil {
 		return holdfast.Sent{}, err
 	}
 	u := e.p.units.lock(id)
@@ -127,18 +129,6 @@ func (e *Engine) turnsLeft(ctx context.Context, row journal.Row, msg holdfast.Se
 		return sent, err
 	}
 	return holdfast.Sent{}, account.Over(row.ID, "session", "turns", fmt.Sprintf("%d turns", row.LastTurn), fmt.Sprint(b.Turns))
-}
-
-func checkMessage(msg holdfast.SendMessage) error {
-	if strings.TrimSpace(msg.Text) == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "turn", "text %s is empty", holdfast.Quote(msg.Text)).
-			WithHint("holdfast send ID TEXT")
-	}
-	if len(msg.Text) > holdfast.MaxText {
-		return holdfast.Errorf(holdfast.KindTooLarge, "turn", "text of %d bytes is over %d", len(msg.Text), holdfast.MaxText).
-			WithHint("put it in a file: holdfast files put")
-	}
-	return journal.CheckText("text", msg.Text)
 }
 
 // imported refuses a message to a session whose first files are not all there.

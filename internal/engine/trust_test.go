@@ -19,7 +19,7 @@ func TestMaxTrustOfAKey(t *testing.T) {
 	}
 
 	low, _, err := w.Create(t.Context(), holdfast.CreateSession{MaxTrust: holdfast.Untrusted}, "")
-	if err != nil || low.Trust != holdfast.Untrusted || low.Mode != holdfast.DefaultMode(holdfast.Untrusted) {
+	if err != nil || low.Trust != holdfast.Untrusted || low.Mode != holdfast.Untrusted.DefaultMode() {
 		t.Fatalf("%+v, %v", low, err)
 	}
 	notices := datas[holdfast.Notice](w, low.ID, holdfast.EventNotice)

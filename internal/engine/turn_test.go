@@ -64,6 +64,40 @@ func TestASH17SecondMessageIsQueued(t *testing.T) {
 	}
 }
 
+// TestMessagesOfParts: a message of parts keeps them in the log, also where it waits for its turn
+// or joins one; anything else than texts is refused.
+func TestMessagesOfParts(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	_, err := w.Send(t.Context(), id, holdfast.SendMessage{Parts: []holdfast.Part{{Type: "image"}}})
+	w.wantKind(err, holdfast.KindInvalid)
+	w.send(id, "wait")
+	p.wait(t)
+	parts := []holdfast.Part{{Type: holdfast.PartText, Text: "one"}, {Type: holdfast.PartText, Text: "two"}}
+	queued, err := w.Send(t.Context(), id, holdfast.SendMessage{Parts: parts})
+	if err != nil || queued.Turn.Text != "one\n\ntwo" {
+		t.Errorf("queued = %+v, %v", queued, err)
+	}
+	if _, err := w.Send(t.Context(), id, holdfast.SendMessage{Parts: parts, Mode: string(holdfast.SendSteer)}); err != nil {
+		t.Error(err)
+	}
+	close(p.release)
+	if got := w.ended(id, queued.Turn.ID); got.Text != "one\n\ntwo" || got.Result != "re: one\n\ntwo" {
+		t.Errorf("turn = %+v", got)
+	}
+	whole := 0
+	for _, ev := range w.log(id) {
+		var m holdfast.UserMessage
+		if (ev.Type == holdfast.EventMessageUser || ev.Type == holdfast.EventTurnQueued) && ev.Decode(&m) == nil && slices.Equal(m.Parts, parts) {
+			whole++
+		}
+	}
+	if whole != 3 {
+		t.Errorf("%d of 3 messages have their parts:\n%s", whole, w.dump(id))
+	}
+}
+
 func TestASH19InterruptEndsTheTurnAndTheSessionGoesOn(t *testing.T) {
 	p := newPuppet()
 	w := newWorld(t, p, nil)
@@ -156,6 +190,13 @@ func TestIdempotencyKeySendsOnce(t *testing.T) {
 	if !two.Duplicate || two.Turn.ID != one.Turn.ID || two.Seq != one.Seq {
 		t.Errorf("second send = %+v, first = %+v", two, one)
 	}
+	parts := []holdfast.Part{{Type: holdfast.PartText, Text: "once"}}
+	three, err := w.Send(t.Context(), id, holdfast.SendMessage{Parts: parts, Key: "k1"})
+	if err != nil || !three.Duplicate || three.Turn.ID != one.Turn.ID {
+		t.Errorf("the same message in parts = %+v, %v", three, err)
+	}
+	_, err = w.Send(t.Context(), id, holdfast.SendMessage{Parts: append(parts, parts...), Key: "k1"})
+	w.wantKind(err, holdfast.KindConflict)
 	msg.Text = "something else"
 	_, err = w.Send(t.Context(), id, msg)
 	w.wantKind(err, holdfast.KindConflict)

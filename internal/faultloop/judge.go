@@ -69,7 +69,7 @@ func check(ev evidence) verdict {
 		case e.Type == holdfast.EventMessageUser:
 			var m holdfast.UserMessage
 			_ = e.Decode(&m)
-			texts[e.Turn] += m.Text
+			texts[e.Turn] += m.Text()
 		case e.EndsTurn():
 			ends[e.Turn] = append(ends[e.Turn], e.Seq)
 		}

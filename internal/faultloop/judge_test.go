@@ -42,13 +42,13 @@ func story(t *testing.T) evidence {
 		add(turn, holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: use, Outcome: holdfast.ExitOK})
 	}
 	add("", holdfast.EventSessionCreated, holdfast.SessionCreated{})
-	add(turnA, holdfast.EventMessageUser, holdfast.UserMessage{Text: "a"})
+	add(turnA, holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "a"}}})
 	add(turnA, holdfast.EventTurnStarted, holdfast.TurnStartedData{})
 	tool(turnA, "u0", "Bash", "turn-0-0-0")
 	tool(turnA, "u1", "Write", "turn-0-0-1")
 	add(turnA, holdfast.EventTurnCompleted, holdfast.TurnEnded{})
 	add("", holdfast.EventNotice, holdfast.Notice{AtRisk: &holdfast.FilesAtRisk{Turns: []holdfast.TurnAtRisk{{ID: turnA, Number: 1}}, Direct: true}})
-	add(turnB, holdfast.EventMessageUser, holdfast.UserMessage{Text: "b"})
+	add(turnB, holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "b"}}})
 	tool(turnB, "u0", "Bash", "turn-0-3-0")
 	add(turnB, holdfast.EventTurnCompleted, holdfast.TurnEnded{})
 	return ev

@@ -264,7 +264,7 @@ func (t *Turn) Begin(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if ev.Type != holdfast.EventMessageUser || ev.Turn != t.cfg.ID {
+			if ev.Type != holdfast.EventMessageUser || ev.Agent != "" || ev.Turn != t.cfg.ID {
 				continue
 			}
 			p, err := t.prompt(ctx, ev)
@@ -304,8 +304,8 @@ func (t *Turn) prompt(ctx context.Context, ev holdfast.Event) (prompted, error) 
 	if m.Steer {
 		trigger = "steer"
 	}
-	res := t.Fire(ctx, hook.Input{Event: hook.UserPromptSubmit, Prompt: m.Text, Trigger: trigger, Key: "m" + strconv.FormatInt(ev.Seq, 10)})
-	p.text = m.Text
+	res := t.Fire(ctx, hook.Input{Event: hook.UserPromptSubmit, Prompt: m.Text(), Trigger: trigger, Key: "m" + strconv.FormatInt(ev.Seq, 10)})
+	p.text = m.Text()
 	for _, ran := range res.Runs {
 		p.text = hook.Prompted(p.text, ran.HookRan)
 	}
@@ -332,7 +332,7 @@ func (t *Turn) Steered(ctx context.Context, events []holdfast.Event) ([]holdfast
 		if err := ev.Decode(&m); err != nil {
 			return nil, err
 		}
-		m.Text = p.text
+		m.Parts = []holdfast.Part{{Type: holdfast.PartText, Text: p.text}}
 		if events[i], err = ev.With(m); err != nil {
 			return nil, err
 		}

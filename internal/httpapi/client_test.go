@@ -74,8 +74,8 @@ func TestASH3_RoundTripThroughTheClient(t *testing.T) {
 		t.Fatal(d)
 	}
 	var user holdfast.UserMessage
-	if err := events[1].Decode(&user); err != nil || user.Text != text {
-		t.Errorf("text came back as %q, %v", user.Text, err)
+	if err := events[1].Decode(&user); err != nil || user.Text() != text {
+		t.Errorf("text came back as %q, %v", user.Text(), err)
 	}
 	entries, next, err := c.Transcript(ctx, s.ID, 0, 0)
 	if err != nil || next != 0 || len(entries) != 2 || entries[0].Text != text || entries[1].Text != "echo "+text {

@@ -9,7 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
 type eventsInput struct {
@@ -150,18 +150,13 @@ func (a *API) readTranscript(ctx context.Context, in *transcriptInput) (*transcr
 	if limit == 0 {
 		limit = 1000
 	}
-	events, err := a.cfg.Turns.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: journal.EntryTypes()})
+	events, err := a.cfg.Turns.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: conversation.EntryTypes()})
 	if err != nil {
 		return nil, a.fail(err)
 	}
 	out := &transcriptOutput{}
-	out.Body.Entries = []holdfast.TranscriptEntry{}
-	for _, e := range events {
-		entry, err := journal.Entry(e)
-		if err != nil {
-			return nil, a.fail(err)
-		}
-		out.Body.Entries = append(out.Body.Entries, entry)
+	if out.Body.Entries, err = conversation.Transcript(events); err != nil {
+		return nil, a.fail(err)
 	}
 	if len(events) == limit {
 		out.Body.Next = events[len(events)-1].Seq

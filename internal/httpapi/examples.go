@@ -149,7 +149,7 @@ func answerExamples() map[string]any {
 		"get-turn":   map[string]any{"turn": turn},
 		"get-usage":  holdfast.SessionUsage{Usage: *turn.Usage, Turns: 1, Calls: 2, DurationMS: 1500},
 		"read-events": eventPage{Events: []holdfast.Event{{
-			Session: exampleID, Seq: 2, Type: holdfast.EventMessageUser, Turn: exampleTurn, Data: json.RawMessage(`{"text":"write hello.txt"}`), Time: at,
+			Session: exampleID, Seq: 2, Type: holdfast.EventMessageUser, Turn: exampleTurn, Data: json.RawMessage(`{"parts":[{"type":"text","text":"write hello.txt"}]}`), Time: at,
 		}}, Next: 2},
 		"read-transcript": map[string]any{"entries": []holdfast.TranscriptEntry{
 			{Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Text: "write hello.txt", Time: at},

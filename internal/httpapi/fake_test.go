@@ -280,6 +280,9 @@ func (f *fakeEngine) Send(ctx context.Context, id holdfast.SessionID, msg holdfa
 	if err != nil {
 		return holdfast.Sent{}, err
 	}
+	if msg, err = msg.Whole(); err != nil {
+		return holdfast.Sent{}, err
+	}
 	f.mu.Lock()
 	if t, ok := f.keys[msg.Key]; ok && msg.Key != "" {
 		f.mu.Unlock()
@@ -292,7 +295,7 @@ func (f *fakeEngine) Send(ctx context.Context, id holdfast.SessionID, msg holdfa
 	f.turns[id] = append(f.turns[id], t)
 	f.keys[msg.Key] = t
 	f.mu.Unlock()
-	f.append(ctx, id, t.ID, holdfast.EventMessageUser, holdfast.UserMessage{Text: msg.Text})
+	f.append(ctx, id, t.ID, holdfast.EventMessageUser, holdfast.UserMessage{Parts: msg.Parts})
 	f.append(ctx, id, t.ID, holdfast.EventTurnStarted, holdfast.TurnStartedData{Number: t.Number, MessageSeq: t.MessageSeq})
 	if msg.Text != "hold" {
 		f.finish(ctx, t)
@@ -302,7 +305,7 @@ func (f *fakeEngine) Send(ctx context.Context, id holdfast.SessionID, msg holdfa
 
 // finish completes a turn with an answer that echoes it.
 func (f *fakeEngine) finish(ctx context.Context, t holdfast.Turn) {
-	f.append(ctx, t.Session, t.ID, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "echo " + t.Text}}})
+	f.append(ctx, t.Session, t.ID, holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "echo " + t.Text}}})
 	f.append(ctx, t.Session, t.ID, holdfast.EventTurnCompleted, holdfast.TurnEnded{Number: t.Number, Result: "echo " + t.Text})
 }
 

@@ -176,7 +176,7 @@ func TestBadBodiesAreProblemsThatNameFieldAndValue(t *testing.T) {
 		{"/v1/sessions", `{"tags":[` + strings.Repeat("0,", 100_000) + "0]}", 400, holdfast.KindInvalid, []string{"more than 100000 values"}},
 		{"/v1/sessions", long, 413, holdfast.KindTooLarge, []string{"too large"}},
 		{one + "/turns", ``, 400, holdfast.KindInvalid, []string{"body is required"}},
-		{one + "/turns", `{}`, 400, holdfast.KindInvalid, []string{"text"}},
+		{one + "/turns", `{"parts":{}}`, 400, holdfast.KindInvalid, []string{"body.parts", "array"}},
 		{one + "/turns", `{"text":null}`, 400, holdfast.KindInvalid, []string{"body.text"}},
 		{one + "/turns", `{"text":"a","mode":7}`, 400, holdfast.KindInvalid, []string{"body.mode", "got 7"}},
 		{one + "/exec", `{"argv":"ls"}`, 400, holdfast.KindInvalid, []string{"body.argv", "array"}},

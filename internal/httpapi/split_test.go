@@ -38,22 +38,25 @@ func TestASH3_TextSplitOverReads(t *testing.T) {
 	_, log := do(t, srv, request{"GET", "/v1/sessions/" + string(id) + "/events?type=message.user", "", nil})
 	page := decode[eventPage](t, log)
 	var msg holdfast.UserMessage
-	if len(page.Events) != 1 || page.Events[0].Decode(&msg) != nil || msg.Text != text {
+	if len(page.Events) != 1 || page.Events[0].Decode(&msg) != nil || msg.Text() != text {
 		t.Errorf("the log has %s", log)
 	}
 }
 
-// TestASH3_BlocksAreRefused: a message is a text. Blocks are refused, not flattened or
-// dropped, and nothing of the message is in the log.
+// TestASH3_BlocksAreRefused: a message is a text or parts that are texts. Anything else is
+// refused, not flattened or dropped, and nothing of the message is in the log.
 func TestASH3_BlocksAreRefused(t *testing.T) {
 	_, srv := start(t, nil)
 	id := createOne(t, srv)
 	for _, body := range []string{
 		`{"text":[{"type":"text","text":"x"}]}`, `{"content":[{"type":"text","text":"x"}]}`,
 		`{"text":"x","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}]}`,
+		`{"parts":[{"type":"text","text":"x"},{"type":"image"}]}`, `{"parts":[{"text":"x"}]}`, `{"parts":[]}`, `{"text":"x","parts":[{"type":"text","text":"x"}]}`,
+		`{"parts":[{"type":"text","text":"x","tool_use_id":"u"}]}`, `{"parts":[{"type":"image","source":{"data":"AA=="}}]}`,
 	} {
 		resp, said := do(t, srv, request{"POST", "/v1/sessions/" + string(id) + "/turns", body, nil})
-		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), `"invalid"`) {
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(said), `"invalid"`) ||
+			strings.Contains(body, `"image"}`) && !strings.Contains(string(said), "holdfast files put") {
 			t.Errorf("%s: %s %s", body, resp.Status, said)
 		}
 	}

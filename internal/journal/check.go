@@ -34,6 +34,9 @@ func (c *Encoded) Check() error {
 		if err := CheckText("event", string(e.Type), string(e.Turn)); err != nil {
 			return err
 		}
+		if err := checkChild(e); err != nil {
+			return err
+		}
 	}
 	if r := c.Create; r != nil {
 		if _, err := holdfast.ParseStatus(string(r.Status)); err != nil {
@@ -57,6 +60,19 @@ func (c *Encoded) Check() error {
 		}
 	}
 	return checkParts(c)
+}
+
+// checkChild refuses an event that names a child agent in a way that no reader expects: turns
+// and the session's state never belong to a child agent.
+func checkChild(e Draft) error {
+	if e.Agent == "" {
+		return nil
+	}
+	if of, _, _ := strings.Cut(string(e.Type), "."); of == "turn" || of == "session" {
+		return holdfast.Errorf(holdfast.KindInvalid, opCommit, "%s cannot belong to child agent %s", e.Type, holdfast.Quote(string(e.Agent)))
+	}
+	_, err := holdfast.ParseChildID(string(e.Agent))
+	return err
 }
 
 func checkParts(c *Encoded) error {

@@ -47,7 +47,7 @@ func (m *memStore) Commit(_ context.Context, c Encoded) (Committed, error) {
 	var done Committed
 	for i, d := range c.Events {
 		done.Events = append(done.Events, holdfast.Event{
-			Session: c.Session, Seq: int64(len(log) + i + 1), Type: d.Type, Turn: d.Turn, Data: c.Data[i],
+			Session: c.Session, Seq: int64(len(log) + i + 1), Type: d.Type, Turn: d.Turn, Agent: d.Agent, Data: c.Data[i],
 			Time: time.UnixMilli(1_700_000_000_000).UTC(),
 		})
 	}

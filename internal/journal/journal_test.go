@@ -21,7 +21,7 @@ func TestCommitMarshals(t *testing.T) {
 	j := New(Config{Store: m})
 	c := NewChange(sid)
 	c.Events = []Draft{
-		{Type: holdfast.EventMessageUser, Turn: "t1", Data: holdfast.UserMessage{Text: "<b> & \u2028 \xff"}},
+		{Type: holdfast.EventMessageUser, Turn: "t1", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "<b> & \u2028 \xff"}}}},
 		{Type: holdfast.EventNotice},
 		{Type: holdfast.EventToolRequested, Data: holdfast.ToolRequested{Input: json.RawMessage("{ \"a\" : 1 }")}},
 	}
@@ -30,7 +30,7 @@ func TestCommitMarshals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		`{"text":"<b> & \u2028 \ufffd"}`, `{}`, `{"tool_use_id":"","name":"","input":{"a":1}}`,
+		`{"parts":[{"type":"text","text":"<b> & \u2028 \ufffd"}]}`, `{}`, `{"tool_use_id":"","name":"","input":{"a":1}}`,
 	} {
 		if got := string(done.Events[i].Data); got != want {
 			t.Errorf("payload %d is %s, want %s", i, got, want)

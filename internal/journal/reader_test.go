@@ -172,7 +172,7 @@ func TestReadersShareOneEncoding(t *testing.T) {
 	j := New(Config{Store: newMem(sid)})
 	a, b := follow(t, j, 0), follow(t, j, 0)
 	c := NewChange(sid)
-	c.Events = []Draft{{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Text: "<&>\n"}}}
+	c.Events = []Draft{{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "<&>\n"}}}}}
 	done, err := j.Commit(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,9 @@ import (
 type Draft struct {
 	Type holdfast.EventType
 	Turn holdfast.TurnID
-	Data any
+	// Agent is the child agent that the event belongs to; empty for the session's own agent.
+	Agent holdfast.ChildID
+	Data  any
 }
 
 // Change is one transaction on one session: the state and the events that

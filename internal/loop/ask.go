@@ -141,12 +141,12 @@ func (a *reply) entries(c *Conversation) []Entry {
 		case model.Thinking:
 			out = append(out, Entry{Type: holdfast.EventThinking, Data: holdfast.Thinking{Text: b.Text, Signature: b.Signature, Redacted: b.Redacted}})
 			if between {
-				msg.Parts = append(msg.Parts, holdfast.Part{Thinking: true})
+				msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartThinking})
 			}
 		case model.Text:
-			msg.Parts = append(msg.Parts, holdfast.Part{Text: b.Text})
+			msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartText, Text: b.Text})
 		case model.ToolUse:
-			msg.Parts = append(msg.Parts, holdfast.Part{ToolUseID: b.ID})
+			msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartToolUse, ToolUseID: b.ID})
 		}
 	}
 	out = append(out, Entry{Type: holdfast.EventMessageAssistant, Data: msg})

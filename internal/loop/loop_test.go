@@ -31,7 +31,7 @@ func TestFinalAnswerIsReturnedNotRecorded(t *testing.T) {
 		Final: []loop.Entry{
 			{Type: holdfast.EventThinking, Data: holdfast.Thinking{Text: "hm"}},
 			{Type: holdfast.EventMessageAssistant, Data: holdfast.AssistantMessage{
-				Parts: []holdfast.Part{{Text: "hi there"}}, Seen: 2, StopReason: "end_turn", Model: "scripted",
+				Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "hi there"}}, Seen: 2, StopReason: "end_turn", Model: "scripted",
 				Usage: holdfast.Usage{InputTokens: 3, OutputTokens: 4},
 			}},
 		},
@@ -349,7 +349,7 @@ func TestSloppyAnswers(t *testing.T) {
 	if d := cmp.Diff([]string{`x {"a":1}`, `x-2 {"invalid_json":"{\"a\":"}`, `-3 {}`}, got); d != "" {
 		t.Error(d)
 	}
-	if m := entries[holdfast.AssistantMessage](w)[0]; m.Parts[0].Text != "a\uFFFDb" || len(m.Parts) != 5 || !m.Parts[4].Thinking {
+	if m := entries[holdfast.AssistantMessage](w)[0]; m.Parts[0].Text != "a\uFFFDb" || len(m.Parts) != 5 || m.Parts[4].Type != holdfast.PartThinking {
 		t.Errorf("%+v", m)
 	}
 	if w.commits[0][0].Type != holdfast.EventThinking {

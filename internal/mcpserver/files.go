@@ -58,7 +58,7 @@ func (s *server) listFiles(ctx context.Context, _ *mcp.CallToolRequest, in pathI
 	if err != nil {
 		return out, err
 	}
-	list, err := s.cfg.API.ListFiles(ctx, one.ID, in.Path)
+	list, err := s.cfg.Files.ListFiles(ctx, one.ID, in.Path)
 	if err != nil {
 		return out, err
 	}
@@ -93,7 +93,7 @@ func (s *server) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readFi
 	if in.Offset < 0 {
 		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "offset %d is negative", in.Offset)
 	}
-	file, err := s.cfg.API.ReadFile(ctx, one.ID, in.Path)
+	file, err := s.cfg.Files.ReadFile(ctx, one.ID, in.Path)
 	if err != nil {
 		return out, err
 	}
@@ -153,7 +153,7 @@ func (s *server) writeFile(ctx context.Context, _ *mcp.CallToolRequest, in write
 		return fileOut{}, holdfast.Errorf(holdfast.KindTooLarge, "mcp", "%d bytes are over %d", len(text), maxWritten).
 			WithHint("let the session make the file, or copy it with: holdfast cp")
 	}
-	info, err := s.cfg.API.WriteFile(ctx, one.ID, in.Path, strings.NewReader(text), 0)
+	info, err := s.cfg.Files.WriteFile(ctx, one.ID, in.Path, strings.NewReader(text), 0)
 	if err != nil {
 		return fileOut{}, err
 	}

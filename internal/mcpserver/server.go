@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rpcline"
 )
 
-// API is what the package calls of a server; *client.Client has it.
+// API is sessions and turns of a server. *client.Client has it, Approvals and Files.
 type API interface {
 	CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
@@ -24,8 +24,6 @@ type API interface {
 	Follow(ctx context.Context, id holdfast.SessionID, after int64, types ...holdfast.EventType) iter.Seq2[holdfast.Event, error]
 	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 	EndSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
-	Approvals
-	Files
 }
 
 // Approvals are the questions to persons.
@@ -34,10 +32,12 @@ type Approvals interface {
 	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval) (holdfast.Approval, error)
 }
 
-// Config configures Serve. API, NewKey and Log are required.
+// Config configures Serve. API, Approvals, Files, NewKey and Log are required.
 type Config struct {
-	API     API
-	Version string
+	API       API
+	Approvals Approvals
+	Files     Files
+	Version   string
 	// MaxTrust is the highest trust of the sessions that calls make or work in; empty
 	// is untrusted.
 	MaxTrust holdfast.Trust

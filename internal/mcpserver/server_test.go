@@ -144,7 +144,7 @@ func connect(t *testing.T, change func(*mcpserver.Config)) *peer {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	p := &peer{t: t, api: &backend{waiting: make(chan struct{}), left: make(chan struct{})}, in: inW, out: bufio.NewReader(outR)}
-	cfg := mcpserver.Config{API: p.api, Version: "1", NewKey: func() (string, error) { return "made", nil }, Log: slog.New(slog.DiscardHandler)}
+	cfg := mcpserver.Config{API: p.api, Approvals: p.api, Files: p.api, Version: "1", NewKey: func() (string, error) { return "made", nil }, Log: slog.New(slog.DiscardHandler)}
 	if change != nil {
 		change(&cfg)
 	}

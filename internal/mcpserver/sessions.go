@@ -199,14 +199,14 @@ func (s *server) approve(ctx context.Context, _ *mcp.CallToolRequest, in approve
 	if err != nil {
 		return approveOut{}, err
 	}
-	asked, err := s.cfg.API.Approval(ctx, id)
+	asked, err := s.cfg.Approvals.Approval(ctx, id)
 	if err == nil {
 		_, err = s.within(ctx, string(asked.Session))
 	}
 	if err != nil {
 		return approveOut{}, err
 	}
-	a, err := s.cfg.API.AnswerApproval(ctx, id, holdfast.AnswerApproval{
+	a, err := s.cfg.Approvals.AnswerApproval(ctx, id, holdfast.AnswerApproval{
 		Decision: in.Decision, Scope: holdfast.ApprovalScope(in.Scope), Rules: in.Rules, Reason: in.Reason,
 	})
 	if err != nil {

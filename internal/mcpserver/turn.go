@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
 // What one result holds at the most, in bytes.
@@ -156,45 +157,34 @@ func heartbeat(tell func(time.Duration)) (stop func()) {
 	}
 }
 
-// take is what an event of the turn means for its result.
+// take adds what an event of the turn means for its result. One that does not decode says
+// nothing.
 func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
-	switch ev.Type {
-	case holdfast.EventTurnStarted:
+	step, err := conversation.Of(ev)
+	if err != nil {
+		return
+	}
+	switch s := step.(type) {
+	case *conversation.Begun:
 		o.Status = string(holdfast.TurnRunning)
 		tell("the turn runs")
-	case holdfast.EventMessageAssistant:
-		read(ev, func(d holdfast.AssistantMessage) {
-			for _, p := range d.Parts {
-				o.Text += p.Text
-			}
-			o.Text = cut(o.Text, maxAnswer)
-		})
-	case holdfast.EventToolRequested:
-		read(ev, func(d holdfast.ToolRequested) {
-			o.Tools++
-			tell("%s %s", d.Name, d.Input)
-		})
-	case holdfast.EventToolDenied:
-		o.Denied++
-	case holdfast.EventApprovalAsked:
-		read(ev, func(a holdfast.Approval) {
-			o.Questions = append(o.Questions, questionOut{ID: string(a.ID), Tool: a.Tool, Input: cut(string(a.Input), maxField), Reason: cut(a.Reason, maxField)})
-			tell("%s waits for a person: %s", a.Tool, a.Reason)
-		})
-	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
-		o.Status, o.Text = strings.TrimPrefix(string(ev.Type), "turn."), ""
-		read(ev, func(d holdfast.TurnEnded) {
-			o.Result, o.StopReason = cut(d.Result, maxAnswer), d.StopReason
-			o.Error, o.Hint = cut(d.Message, maxField), cut(d.Hint, maxField)
-		})
-	}
-}
-
-// read decodes an event's payload; one that does not decode says nothing.
-func read[T any](ev holdfast.Event, use func(T)) {
-	var d T
-	if ev.Decode(&d) == nil {
-		use(d)
+	case *conversation.Answer:
+		o.Text = cut(o.Text+s.AssistantMessage.Text(), maxAnswer)
+	case *conversation.Request:
+		o.Tools++
+		tell("%s %s", s.Name, s.Input)
+	case *conversation.Outcome:
+		if s.How == conversation.Denied {
+			o.Denied++
+		}
+	case *conversation.Asked:
+		a := s.Question
+		o.Questions = append(o.Questions, questionOut{ID: string(a.ID), Tool: a.Tool, Input: cut(string(a.Input), maxField), Reason: cut(a.Reason, maxField)})
+		tell("%s waits for a person: %s", a.Tool, a.Reason)
+	case *conversation.End:
+		o.Status, o.Text = strings.TrimPrefix(string(s.How), "turn."), ""
+		o.Result, o.StopReason = cut(s.Result, maxAnswer), s.StopReason
+		o.Error, o.Hint = cut(s.Message, maxField), cut(s.Hint, maxField)
 	}
 }
 

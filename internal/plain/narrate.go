@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
 // How much of a tool call is shown where nobody decides on it: lines of a change, of what
@@ -48,28 +49,44 @@ type Narrator struct {
 // Tool is the name of a tool that was asked for.
 func (n *Narrator) Tool(use string) string { return cmp.Or(n.tools[use], "a tool") }
 
-// Event is an event as lines; none if there is nothing to say.
+// Event returns an event as lines; none if there is nothing to say. A damaged event is told
+// where the log itself is shown.
 func (n *Narrator) Event(ev holdfast.Event) ([]Line, error) {
-	switch ev.Type {
-	case holdfast.DeltaText:
-		if !n.Live {
+	if ev.Type == holdfast.EventDamaged {
+		return nil, nil
+	}
+	step, err := conversation.Of(ev)
+	if err != nil {
+		return nil, err
+	}
+	switch s := step.(type) {
+	case *conversation.Piece:
+		if !n.Live || s.Thinking {
 			return nil, nil
 		}
-		return told(ev, func(d holdfast.TextDelta) []Line {
-			n.shown += d.Text
-			return []Line{{Answer, Prose(d.Text)}}
-		})
-	case holdfast.EventMessageAssistant:
-		return told(ev, n.message)
-	case holdfast.EventToolRequested:
-		return told(ev, n.requested)
+		n.shown += s.Delta.Text
+		return []Line{{Answer, Prose(s.Delta.Text)}}, nil
+	case *conversation.Answer:
+		return n.message(s.AssistantMessage), nil
+	case *conversation.Request:
+		return n.requested(s.ToolRequested), nil
+	case *conversation.Asked:
+		return n.asked(s.Question), nil
+	case *conversation.Noticed:
+		return n.noticed(s.Notice), nil
 	}
-	return n.notice(ev)
+	if n.Detail == Quiet {
+		return nil, nil
+	}
+	if step == nil {
+		return n.around(ev)
+	}
+	return n.other(step), nil
 }
 
 // message tells a finished message, of which deltas may have told a part.
 func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
-	full := TextOf(m)
+	full := m.Text()
 	rest, ok := strings.CutPrefix(full, n.shown)
 	if !ok { // what was told belongs to an answer that was given up
 		out = append(out, Line{Kind: Break})
@@ -90,38 +107,43 @@ func (n *Narrator) message(m holdfast.AssistantMessage) (out []Line) {
 	return out
 }
 
-// TextOf is the text of a message.
-func TextOf(m holdfast.AssistantMessage) string {
-	var full strings.Builder
-	for _, p := range m.Parts {
-		full.WriteString(p.Text)
+// other tells what is neither text nor a call.
+func (n *Narrator) other(step conversation.Step) []Line {
+	switch s := step.(type) {
+	case *conversation.Outcome:
+		switch s.How {
+		case conversation.Denied:
+			return []Line{Notef("✗ %s denied by %s: %s", n.Tool(s.ToolUseID), s.By, s.Text)}
+		case conversation.Lost:
+			return []Line{Notef("? %s: outcome unknown: %s", n.Tool(s.ToolUseID), s.Text)}
+		}
+		return n.finished(*s.Finished)
+	case *conversation.Thought:
+		return n.thought(s.Thinking)
+	case *conversation.Settled:
+		return answered(s.ApprovalAnswered)
+	case *conversation.BoxEnded:
+		return []Line{Notef("%s: %s", s.How, s.Reason)}
+	case *conversation.Resumed:
+		return []Line{Notef("resumed: %s", Receipt(s.Receipt))}
 	}
-	return full.String()
+	return nil
 }
 
-// notice tells what is not text.
-func (n *Narrator) notice(ev holdfast.Event) ([]Line, error) {
-	if n.Detail == Quiet && ev.Type != holdfast.EventApprovalAsked && ev.Type != holdfast.EventNotice {
-		return nil, nil
+func (n *Narrator) noticed(d holdfast.Notice) []Line {
+	if d.Code == holdfast.NoticeVoid {
+		n.shown = ""
 	}
+	if n.Detail == Quiet {
+		return nil
+	}
+	return []Line{Notef("! %s", d.Text)}
+}
+
+// around tells what a turn waits for before it is a part of the conversation.
+func (n *Narrator) around(ev holdfast.Event) ([]Line, error) {
 	note := func(format string, args ...any) []Line { return []Line{Notef(format, args...)} }
 	switch ev.Type {
-	case holdfast.EventToolFinished:
-		return told(ev, n.finished)
-	case holdfast.EventToolDenied:
-		return told(ev, func(d holdfast.ToolDecision) []Line {
-			return note("✗ %s denied by %s: %s", n.Tool(d.ToolUseID), d.By, d.Reason)
-		})
-	case holdfast.EventToolUnknown:
-		return told(ev, func(d holdfast.ToolUnknown) []Line {
-			return note("? %s: outcome unknown: %s", n.Tool(d.ToolUseID), d.Reason)
-		})
-	case holdfast.EventThinking:
-		return told(ev, n.thought)
-	case holdfast.EventApprovalAsked:
-		return told(ev, n.asked)
-	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
-		return told(ev, answered)
 	case holdfast.EventTurnQueued:
 		return told(ev, func(d holdfast.TurnQueuedData) []Line { return note("queued, position %d", d.Position) })
 	case holdfast.EventBoxQueued:
@@ -129,20 +151,6 @@ func (n *Narrator) notice(ev holdfast.Event) ([]Line, error) {
 	case holdfast.EventBoxStarted:
 		return told(ev, func(d holdfast.BoxStarted) []Line {
 			return note("box started in %.0f ms (%s)", d.DurationMS, d.Driver)
-		})
-	case holdfast.EventBoxOOM, holdfast.EventBoxPids, holdfast.EventBoxLost, holdfast.EventBoxStopped:
-		return told(ev, func(d holdfast.BoxEnded) []Line { return note("%s: %s", ev.Type, d.Reason) })
-	case holdfast.EventSessionResumed:
-		return told(ev, func(d holdfast.Receipt) []Line { return note("resumed: %s", Receipt(d)) })
-	case holdfast.EventNotice:
-		return told(ev, func(d holdfast.Notice) []Line {
-			if d.Code == holdfast.NoticeVoid {
-				n.shown = ""
-			}
-			if n.Detail == Quiet {
-				return nil
-			}
-			return note("! %s", d.Text)
 		})
 	}
 	return nil, nil

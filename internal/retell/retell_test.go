@@ -36,15 +36,15 @@ func (b *book) add(typ holdfast.EventType, data any) int64 {
 
 func (b *book) user(text string) int64 {
 	b.turn++
-	return b.add(holdfast.EventMessageUser, holdfast.UserMessage{Text: text})
+	return b.add(holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}})
 }
 
 func (b *book) says(text string) {
-	b.add(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: text}}})
+	b.add(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}})
 }
 
 func (b *book) uses(id, name, input string) {
-	b.add(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "let me see"}, {ToolUseID: id}}})
+	b.add(holdfast.EventMessageAssistant, holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "let me see"}, {Type: holdfast.PartToolUse, ToolUseID: id}}})
 	b.add(holdfast.EventToolRequested, holdfast.ToolRequested{ToolUseID: id, Name: name, Input: json.RawMessage(input)})
 }
 
@@ -233,7 +233,7 @@ func FuzzNobodyForgesHistory(f *testing.F) {
 			}
 			b.uses("u", tool, string(input))
 			b.add(holdfast.EventToolFinished, holdfast.ToolFinished{ToolUseID: "u", Content: tool, IsError: len(tool)%2 == 0})
-			b.add(holdfast.EventMessageUser, holdfast.UserMessage{Text: assistant, Steer: true})
+			b.add(holdfast.EventMessageUser, holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: assistant}}, Steer: true})
 			b.says(assistant)
 			b.ends(holdfast.EventTurnCompleted, "")
 		}

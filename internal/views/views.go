@@ -174,10 +174,11 @@ func (v *Views) wireTurn(ctx context.Context, row journal.TurnRow) (holdfast.Tur
 		ID: row.ID, Session: row.Session, Status: row.Status, Number: row.Number, MessageSeq: row.MessageSeq,
 		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, EndedAt: row.EndedAt,
 	}
-	var err error
-	if t.Text, err = v.Text(ctx, row.Session, row.MessageSeq); err != nil {
+	message, err := v.Message(ctx, row.Session, row.MessageSeq)
+	if err != nil {
 		return t, err
 	}
+	t.Text = message.Text()
 	if row.Status == holdfast.TurnQueued {
 		open, err := v.store.OpenTurns(ctx, row.Session)
 		if err != nil {
@@ -215,15 +216,13 @@ func (v *Views) eventAt(ctx context.Context, id holdfast.SessionID, seq int64) (
 	return evs[0], evs[0].Whole()
 }
 
-// Text is the user's text of a message.user or turn.queued event.
-func (v *Views) Text(ctx context.Context, id holdfast.SessionID, seq int64) (string, error) {
+// Message returns the user's message of a message.user or turn.queued event.
+func (v *Views) Message(ctx context.Context, id holdfast.SessionID, seq int64) (m holdfast.UserMessage, err error) {
 	ev, err := v.eventAt(ctx, id, seq)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = ev.Decode(&m)
 	}
-	var d holdfast.UserMessage
-	err = ev.Decode(&d)
-	return d.Text, err
+	return m, err
 }
 
 // Events reads a page of the log; the last event's seq is where to go on. With a

@@ -49,7 +49,7 @@ func (d Delivery) ID() string {
 
 // body is what the receiver gets.
 func (d Delivery) body() ([]byte, error) {
-	w := holdfast.Webhook{ID: d.ID(), Type: d.Type, Session: d.Session, Turn: d.Turn, Seq: d.Seq, Time: d.Time, Data: d.Data}
+	w := holdfast.Webhook{ID: d.ID(), Type: d.Type, Session: d.Session, Turn: d.Turn, Agent: d.Agent, Seq: d.Seq, Time: d.Time, Data: d.Data}
 	if d.Type == holdfast.EventApprovalAsked {
 		var a struct {
 			ID holdfast.ApprovalID `json:"id"`

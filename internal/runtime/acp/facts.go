@@ -138,9 +138,12 @@ func (x *run) current() *holdfast.AgentState {
 
 // fold takes in an event of this turn.
 func (x *run) fold(ev holdfast.Event) error {
+	if ev.Agent != "" {
+		return nil
+	}
 	switch ev.Type {
 	case holdfast.EventMessageUser:
-		return decode(ev, func(m *holdfast.UserMessage) { x.messages = append(x.messages, heard{ev.Seq, m.Text}) })
+		return decode(ev, func(m *holdfast.UserMessage) { x.messages = append(x.messages, heard{ev.Seq, m.Text()}) })
 	case holdfast.EventHookRan:
 		return decode(ev, func(ran *holdfast.HookRan) { x.hook(*ran) })
 	case holdfast.EventNotice:
@@ -195,11 +198,11 @@ func (x *run) spoke(m holdfast.AssistantMessage) {
 	}
 	x.text, x.stop = "", m.StopReason
 	for _, p := range m.Parts {
-		if p.Text != "" {
+		if text := p.Shown(); text != "" {
 			if x.text != "" {
 				x.text += "\n"
 			}
-			x.text += p.Text
+			x.text += text
 		}
 	}
 	x.usage = x.usage.Add(m.Usage)

@@ -169,14 +169,14 @@ func (x *run) flush(stop string, listed ...*tool) []journal.Draft {
 	for _, piece := range p.Parts {
 		if piece.Thought {
 			drafts = append(drafts, draft(holdfast.EventThinking, holdfast.Thinking{Text: piece.Text}))
-			m.Parts = append(m.Parts, holdfast.Part{Thinking: true})
+			m.Parts = append(m.Parts, holdfast.Part{Type: holdfast.PartThinking})
 			continue
 		}
-		m.Parts = append(m.Parts, holdfast.Part{Text: piece.Text})
+		m.Parts = append(m.Parts, holdfast.Part{Type: holdfast.PartText, Text: piece.Text})
 	}
 	for _, t := range listed {
 		t.Listed = true
-		m.Parts = append(m.Parts, holdfast.Part{ToolUseID: t.ID})
+		m.Parts = append(m.Parts, holdfast.Part{Type: holdfast.PartToolUse, ToolUseID: t.ID})
 	}
 	p.Parts = nil
 	if len(m.Parts) == 0 {

@@ -251,7 +251,7 @@ func (x *run) steered(drafts []journal.Draft) (more bool, err error) {
 		if ev.Seq <= x.messages[len(x.messages)-1].seq {
 			continue
 		}
-		err := decode(ev, func(m *holdfast.UserMessage) { x.messages = append(x.messages, heard{ev.Seq, m.Text}) })
+		err := decode(ev, func(m *holdfast.UserMessage) { x.messages = append(x.messages, heard{ev.Seq, m.Text()}) })
 		if err != nil {
 			return false, err
 		}

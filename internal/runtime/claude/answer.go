@@ -166,12 +166,12 @@ func (o *answer) drafts(model string, seen int64, used holdfast.Usage) []journal
 		case thinks(b):
 			out = append(out, journal.Draft{Type: holdfast.EventThinking, Data: thought(b)})
 			if between {
-				msg.Parts = append(msg.Parts, holdfast.Part{Thinking: true})
+				msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartThinking})
 			}
 		case b.Type == "text" && b.Text != "":
-			msg.Parts = append(msg.Parts, holdfast.Part{Text: valid(b.Text)})
+			msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartText, Text: valid(b.Text)})
 		case b.Type == "tool_use":
-			msg.Parts = append(msg.Parts, holdfast.Part{ToolUseID: b.ID})
+			msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartToolUse, ToolUseID: b.ID})
 			uses = append(uses, journal.Draft{Type: holdfast.EventToolRequested, Data: holdfast.ToolRequested{
 				ToolUseID: b.ID, Name: toolName(b.Name), Input: objectOf(b.Input),
 			}})

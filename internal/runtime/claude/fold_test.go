@@ -108,7 +108,7 @@ func newTape(uuid string) *tape {
 	mem := memory{Turn: "t", Shaken: true, Sent: []sent{{UUID: uuid, Seq: 1}}}
 	_, _ = h.Keep(context.Background(), []holdfast.AgentState{{
 		Generation: 1, Runtime: Name, AgentID: "a", Health: holdfast.HealthCurrent, Call: "exec", Box: "b", Boot: "c", Data: bytesOf(mem),
-	}}, journal.Draft{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Text: "x"}},
+	}}, journal.Draft{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "x"}}}},
 		journal.Draft{Type: holdfast.EventTurnStarted, Turn: "t", Data: holdfast.TurnStartedData{Number: 1, MessageSeq: 1}})
 	return h
 }

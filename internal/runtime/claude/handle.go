@@ -375,7 +375,7 @@ func (x *run) ownAnswer(text string) {
 	}
 	x.own = ""
 	msg := holdfast.AssistantMessage{
-		Parts: []holdfast.Part{{Text: clip(valid(text), mostContent)}}, Seen: x.seen(), StopReason: "end_turn", Model: x.t.Session.Model,
+		Parts: []holdfast.Part{{Type: holdfast.PartText, Text: clip(valid(text), mostContent)}}, Seen: x.seen(), StopReason: "end_turn", Model: x.t.Session.Model,
 	}
 	x.host.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: msg.Parts[0].Text})
 	x.add(holdfast.EventMessageAssistant, msg)

@@ -109,7 +109,7 @@ func TestACutIsToldWhenItsTurnEndedWithoutAWord(t *testing.T) {
 		told   bool
 	}{
 		{"after the prompt", []journal.Draft{
-			{Type: holdfast.EventMessageUser, Turn: "two", Data: holdfast.UserMessage{Text: "second"}},
+			{Type: holdfast.EventMessageUser, Turn: "two", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "second"}}}},
 			{Type: holdfast.EventAgentMirrored, Turn: "two", Data: prompt("b")},
 			{Type: holdfast.EventNotice, Turn: "two", Data: cut},
 			{Type: holdfast.EventTurnFailed, Turn: "two", Data: holdfast.TurnEnded{Message: "the box is gone"}},
@@ -118,7 +118,7 @@ func TestACutIsToldWhenItsTurnEndedWithoutAWord(t *testing.T) {
 			{Type: holdfast.EventNotice, Data: cut},
 		}, true},
 		{"before the prompt, which had it", []journal.Draft{
-			{Type: holdfast.EventMessageUser, Turn: "two", Data: holdfast.UserMessage{Text: "second"}},
+			{Type: holdfast.EventMessageUser, Turn: "two", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "second"}}}},
 			{Type: holdfast.EventNotice, Turn: "two", Data: cut},
 			{Type: holdfast.EventAgentMirrored, Turn: "two", Data: prompt("b")},
 			{Type: holdfast.EventTurnFailed, Turn: "two", Data: holdfast.TurnEnded{Message: "no"}},
@@ -127,7 +127,7 @@ func TestACutIsToldWhenItsTurnEndedWithoutAWord(t *testing.T) {
 		h := newTape("x")
 		h.log = nil
 		_, err := h.Keep(t.Context(), nil, append([]journal.Draft{
-			{Type: holdfast.EventMessageUser, Turn: "one", Data: holdfast.UserMessage{Text: "first"}},
+			{Type: holdfast.EventMessageUser, Turn: "one", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "first"}}}},
 			{Type: holdfast.EventAgentMirrored, Turn: "one", Data: prompt("a")},
 			{Type: holdfast.EventTurnCompleted, Turn: "one", Data: holdfast.TurnEnded{}},
 		}, c.second...)...)

@@ -231,7 +231,7 @@ func (x *run) load(ctx context.Context) error {
 		}
 		x.seq = ev.Seq
 		if ev.Turn != x.t.ID {
-			if ev.Type == holdfast.EventMessageUser && ev.Seq > x.state.Upto {
+			if ev.Type == holdfast.EventMessageUser && ev.Agent == "" && ev.Seq > x.state.Upto {
 				x.others++
 			}
 			continue
@@ -273,13 +273,16 @@ func (x *run) begin() {
 
 // learn takes in an event of the turn.
 func (x *run) learn(ev holdfast.Event) error {
+	if ev.Agent != "" {
+		return nil
+	}
 	switch ev.Type {
 	case holdfast.EventMessageUser:
 		var m holdfast.UserMessage
 		if err := ev.Decode(&m); err != nil {
 			return err
 		}
-		x.messages = append(x.messages, said{ev.Seq, m.Text})
+		x.messages = append(x.messages, said{ev.Seq, m.Text()})
 	case holdfast.EventHookRan:
 		var ran holdfast.HookRan
 		if err := ev.Decode(&ran); err != nil {
@@ -298,8 +301,8 @@ func (x *run) learn(ev holdfast.Event) error {
 		x.steps, x.used, x.stop, x.parked = x.steps+1, x.used.Add(m.Usage), m.StopReason, time.Time{}
 		var text []string
 		for _, p := range m.Parts {
-			if p.Text != "" {
-				text = append(text, p.Text)
+			if s := p.Shown(); s != "" {
+				text = append(text, s)
 			}
 		}
 		x.text = strings.Join(text, "\n")

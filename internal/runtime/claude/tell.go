@@ -102,7 +102,7 @@ func (x *run) steer(ctx context.Context) error {
 		if err := ev.Decode(&m); err != nil {
 			return err
 		}
-		x.messages = append(x.messages, said{ev.Seq, m.Text})
+		x.messages = append(x.messages, said{ev.Seq, m.Text()})
 		x.seq = max(x.seq, ev.Seq)
 	}
 	return nil

@@ -105,7 +105,7 @@ func BenchmarkTurn(b *testing.B) {
 				turns++
 				id := holdfast.TurnID(fmt.Sprint("t", turns))
 				h.append(
-					journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Text: `<script>[{"tool":"TodoWrite","input":{"todos":[]}}]</script>`}},
+					journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: `<script>[{"tool":"TodoWrite","input":{"todos":[]}}]</script>`}}}},
 					journal.Draft{Type: holdfast.EventTurnStarted, Turn: id, Data: holdfast.TurnStartedData{}},
 				)
 				res, err := r.Run(b.Context(), runtime.Turn{Session: session, ID: id}, h)

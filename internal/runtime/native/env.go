@@ -52,7 +52,7 @@ func (e *env) steered(ctx context.Context, after int64) ([]loop.Joined, error) {
 		if err := ev.Decode(&m); err != nil {
 			return nil, err
 		}
-		out[i] = loop.Joined{Seq: ev.Seq, Text: e.folder.Expand(m.Text)}
+		out[i] = loop.Joined{Seq: ev.Seq, Text: e.folder.Expand(m.Text())}
 	}
 	return out, nil
 }

@@ -126,7 +126,7 @@ func (h *history) assistant(a *conversation.Answer) {
 	for i, t := range a.Thinking {
 		thinking[i] = model.Block{Type: model.Thinking, Text: t.Text, Signature: t.Signature, Redacted: t.Redacted}
 	}
-	if !slices.ContainsFunc(a.Parts, func(p holdfast.Part) bool { return p.Thinking }) {
+	if !slices.ContainsFunc(a.Parts, func(p holdfast.Part) bool { return p.Type == holdfast.PartThinking }) {
 		s.blocks, thinking = append(s.blocks, thinking...), nil
 	}
 	if a.Continues && h.open != nil {
@@ -139,19 +139,21 @@ func (h *history) assistant(a *conversation.Answer) {
 	h.place(a.Seen)
 	uses := a.Uses
 	for _, p := range a.Parts {
-		switch {
-		case p.Thinking:
+		switch p.Type {
+		case holdfast.PartThinking:
 			if len(thinking) > 0 {
 				s.blocks, thinking = append(s.blocks, thinking[0]), thinking[1:]
 			}
-		case p.ToolUseID != "":
+		case holdfast.PartToolUse:
 			if len(uses) == 0 || uses[0].ID != p.ToolUseID {
 				continue // named before
 			}
 			s.blocks = append(s.blocks, model.Block{Type: model.ToolUse, ID: p.ToolUseID})
 			s.uses, uses = append(s.uses, uses[0]), uses[1:]
-		case p.Text != "":
-			s.blocks = append(s.blocks, model.Block{Type: model.Text, Text: p.Text})
+		default:
+			if text := p.Shown(); text != "" {
+				s.blocks = append(s.blocks, model.Block{Type: model.Text, Text: text})
+			}
 		}
 	}
 	h.spoke = len(s.uses) == 0

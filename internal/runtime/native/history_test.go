@@ -72,16 +72,20 @@ func typeOf(v any) holdfast.EventType {
 	panic(fmt.Sprintf("%T", v))
 }
 
-func user(text string) holdfast.UserMessage  { return holdfast.UserMessage{Text: text} }
-func steer(text string) holdfast.UserMessage { return holdfast.UserMessage{Text: text, Steer: true} }
+func user(text string) holdfast.UserMessage {
+	return holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}}
+}
+func steer(text string) holdfast.UserMessage {
+	return holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}, Steer: true}
+}
 
 func says(seen int64, parts ...string) holdfast.AssistantMessage {
 	m := holdfast.AssistantMessage{Seen: seen, Usage: holdfast.Usage{OutputTokens: 1}}
 	for _, p := range parts {
 		if id, ok := strings.CutPrefix(p, "use:"); ok {
-			m.Parts = append(m.Parts, holdfast.Part{ToolUseID: id})
+			m.Parts = append(m.Parts, holdfast.Part{Type: holdfast.PartToolUse, ToolUseID: id})
 		} else {
-			m.Parts = append(m.Parts, holdfast.Part{Text: p})
+			m.Parts = append(m.Parts, holdfast.Part{Type: holdfast.PartText, Text: p})
 		}
 	}
 	return m

@@ -123,7 +123,7 @@ func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []l
 		if err := ev.Decode(&m); err != nil {
 			return nil, err
 		}
-		out = append(out, f.Expand(m.Text))
+		out = append(out, f.Expand(m.Text()))
 	}
 	return out, nil
 }

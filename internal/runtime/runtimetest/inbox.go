@@ -278,7 +278,7 @@ func testToldWhatItMissed(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	elsewhere := func(text string) {
 		id := w.Begin(text)
-		w.Append(journal.Draft{Type: holdfast.EventMessageAssistant, Turn: id, Data: holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "said elsewhere"}}}})
+		w.Append(journal.Draft{Type: holdfast.EventMessageAssistant, Turn: id, Data: holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "said elsewhere"}}}})
 		w.End(id, holdfast.EventTurnCompleted)
 	}
 	elsewhere("first of all")

@@ -109,7 +109,7 @@ func (w *World) keep(states []holdfast.AgentState, drafts ...journal.Draft) []ho
 		}
 		w.clock = w.clock.Add(time.Millisecond)
 		out[i] = holdfast.Event{
-			Session: w.Session.ID, Seq: int64(len(w.log) + i + 1), Type: d.Type, Turn: d.Turn, Data: data, Time: w.clock,
+			Session: w.Session.ID, Seq: int64(len(w.log) + i + 1), Type: d.Type, Turn: d.Turn, Agent: d.Agent, Data: data, Time: w.clock,
 		}
 	}
 	w.log = append(w.log, out...)
@@ -142,7 +142,7 @@ func (w *World) Begin(text string) holdfast.TurnID {
 	n, seq := w.turns, int64(len(w.log)+1)
 	w.mu.Unlock()
 	w.Append(
-		journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Text: text}},
+		journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}}},
 		journal.Draft{Type: holdfast.EventTurnStarted, Turn: id, Data: holdfast.TurnStartedData{Number: n, MessageSeq: seq}},
 	)
 	return id
@@ -155,7 +155,7 @@ func (w *World) End(id holdfast.TurnID, typ holdfast.EventType, final ...journal
 
 // Steer records a message that joins the running turn.
 func (w *World) Steer(id holdfast.TurnID, text string) {
-	w.Append(journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Text: text, Steer: true}})
+	w.Append(journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}, Steer: true}})
 }
 
 // Complete records the good end of a turn, as the engine does.

@@ -136,7 +136,7 @@ func (c *change) apply(t *tx) error {
 	c.done.Events = make([]holdfast.Event, len(c.Events))
 	for i, d := range c.Events {
 		e := holdfast.Event{
-			Session: c.Session, Seq: c.planned.First + int64(i), Type: d.Type, Turn: d.Turn,
+			Session: c.Session, Seq: c.planned.First + int64(i), Type: d.Type, Turn: d.Turn, Agent: d.Agent,
 			Data: json.RawMessage(c.Data[i]), Time: t.now,
 		}
 		c.done.Events[i] = e

@@ -25,23 +25,27 @@ const maxDamage = 100
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// eventSum is the checksum of an event's row, including its place in the log.
-func eventSum(id, at int64, typ, turn string, data []byte) int64 {
-	var room [128]byte
+// eventSum returns the checksum of an event's row, including its place in the log. An event
+// of the session's own agent has the sum that it had before there were child agents.
+func eventSum(id, at int64, e *holdfast.Event) int64 {
+	var room [256]byte
 	b := binary.LittleEndian.AppendUint64(room[:0], uint64(id))
 	b = binary.LittleEndian.AppendUint64(b, uint64(at))
-	b = append(append(b, typ...), 0)
-	b = append(append(b, turn...), 0)
-	return int64(crc32.Update(crc32.Update(0, castagnoli, b), castagnoli, data))
+	b = append(append(b, e.Type...), 0)
+	b = append(append(b, e.Turn...), 0)
+	if e.Agent != "" {
+		b = append(append(b, e.Agent...), 0)
+	}
+	return int64(crc32.Update(crc32.Update(0, castagnoli, b), castagnoli, e.Data))
 }
 
 // whole reports whether an event's row is as it was written. A row from before
 // checksums existed counts as whole if it is an event.
-func whole(id, at int64, typ, turn string, data []byte, sum int64) bool {
+func whole(id, at int64, e *holdfast.Event, sum int64) bool {
 	if sum < 0 {
-		return typ != "" && utf8.Valid(data) && json.Valid(data)
+		return e.Type != "" && utf8.Valid(e.Data) && json.Valid(e.Data)
 	}
-	return eventSum(id, at, typ, turn, data) == sum
+	return eventSum(id, at, e) == sum
 }
 
 // scanEvent reads an event of a session. A damaged one becomes event.damaged, so that
@@ -49,13 +53,14 @@ func whole(id, at int64, typ, turn string, data []byte, sum int64) bool {
 func (s *Store) scanEvent(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
 	e := holdfast.Event{Session: session}
 	var key, at, sum int64
-	err := rows.Scan(&key, &e.Type, &e.Turn, &at, (*[]byte)(&e.Data), &sum)
+	// database/sql is fast with pointers to plain types only.
+	err := rows.Scan(&key, (*string)(&e.Type), (*string)(&e.Turn), &at, (*[]byte)(&e.Data), &sum, (*string)(&e.Agent))
 	e.Seq, e.Time = key&journal.MaxSeq, fromMS(at)
-	if err == nil && whole(key, at, string(e.Type), string(e.Turn), e.Data, sum) {
+	if err == nil && whole(key, at, &e, sum) {
 		return e
 	}
 	s.damaged(fmt.Sprintf("event #%d of session %s", e.Seq, session))
-	e.Type, e.Turn = holdfast.EventDamaged, ""
+	e.Type, e.Turn, e.Agent = holdfast.EventDamaged, "", ""
 	e.Data = json.RawMessage(`{"reason":"its checksum does not match"}`)
 	if err != nil {
 		e.Data = json.RawMessage(`{"reason":"its row cannot be read"}`)

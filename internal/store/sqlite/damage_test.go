@@ -66,6 +66,7 @@ func TestDamagedEventIsNamed(t *testing.T) {
 		"json":   `UPDATE events SET data = x'00ff'`,
 		"type":   `UPDATE events SET type = 'tool.unknown'`,
 		"turn":   `UPDATE events SET turn = ''`,
+		"agent":  `UPDATE events SET agent = 'a1'`,
 		"time":   `UPDATE events SET at = at + 1`,
 		"number": `UPDATE events SET sum = sum + 1`,
 	} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -328,7 +329,7 @@ func words(e holdfast.Event) (text string, title bool, err error) {
 		err = e.Decode(&d)
 		return deref(d.Title), d.Title != nil, err
 	}
-	entry, err := journal.Entry(e)
+	entry, err := conversation.Entry(e)
 	if entry.Role == "" {
 		return "", false, err
 	}

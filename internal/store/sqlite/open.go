@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,17 +13,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/audit"
 	"github.com/holdfast-run/holdfast/internal/durable"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 )
-
-//go:embed migrations/*.sql
-var migrations embed.FS
 
 // Config configures a Store. Zero values take the defaults.
 type Config struct {
@@ -262,11 +258,7 @@ func (cfg Config) dsn(pragmas ...string) string {
 }
 
 func (s *Store) migrate(ctx context.Context) error {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, s.writeDB, files, goose.WithDisableGlobalRegistry(true))
+	p, err := schema.Of(s.writeDB)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ const (
 	outboxField = 64 << 10
 	outboxData  = 256 << 10
 
-	outboxCols = `o.id, o.hook, o.session, o.seq, o.type, o.turn, o.at, o.data, o.attempts`
+	outboxCols = `o.id, o.hook, o.session, o.seq, o.type, o.turn, o.at, o.data, o.attempts, o.agent`
 	// outboxFree is a delivery that no earlier one of its session holds back.
 	outboxFree = `NOT EXISTS (SELECT 1 FROM outbox p WHERE p.hook = o.hook AND p.session = o.session
 		AND p.id < o.id AND p.attempts < ?)`
@@ -31,7 +31,7 @@ type outboxReads struct {
 }
 
 func (w *writeStmts) prepareOutbox(p *preparer) {
-	p.add(&w.outbox.put, `INSERT INTO outbox (hook, session, seq, type, turn, at, data, attempts, next_at) VALUES (?,?,?,?,?,?,?,0,?)`)
+	p.add(&w.outbox.put, `INSERT INTO outbox (hook, session, seq, type, turn, at, data, attempts, next_at, agent) VALUES (?,?,?,?,?,?,?,0,?,?)`)
 	p.add(&w.outbox.delete, `DELETE FROM outbox WHERE id = ?`)
 	p.add(&w.outbox.retry, `UPDATE outbox SET attempts = attempts + 1, next_at = ? WHERE id = ?`)
 	p.add(&w.outbox.forget, `DELETE FROM outbox WHERE hook NOT IN (SELECT value FROM json_each(?))`)
@@ -48,7 +48,7 @@ func (t *tx) deliver(e holdfast.Event) error {
 		data := audit.Shorten(e.Data, outboxField, outboxData)
 		t.pages += 2 + len(data)/pageSize
 		t.outbox = true
-		if _, err := t.s.w.outbox.put.ExecContext(t.ctx, hook, e.Session, e.Seq, e.Type, e.Turn, e.Time.UnixMilli(), data, t.nowMS); err != nil {
+		if _, err := t.s.w.outbox.put.ExecContext(t.ctx, hook, e.Session, e.Seq, e.Type, e.Turn, e.Time.UnixMilli(), data, t.nowMS, e.Agent); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Store) Deliveries(ctx context.Context, hook string, now time.Time, limi
 	rows, err := s.r.outbox.due.QueryContext(ctx, hook, now.UnixMilli(), webhook.HoldTries, limit)
 	return collect(rows, err, func(sc scanner) (d webhook.Delivery, err error) {
 		var at int64
-		err = sc.Scan(&d.Row, &d.Hook, &d.Session, &d.Seq, &d.Type, &d.Turn, &at, (*[]byte)(&d.Data), &d.Attempts)
+		err = sc.Scan(&d.Row, &d.Hook, &d.Session, &d.Seq, &d.Type, &d.Turn, &at, (*[]byte)(&d.Data), &d.Attempts, &d.Agent)
 		d.Time = fromMS(at)
 		d.Created = d.Time
 		return d, err

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -71,10 +72,10 @@ func (s *Store) Search(ctx context.Context, q journal.Search) (holdfast.SearchPa
 func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) {
 	var h holdfast.SearchHit
 	var created int64
-	var typ, turn *string
+	var typ, turn, agent *string
 	var at, sum *int64
 	var data []byte
-	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data, &sum); err != nil {
+	if err := sc.Scan(id, &h.Session, &h.Title, &created, &typ, &turn, &at, &data, &sum, &agent); err != nil {
 		return h, err
 	}
 	if h.Seq = *id & journal.MaxSeq; h.Seq == 0 || typ == nil {
@@ -83,9 +84,9 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	}
 	e := holdfast.Event{
 		Session: h.Session, Seq: h.Seq, Type: holdfast.EventType(*typ), Turn: holdfast.TurnID(deref(turn)),
-		Data: data, Time: fromMS(deref(at)),
+		Agent: holdfast.ChildID(deref(agent)), Data: data, Time: fromMS(deref(at)),
 	}
-	if !whole(*id, deref(at), *typ, deref(turn), data, deref(sum)) {
+	if !whole(*id, deref(at), &e, deref(sum)) {
 		h.Time, h.Snippet = e.Time, "this entry is damaged"
 		return h, nil
 	}
@@ -93,7 +94,7 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	if err != nil {
 		return h, err
 	}
-	entry, err := journal.Entry(e)
+	entry, err := conversation.Entry(e)
 	h.Turn, h.Role, h.Time, h.Snippet = e.Turn, entry.Role, e.Time, snippet(text, terms)
 	return h, err
 }

@@ -14,7 +14,7 @@ const (
 	// lastSeq is the newest sequence number of a row of sessions.
 	lastSeq   = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
 	turnCols  = `id, session, number, status, message_seq, end_seq, created_at, started_at, ended_at`
-	eventCols = `(?,?,?,?,?,?)`
+	eventCols = `(?,?,?,?,?,?,?)`
 	keyQuery  = `SELECT hash, ref FROM idempotency WHERE scope = ? AND value = ?`
 )
 
@@ -104,7 +104,7 @@ func prepareWrites(ctx context.Context, conn *sql.Conn) (*writeStmts, error) {
 	p.add(&w.turnUpdate, `UPDATE turns SET status = ?, message_seq = ?, end_seq = ?, started_at = ?, ended_at = ?
 		WHERE session = ? AND number = ?`)
 	for i, n := range eventSlots {
-		p.add(&w.insertEvents[i], `INSERT INTO events (id, type, turn, at, data, sum) VALUES `+
+		p.add(&w.insertEvents[i], `INSERT INTO events (id, type, turn, at, data, sum, agent) VALUES `+
 			repeated(eventCols, n))
 	}
 
@@ -172,9 +172,9 @@ func prepareReads(ctx context.Context, db *sql.DB) (*readStmts, error) {
 	p.add(&r.row, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
 	p.add(&r.number, `SELECT number FROM sessions WHERE id = ?`)
 	p.add(&r.head, `SELECT `+lastSeq+` FROM sessions WHERE id = ?`)
-	p.add(&r.events, `SELECT id, type, turn, at, data, sum FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?`)
+	p.add(&r.events, `SELECT id, type, turn, at, data, sum, agent FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?`)
 	p.add(&r.key, keyQuery)
-	p.add(&r.search, `SELECT search.rowid, s.id, s.title, s.created_at, e.type, e.turn, e.at, e.data, e.sum FROM search
+	p.add(&r.search, `SELECT search.rowid, s.id, s.title, s.created_at, e.type, e.turn, e.at, e.data, e.sum, e.agent FROM search
 		CROSS JOIN sessions s ON s.number = search.rowid >> 32 LEFT JOIN events e ON e.id = search.rowid
 		WHERE search MATCH ? AND search.rowid >= ? AND search.rowid < ? ORDER BY search.rowid DESC LIMIT ?`)
 	p.add(&r.seen, `SELECT seq FROM search_seen WHERE session = ?`)

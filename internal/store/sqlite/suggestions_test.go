@@ -1,15 +1,13 @@
 package sqlite
 
 import (
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/pressly/goose/v3"
-
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 )
 
 // TestQuestionsOfTheOldSchemaKeepTheirSuggestion: before schema 16 a question had one
@@ -56,11 +54,7 @@ func TestQuestionsOfTheOldSchemaKeepTheirSuggestion(t *testing.T) {
 	}
 
 	db := plain(t, path)
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, files, goose.WithDisableGlobalRegistry(true))
+	p, err := schema.Of(db)
 	if err != nil {
 		t.Fatal(err)
 	}

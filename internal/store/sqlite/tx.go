@@ -80,10 +80,11 @@ func (t *tx) flush() error {
 	t.events = nil
 	for i, n := range eventSlots {
 		for len(rows) >= n {
-			args := make([]any, 0, 6*n)
+			args := make([]any, 0, 7*n)
 			for _, r := range rows[:n] {
-				typ, turn, at := string(r.event.Type), string(r.event.Turn), r.event.Time.UnixMilli()
-				args = append(args, r.id, typ, turn, at, []byte(r.event.Data), eventSum(r.id, at, typ, turn, r.event.Data))
+				at := r.event.Time.UnixMilli()
+				args = append(args, r.id, string(r.event.Type), string(r.event.Turn), at, []byte(r.event.Data),
+					eventSum(r.id, at, &r.event), string(r.event.Agent))
 			}
 			if _, err := t.s.w.insertEvents[i].ExecContext(t.ctx, args...); err != nil {
 				return err

@@ -135,7 +135,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM sessions`).Scan(&v.Sessions); err != nil {
 		return err
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT e.id, e.type, e.turn, e.at, e.data, e.sum, coalesce(s.id, ''), p.session IS NOT NULL
+	rows, err := tx.QueryContext(ctx, `SELECT e.id, e.type, e.turn, e.at, e.data, e.sum, e.agent, coalesce(s.id, ''), p.session IS NOT NULL
 		FROM events e LEFT JOIN sessions s ON s.number = e.id >> 32 LEFT JOIN purge p ON p.session = e.id >> 32 ORDER BY e.id`)
 	if err != nil {
 		return err
@@ -144,10 +144,10 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 	var last int64
 	for rows.Next() {
 		var id, at, sum int64
-		var typ, turn, session string
-		var data []byte
+		var e holdfast.Event
+		var session string
 		var purged bool
-		err := rows.Scan(&id, &typ, &turn, &at, &data, &sum, &session, &purged)
+		err := rows.Scan(&id, &e.Type, &e.Turn, &at, (*[]byte)(&e.Data), &sum, &e.Agent, &session, &purged)
 		v.Events++
 		number, seq := id>>32, id&journal.MaxSeq
 		was := last
@@ -161,7 +161,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 		case was>>32 == number && seq != was&journal.MaxSeq+1, was>>32 != number && seq != 1:
 			v.problem("the log of session %s has #%d where #%d was expected", session, seq, expected(was, number))
 		}
-		if err != nil || !whole(id, at, typ, turn, data, sum) {
+		if err != nil || !whole(id, at, &e, sum) {
 			v.problem("event #%d of session %s is damaged", seq, session)
 		}
 		if sum < 0 {

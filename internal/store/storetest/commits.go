@@ -84,6 +84,16 @@ var createCases = []testCase{
 		c.Create.ID = holdfast.SessionID(e.newID())
 		e.refuse(c, holdfast.KindInvalid, string(c.Create.ID))
 	}},
+	{"refuses an event of a child agent that cannot be one", func(e *env) {
+		id := e.newSession()
+		for _, d := range []journal.Draft{
+			{Type: holdfast.EventNotice, Agent: "a/b"}, {Type: holdfast.EventTurnCompleted, Agent: "a"}, {Type: holdfast.EventSessionPaused, Agent: "a"},
+		} {
+			c := journal.NewChange(id)
+			c.Events = []journal.Draft{d}
+			e.refuse(c, holdfast.KindInvalid, string(d.Agent))
+		}
+	}},
 	{"refuses a change without a session", func(e *env) {
 		_, err := e.try(creation(""))
 		e.isKind(err, holdfast.KindInvalid)
@@ -98,6 +108,7 @@ var commitCases = []testCase{
 			c.Events = events(i % 4)
 			for j := range c.Events {
 				c.Events[j].Turn = holdfast.TurnID("turn-" + num(i))
+				c.Events[j].Agent = holdfast.ChildID([]string{"", "child-" + num(i)}[j%2])
 			}
 			done := e.commit(c)
 			equal(e, "events", len(done.Events), i%4)
@@ -106,6 +117,7 @@ var commitCases = []testCase{
 		log := e.log(id)
 		equal(e, "events", len(log), 31)
 		equal(e, "turn", log[30].Turn, "turn-19")
+		equal(e, "child agents", log[30].Agent+log[29].Agent, "child-19")
 		equal(e, "data", string(log[30].Data), `{"i":2}`)
 		if log[30].Time.Location() != time.UTC || log[30].Time.Nanosecond()%1e6 != 0 {
 			e.Fatalf("time %v is not UTC in milliseconds", log[30].Time)

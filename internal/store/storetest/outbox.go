@@ -14,9 +14,17 @@ import (
 func tell(id holdfast.SessionID, types ...holdfast.EventType) journal.Change {
 	c := journal.NewChange(id)
 	for i, t := range types {
-		c.Events = append(c.Events, journal.Draft{Type: t, Turn: "t", Data: map[string]int{"i": i}})
+		c.Events = append(c.Events, journal.Draft{Type: t, Turn: "t", Agent: child(t), Data: map[string]int{"i": i}})
 	}
 	return c
+}
+
+// child returns the child agent that an event of tell belongs to.
+func child(t holdfast.EventType) holdfast.ChildID {
+	if t == holdfast.EventToolDenied {
+		return "a1"
+	}
+	return ""
 }
 
 // due are the deliveries to a receiver at a time far ahead.
@@ -49,7 +57,7 @@ var outboxCases = []testCase{
 				e.Fatalf("%s: %+v", hook, got)
 			}
 			g := got[0].Event
-			if g.Session != id || g.Seq != ev.Seq || g.Type != ev.Type || g.Turn != "t" || string(g.Data) != string(ev.Data) || !g.Time.Equal(ev.Time) {
+			if g.Session != id || g.Seq != ev.Seq || g.Type != ev.Type || g.Turn != "t" || g.Agent != child(g.Type) || string(g.Data) != string(ev.Data) || !g.Time.Equal(ev.Time) {
 				e.Fatalf("%s: %+v, event %+v", hook, g, ev)
 			}
 		}

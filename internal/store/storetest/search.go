@@ -20,10 +20,10 @@ func (e *env) say(title, word string) holdfast.SessionID {
 	c.Create.Title = title
 	c.Events = []journal.Draft{
 		{Type: holdfast.EventSessionCreated, Data: holdfast.SessionCreated{Title: title}},
-		{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Text: "look for the " + word + ", please"}},
+		{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "look for the " + word + ", please"}}}},
 		{Type: holdfast.EventToolRequested, Turn: "t", Data: holdfast.ToolRequested{Name: "Bash", Input: json.RawMessage(`{"command":"grep ` + word + `"}`)}},
 		{Type: holdfast.EventToolFinished, Turn: "t", Data: holdfast.ToolFinished{Content: "\x1b[31m red\x07 " + word + "\nsecond line"}},
-		{Type: holdfast.EventMessageAssistant, Turn: "t", Data: holdfast.AssistantMessage{Parts: []holdfast.Part{{Text: "the " + word}, {Text: " is there"}}}},
+		{Type: holdfast.EventMessageAssistant, Turn: "t", Data: holdfast.AssistantMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "the " + word}, {Type: holdfast.PartText, Text: " is there"}}}},
 		{Type: holdfast.EventNotice, Data: holdfast.Notice{Code: "x", Text: "a notice about the " + word}},
 	}
 	e.commit(c)

@@ -1,0 +1,236 @@
+package conversation
+
+import (
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Step is what one event says: one of the types of this file, a *Message, an *Answer or a
+// *Begun. It needs no other event, so a client can read from any place of a log, and deltas.
+type Step interface {
+	// At returns the number of the event, 0 for a delta, and the turn that it belongs to.
+	At() (seq int64, turn holdfast.TurnID)
+}
+
+// Thought is thinking that belongs to the next answer.
+type Thought struct {
+	Place
+	holdfast.Thinking
+}
+
+// Request is a tool use that the model asked for.
+type Request struct {
+	Place
+	holdfast.ToolRequested
+}
+
+// Permitted is a tool use that was allowed.
+type Permitted struct {
+	Place
+	holdfast.ToolDecision
+}
+
+// Launched is the intent of a tool use.
+type Launched struct {
+	Place
+	Time time.Time
+	holdfast.ToolStarted
+}
+
+// Outcome is the result of a tool use.
+type Outcome struct {
+	Place
+	ToolUseID string
+	How       Result
+	// Text is what the tool said, or why it was denied or is lost.
+	Text    string
+	IsError bool
+	// By names what denied it. Finished is how it finished; nil where it was denied or is lost.
+	By       string
+	Finished *holdfast.ToolFinished
+}
+
+// End is the end of a turn; How is the type of the event.
+type End struct {
+	Place
+	How holdfast.EventType
+	holdfast.TurnEnded
+}
+
+// Asked is a question that waits for a person, Settled its answer or end. A child agent's are
+// steps as well, because its turn waits.
+type Asked struct {
+	Place
+	Time     time.Time
+	Question holdfast.Approval
+}
+
+// Settled ends a question.
+type Settled struct {
+	Place
+	Time time.Time
+	holdfast.ApprovalAnswered
+}
+
+// Called is a model call, of a child agent too, because its turn pays for it.
+type Called struct {
+	Place
+	holdfast.ModelRequest
+}
+
+// ChildAnswered is what an answer of a child agent used up. What the child said is no step.
+type ChildAnswered struct {
+	Place
+	Usage holdfast.Usage
+}
+
+// Hooked is a run of a hook.
+type Hooked struct {
+	Place
+	holdfast.HookRan
+}
+
+// Noticed is a notice.
+type Noticed struct {
+	Place
+	Time time.Time
+	holdfast.Notice
+}
+
+// BoxEnded is the end of the box, by idleness or loss.
+type BoxEnded struct {
+	Place
+	How holdfast.EventType
+	holdfast.BoxEnded
+}
+
+// Resumed is a session that became active again.
+type Resumed struct {
+	Place
+	holdfast.Receipt
+}
+
+// Piece is a delta of the answer's text, or of its thinking.
+type Piece struct {
+	Place
+	Thinking bool
+	Delta    holdfast.TextDelta
+}
+
+// Output is a delta of what a tool prints.
+type Output struct {
+	Place
+	holdfast.ToolOutput
+}
+
+// Of returns what an event says; nil for an event that is no part of the conversation, which
+// includes what child agents say and do, and types that this version does not know. It fails
+// with internal for an event that is damaged or does not decode.
+func Of(ev holdfast.Event) (Step, error) {
+	if err := ev.Whole(); err != nil {
+		return nil, err
+	}
+	at := Place{ev.Seq, ev.Turn}
+	switch ev.Type {
+	case holdfast.EventApprovalAsked:
+		s := &Asked{Place: at, Time: ev.Time}
+		return s, ev.Decode(&s.Question)
+	case holdfast.EventApprovalAnswered, holdfast.EventApprovalExpired:
+		s := &Settled{Place: at, Time: ev.Time}
+		return s, ev.Decode(&s.ApprovalAnswered)
+	case holdfast.EventModelRequest:
+		s := &Called{Place: at}
+		return s, ev.Decode(&s.ModelRequest)
+	}
+	if ev.Agent != "" {
+		return child(at, ev)
+	}
+	switch ev.Type {
+	case holdfast.EventMessageUser:
+		var m holdfast.UserMessage
+		err := ev.Decode(&m)
+		return &Message{at, m.Text(), m.Steer}, err
+	case holdfast.EventThinking:
+		s := &Thought{Place: at}
+		return s, ev.Decode(&s.Thinking)
+	case holdfast.EventMessageAssistant:
+		s := &Answer{Place: at}
+		if scanAnswer(ev.Data, &s.AssistantMessage) {
+			return s, nil
+		}
+		s.AssistantMessage = holdfast.AssistantMessage{}
+		return s, ev.Decode(&s.AssistantMessage)
+	case holdfast.EventTurnStarted:
+		return &Begun{at}, nil
+	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
+		s := &End{Place: at, How: ev.Type}
+		return s, ev.Decode(&s.TurnEnded)
+	}
+	return ofTool(at, ev)
+}
+
+func child(at Place, ev holdfast.Event) (Step, error) {
+	if ev.Type != holdfast.EventMessageAssistant {
+		return nil, nil
+	}
+	var m holdfast.AssistantMessage
+	err := ev.Decode(&m)
+	return &ChildAnswered{at, m.Usage}, err
+}
+
+func ofTool(at Place, ev holdfast.Event) (Step, error) {
+	switch ev.Type {
+	case holdfast.EventToolRequested:
+		s := &Request{Place: at}
+		if scanRequest(ev.Data, &s.ToolRequested) {
+			return s, nil
+		}
+		s.ToolRequested = holdfast.ToolRequested{}
+		return s, ev.Decode(&s.ToolRequested)
+	case holdfast.EventToolAllowed:
+		s := &Permitted{Place: at}
+		return s, ev.Decode(&s.ToolDecision)
+	case holdfast.EventToolStarted:
+		s := &Launched{Place: at, Time: ev.Time}
+		return s, ev.Decode(&s.ToolStarted)
+	case holdfast.EventToolFinished:
+		f := new(holdfast.ToolFinished)
+		err := ev.Decode(f)
+		return &Outcome{Place: at, ToolUseID: f.ToolUseID, How: Finished, Text: f.Content, IsError: f.IsError, Finished: f}, err
+	case holdfast.EventToolDenied:
+		var d holdfast.ToolDecision
+		err := ev.Decode(&d)
+		return &Outcome{Place: at, ToolUseID: d.ToolUseID, How: Denied, Text: d.Reason, IsError: true, By: d.By}, err
+	case holdfast.EventToolUnknown:
+		var u holdfast.ToolUnknown
+		err := ev.Decode(&u)
+		return &Outcome{Place: at, ToolUseID: u.ToolUseID, How: Lost, Text: u.Reason, IsError: true}, err
+	}
+	return ofRest(at, ev)
+}
+
+// ofRest reads what is neither said nor done, and deltas.
+func ofRest(at Place, ev holdfast.Event) (Step, error) {
+	switch ev.Type {
+	case holdfast.EventHookRan:
+		s := &Hooked{Place: at}
+		return s, ev.Decode(&s.HookRan)
+	case holdfast.EventNotice:
+		s := &Noticed{Place: at, Time: ev.Time}
+		return s, ev.Decode(&s.Notice)
+	case holdfast.EventBoxStopped, holdfast.EventBoxLost, holdfast.EventBoxOOM, holdfast.EventBoxPids:
+		s := &BoxEnded{Place: at, How: ev.Type}
+		return s, ev.Decode(&s.BoxEnded)
+	case holdfast.EventSessionResumed:
+		s := &Resumed{Place: at}
+		return s, ev.Decode(&s.Receipt)
+	case holdfast.DeltaText, holdfast.DeltaThinking:
+		s := &Piece{Place: at, Thinking: ev.Type == holdfast.DeltaThinking}
+		return s, ev.Decode(&s.Delta)
+	case holdfast.DeltaToolOutput:
+		s := &Output{Place: at}
+		return s, ev.Decode(&s.ToolOutput)
+	}
+	return nil, nil
+}
