@@ -47,7 +47,6 @@ var over = map[string]int{
 	"package internal/driver/mem":              3111,
 	"package internal/egress":                  3019,
 	"package internal/engine":                  6114,
-	"package internal/httpapi":                 5199,
 	"package internal/runtime/claude":          4185,
 	"package internal/store/sqlite":            5039,
 	"package sandbox":                          4072,
@@ -61,7 +60,6 @@ var over = map[string]int{
 	"struct internal/boxd/files.search":        24,
 	"struct internal/engine.Config":            25,
 	"struct internal/engine.host":              25,
-	"struct internal/httpapi.Config":           27,
 	"struct internal/journal.Row":              30,
 	"struct internal/runtime/acp.run":          31,
 	"struct internal/runtime/claude.line":      26, // stays: the CLI's own protocol

@@ -33,6 +33,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/egress"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
@@ -358,10 +359,13 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: s.engine, Turns: s.engine, Boxes: s.engine.Direct(), Approvals: s.engine, Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
-		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes()},
-		Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
-		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins,
+		Sessions: s.engine, Turns: s.engine, Boxes: s.engine.Direct(), Approvals: s.engine, Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
+		Self: httpapi.Self{
+			Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes(),
+			Metrics: metrics, Answered: s.metrics.Answered, Version: s.opt.Version, Held: held,
+		},
+		Access: guard.Access{Token: token, Listen: ln.Addr().String(), Hosts: s.cfg.Hosts, Origins: s.cfg.Origins},
+		Log:    s.opt.Log,
 		Bounds: httpapi.Bounds{Copy: int64(s.cfg.Limits.Copy), Rate: unlimited(s.cfg.RateLimit), Failures: unlimited(s.cfg.AuthFailures)},
 	})
 	served := make(chan error, 1)

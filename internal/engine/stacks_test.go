@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -300,8 +301,8 @@ func forwards(fn *ast.FuncDecl) bool {
 func (m *machine) serve(s *stacks) *client.Client {
 	m.t.Helper()
 	api := httpapi.New(httpapi.Config{
-		Sessions: m.Engine, Turns: m.Engine, Boxes: m.Direct(), Approvals: m.Engine, Token: "token", Log: slog.New(slog.DiscardHandler),
-		Self: httpapi.Self{Containers: m.Boxes()}, Credentials: httpapi.Credentials{Keys: noKeys{}},
+		Sessions: m.Engine, Turns: m.Engine, Boxes: m.Direct(), Approvals: m.Engine, Log: slog.New(slog.DiscardHandler),
+		Self: httpapi.Self{Containers: m.Boxes()}, Keys: noKeys{}, Access: guard.Access{Token: "token"},
 	})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(spyWriter{w, s}, r)

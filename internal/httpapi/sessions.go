@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
 
 type sessionBody struct {
@@ -92,10 +93,7 @@ func (a *API) sessionRoutes() {
 }
 
 func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutput, error) {
-	if err := key(in.Key); err != nil {
-		return nil, a.fail(err)
-	}
-	in.Body.MaxTrust = callerOf(ctx).maxTrust()
+	in.Body.MaxTrust = guard.CallerOf(ctx).MaxTrust()
 	s, replayed, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
 	if err != nil {
 		return nil, a.fail(err)
@@ -156,7 +154,7 @@ func (a *API) sessionAgents(ctx context.Context, in *SessionInput) (*agentStates
 }
 
 func (a *API) updateSession(ctx context.Context, in *updateInput) (*sessionOutput, error) {
-	in.Body.MaxTrust = callerOf(ctx).maxTrust()
+	in.Body.MaxTrust = guard.CallerOf(ctx).MaxTrust()
 	return a.onSession(in.SessionInput, func(id holdfast.SessionID) (holdfast.Session, error) {
 		return a.cfg.Sessions.Update(ctx, id, in.Body)
 	})
