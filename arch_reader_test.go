@@ -40,7 +40,6 @@ var over = map[string]int{
 	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
 	"package internal/driver/mem":              3111,
 	"package internal/egress":                  3019,
-	"package internal/httpapi":                 5199,
 	"package internal/runtime/claude":          4185,
 	"package internal/store/sqlite":            5039,
 	"package sandbox/check":                    4466, // stays: one reader of commands
@@ -51,7 +50,6 @@ var over = map[string]int{
 	"struct internal/boxd.Server":              22,
 	"struct internal/boxd/files.contents":      29,
 	"struct internal/boxd/files.search":        24,
-	"struct internal/httpapi.Config":           27,
 	"struct internal/journal.Row":              30,
 	"struct internal/runtime/acp.run":          31,
 	"struct internal/runtime/claude.line":      26, // stays: the CLI's own protocol

@@ -124,7 +124,12 @@ var layers = map[string]layer{
 	"internal/runtime/acp":               {use: ". hook sandbox/wire internal/journal internal/retell internal/runtime policy sandbox internal/conversation", third: "github.com/coder/acp-go-sdk"},
 	"internal/runtime/claude":            {use: ". hook internal/folder internal/runtime internal/journal policy sandbox agent/tool sandbox/wire internal/retell internal/runtime/claude/transcript internal/conversation"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox internal/conversation"},
-	"internal/httpapi":                   {use: ". internal/conversation internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/sync/semaphore golang.org/x/time/rate"},
+	"internal/httpapi":                   {use: ". internal/conversation internal/journal internal/httpapi/...", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket"},
+	"internal/httpapi/body":              {use: ".", third: "github.com/danielgtaylor/huma/v2"},
+	"internal/httpapi/guard":             {use: ". internal/journal internal/httpapi/body internal/httpapi/problem", third: "golang.org/x/sync/semaphore golang.org/x/time/rate"},
+	"internal/httpapi/problem":           {use: ".", third: "github.com/danielgtaylor/huma/v2/..."},
+	"internal/httpapi/spec":              {use: ". internal/httpapi/problem", third: "github.com/danielgtaylor/huma/v2/..."},
+	"internal/httpapi/stream":            {use: ". internal/journal internal/httpapi/problem"},
 
 	// An agent that tests put into boxes.
 	"internal/runtime/runtimetest/scriptedagent": {use: ". agent/model agent/model/scripted"},

@@ -34,6 +34,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/egress"
 	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/lifecycle"
@@ -48,7 +49,6 @@ import (
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 	"github.com/holdfast-run/holdfast/internal/trim"
-	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -277,12 +277,6 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	return err
 }
 
-// sessions are the sessions as the API knows them: what changes them, and what is shown of them.
-type sessions struct {
-	*engine.Engine
-	*views.Views
-}
-
 // kernelBoot returns the boot id of the machine; empty if the kernel has none to read.
 func kernelBoot(log *slog.Logger) string {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -371,10 +365,13 @@ func (s *server) serve(ctx context.Context, token string) error {
 	}
 	defer stopMetrics()
 	srv := httpapi.NewServer(httpapi.Config{
-		Sessions: sessions{s.engine, s.engine.Views()}, Turns: sessions{s.engine, s.engine.Views()}, Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Credentials: httpapi.Credentials{Keys: s.keys, Secrets: s.vault}, Audit: s.audit,
-		Self:    httpapi.Self{Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes()},
-		Metrics: metrics, Answered: s.metrics.Answered, Token: token, Version: s.opt.Version, Log: s.opt.Log, Listen: ln.Addr().String(), Held: held,
-		Hosts: s.cfg.Hosts, Origins: s.cfg.Origins,
+		Sessions: s.engine, Views: s.engine.Views(), Boxes: s.engine.Direct(), Approvals: s.engine.Questions(), Agents: s.agents, Keys: s.keys, Secrets: s.vault, Audit: s.audit,
+		Self: httpapi.Self{
+			Health: s.health, Models: s.models, Server: s.describe, Containers: s.engine.Boxes(),
+			Metrics: metrics, Answered: s.metrics.Answered, Version: s.opt.Version, Held: held,
+		},
+		Access: guard.Access{Token: token, Listen: ln.Addr().String(), Hosts: s.cfg.Hosts, Origins: s.cfg.Origins},
+		Log:    s.opt.Log,
 		Bounds: httpapi.Bounds{Copy: int64(s.cfg.Limits.Copy), Rate: unlimited(s.cfg.RateLimit), Failures: unlimited(s.cfg.AuthFailures)},
 	})
 	served := make(chan error, 1)

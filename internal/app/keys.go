@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/keys"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
@@ -61,7 +61,7 @@ func logSpace(log *slog.Logger, sp sqlite.Space) {
 // openKeys reads the keys of a server that listens there, or of none.
 func openKeys(ctx context.Context, store keys.Store, log *slog.Logger, listen string) (*keys.Registry, error) {
 	return keys.Open(ctx, keys.Config{
-		Store: store, Now: time.Now, Rand: rand.Reader, Log: log, KeepLast: listen != "" && !httpapi.Loopback(listen),
+		Store: store, Now: time.Now, Rand: rand.Reader, Log: log, KeepLast: listen != "" && !guard.Loopback(listen),
 	})
 }
 
@@ -69,7 +69,7 @@ func openKeys(ctx context.Context, store keys.Store, log *slog.Logger, listen st
 // owner token: it may do everything, cannot be taken back from one of those who
 // have it, and belongs to this machine.
 func checkListen(listen string, k *keys.Registry) error {
-	if httpapi.Loopback(listen) || k.Active() > 0 {
+	if guard.Loopback(listen) || k.Active() > 0 {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindDenied, "serve", "listening on %s lets other machines in, and there is no API key for them", holdfast.Quote(listen)).

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/obs"
 	"github.com/holdfast-run/holdfast/internal/rooted"
@@ -126,7 +127,7 @@ func byName[K ~string, N int | int64](n map[K]N, all ...K) map[string]int64 {
 // metricsServer serves the metrics, and nothing else, to everybody who reaches it.
 func metricsServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: httpapi.Metrics(h), ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: guard.Metrics(h), ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, DisableGeneralOptionsHandler: true,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}

@@ -2,12 +2,14 @@ package engine_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 func TestDrainDoesNotWaitForWhatCannotBeWritten(t *testing.T) {
@@ -285,5 +287,49 @@ func TestDrainWaitsForHooksBehindATurn(t *testing.T) {
 	}
 	if len(said) != 1 || said[0] != "ok heard" {
 		t.Errorf("the hook came to %q", said)
+	}
+}
+
+// TestATurnThatIsLetGoHasNoEnd: the runtime has failed, and before its turn is settled the engine
+// lets go of it. The next start runs the turn again; it has not ended.
+func TestATurnThatIsLetGoHasNoEnd(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, nil)
+	id := w.create(holdfast.CreateSession{})
+	turn := w.send(id, "wait")
+	p.wait(t)
+	// A message that joins the turn holds the session's lock for as long as its commit takes.
+	held, let := make(chan struct{}), make(chan struct{})
+	refuse := func(c journal.Encoded) error {
+		if has(c, holdfast.EventMessageUser) {
+			close(held)
+			<-let
+		}
+		return nil
+	}
+	w.refuse.Store(&refuse)
+	steered := make(chan error, 1)
+	go func() {
+		_, err := w.Engine.Send(context.WithoutCancel(t.Context()), id, holdfast.SendMessage{Text: "more", Mode: string(holdfast.SendSteer)})
+		steered <- err
+	}()
+	<-held
+	p.release <- struct{}{} // the runtime returns
+	settling := func() bool { return strings.Contains(stackOf(true), "engine.(*turns).settle(") }
+	until(t, settling)
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); w.stop(false) }()
+	until(t, func() bool { return strings.Contains(stackOf(true), "lifetime.(*Life).Wait(") }) // the engine has let go
+	close(let)
+	if err := <-steered; err != nil {
+		t.Error(err)
+	}
+	<-stopped
+	w.acceptAll()
+	w.start()
+	p.wait(t)
+	close(p.release)
+	if got := w.ended(id, turn.ID); got.Status != holdfast.TurnCompleted {
+		t.Errorf("turn = %+v\n%s", got, w.dump(id))
 	}
 }

@@ -23,11 +23,10 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
-	"github.com/holdfast-run/holdfast/internal/engine"
 	"github.com/holdfast-run/holdfast/internal/httpapi"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/pool"
-	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
@@ -135,12 +134,6 @@ func (w spyWriter) Write(p []byte) (int, error) {
 }
 
 func (w spyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// shown are the sessions as the app gives them to the API.
-type shown struct {
-	*engine.Engine
-	*views.Views
-}
 
 // noKeys are no keys: only the owner asks.
 type noKeys struct{ httpapi.Keys }
@@ -309,8 +302,8 @@ func forwards(fn *ast.FuncDecl) bool {
 func (m *machine) serve(s *stacks) *client.Client {
 	m.t.Helper()
 	api := httpapi.New(httpapi.Config{
-		Sessions: shown{m.Engine, m.Views}, Turns: shown{m.Engine, m.Views}, Boxes: m.Direct(), Approvals: m.Questions, Token: "token", Log: slog.New(slog.DiscardHandler),
-		Self: httpapi.Self{Containers: m.Boxes()}, Credentials: httpapi.Credentials{Keys: noKeys{}},
+		Sessions: m.Engine, Views: m.Views, Boxes: m.Direct(), Approvals: m.Questions, Log: slog.New(slog.DiscardHandler),
+		Self: httpapi.Self{Containers: m.Boxes()}, Keys: noKeys{}, Access: guard.Access{Token: "token"},
 	})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(spyWriter{w, s}, r)

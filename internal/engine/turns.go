@@ -150,6 +150,11 @@ func (t *turns) settle(u *unit, r *turnRun, res runtime.Result, runErr error) (m
 		return false, nil
 	}
 	cancelled := r.ctx.Err() != nil
+	if t.p.life.Detached() {
+		// This is asked after the look at ctx: a turn that was cancelled because the engine let go of it
+		// has not ended.
+		return false, errLetGo
+	}
 	if runErr != nil && cancelled {
 		// However the runtime put it, this is why the turn ended.
 		runErr = context.Cause(r.ctx)

@@ -9,6 +9,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
 )
 
 type agentInput struct {
@@ -61,10 +63,9 @@ func (a *API) agentRoutes() {
 	deploy := route(http.MethodPost, "/v1/agents", "deploy-agent", tag, "Deploy a folder as the agent's next version")
 	deploy.DefaultStatus = http.StatusCreated
 	deploy.MaxBodyBytes = a.cfg.Bounds.Agent
-	deploy.Metadata = map[string]any{streamed: true}
 	deploy.RequestBody = &huma.RequestBody{
 		Description: "A tar of the folder, which holds CLAUDE.md or AGENTS.md.",
-		Required:    true, Content: map[string]*huma.MediaType{"application/x-tar": binary()},
+		Required:    true, Content: map[string]*huma.MediaType{"application/x-tar": spec.Binary()},
 	}
 	huma.Register(a.huma, deploy, a.deployAgent)
 	huma.Register(a.huma, route(http.MethodGet, "/v1/agents", "list-agents", tag, "List the agents by name"), a.listAgents)
@@ -79,12 +80,14 @@ func (a *API) deployAgent(ctx context.Context, in *deployInput) (*deployedOutput
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	body := http.MaxBytesReader(in.w, in.r.Body, a.cfg.Bounds.Agent)
-	agent, err := a.cfg.Agents.Deploy(ctx, name, body)
+	tar := http.MaxBytesReader(in.w, in.r.Body, a.cfg.Bounds.Agent)
+	agent, err := a.cfg.Agents.Deploy(ctx, name, tar)
 	if err != nil {
-		// The registry sees a read error; what the reader saw says more.
-		if _, rerr := body.Read(make([]byte, 1)); holdfast.IsKind(uploadError(rerr, a.cfg.Bounds.Agent), holdfast.KindTooLarge) {
-			err = uploadError(rerr, a.cfg.Bounds.Agent)
+		// The registry's error says that the tar does not read. The reader, asked again, still
+		// knows that it is too large.
+		_, rerr := tar.Read(make([]byte, 1))
+		if refusal := body.Failure(rerr, a.cfg.Bounds.Agent); holdfast.IsKind(refusal, holdfast.KindTooLarge) {
+			err = refusal
 		}
 		return nil, a.fail(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 type request struct {
@@ -60,7 +61,7 @@ func decode[T any](t testing.TB, body []byte) T {
 // wantProblem checks that an answer is a problem document and returns it.
 func wantProblem(t testing.TB, resp *http.Response, body []byte, status int, kind holdfast.Kind) holdfast.Problem {
 	t.Helper()
-	if ct := resp.Header.Get("Content-Type"); ct != problemType {
+	if ct := resp.Header.Get("Content-Type"); ct != problem.MediaType {
 		t.Errorf("content type %q of %s", ct, body)
 	}
 	p := decode[holdfast.Problem](t, body)

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
 
 // Approvals are the questions to persons, as the engine implements them.
@@ -96,8 +97,8 @@ func (a *API) answerApproval(ctx context.Context, in *answerInput) (*approvalOut
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	if err := a.within(ctx, got.Session); err != nil {
+	if err := a.guard.Within(ctx, got.Session); err != nil {
 		return nil, a.fail(err)
 	}
-	return a.approval(a.cfg.Approvals.AnswerApproval(ctx, id, in.Body, callerOf(ctx).name()))
+	return a.approval(a.cfg.Approvals.AnswerApproval(ctx, id, in.Body, guard.CallerOf(ctx).Name()))
 }

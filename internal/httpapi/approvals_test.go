@@ -14,12 +14,12 @@ func TestApprovalRoutes(t *testing.T) {
 	a := *f.asked()
 	f.mu.Unlock()
 	one := "/v1/approvals/" + string(a.ID)
-	resp, body := do(t, srv, request{"GET", "/v1/approvals?state=all&session=" + exampleID + "&id_prefix=01&cursor=x&limit=1000", "", nil})
+	resp, body := do(t, srv, request{"GET", "/v1/approvals?state=all&session=" + questionSession + "&id_prefix=01&cursor=x&limit=1000", "", nil})
 	var page holdfast.ApprovalPage
 	if err := json.Unmarshal(body, &page); err != nil || resp.StatusCode != 200 || len(page.Approvals) != 1 || page.Approvals[0].InputHash != a.InputHash {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-	if want := (holdfast.ApprovalFilter{State: "all", Session: exampleID, IDPrefix: "01", Cursor: "x", Limit: 1000}); f.last != want {
+	if want := (holdfast.ApprovalFilter{State: "all", Session: questionSession, IDPrefix: "01", Cursor: "x", Limit: 1000}); f.last != want {
 		t.Errorf("asked for %+v", f.last)
 	}
 	if resp, body := do(t, srv, request{"GET", "/v1/approvals?state=denied", "", nil}); resp.StatusCode != 200 || !strings.Contains(string(body), `"approvals":[]`) {
@@ -31,11 +31,11 @@ func TestApprovalRoutes(t *testing.T) {
 	}{
 		{request{"GET", one, "", nil}, 200},
 		{request{"GET", "/v1/approvals/x", "", nil}, 400},
-		{request{"GET", "/v1/approvals/" + exampleTurn, "", nil}, 404},
+		{request{"GET", "/v1/approvals/" + questionTurn, "", nil}, 404},
 		{request{"GET", "/v1/approvals?state=maybe", "", nil}, 400},
 		{request{"GET", "/v1/approvals?limit=1001", "", nil}, 400},
 		{request{"POST", "/v1/approvals/x", `{"decision":"allow"}`, nil}, 400},
-		{request{"POST", "/v1/approvals/" + exampleTurn, `{"decision":"allow"}`, nil}, 404},
+		{request{"POST", "/v1/approvals/" + questionTurn, `{"decision":"allow"}`, nil}, 404},
 		{request{"POST", one, `{"decision":"allow","for":"ever"}`, nil}, 400},
 		{request{"POST", one, ``, nil}, 400},
 	} {
@@ -52,7 +52,7 @@ func TestAnsweringAnApproval(t *testing.T) {
 	id := createOne(t, srv)
 	trust := func(to holdfast.Trust) {
 		f.mu.Lock()
-		a := exampleApproval()
+		a := question()
 		a.Session = id
 		f.approval = &a
 		f.mu.Unlock()
@@ -60,7 +60,7 @@ func TestAnsweringAnApproval(t *testing.T) {
 		f.store.rows[id].Trust = to
 		f.store.mu.Unlock()
 	}
-	one := "/v1/approvals/" + string(exampleApproval().ID)
+	one := "/v1/approvals/" + string(question().ID)
 	k, writer := newKey(t, srv, `{"name":"ci","scopes":["write"]}`)
 	_, reader := newKey(t, srv, `{"scopes":["read"]}`)
 	answer := func(token string) request { return request{"POST", one, `{"decision":"allow"}`, bearer(token)} }

@@ -38,7 +38,7 @@ func newStub(b *testing.B) (*API, *stub) {
 	}
 	st := &stub{fakeEngine: f, session: s, sent: holdfast.Sent{Turn: holdfast.Turn{ID: holdfast.TurnID(newID()), Session: s.ID, Text: "hello"}}}
 	cfg := f.config()
-	cfg.Sessions, cfg.Turns = st, st
+	cfg.Sessions, cfg.Views = st, st
 	return New(cfg), st
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 type boxesOutput struct {
@@ -35,7 +37,7 @@ func (a *API) boxRoutes() {
 	const tag = "containers"
 	huma.Register(a.huma, route(http.MethodGet, "/v1/containers", "list-containers", tag, "List the managed boxes"),
 		func(ctx context.Context, _ *struct{}) (*boxesOutput, error) {
-			return a.boxes(a.cfg.Containers.Containers(ctx))
+			return a.boxes(a.cfg.Self.Containers.Containers(ctx))
 		})
 	huma.Register(a.huma, route(http.MethodPost, "/v1/containers/stop", "stop-containers", tag, "Stop boxes; answers what was stopped"),
 		func(ctx context.Context, in *stopInput) (*boxesOutput, error) {
@@ -43,12 +45,12 @@ func (a *API) boxRoutes() {
 				return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all is needed").
 					WithHint("holdfast containers list shows the ids"))
 			}
-			return a.boxes(a.cfg.Containers.StopContainers(ctx, in.Body))
+			return a.boxes(a.cfg.Self.Containers.StopContainers(ctx, in.Body))
 		})
 	prune := route(http.MethodPost, "/v1/containers/prune", "prune-containers", tag, "Remove what no session needs: boxes of ended sessions, stopped boxes, leftovers")
 	prune.Description = "A running or idle box of a live session stays. Sessions, files and logs stay. With dry_run nothing is removed."
 	huma.Register(a.huma, prune, func(ctx context.Context, in *pruneInput) (*pruneOutput, error) {
-		done, err := a.cfg.Containers.PruneContainers(ctx, orZero(in.Body))
+		done, err := a.cfg.Self.Containers.PruneContainers(ctx, orZero(in.Body))
 		if err != nil {
 			return nil, a.fail(err)
 		}
@@ -71,7 +73,7 @@ func (a *API) boxes(list []holdfast.Container, err error) (*boxesOutput, error) 
 // shown returns the part of the server's health that a caller may see. Probes have no
 // key and need only the status; the version and the process need a key.
 func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
-	if callerOf(ctx).stranger() {
+	if guard.CallerOf(ctx).Stranger() {
 		return holdfast.Health{Status: "ok"}
 	}
 	return h
@@ -79,12 +81,12 @@ func shown(ctx context.Context, h holdfast.Health) holdfast.Health {
 
 // notReady returns why a server takes no work, nil when it does.
 func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
-	stranger := callerOf(ctx).stranger()
+	stranger := guard.CallerOf(ctx).Stranger()
 	switch {
-	case a.cfg.Held != nil && stranger:
+	case a.cfg.Self.Held != nil && stranger:
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server takes no work").WithHint("ask with a key for the reason")
-	case a.cfg.Held != nil:
-		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server takes no work: %w", a.cfg.Held).WithHint("%s", holdfast.HintOf(a.cfg.Held))
+	case a.cfg.Self.Held != nil:
+		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server takes no work: %w", a.cfg.Self.Held).WithHint("%s", holdfast.HintOf(a.cfg.Self.Held))
 	case h.Status == "draining" && stranger:
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the server is draining").WithHint("try again in a moment")
 	case h.Status == "draining":
@@ -106,18 +108,18 @@ func (a *API) healthRoutes() {
 	alive.Security = []map[string][]string{}
 	alive.Description = "Without a valid key only the status is told, and it is ok as long as the server answers."
 	huma.Register(a.huma, alive, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-		return &healthOutput{shown(ctx, a.cfg.Health(ctx))}, nil
+		return &healthOutput{shown(ctx, a.cfg.Self.Health(ctx))}, nil
 	})
 	ready := route(http.MethodGet, "/readyz", "readyz", tag, "Whether the server takes work")
 	ready.Security = []map[string][]string{}
 	ready.Description = "Without a valid key only the status is told."
 	huma.Register(a.huma, ready, func(ctx context.Context, _ *struct{}) (*healthOutput, error) {
-		if err := a.live.open(); err != nil {
-			return nil, newProblem(err)
+		if err := a.streams.Stopped(); err != nil {
+			return nil, problem.Of(err)
 		}
-		h := a.cfg.Health(ctx)
+		h := a.cfg.Self.Health(ctx)
 		if err := a.notReady(ctx, h); err != nil {
-			return nil, newProblem(err)
+			return nil, problem.Of(err)
 		}
 		return &healthOutput{shown(ctx, h)}, nil
 	})
@@ -130,6 +132,6 @@ func (a *API) healthRoutes() {
 		}},
 	}}
 	huma.Register(a.huma, metrics, func(context.Context, *struct{}) (*raw, error) {
-		return answer(a.cfg.Metrics.ServeHTTP), nil
+		return answer(a.cfg.Self.Metrics.ServeHTTP), nil
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -134,17 +136,16 @@ func TestABrowserIsSentToTheDocs(t *testing.T) {
 // its answers in the document.
 func TestDocsPageHasEveryOperation(t *testing.T) {
 	a := New(newFake().config())
-	page, doc := string(a.docs), a.huma.OpenAPI()
-	for path, item := range doc.Paths {
-		for _, op := range operations(item) {
-			line := `<span class="m">` + op.Method + `</span>` + path + `</code>`
-			if n := strings.Count(page, line); n != 1 {
-				t.Errorf("%s %s (tags %v) stands in the page %d times", op.Method, path, op.Tags, n)
-			}
-			for status, r := range op.Responses {
-				if status != "default" && (r.Headers[requestHeader] == nil || keyed[op.Method+" "+path] != (r.Headers[replayedHeader] != nil)) {
-					t.Errorf("%s %s: %s has the headers %v", op.Method, path, status, r.Headers)
-				}
+	page, doc := string(a.doc.Page), a.huma.OpenAPI()
+	for pattern, op := range spec.Operations(doc) {
+		_, path, _ := strings.Cut(pattern, " ")
+		line := `<span class="m">` + op.Method + `</span>` + path + `</code>`
+		if n := strings.Count(page, line); n != 1 {
+			t.Errorf("%s (tags %v) stands in the page %d times", pattern, op.Tags, n)
+		}
+		for status, r := range op.Responses {
+			if status != "default" && (r.Headers[problem.RequestID] == nil || rules[pattern].HonoursKey != (r.Headers[spec.Replayed] != nil)) {
+				t.Errorf("%s: %s has the headers %v", pattern, status, r.Headers)
 			}
 		}
 	}

@@ -8,36 +8,36 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
-// Sessions is the life of sessions, as the engine implements it. Errors are
+// Sessions is what changes sessions, as the engine implements it. Errors are
 // *holdfast.Error; unknown ids are not_found.
 type Sessions interface {
 	// Create makes a session; key is the Idempotency-Key or empty. Replayed: an
 	// earlier request with the key had made it.
 	Create(ctx context.Context, req holdfast.CreateSession, key string) (s holdfast.Session, replayed bool, err error)
-	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
-	List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
 	Update(ctx context.Context, id holdfast.SessionID, req holdfast.UpdateSession) (holdfast.Session, error)
+	Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error)
+	// Interrupt ends the running turn; conflict when none runs.
+	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
 	Pause(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
 	Resume(ctx context.Context, id holdfast.SessionID, req holdfast.ResumeSession) (holdfast.Resumed, error)
 	End(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
 	Delete(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) error
+	// Explain says how a tool call would be decided; it asks nobody.
+	Explain(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error)
+}
+
+// Views shows sessions, their turns and their logs.
+type Views interface {
+	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+	List(ctx context.Context, f holdfast.SessionFilter) (holdfast.SessionPage, error)
 	// AgentStates are the session's references to agents that keep a conversation of
 	// their own, by generation, without what belongs to the runtime alone.
 	AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
-	// Interrupt ends the running turn; conflict when none runs.
-	Interrupt(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
-}
-
-// Turns is the conversation of a session and its log.
-type Turns interface {
-	Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error)
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (holdfast.Turn, error)
 	// Turns lists turns by number, those after a number first.
 	Turns(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Turn, error)
 	// Usage is what the session used up, and its budgets.
 	Usage(ctx context.Context, id holdfast.SessionID) (holdfast.SessionUsage, error)
-	// Explain says how a tool call would be decided; it asks nobody.
-	Explain(ctx context.Context, id holdfast.SessionID, req holdfast.ExplainPolicy) (holdfast.PolicyExplanation, error)
 	Events(ctx context.Context, id holdfast.SessionID, f holdfast.EventFilter) ([]holdfast.Event, error)
 	Follow(ctx context.Context, id holdfast.SessionID, after int64) (*journal.Reader, error)
 	// Search finds what was said in sessions, and their titles.

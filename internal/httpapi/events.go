@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
+	"github.com/holdfast-run/holdfast/internal/httpapi/stream"
 )
 
 type eventsInput struct {
@@ -56,10 +58,9 @@ func (a *API) eventRoutes() {
 	const tag = "events"
 	events := route(http.MethodGet, "/v1/sessions/{id}/events", "read-events", tag, "Read the log: one page as JSON, or a stream that goes on")
 	events.Responses = map[string]*huma.Response{
-		"200": jsonResponse(a.huma, "A page of the log, or the stream.", eventPage{}),
+		"200": spec.JSON(a.huma, "A page of the log, or the stream.", eventPage{}),
 	}
-	stream := streamResponse("").Content
-	for ct, media := range stream {
+	for ct, media := range spec.Stream("").Content {
 		events.Responses["200"].Content[ct] = media
 	}
 	huma.Register(a.huma, events, a.readEvents)
@@ -67,7 +68,7 @@ func (a *API) eventRoutes() {
 		"Read the conversation: messages, tool calls and their results"), a.readTranscript)
 	huma.Register(a.huma, route(http.MethodGet, "/v1/search", "search", tag, "Search titles and conversations, newest sessions first"),
 		func(ctx context.Context, in *searchInput) (*searchOutput, error) {
-			page, err := a.cfg.Turns.Search(ctx, holdfast.SearchRequest{Query: in.Query, Session: in.Session, Cursor: in.Cursor, Limit: in.Limit})
+			page, err := a.cfg.Views.Search(ctx, holdfast.SearchRequest{Query: in.Query, Session: in.Session, Cursor: in.Cursor, Limit: in.Limit})
 			if err != nil {
 				return nil, a.fail(err)
 			}
@@ -91,7 +92,7 @@ func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
 	if !accepts(in.Accept, "text/event-stream") {
 		return a.pageOfEvents(ctx, id, holdfast.EventFilter{After: after, Limit: in.Limit, Types: types})
 	}
-	src, err := a.follow(ctx, id, after)
+	src, err := a.cfg.Views.Follow(ctx, id, after)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -100,10 +101,10 @@ func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
 		if r.Method == http.MethodHead {
 			return
 		}
-		ctx, cancel := a.live.join(r.Context())
+		ctx, cancel := a.streams.Join(r.Context())
 		defer cancel()
-		a.stream(ctx, newSSE(w), src, func(e holdfast.Event) choice {
-			return choice{write: len(types) == 0 || slices.Contains(types, e.Type)}
+		a.streams.Send(ctx, w, src, func(e holdfast.Event) stream.Choice {
+			return stream.Choice{Write: len(types) == 0 || slices.Contains(types, e.Type)}
 		})
 	}), nil
 }
@@ -112,7 +113,7 @@ func (a *API) pageOfEvents(ctx context.Context, id holdfast.SessionID, f holdfas
 	if f.Limit == 0 {
 		f.Limit = 100
 	}
-	events, err := a.cfg.Turns.Events(ctx, id, f)
+	events, err := a.cfg.Views.Events(ctx, id, f)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -150,7 +151,7 @@ func (a *API) readTranscript(ctx context.Context, in *transcriptInput) (*transcr
 	if limit == 0 {
 		limit = 1000
 	}
-	events, err := a.cfg.Turns.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: conversation.EntryTypes()})
+	events, err := a.cfg.Views.Events(ctx, id, holdfast.EventFilter{After: after, Limit: limit, Types: conversation.EntryTypes()})
 	if err != nil {
 		return nil, a.fail(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
 )
 
 // TestExamples: every JSON body and answer of every operation has one, valid
@@ -36,69 +38,62 @@ func TestExamples(t *testing.T) {
 		}
 	}
 	n := 0
-	for path, item := range doc.Paths {
-		for _, op := range operations(item) {
-			if op.RequestBody != nil {
-				if media := op.RequestBody.Content["application/json"]; media != nil {
-					check(op.OperationID+" request", media, media.Example, huma.ModeWriteToServer)
+	for pattern, op := range spec.Operations(doc) {
+		if op.RequestBody != nil {
+			if media := op.RequestBody.Content["application/json"]; media != nil {
+				check(op.OperationID+" request", media, media.Example, huma.ModeWriteToServer)
+			}
+		}
+		for status, r := range op.Responses {
+			for ct, media := range r.Content {
+				if ct == "application/json" || ct == "text/event-stream" {
+					n++
+					check(op.OperationID+" "+status, media, media.Example, huma.ModeReadFromServer)
 				}
 			}
-			for status, r := range op.Responses {
-				for ct, media := range r.Content {
-					if ct == "application/json" || ct == "text/event-stream" {
-						n++
-						check(op.OperationID+" "+status, media, media.Example, huma.ModeReadFromServer)
-					}
-				}
-			}
-			if r := op.Responses["default"]; r == nil || r.Ref != "#/components/responses/Problem" {
-				t.Errorf("%s %s does not share the problem", op.Method, path)
-			}
-			for _, p := range op.Parameters {
-				if p.Description == "" {
-					t.Errorf("%s: parameter %s has no description", op.OperationID, p.Name)
-				}
+		}
+		if r := op.Responses["default"]; r == nil || r.Ref != "#/components/responses/Problem" {
+			t.Errorf("%s does not share the problem", pattern)
+		}
+		for _, p := range op.Parameters {
+			if p.Description == "" {
+				t.Errorf("%s: parameter %s has no description", op.OperationID, p.Name)
 			}
 		}
 	}
 	if n < 30 {
 		t.Errorf("%d answers only", n)
 	}
-	problem := doc.Components.Responses["Problem"].Content[problemType]
+	shared := doc.Components.Responses["Problem"].Content[problem.MediaType]
 	for _, kind := range holdfast.Words[holdfast.Kind]() {
-		e := problem.Examples[string(kind)]
+		e := shared.Examples[string(kind)]
 		if e == nil {
 			t.Errorf("no problem is %s", kind)
 			continue
 		}
-		check(string(kind), problem, e.Value, huma.ModeReadFromServer)
+		check(string(kind), shared, e.Value, huma.ModeReadFromServer)
 		if p := e.Value.(holdfast.Problem); p.Kind != kind || p.Hint == "" || p.Status != kind.HTTPStatus() {
 			t.Errorf("%s: %+v", kind, p)
 		}
 	}
 }
 
-// TestEveryRouteIsDocumented: the table of scopes names every route of the
+// TestEveryRouteIsDocumented: the table of rules names every route of the
 // router, and the document has each of them.
 func TestEveryRouteIsDocumented(t *testing.T) {
 	doc := New(newFake().config()).huma.OpenAPI()
-	for pattern := range routeScopes {
-		method, path, _ := strings.Cut(pattern, " ")
-		path = strings.ReplaceAll(path, "...}", "}")
+	described := map[string]bool{}
+	for pattern := range spec.Operations(doc) {
+		described[pattern] = true
+	}
+	for pattern := range rules {
 		switch pattern {
 		case "GET /openapi.json", "GET /docs", "GET /{$}":
 			continue
 		case "PUT /v1/sessions/{id}/files", "DELETE /v1/sessions/{id}/files":
 			continue // refuse the workspace itself
 		}
-		item := doc.Paths[path]
-		found := false
-		if item != nil {
-			for _, op := range operations(item) {
-				found = found || op.Method == method
-			}
-		}
-		if !found {
+		if !described[strings.ReplaceAll(pattern, "...}", "}")] {
 			t.Errorf("%s is not in the document", pattern)
 		}
 	}

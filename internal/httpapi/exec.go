@@ -9,6 +9,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
+	"github.com/holdfast-run/holdfast/internal/httpapi/stream"
 )
 
 type execInput struct {
@@ -17,7 +21,7 @@ type execInput struct {
 	Body   holdfast.ExecRequest
 }
 
-// chunk is the data of a stdout or stderr event.
+// chunk is the data of an event stdout or stderr.
 type chunk struct {
 	// Data is base64 in JSON: output need not be text.
 	Data []byte `json:"data"`
@@ -26,10 +30,10 @@ type chunk struct {
 func (a *API) execRoutes() {
 	const tag = "box"
 	exec := route(http.MethodPost, "/v1/sessions/{id}/exec", "exec", tag, "Run a command in the session's box")
-	exec.MaxBodyBytes = maxJSON
-	exec.Responses = map[string]*huma.Response{"200": jsonResponse(a.huma,
+	exec.MaxBodyBytes = body.Large
+	exec.Responses = map[string]*huma.Response{"200": spec.JSON(a.huma,
 		"The result. As a stream: events stdout and stderr with base64 data, then one event exit with the result, or error with a problem.", holdfast.ExecResult{})}
-	for ct, media := range streamResponse("").Content {
+	for ct, media := range spec.Stream("").Content {
 		exec.Responses["200"].Content[ct] = media
 	}
 	huma.Register(a.huma, exec, a.exec)
@@ -46,11 +50,11 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	leaveRoom(ctx)
+	guard.LeaveRoom(ctx)
 	if accepts(in.Accept, "text/event-stream") {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.execStream(w, r, id, in.Body) }), nil
 	}
-	ctx, cancel := a.live.join(ctx)
+	ctx, cancel := a.streams.Join(ctx)
 	defer cancel()
 	res, err := a.cfg.Boxes.Exec(ctx, id, in.Body, nil, nil)
 	if err != nil {
@@ -59,45 +63,44 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, res) }), nil
 }
 
-// execStream sends output as it comes. The header goes out with the first
-// output or ping, so that an error before is still a problem document.
+// execStream sends output as it comes. The header goes out with the first output or
+// ping, so that an error before it is still a problem document.
 func (a *API) execStream(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, req holdfast.ExecRequest) {
-	ctx, cancel := a.live.join(r.Context())
+	ctx, cancel := a.streams.Join(r.Context())
 	defer cancel()
-	out := &execSink{sse: newSSE(w)}
+	out := &execSink{events: a.streams.Events(w)}
 	var wg sync.WaitGroup
-	wg.Go(func() { out.pings(ctx, a.cfg.Ping, cancel) })
+	wg.Go(func() { out.pings(ctx, a.cfg.Waits.Ping, cancel) })
 	res, err := a.cfg.Boxes.Exec(ctx, id, req, execStdio{out, "stdout"}, execStdio{out, "stderr"})
 	cancel()
 	wg.Wait()
 	switch {
 	case err == nil:
-		if out.sse.frame("exit", res) == nil {
-			_ = out.sse.flush() // a reader that left gets no result
-		}
-	case out.sse.begun:
-		a.streamError(out.sse, err)
+		_ = out.send("exit", res) // a reader that left gets no result
+	case out.events.Begun():
+		out.events.Fail(err)
 	default:
-		a.writeProblem(w, r, err)
+		a.problems.Answer(w, r, err)
 	}
 }
 
-// execSink is the stream that both outputs of a command share.
+// execSink is the event stream that both outputs of a command share.
 type execSink struct {
-	mu  sync.Mutex
-	sse *sse
+	mu     sync.Mutex
+	events *stream.Events
 }
 
 func (s *execSink) send(name string, v any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.sse.frame(name, v); err != nil {
+	if err := s.events.Add(name, v); err != nil {
 		return err
 	}
-	return s.sse.flush()
+	return s.events.Flush()
 }
 
-// pings keeps the connection alive until ctx ends; a dead one stops the command.
+// pings keeps the connection alive until ctx ends. If the client is gone, it calls dead,
+// which stops the command.
 func (s *execSink) pings(ctx context.Context, every time.Duration, dead context.CancelFunc) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -108,8 +111,7 @@ func (s *execSink) pings(ctx context.Context, every time.Duration, dead context.
 		case <-t.C:
 		}
 		s.mu.Lock()
-		s.sse.ping()
-		err := s.sse.flush()
+		err := s.events.Ping()
 		s.mu.Unlock()
 		if err != nil {
 			dead()
@@ -118,7 +120,7 @@ func (s *execSink) pings(ctx context.Context, every time.Duration, dead context.
 	}
 }
 
-// execStdio is one output of a command.
+// execStdio writes one output of a command to the stream.
 type execStdio struct {
 	sink *execSink
 	name string

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -15,11 +17,26 @@ func (f *fakeEngine) StopContainers(_ context.Context, req holdfast.StopContaine
 	return f.boxes, f.see(req)
 }
 
+const (
+	questionSession = "01890a5d-ac96-774b-bcce-b302099a8057"
+	questionTurn    = "01890a5d-b21f-7c40-9d2e-5f6a7b8c9d0e"
+)
+
+// question is pending in a session that may run commands.
+func question() holdfast.Approval {
+	input := json.RawMessage(`{"command":"git push origin main"}`)
+	return holdfast.Approval{
+		ID: "01890a5d-c0de-7a11-8b1e-9f2a3b4c5d6e", Session: questionSession, Turn: questionTurn, ToolUseID: "toolu_1", Tool: "Bash",
+		Input: input, InputHash: holdfast.InputHash(input), By: "ask rule", Rule: "Bash(git push *)", State: holdfast.ApprovalPending,
+		AskedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
+}
+
 // asked is the one question of the fake: of a trusted session, pending until it
 // is answered.
 func (f *fakeEngine) asked() *holdfast.Approval {
 	if f.approval == nil {
-		a := exampleApproval()
+		a := question()
 		f.approval = &a
 	}
 	return f.approval

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
@@ -478,13 +479,14 @@ func start(t testing.TB, edit func(*Config)) (*fakeEngine, *httptest.Server) {
 
 func (f *fakeEngine) config() Config {
 	return Config{
-		Sessions: f, Turns: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Credentials: Credentials{Keys: f.apiKeys(), Secrets: fakeSecrets{}}, Audit: fakeAudit{},
+		Sessions: f, Views: f, Boxes: f, Approvals: f, Agents: fakeAgents{f}, Keys: f.apiKeys(), Secrets: fakeSecrets{}, Audit: fakeAudit{},
 		Self: Self{
+			Version:    "test",
 			Containers: f,
 			Health:     func(context.Context) holdfast.Health { return f.health },
 			Models:     func(context.Context) holdfast.Models { return holdfast.Models{Default: "scripted", Double: true} },
 			Server:     func(context.Context) (holdfast.Server, error) { return holdfast.Server{Version: "test"}, nil },
 		},
-		Token: testToken, Version: "test", Listen: "127.0.0.1:0",
+		Access: guard.Access{Token: testToken, Listen: "127.0.0.1:0"},
 	}
 }

@@ -1,14 +1,10 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
-	"io"
 	"mime"
 	"net/http"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -16,6 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
 )
 
 type filesInput struct {
@@ -44,33 +42,32 @@ type removeInput struct {
 func (a *API) fileRoutes() {
 	const tag, root, one = "files", "/v1/sessions/{id}/files", "/v1/sessions/{id}/files/{path...}"
 	list := route(http.MethodGet, root, "list-files", tag, "List the workspace's top directory")
-	list.Responses = map[string]*huma.Response{"200": jsonResponse(a.huma, "The directory.", holdfast.FileList{})}
+	list.Responses = map[string]*huma.Response{"200": spec.JSON(a.huma, "The directory.", holdfast.FileList{})}
 	huma.Register(a.huma, list, a.readFile)
 
 	read := route(http.MethodGet, one, "read-file", tag, "Read a file's bytes, or list a directory as JSON")
-	read.Parameters = pathParam()
-	read.Responses = map[string]*huma.Response{"200": jsonResponse(a.huma, "The file, or the directory.", holdfast.FileList{})}
-	read.Responses["200"].Content["application/octet-stream"] = binary()
+	read.Parameters = spec.FilePath()
+	read.Responses = map[string]*huma.Response{"200": spec.JSON(a.huma, "The file, or the directory.", holdfast.FileList{})}
+	read.Responses["200"].Content["application/octet-stream"] = spec.Binary()
 	huma.Register(a.huma, read, a.readFile)
 
 	write := route(http.MethodPut, one, "write-file", tag, "Create or replace a file")
-	write.Parameters = pathParam()
+	write.Parameters = spec.FilePath()
 	write.MaxBodyBytes = a.cfg.Bounds.File
 	write.RequestBody = &huma.RequestBody{
-		Description: "The file's bytes.", Content: map[string]*huma.MediaType{"application/octet-stream": binary()},
+		Description: "The file's bytes.", Content: map[string]*huma.MediaType{"application/octet-stream": spec.Binary()},
 	}
 	huma.Register(a.huma, write, a.writeFile)
 
 	remove := route(http.MethodDelete, one, "remove-file", tag, "Remove a file or a directory")
-	remove.Parameters = pathParam()
+	remove.Parameters = spec.FilePath()
 	huma.Register(a.huma, remove, a.removeFile)
 
 	// Without these the router would redirect to a path that names no file either.
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
-		a.bodies[method+" "+root] = true // the path is what is wrong
 		a.mux.HandleFunc(method+" "+root, func(w http.ResponseWriter, r *http.Request) {
 			_, err := fileName(r)
-			a.writeProblem(w, r, err)
+			a.problems.Answer(w, r, err)
 		})
 	}
 }
@@ -103,12 +100,12 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 			// It may be a directory.
 			list, lerr := a.cfg.Boxes.ListFiles(r.Context(), id, name)
 			if lerr != nil {
-				a.writeProblem(w, r, err)
+				a.problems.Answer(w, r, err)
 				return
 			}
 			a.writeJSON(w, r, http.StatusOK, notNil(list))
 		default:
-			a.writeProblem(w, r, err)
+			a.problems.Answer(w, r, err)
 		}
 	}), nil
 }
@@ -144,7 +141,7 @@ func (a *API) writeFile(ctx context.Context, in *writeInput) (*writeOutput, erro
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	data, err := readAll(in.w, in.r, a.cfg.Bounds.File)
+	data, err := body.ReadAll(in.w, in.r, a.cfg.Bounds.File)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -180,46 +177,6 @@ func fileName(r *http.Request) (string, error) {
 			WithHint("put the path behind /files/, relative to the workspace")
 	}
 	return name, nil
-}
-
-// readAll reads an upload whole, up to a limit.
-func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	var data bytes.Buffer
-	// What the header says counts only as far as it is usual: the bytes may never come.
-	data.Grow(int(min(max(r.ContentLength, 0), limit, 1<<20)) + bytes.MinRead)
-	_, err := data.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
-	return data.Bytes(), uploadError(err, limit)
-}
-
-// uploaded says what went wrong with a body that is read piece by piece.
-type uploaded struct {
-	r     io.Reader
-	limit int64
-}
-
-func (u *uploaded) Read(p []byte) (int, error) {
-	n, err := u.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = uploadError(err, u.limit)
-	}
-	return n, err
-}
-
-// uploadError says what went wrong with a body.
-func uploadError(err error, limit int64) error {
-	var large *http.MaxBytesError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &large):
-		return holdfast.Errorf(holdfast.KindTooLarge, "upload", "the body is larger than %d bytes", limit).
-			WithHint("send less at once; a larger file can be made in the box, with exec")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body ended early").WithHint("send it again")
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the body did not arrive in time").WithHint("send it again")
-	}
-	return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body did not arrive whole: %w", err).WithHint("send it again")
 }
 
 // download writes a file's bytes; the header goes out with the first of them,

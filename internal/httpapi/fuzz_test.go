@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 // FuzzRequest sends any body and query to routes that decode them: the answer is
@@ -23,15 +26,15 @@ func FuzzRequest(f *testing.F) {
 	for _, q := range []string{"limit=1&cursor=AAAA", "after=-1", "%zz", "a;b", "type=turn.completed,", "limit=%00"} {
 		f.Add(uint8(2), "", q)
 	}
-	a := New(newFake().config())
+	a, strict := New(newFake().config()), body.JSON()
 	const one = "/v1/sessions/01890a5d-ac96-774b-bcce-b302099a8057"
 	targets := []string{
 		"POST /v1/sessions", "PATCH " + one, "GET " + one + "/events", "POST " + one + "/turns", "POST " + one + "/exec", "POST /v1/keys",
 		"POST " + one + "/end", "GET /v1/sessions", "POST /v1/containers/stop",
 	}
-	f.Fuzz(func(t *testing.T, which uint8, body, query string) {
+	f.Fuzz(func(t *testing.T, which uint8, sent, query string) {
 		method, path, _ := strings.Cut(targets[int(which)%len(targets)], " ")
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(sent))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,21 +44,22 @@ func FuzzRequest(f *testing.F) {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, r)
 		if w.Code >= 500 {
-			t.Fatalf("%s %s?%q %q: %d %s", method, path, query, body, w.Code, w.Body)
+			t.Fatalf("%s %s?%q %q: %d %s", method, path, query, sent, w.Code, w.Body)
 		}
-		if w.Code >= 400 && (w.Header().Get("Content-Type") != problemType || !json.Valid(w.Body.Bytes())) {
+		if w.Code >= 400 && (w.Header().Get("Content-Type") != problem.MediaType || !json.Valid(w.Body.Bytes())) {
 			t.Fatalf("%d is no problem: %s", w.Code, w.Body)
 		}
-		v, err := decodeStrict([]byte(body))
-		if err != nil && method != "GET" && body != "" && w.Code < 400 {
-			t.Fatalf("%s %s took %q: %v", method, path, body, err)
+		var v any
+		err = strict.Unmarshal([]byte(sent), &v)
+		if err != nil && method != "GET" && sent != "" && w.Code < 400 {
+			t.Fatalf("%s %s took %q: %v", method, path, sent, err)
 		}
 		if err != nil {
 			return
 		}
 		var std any
-		if uerr := json.Unmarshal([]byte(body), &std); uerr != nil || !utf8.ValidString(body) {
-			t.Fatalf("the decoder took %q, the standard one says %v", body, uerr)
+		if uerr := json.Unmarshal([]byte(sent), &std); uerr != nil || !utf8.ValidString(sent) {
+			t.Fatalf("the decoder took %q, the standard one says %v", sent, uerr)
 		}
 		ours, err := json.Marshal(v)
 		if err != nil {
@@ -63,7 +67,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		theirs, err := json.Marshal(std)
 		if err != nil || !bytes.Equal(ours, theirs) {
-			t.Fatalf("%q is %s here and %s there (%v)", body, ours, theirs, err)
+			t.Fatalf("%q is %s here and %s there (%v)", sent, ours, theirs, err)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
 
 type keyInput struct {
@@ -47,7 +48,7 @@ func (a *API) keyRoutes() {
 }
 
 func (a *API) createKey(ctx context.Context, in *createKeyInput) (*createdKeyOutput, error) {
-	most := callerOf(ctx).maxTrust()
+	most := guard.CallerOf(ctx).MaxTrust()
 	if t, err := holdfast.ParseTrust(in.Body.MaxTrust); err == nil && t.Exceeds(most) {
 		return nil, a.fail(holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above that of the key that asks, which is %s",
 			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key or the owner token that may have it"))
@@ -84,7 +85,7 @@ func (a *API) revokeKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	a.live.end(id)
+	a.streams.End(id)
 	out := &keyOutput{}
 	out.Body.Key = k
 	return out, nil

@@ -11,7 +11,7 @@ import (
 // actsOnSessions reports whether a route may change a session or work in its box: every
 // route that does more than read.
 func actsOnSessions(pattern string) bool {
-	return strings.Contains(pattern, " /v1/sessions/{id}") && routeScopes[pattern] != holdfast.ScopeRead
+	return strings.Contains(pattern, " /v1/sessions/{id}") && rules[pattern].Scope != holdfast.ScopeRead
 }
 
 // TestEveryVerbOfASessionIsWithinTheTrustOfTheKey: a key that is limited to untrusted
@@ -24,13 +24,13 @@ func TestEveryVerbOfASessionIsWithinTheTrustOfTheKey(t *testing.T) {
 	f.store.mu.Unlock()
 	_, limited := newKey(t, srv, `{"scopes":["admin"]}`)
 	verbs := 0
-	for pattern := range routeScopes {
+	for pattern := range rules {
 		if !actsOnSessions(pattern) {
 			continue
 		}
 		method, path, _ := strings.Cut(pattern, " ")
 		path = fillPath(strings.Replace(path, "{id}", string(id), 1))
-		if engineLimits[pattern] {
+		if rules[pattern].EngineChecksTrust {
 			body := map[string]string{"PATCH": `{"mode":"plan"}`, "POST": `{"text":"x"}`}[method]
 			f.mu.Lock()
 			f.max = "none"

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,7 @@ import (
 // TestMetricsNeedAToken, and come as their handler writes them.
 func TestMetricsNeedAToken(t *testing.T) {
 	_, srv := start(t, func(c *Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c.Self.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = w.Write([]byte("a 1\n"))
 		})
@@ -37,7 +36,7 @@ func TestAnsweredIsToldPatterns(t *testing.T) {
 	var mu sync.Mutex
 	got := map[string][]int{}
 	_, srv := start(t, func(c *Config) {
-		c.Answered = func(pattern string, status int) {
+		c.Self.Answered = func(pattern string, status int) {
 			mu.Lock()
 			defer mu.Unlock()
 			got[pattern] = append(got[pattern], status)
@@ -64,33 +63,5 @@ func TestAnsweredIsToldPatterns(t *testing.T) {
 	}
 	if !slices.Equal(got["GET /v1/sessions"], []int{200, 401}) || !slices.Equal(got["GET /v1/sessions/{id}"], []int{400}) || !slices.Equal(got[""], []int{400, 404, 405}) {
 		t.Errorf("%v", got)
-	}
-}
-
-// TestMetricsOfTheirOwn: the listener that needs no token serves the metrics, and
-// refuses the rest as the API does.
-func TestMetricsOfTheirOwn(t *testing.T) {
-	srv := httptest.NewServer(Metrics(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("a 1\n")) })))
-	defer srv.Close()
-	if resp, body := do(t, srv, request{"GET", "/metrics", "", nil}); resp.StatusCode != 200 || string(body) != "a 1\n" {
-		t.Errorf("%d %s", resp.StatusCode, body)
-	}
-	for _, c := range []struct {
-		r      request
-		status int
-		kind   holdfast.Kind
-	}{
-		{request{"GET", "/", "", nil}, 404, holdfast.KindNotFound},
-		{request{"GET", "/healthz", "", nil}, 404, holdfast.KindNotFound},
-		{request{"GET", "/v1/sessions", "", nil}, 404, holdfast.KindNotFound},
-		{request{"POST", "/metrics", "", nil}, 405, holdfast.KindInvalid},
-		{request{"GET", "//metrics", "", nil}, 400, holdfast.KindInvalid},
-		{request{"GET", "/metrics?bogus=1", "", nil}, 400, holdfast.KindInvalid},
-		{request{"GET", "/metrics", "{", nil}, 400, holdfast.KindInvalid},
-	} {
-		resp, body := do(t, srv, c.r)
-		if p := wantProblem(t, resp, body, c.status, c.kind); p.Hint == "" {
-			t.Errorf("%s %s: no hint", c.r.method, c.r.path)
-		}
 	}
 }

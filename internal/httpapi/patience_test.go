@@ -14,80 +14,6 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// wire is a connection that notes its deadlines.
-type wire struct {
-	http.ResponseWriter
-	read, write []time.Time
-	sizes       []int
-}
-
-func (w *wire) SetReadDeadline(t time.Time) error  { w.read = append(w.read, t); return nil }
-func (w *wire) SetWriteDeadline(t time.Time) error { w.write = append(w.write, t); return nil }
-func (w *wire) Write(p []byte) (int, error)        { w.sizes = append(w.sizes, len(p)); return len(p), nil }
-
-// trickle gives a piece each time, and lets time pass.
-type trickle struct {
-	piece int
-	tick  func()
-}
-
-func (s *trickle) Read(p []byte) (int, error) {
-	s.tick()
-	return min(s.piece, len(p)), nil
-}
-
-func (s *trickle) Close() error { return nil }
-
-// TestTricklingSenderIsCut: a byte now and then keeps no body alive, while one
-// that really sends may take as long as it needs.
-func TestTricklingSenderIsCut(t *testing.T) {
-	for name, c := range map[string]struct {
-		piece int
-		every time.Duration
-		cut   bool
-	}{
-		"a byte every ten seconds": {1, 10 * time.Second, true},
-		"1 KiB a second":           {1 << 10, time.Second, true},
-		"32 KiB a second":          {32 << 10, time.Second, false},
-		"silence":                  {0, 31 * time.Second, true},
-	} {
-		now := time.Unix(1_700_000_000, 0)
-		w := &wire{}
-		b := &patientBody{
-			ReadCloser: &trickle{c.piece, func() { now = now.Add(c.every) }}, rc: http.NewResponseController(w),
-			now: func() time.Time { return now }, limit: 30 * time.Second,
-		}
-		cut := false
-		for range 3600 {
-			if _, err := b.Read(make([]byte, 64<<10)); err != nil {
-				t.Fatal(err)
-			}
-			// The connection would have failed the read that passed its deadline.
-			if cut = now.After(w.read[len(w.read)-1]); cut {
-				break
-			}
-		}
-		if cut != c.cut {
-			t.Errorf("%s: cut %t after %s", name, cut, now.Sub(time.Unix(1_700_000_000, 0)))
-		}
-	}
-}
-
-func TestEachPieceOfAnAnswerHasADeadline(t *testing.T) {
-	now := time.Unix(1_700_000_000, 0)
-	w := &wire{}
-	p := &patientWriter{ResponseWriter: w, rc: http.NewResponseController(w), now: func() time.Time { return now }, limit: 20 * time.Second}
-	if n, err := p.Write(make([]byte, 2*writeAtOnce+1)); n != 2*writeAtOnce+1 || err != nil {
-		t.Fatal(n, err)
-	}
-	if n, err := p.Write(nil); n != 0 || err != nil {
-		t.Fatal(n, err)
-	}
-	if len(w.sizes) != 4 || w.sizes[0] != writeAtOnce || len(w.write) != 4 || !w.write[3].Equal(now.Add(20*time.Second)) {
-		t.Errorf("%v %v", w.sizes, w.write)
-	}
-}
-
 // TestReaderThatTakesNothingIsCut, whatever kind of answer it asked for: the
 // handler ends.
 func TestReaderThatTakesNothingIsCut(t *testing.T) {
@@ -98,7 +24,7 @@ func TestReaderThatTakesNothingIsCut(t *testing.T) {
 	}
 	f.files["big"] = big
 	cfg := f.config()
-	cfg.WriteTimeout = 2 * time.Second
+	cfg.Waits.Write = 2 * time.Second
 	a := New(cfg)
 	left := make(chan string, 10)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

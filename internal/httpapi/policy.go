@@ -33,7 +33,7 @@ func (a *API) explainPolicy(ctx context.Context, in *explainInput) (*explainOutp
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	out, err := a.cfg.Turns.Explain(ctx, id, in.Body)
+	out, err := a.cfg.Sessions.Explain(ctx, id, in.Body)
 	if err != nil {
 		return nil, a.fail(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 // logged is a log that a test reads.
@@ -48,36 +49,36 @@ func TestRequestsHaveNames(t *testing.T) {
 	})
 	id := createOne(t, srv)
 	one := "/v1/sessions/" + string(id)
-	resp, _ := do(t, srv, request{"GET", one, "", http.Header{requestHeader: {"mine-1"}}})
-	if got := resp.Header.Get(requestHeader); got != "mine-1" {
+	resp, _ := do(t, srv, request{"GET", one, "", http.Header{problem.RequestID: {"mine-1"}}})
+	if got := resp.Header.Get(problem.RequestID); got != "mine-1" {
 		t.Errorf("the caller's id came back as %q", got)
 	}
 	seen := map[string]bool{}
 	for _, bad := range []string{"", "a b", "x\u00e9", strings.Repeat("x", 65), `"`, "a;b"} {
-		resp, _ := do(t, srv, request{"GET", one, "", http.Header{requestHeader: {bad}}})
-		got := resp.Header.Get(requestHeader)
+		resp, _ := do(t, srv, request{"GET", one, "", http.Header{problem.RequestID: {bad}}})
+		got := resp.Header.Get(problem.RequestID)
 		if got == bad || len(got) != 36 || seen[got] {
 			t.Errorf("%q became %q", bad, got)
 		}
 		seen[got] = true
 	}
-	made, _ := do(t, srv, request{"POST", "/v1/sessions", "{}", http.Header{requestHeader: {"made"}}})
+	made, _ := do(t, srv, request{"POST", "/v1/sessions", "{}", http.Header{problem.RequestID: {"made"}}})
 	if f.request != "made" {
 		t.Errorf("what the request starts is of the request %q", f.request)
 	}
 	f.fail = holdfast.Errorf(holdfast.KindInternal, "x", "broken inside")
 	for name, r := range map[string]request{
-		"a handler":     {"POST", one + "/pause", "{}", http.Header{requestHeader: {"a-handler"}}},
-		"no such route": {"GET", "/nowhere", "", http.Header{requestHeader: {"no-route"}}},
-		"no token":      {"GET", one, "", http.Header{requestHeader: {"no-token"}, "Authorization": {""}}},
-		"a bad body":    {"PATCH", one, `{"titel":"x"}`, http.Header{requestHeader: {"bad-body"}}},
-		"a wrong type":  {"PATCH", one, `title=x`, http.Header{requestHeader: {"bad-type"}, "Content-Type": {"text/plain"}}},
-		"no method":     {"PUT", one, "", http.Header{requestHeader: {"no-method"}}},
+		"a handler":     {"POST", one + "/pause", "{}", http.Header{problem.RequestID: {"a-handler"}}},
+		"no such route": {"GET", "/nowhere", "", http.Header{problem.RequestID: {"no-route"}}},
+		"no token":      {"GET", one, "", http.Header{problem.RequestID: {"no-token"}, "Authorization": {""}}},
+		"a bad body":    {"PATCH", one, `{"titel":"x"}`, http.Header{problem.RequestID: {"bad-body"}}},
+		"a wrong type":  {"PATCH", one, `title=x`, http.Header{problem.RequestID: {"bad-type"}, "Content-Type": {"text/plain"}}},
+		"no method":     {"PUT", one, "", http.Header{problem.RequestID: {"no-method"}}},
 	} {
 		resp, body := do(t, srv, r)
 		p := decode[holdfast.Problem](t, body)
-		if want := r.header.Get(requestHeader); p.RequestID != want || resp.Header.Get(requestHeader) != want || p.Kind == "" ||
-			resp.Header.Get("Content-Type") != problemType {
+		if want := r.header.Get(problem.RequestID); p.RequestID != want || resp.Header.Get(problem.RequestID) != want || p.Kind == "" ||
+			resp.Header.Get("Content-Type") != problem.MediaType {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
 		}
 	}
@@ -107,7 +108,7 @@ func TestPanicIsToldOnce(t *testing.T) {
 		c.Log = slog.New(slog.NewJSONHandler(log, nil))
 		c.Agents = nil // a nil interface is called
 	})
-	resp, body := do(t, srv, request{"GET", "/v1/agents", "", http.Header{requestHeader: {"boom"}}})
+	resp, body := do(t, srv, request{"GET", "/v1/agents", "", http.Header{problem.RequestID: {"boom"}}})
 	p := wantProblem(t, resp, body, 500, holdfast.KindInternal)
 	if p.RequestID != "boom" || strings.Contains(string(body), "nil pointer") {
 		t.Errorf("%s", body)

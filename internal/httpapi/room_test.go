@@ -5,78 +5,68 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
 )
 
 // watched calls a function when a message is accepted.
 type watched struct {
-	taker
+	Sessions
 	send func()
 }
 
-type taker = Turns
-
 func (w watched) Send(ctx context.Context, id holdfast.SessionID, msg holdfast.SendMessage) (holdfast.Sent, error) {
 	w.send()
-	return w.taker.Send(ctx, id, msg)
+	return w.Sessions.Send(ctx, id, msg)
 }
 
-// TestLargeBodiesWaitForRoom: while a large body is handled another one waits, and is
-// refused after a while; small ones pass. A running command holds no room.
+// TestLargeBodiesWaitForRoom: while a message that fills the room is handled another large
+// one waits, and is refused after a while. A running command holds no room.
 func TestLargeBodiesWaitForRoom(t *testing.T) {
-	f := newFake()
-	cfg := f.config()
-	cfg.Listen, cfg.ReadTimeout = "127.0.0.1:0", 2*time.Second
-	sends, full := 0, false
-	var a *API
-	// all takes the whole room, which is possible only if nobody else holds some.
-	all := func() bool { return a.room.sem.TryAcquire(roomBytes) }
-	cfg.Turns = watched{cfg.Turns, func() {
-		if sends++; !all() {
-			full = true
-			return
-		}
-		a.room.sem.Release(roomBytes)
-	}}
-	a = New(cfg)
-	srv := httptest.NewServer(a)
-	defer srv.Close()
-	id := createOne(t, srv)
-	turns := "/v1/sessions/" + string(id) + "/turns"
-	message := func(size int) string { return fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", size)) }
+	var during func()
+	f, srv := start(t, func(c *Config) {
+		c.Waits.Read = 2 * time.Second
+		c.Sessions = watched{c.Sessions, func() {
+			if once := during; once != nil {
+				during = nil
+				once()
+			}
+		}}
+	})
+	one := "/v1/sessions/" + string(createOne(t, srv))
+	message := func() (*http.Response, []byte) {
+		return do(t, srv, request{"POST", one + "/turns", fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", 2<<20)), nil})
+	}
+	// filled is a body of the largest size.
+	filled := func(format string) string {
+		return fmt.Sprintf(format, "") + strings.Repeat(" ", body.Large-1-len(fmt.Sprintf(format, "")))
+	}
+	ran := false
 	f.exec = func(context.Context, holdfast.ExecRequest, io.Writer, io.Writer) (holdfast.ExecResult, error) {
-		if !all() {
-			t.Error("a running command holds room")
-		} else {
-			a.room.sem.Release(roomBytes)
+		ran = true
+		if resp, text := message(); resp.StatusCode != http.StatusAccepted {
+			t.Errorf("while a command runs: %d %s", resp.StatusCode, text)
 		}
 		return holdfast.ExecResult{}, nil
 	}
-	if resp, body := do(t, srv, request{"POST", "/v1/sessions/" + string(id) + "/exec", fmt.Sprintf(`{"argv":["cat",%q]}`, strings.Repeat("x", 2<<20)), nil}); resp.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s", resp.StatusCode, body)
+	if resp, text := do(t, srv, request{"POST", one + "/exec", filled(`{"argv":["cat"]}%s`), nil}); resp.StatusCode != http.StatusOK || !ran {
+		t.Fatalf("%d %s, ran %t", resp.StatusCode, text, ran)
 	}
-	if !all() {
-		t.Fatal("a request that ended holds room")
+	during = func() {
+		resp, text := message()
+		wantProblem(t, resp, text, http.StatusTooManyRequests, holdfast.KindBusy)
+		if resp.Header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
 	}
-	resp, body := do(t, srv, request{"POST", turns, message(2 << 20), nil})
-	wantProblem(t, resp, body, http.StatusTooManyRequests, holdfast.KindBusy)
-	if resp.Header.Get("Retry-After") == "" || sends != 0 {
-		t.Errorf("Retry-After %q, %d messages taken", resp.Header.Get("Retry-After"), sends)
+	if resp, text := do(t, srv, request{"POST", one + "/turns", filled(`{"text":"x"}%s`), nil}); resp.StatusCode != http.StatusAccepted || during != nil {
+		t.Errorf("%d %s", resp.StatusCode, text)
 	}
-	if resp, body := do(t, srv, request{"POST", turns, message(1000), nil}); resp.StatusCode != http.StatusAccepted {
-		t.Errorf("a small message: %d %s", resp.StatusCode, body)
-	}
-	a.room.sem.Release(roomBytes)
-	full = false
-	if resp, body := do(t, srv, request{"POST", turns, message(2 << 20), nil}); resp.StatusCode != http.StatusAccepted || !full {
-		t.Errorf("%d %s, held room: %t", resp.StatusCode, body[:min(len(body), 200)], full)
-	}
-	if !all() {
-		t.Error("a message that was answered holds room")
+	if resp, text := message(); resp.StatusCode != http.StatusAccepted {
+		t.Errorf("after the answer: %d %s", resp.StatusCode, text)
 	}
 }

@@ -7,9 +7,10 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
 )
 
-// route describes one operation; the id is its name in the OpenAPI document.
+// route describes an operation. Its id is the name of the operation in the document.
 func route(method, path, id, tag, summary string) huma.Operation {
 	return huma.Operation{
 		OperationID:     id,
@@ -18,13 +19,10 @@ func route(method, path, id, tag, summary string) huma.Operation {
 		Summary:         summary,
 		Tags:            []string{tag},
 		Security:        []map[string][]string{{"owner": {}}},
-		MaxBodyBytes:    maxSmall,
-		BodyReadTimeout: -1, // patientBody watches the sender
+		MaxBodyBytes:    body.Small,
+		BodyReadTimeout: -1, // body.Patient limits the sender
 	}
 }
-
-// streamed marks, in its metadata, an operation whose whole body is never in memory.
-const streamed = "streamed"
 
 // SessionInput is the input of the routes below a session. It is exported because
 // huma does not look into unexported embedded types.
@@ -34,8 +32,8 @@ type SessionInput struct {
 
 func (in SessionInput) session() (holdfast.SessionID, error) { return holdfast.ParseSessionID(in.ID) }
 
-// plain gives a handler the request and the writer, for what huma has no shape:
-// uploads and answers that go on. It is embedded in an input type.
+// plain gives a handler the request and the writer, for uploads and for answers that go
+// on, which huma has no types for. It is embedded in an input type.
 type plain struct {
 	r *http.Request
 	w http.ResponseWriter
@@ -47,7 +45,7 @@ func (p *plain) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-// raw is an answer that a handler writes itself.
+// raw is an answer that its handler writes without huma.
 type raw struct {
 	Body func(huma.Context)
 }

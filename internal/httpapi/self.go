@@ -27,7 +27,7 @@ func (a *API) selfRoutes() {
 		func(ctx context.Context, _ *struct{}) (*serverOutput, error) {
 			out := &serverOutput{}
 			var err error
-			if out.Body.Server, err = a.cfg.Server(ctx); err != nil {
+			if out.Body.Server, err = a.cfg.Self.Server(ctx); err != nil {
 				return nil, a.fail(err)
 			}
 			return out, nil
@@ -35,7 +35,7 @@ func (a *API) selfRoutes() {
 	huma.Register(a.huma, route(http.MethodGet, "/v1/models", "list-models", tag, "List the models, asked of their providers, and the default of sessions that name none"),
 		func(ctx context.Context, _ *struct{}) (*modelsOutput, error) {
 			out := &modelsOutput{}
-			out.Body.Models = a.cfg.Models(ctx)
+			out.Body.Models = a.cfg.Self.Models(ctx)
 			return out, nil
 		})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
 )
 
 type sessionBody struct {
@@ -92,10 +93,7 @@ func (a *API) sessionRoutes() {
 }
 
 func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutput, error) {
-	if err := key(in.Key); err != nil {
-		return nil, a.fail(err)
-	}
-	in.Body.MaxTrust = callerOf(ctx).maxTrust()
+	in.Body.MaxTrust = guard.CallerOf(ctx).MaxTrust()
 	s, replayed, err := a.cfg.Sessions.Create(ctx, in.Body, in.Key)
 	if err != nil {
 		return nil, a.fail(err)
@@ -108,7 +106,7 @@ func (a *API) createSession(ctx context.Context, in *createInput) (*createdOutpu
 }
 
 func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, error) {
-	page, err := a.cfg.Sessions.List(ctx, holdfast.SessionFilter{
+	page, err := a.cfg.Views.List(ctx, holdfast.SessionFilter{
 		Status: in.Status, Agent: in.Agent, Tag: in.Tag, Text: in.Text, Query: in.Query, Name: in.Name, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	if err != nil {
@@ -135,7 +133,7 @@ func (a *API) onSession(in SessionInput, call func(holdfast.SessionID) (holdfast
 
 func (a *API) getSession(ctx context.Context, in *SessionInput) (*sessionOutput, error) {
 	return a.onSession(*in, func(id holdfast.SessionID) (holdfast.Session, error) {
-		return a.cfg.Sessions.Session(ctx, id)
+		return a.cfg.Views.Session(ctx, id)
 	})
 }
 
@@ -144,7 +142,7 @@ func (a *API) sessionAgents(ctx context.Context, in *SessionInput) (*agentStates
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	states, err := a.cfg.Sessions.AgentStates(ctx, id)
+	states, err := a.cfg.Views.AgentStates(ctx, id)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -156,7 +154,7 @@ func (a *API) sessionAgents(ctx context.Context, in *SessionInput) (*agentStates
 }
 
 func (a *API) updateSession(ctx context.Context, in *updateInput) (*sessionOutput, error) {
-	in.Body.MaxTrust = callerOf(ctx).maxTrust()
+	in.Body.MaxTrust = guard.CallerOf(ctx).MaxTrust()
 	return a.onSession(in.SessionInput, func(id holdfast.SessionID) (holdfast.Session, error) {
 		return a.cfg.Sessions.Update(ctx, id, in.Body)
 	})

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -180,47 +179,12 @@ func (r *recorder) String() string {
 	return r.text.String()
 }
 
-func TestSSEPingsEvery15Seconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := New(newFake().config())
-		w := &recorder{head: http.Header{}}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			a.stream(ctx, newSSE(w), &quiet{}, func(holdfast.Event) choice { return choice{write: true} })
-		}()
-		wait := time.NewTimer(46 * time.Second)
-		<-wait.C
-		synctest.Wait()
-		if got := w.String(); got != strings.Repeat(": ping\n\n", 4) { // the first one at once
-			t.Errorf("after 46 s: %q", got)
-		}
-		cancel()
-		<-done
-	})
-}
-
-func TestSSETellsAnErrorOfTheSource(t *testing.T) {
-	a := New(newFake().config())
-	w := &recorder{head: http.Header{}}
-	a.stream(t.Context(), newSSE(w), &quiet{err: holdfast.Errorf(holdfast.KindUnavailable, "store", "the disk is gone").WithHint("h")}, nil)
-	if got := w.String(); !strings.HasPrefix(got, ": ping\n\nevent: error\ndata: {") || !strings.Contains(got, `"kind":"unavailable"`) || !strings.HasSuffix(got, "\n\n") {
-		t.Errorf("%q", got)
-	}
-	w = &recorder{head: http.Header{}}
-	a.stream(t.Context(), newSSE(w), &quiet{err: io.EOF}, nil)
-	if got := w.String(); got != ": ping\n\n" {
-		t.Errorf("a closed source: %q", got)
-	}
-}
-
 // TestASH15_StalledReaderIsCutAndBlocksNobody opens a stream, reads nothing and
 // fills it; meanwhile others read and the writer appends.
 func TestASH15_StalledReaderIsCutAndBlocksNobody(t *testing.T) {
 	f := newFake()
 	cfg := f.config()
-	cfg.WriteTimeout = 2 * time.Second
+	cfg.Waits.Write = 2 * time.Second
 	a := New(cfg)
 	srv := httptest.NewUnstartedServer(a)
 	var mu sync.Mutex
@@ -334,7 +298,7 @@ func TestStopEndsStreamsAndServerShutsDown(t *testing.T) {
 }
 
 func TestExecStopsWhenItsClientLeaves(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.Ping = 20 * time.Millisecond })
+	f, srv := start(t, func(c *Config) { c.Waits.Ping = 20 * time.Millisecond })
 	id := createOne(t, srv)
 	ended := make(chan struct{})
 	f.exec = func(ctx context.Context, _ holdfast.ExecRequest, _, _ io.Writer) (holdfast.ExecResult, error) {
@@ -362,7 +326,7 @@ func TestExecStopsWhenItsClientLeaves(t *testing.T) {
 }
 
 func TestSlowSenderIsCut(t *testing.T) {
-	_, srv := start(t, func(c *Config) { c.ReadTimeout = 2 * time.Second })
+	_, srv := start(t, func(c *Config) { c.Waits.Read = 2 * time.Second })
 	conn, err := net.Dial("tcp", strings.TrimPrefix(srv.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 // maxKeys is the largest message of a terminal's client: a paste.
@@ -45,7 +46,7 @@ func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
 		return nil, a.fail(err)
 	}
 	// After the upgrade an error is no HTTP status any more: ask first.
-	s, err := a.cfg.Sessions.Session(ctx, id)
+	s, err := a.cfg.Views.Session(ctx, id)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -78,18 +79,18 @@ func checkUpgrade(r *http.Request) error {
 }
 
 func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.SessionID, req holdfast.TerminalRequest) {
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.cfg.Origins})
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.cfg.Access.Origins})
 	if err != nil {
 		return // Accept has answered
 	}
 	defer func() { _ = conn.CloseNow() }() // harmless after a proper close
 	conn.SetReadLimit(maxKeys)
-	ctx, cancel := a.live.join(r.Context())
+	ctx, cancel := a.streams.Join(r.Context())
 	defer cancel()
 
 	keys, keysIn := io.Pipe()
 	resize := make(chan holdfast.TermSize, 1)
-	t := &term{conn: conn, limit: a.cfg.WriteTimeout, ctx: ctx}
+	t := &term{conn: conn, limit: a.cfg.Waits.Write, ctx: ctx}
 	if req.Exec != nil {
 		if err := t.command(req.Exec); err != nil {
 			t.finish(problemEnd(err))
@@ -102,7 +103,7 @@ func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.Se
 		keysIn.CloseWithError(err)
 		cancel()
 	})
-	wg.Go(func() { t.pings(a.cfg.Ping, cancel) })
+	wg.Go(func() { t.pings(a.cfg.Waits.Ping, cancel) })
 
 	res, err := a.cfg.Boxes.Terminal(ctx, id, req, keys, t, resize)
 	_ = keys.Close() // unblocks the receiver
@@ -116,7 +117,7 @@ func (a *API) runTerminal(w http.ResponseWriter, r *http.Request, id holdfast.Se
 }
 
 func problemEnd(err error) termEnd {
-	p := newProblem(err).Problem
+	p := problem.Of(err).Problem
 	return termEnd{Error: &p}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
 func dial(t testing.TB, srv *httptest.Server, id holdfast.SessionID, head http.Header) (*websocket.Conn, *http.Response, error) {
@@ -148,7 +149,7 @@ func TestTerminalIsGuarded(t *testing.T) {
 		"unknown":        {holdfast.SessionID(newID()), nil, 404},
 	} {
 		_, resp, err := dial(t, srv, c.id, c.head)
-		if err == nil || resp == nil || resp.StatusCode != c.status || resp.Header.Get("Content-Type") != problemType {
+		if err == nil || resp == nil || resp.StatusCode != c.status || resp.Header.Get("Content-Type") != problem.MediaType {
 			t.Errorf("%s: %v %v", name, resp, err)
 		}
 	}
@@ -200,7 +201,7 @@ func TestTerminalEndsWhenTheServerStops(t *testing.T) {
 
 // TestTerminalPingsFindADeadClient: a client that does not answer is cut.
 func TestTerminalPingsFindADeadClient(t *testing.T) {
-	f, srv := start(t, func(c *Config) { c.Ping, c.WriteTimeout = 20*time.Millisecond, 100*time.Millisecond })
+	f, srv := start(t, func(c *Config) { c.Waits.Ping, c.Waits.Write = 20*time.Millisecond, 100*time.Millisecond })
 	ended := make(chan error, 1)
 	f.term = echo(ended)
 	if _, _, err := dial(t, srv, createOne(t, srv), nil); err != nil { // nobody reads: no pong

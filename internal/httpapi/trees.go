@@ -8,6 +8,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
 )
 
 type treeInput struct {
@@ -42,14 +45,14 @@ const tarType = "application/x-tar"
 func (a *API) treeRoutes() {
 	const tag, root, one = "files", "/v1/sessions/{id}/tree", "/v1/sessions/{id}/tree/{path...}"
 	tar := func(doc string) *huma.RequestBody {
-		return &huma.RequestBody{Description: doc, Required: true, Content: map[string]*huma.MediaType{tarType: binary()}}
+		return &huma.RequestBody{Description: doc, Required: true, Content: map[string]*huma.MediaType{tarType: spec.Binary()}}
 	}
 	for _, at := range []struct{ path, id string }{{root, "read-tree"}, {one, "read-subtree"}} {
 		read := route(http.MethodGet, at.path, at.id, tag, "Read a file, or a directory with all that is in it, as a tar archive")
 		read.Description = "A directory's own entry, `./`, is the first. What was left out is in the record HOLDFAST.left of a last, global header."
-		read.Responses = map[string]*huma.Response{"200": {Description: "The archive.", Content: map[string]*huma.MediaType{tarType: binary()}}}
+		read.Responses = map[string]*huma.Response{"200": {Description: "The archive.", Content: map[string]*huma.MediaType{tarType: spec.Binary()}}}
 		if at.path == one {
-			read.Parameters = pathParam()
+			read.Parameters = spec.FilePath()
 		}
 		huma.Register(a.huma, read, a.readTree)
 	}
@@ -58,7 +61,7 @@ func (a *API) treeRoutes() {
 		write.MaxBodyBytes = a.maxTar()
 		write.RequestBody = tar("A tar archive, not compressed, of files, directories and links.")
 		if at.path == one {
-			write.Parameters = pathParam()
+			write.Parameters = spec.FilePath()
 		}
 		huma.Register(a.huma, write, a.writeTree)
 	}
@@ -82,9 +85,9 @@ func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	leaveRoom(ctx)
+	guard.LeaveRoom(ctx)
 	return answer(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := a.live.join(r.Context())
+		ctx, cancel := a.streams.Join(r.Context())
 		defer cancel()
 		a.send(w, r, &download{w: w, typ: tarType}, func(out *download) error {
 			_, err := a.cfg.Boxes.PackTree(ctx, id, in.r.PathValue("path"), out)
@@ -103,7 +106,7 @@ func (a *API) send(w http.ResponseWriter, r *http.Request, out *download, write 
 	case out.begun:
 		panic(http.ErrAbortHandler)
 	default:
-		a.writeProblem(w, r, err)
+		a.problems.Answer(w, r, err)
 	}
 }
 
@@ -112,12 +115,11 @@ func (a *API) writeTree(ctx context.Context, in *unpackInput) (*copiedOutput, er
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	leaveRoom(ctx)
-	ctx, cancel := a.live.join(ctx)
+	guard.LeaveRoom(ctx)
+	ctx, cancel := a.streams.Join(ctx)
 	defer cancel()
 	to := holdfast.CopyTo{Path: in.r.PathValue("path"), Name: in.Name, Into: in.Into, File: in.File}
-	body := http.MaxBytesReader(in.w, in.r.Body, a.maxTar())
-	sum, err := a.cfg.Boxes.UnpackTree(ctx, id, to, &uploaded{r: body, limit: a.maxTar()})
+	sum, err := a.cfg.Boxes.UnpackTree(ctx, id, to, body.Upload(in.w, in.r, a.maxTar()))
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -131,11 +133,10 @@ func (a *API) importFiles(ctx context.Context, in *treeInput) (*importOutput, er
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	leaveRoom(ctx)
-	ctx, cancel := a.live.join(ctx)
+	guard.LeaveRoom(ctx)
+	ctx, cancel := a.streams.Join(ctx)
 	defer cancel()
-	body := http.MaxBytesReader(in.w, in.r.Body, a.maxTar())
-	done, err := a.cfg.Boxes.Import(ctx, id, &uploaded{r: body, limit: a.maxTar()})
+	done, err := a.cfg.Boxes.Import(ctx, id, body.Upload(in.w, in.r, a.maxTar()))
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -150,9 +151,9 @@ func (a *API) readDiff(ctx context.Context, in *diffInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	leaveRoom(ctx)
+	guard.LeaveRoom(ctx)
 	return answer(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := a.live.join(r.Context())
+		ctx, cancel := a.streams.Join(r.Context())
 		defer cancel()
 		w.Header().Set("Trailer", diffNotes)
 		a.send(w, r, &download{w: w, typ: "text/plain; charset=utf-8"}, func(out *download) error {

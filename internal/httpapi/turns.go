@@ -9,6 +9,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/guard"
+	"github.com/holdfast-run/holdfast/internal/httpapi/spec"
+	"github.com/holdfast-run/holdfast/internal/httpapi/stream"
+	"github.com/holdfast-run/holdfast/internal/journal"
 )
 
 type sendInput struct {
@@ -52,10 +57,10 @@ func (a *API) turnRoutes() {
 	const tag, base = "turns", "/v1/sessions/{id}/turns"
 	send := route(http.MethodPost, base, "send-message", tag, "Send a message: it becomes a turn, or joins the running one")
 	send.DefaultStatus = http.StatusAccepted
-	send.MaxBodyBytes = maxJSON
+	send.MaxBodyBytes = body.Large
 	send.Responses = map[string]*huma.Response{
-		"202": jsonResponse(a.huma, "The message is durable.", holdfast.Sent{}),
-		"200": streamResponse("With Prefer: stream, the events of the turn until its last one; headers Holdfast-Turn and Holdfast-Seq say which turn and from where."),
+		"202": spec.JSON(a.huma, "The message is durable.", holdfast.Sent{}),
+		"200": spec.Stream("With Prefer: stream, the events of the turn until its last one; headers Holdfast-Turn and Holdfast-Seq say which turn and from where."),
 	}
 	huma.Register(a.huma, send, a.sendMessage)
 	huma.Register(a.huma, route(http.MethodGet, base, "list-turns", tag, "List turns by number"), a.listTurns)
@@ -68,20 +73,17 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	if err := key(in.Key); err != nil {
-		return nil, a.fail(err)
-	}
-	in.Body.Key, in.Body.MaxTrust = in.Key, callerOf(ctx).maxTrust()
-	stream := prefers(in.Prefer, "stream")
-	var src source
+	in.Body.Key, in.Body.MaxTrust = in.Key, guard.CallerOf(ctx).MaxTrust()
+	streamed := prefers(in.Prefer, "stream")
+	var src *journal.Reader
 	var from int64
-	if stream {
+	if streamed {
 		// A reader that is there before the message gets the turn from memory.
 		if src, from, err = a.followEnd(ctx, id); err != nil {
 			return nil, a.fail(err)
 		}
 	}
-	sent, err := a.cfg.Turns.Send(ctx, id, in.Body)
+	sent, err := a.cfg.Sessions.Send(ctx, id, in.Body)
 	if err != nil {
 		if src != nil {
 			src.Close()
@@ -91,15 +93,15 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	h := in.w.Header()
 	h.Set("Location", "/v1/sessions/"+string(id)+"/turns/"+string(sent.Turn.ID))
 	if sent.Duplicate {
-		h.Set(replayedHeader, "true")
+		h.Set(spec.Replayed, "true")
 	}
-	if !stream {
+	if !streamed {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusAccepted, sent) }), nil
 	}
 	if at := replayFrom(sent); at < from {
 		// A repeated request: its turn began before this reader.
 		src.Close()
-		if src, err = a.follow(ctx, id, at); err != nil {
+		if src, err = a.cfg.Views.Follow(ctx, id, at); err != nil {
 			return nil, a.fail(err)
 		}
 	}
@@ -108,9 +110,9 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	h.Set("Holdfast-Seq", strconv.FormatInt(sent.Seq, 10))
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		defer src.Close()
-		ctx, cancel := a.live.join(r.Context())
+		ctx, cancel := a.streams.Join(r.Context())
 		defer cancel()
-		a.stream(ctx, newSSE(w), src, ofTurn(sent.Turn.ID, replayFrom(sent)))
+		a.streams.Send(ctx, w, src, ofTurn(sent.Turn.ID, replayFrom(sent)))
 	}), nil
 }
 
@@ -124,24 +126,24 @@ func replayFrom(s holdfast.Sent) int64 {
 }
 
 // followEnd opens a reader at the present end of a log, and says where that is.
-func (a *API) followEnd(ctx context.Context, id holdfast.SessionID) (source, int64, error) {
-	s, err := a.cfg.Sessions.Session(ctx, id)
+func (a *API) followEnd(ctx context.Context, id holdfast.SessionID) (*journal.Reader, int64, error) {
+	s, err := a.cfg.Views.Session(ctx, id)
 	if err != nil {
 		return nil, 0, err
 	}
-	src, err := a.follow(ctx, id, s.LastSeq)
+	src, err := a.cfg.Views.Follow(ctx, id, s.LastSeq)
 	return src, s.LastSeq, err
 }
 
 // ofTurn picks a turn's events after a position and the session's own (boxes,
 // notices), leaving out those of other turns.
-func ofTurn(turn holdfast.TurnID, after int64) func(holdfast.Event) choice {
-	return func(e holdfast.Event) choice {
+func ofTurn(turn holdfast.TurnID, after int64) func(holdfast.Event) stream.Choice {
+	return func(e holdfast.Event) stream.Choice {
 		if e.Seq > 0 && e.Seq <= after {
-			return choice{}
+			return stream.Choice{}
 		}
 		mine := e.Turn == turn
-		return choice{write: mine || e.Turn == "", last: mine && e.EndsTurn()}
+		return stream.Choice{Write: mine || e.Turn == "", Last: mine && e.EndsTurn()}
 	}
 }
 
@@ -165,7 +167,7 @@ func (a *API) listTurns(ctx context.Context, in *turnsInput) (*turnsOutput, erro
 	if limit == 0 {
 		limit = 100
 	}
-	turns, err := a.cfg.Turns.Turns(ctx, id, in.After, limit)
+	turns, err := a.cfg.Views.Turns(ctx, id, in.After, limit)
 	if err != nil {
 		return nil, a.fail(err)
 	}
@@ -186,7 +188,7 @@ func (a *API) usage(ctx context.Context, in *SessionInput) (*usageOutput, error)
 		return nil, a.fail(err)
 	}
 	out := &usageOutput{}
-	if out.Body, err = a.cfg.Turns.Usage(ctx, id); err != nil {
+	if out.Body, err = a.cfg.Views.Usage(ctx, id); err != nil {
 		return nil, a.fail(err)
 	}
 	return out, nil
@@ -201,7 +203,7 @@ func (a *API) getTurn(ctx context.Context, in *turnInput) (*turnOutput, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	t, err := a.cfg.Turns.Turn(ctx, id, turn)
+	t, err := a.cfg.Views.Turn(ctx, id, turn)
 	if err != nil {
 		return nil, a.fail(err)
 	}

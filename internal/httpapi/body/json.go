@@ -1,4 +1,4 @@
-package httpapi
+package body
 
 import (
 	"bytes"
@@ -13,17 +13,20 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxDepth is how deep a body may nest; no body of ours needs more.
-const maxDepth = 32
+const (
+	// maxDepth is how deep a body may nest; none of our requests needs more.
+	maxDepth = 32
+	// maxValues is how many values a body may hold: a small value takes twenty times more
+	// memory decoded than as text.
+	maxValues = 100_000
+	// maxName is the longest text, in bytes, of a field that is not in long.
+	maxName = Small
+)
 
-// maxValues is how many values a body may hold: decoded, small values take twenty times
-// their text.
-const maxValues = 100_000
-
-// strictJSON is huma's JSON format with what the standard decoder lets pass
-// refused: a key twice, text that is not UTF-8 or holds half a surrogate pair
-// (both would be changed silently), data after the value.
-func strictJSON() huma.Format {
+// JSON is huma's JSON format, and refuses bodies that the standard decoder would change
+// without an error: those with a key that occurs twice, with text that is not UTF-8 or
+// holds half a surrogate pair, or with data after the value.
+func JSON() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
 			enc := json.NewEncoder(w)
@@ -44,8 +47,8 @@ func strictJSON() huma.Format {
 	}
 }
 
-// null is JSON's null. It is not Go's nil, which huma takes for "not there": a
-// field is left out or has a value.
+// null stands for JSON's null. Go's nil would not do: huma takes it for a field that is
+// left out, and so would accept null for any optional field.
 type null struct{}
 
 // MarshalJSON implements json.Marshaler.
@@ -73,14 +76,11 @@ func decodeStrict(data []byte) (any, error) {
 }
 
 // long lists the fields whose texts may be as long as a body. Any other text is a name,
-// a setting or a choice: too long a one is refused before it is copied into a request
-// and quoted in an error.
+// a setting or a choice: one that is too long is refused before it is copied into a
+// request or quoted in an error.
 var long = map[string]bool{"text": true, "stdin": true, "command": true, "argv": true, "input": true}
 
-// maxName is the longest text of any other field, in bytes.
-const maxName = maxSmall
-
-// decoder counts the values that it has decoded.
+// decoder decodes one body and counts its values.
 type decoder struct {
 	*json.Decoder
 	values int
@@ -140,8 +140,8 @@ func (dec *decoder) value(field string, depth int) (any, error) {
 	return object, err
 }
 
-// loneSurrogate is the offset of the first \uD800-\uDFFF escape that is not half
-// of a pair, or -1. The standard decoder replaces such text without a word.
+// loneSurrogate returns the offset of the first \uD800-\uDFFF escape that is not half
+// of a pair, or -1. The standard decoder would replace it without an error.
 func loneSurrogate(data []byte) int {
 	for i := 0; i < len(data); i++ {
 		j := bytes.IndexByte(data[i:], '\\')
@@ -167,7 +167,7 @@ func loneSurrogate(data []byte) int {
 	return -1
 }
 
-// escapeAt reads a \uXXXX escape.
+// escapeAt reads the \uXXXX escape at an offset, if there is one.
 func escapeAt(data []byte, i int) (rune, bool) {
 	if i+6 > len(data) || data[i] != '\\' || data[i+1] != 'u' {
 		return 0, false

@@ -1,4 +1,4 @@
-package httpapi
+package guard
 
 import (
 	"net"
@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/holdfast-run/holdfast"
 )
+
+// DefaultRate is how many requests a key may send per second if nothing else is set.
+const DefaultRate = 10_000
 
 // maxTracked bounds how many callers a limit remembers one by one.
 const maxTracked = 4096
 
-// limits is a rate limit for each of many callers. When there are too many, those
-// not seen lately start anew. The zero value limits nobody.
+// limits is a rate limit for each of many callers. It forgets the callers that it has not
+// seen lately when there are too many of them. The zero value limits nobody.
 type limits struct {
 	mu        sync.Mutex
 	every     rate.Limit
@@ -24,7 +25,8 @@ type limits struct {
 	now, past map[string]*rate.Limiter
 }
 
-// newLimits allows n in each period, all at once or spread; none for n below 1.
+// newLimits allows each caller n requests in a period, all at once or spread over it. For
+// n below 1 there is no limit.
 func newLimits(n int, period time.Duration) *limits {
 	if n < 1 {
 		return &limits{}
@@ -32,7 +34,8 @@ func newLimits(n int, period time.Duration) *limits {
 	return &limits{every: rate.Limit(float64(n) / period.Seconds()), burst: n, now: map[string]*rate.Limiter{}}
 }
 
-// take counts one of a caller's; otherwise it says when there is one again.
+// take counts one request of a caller. If the caller has no request left, it returns how
+// long to wait for the next one.
 func (l *limits) take(who string, at time.Time) (wait time.Duration) {
 	if l.burst == 0 {
 		return 0
@@ -61,8 +64,8 @@ func (l *limits) of(who string) *rate.Limiter {
 	return lim
 }
 
-// address is where a request comes from, as far as a limit tells addresses
-// apart: an IPv6 network is one, since its owner has all of them.
+// address returns the address that a request comes from, for limits: all addresses of an
+// IPv6 network count as one, since one owner has all of them.
 func address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -78,23 +81,3 @@ func address(r *http.Request) string {
 	}
 	return p.String()
 }
-
-// tooMany refuses what is over a limit and says when to come back.
-func tooMany(what string, wait time.Duration) error {
-	return &waiting{
-		err:  holdfast.Errorf(holdfast.KindBusy, "request", "too many %s", what).WithHint("try again in %s", wait.Round(time.Millisecond)),
-		wait: wait,
-	}
-}
-
-// waiting is a refusal that knows when it is over.
-type waiting struct {
-	err  *holdfast.Error
-	wait time.Duration
-}
-
-// Error is the refusal.
-func (w *waiting) Error() string { return w.err.Error() }
-
-// Unwrap gives the refusal to those who look for a holdfast.Error.
-func (w *waiting) Unwrap() error { return w.err }

@@ -1,4 +1,4 @@
-package httpapi
+package body
 
 import (
 	"encoding/json"

@@ -1,30 +1,30 @@
-package httpapi
+package spec
 
 import (
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// splitSchemas makes requests strict at every depth: no further fields, no null.
-// Answers may grow, since a client that is strict about them would break at the
-// first field that a release adds; a schema that both use becomes two.
+// splitSchemas makes requests strict at every depth: they have no unknown fields and no
+// null. Answers stay open, since a client that is strict about them would break at the
+// first field that a release adds. A schema that requests and answers share becomes two.
 func splitSchemas(doc *huma.OpenAPI) {
 	answers, requests := map[*huma.Schema]bool{}, map[*huma.Schema]bool{}
-	for _, op := range allOperations(doc) {
+	for _, op := range Operations(doc) {
 		for _, r := range op.Responses {
 			for _, media := range r.Content {
 				reach(doc, media.Schema, answers)
 			}
 		}
 	}
-	for _, op := range allOperations(doc) {
+	for _, op := range Operations(doc) {
 		if media := jsonBody(op); media != nil {
 			harden(doc, media.Schema, answers, requests)
 		}
@@ -36,7 +36,7 @@ func splitSchemas(doc *huma.OpenAPI) {
 	}
 }
 
-// reach notes a schema and all those within it.
+// reach adds a schema and all schemas within it to seen.
 func reach(doc *huma.OpenAPI, s *huma.Schema, seen map[*huma.Schema]bool) {
 	if s = resolve(doc, s); s == nil || seen[s] {
 		return
@@ -47,8 +47,8 @@ func reach(doc *huma.OpenAPI, s *huma.Schema, seen map[*huma.Schema]bool) {
 	}
 }
 
-// harden makes a schema of requests strict, with all those within it. One that
-// answers use too is left to them, and copied.
+// harden makes a schema of requests strict, with all schemas within it. It leaves a schema
+// that answers use too as it is, and hardens a copy.
 func harden(doc *huma.OpenAPI, s *huma.Schema, answers, done map[*huma.Schema]bool) {
 	if s.Ref != "" {
 		if answers[resolve(doc, s)] {
@@ -69,7 +69,7 @@ func harden(doc *huma.OpenAPI, s *huma.Schema, answers, done map[*huma.Schema]bo
 	}
 }
 
-// copied is the reference to the requests' own copy of a schema.
+// copied returns the reference to the copy of a schema that only requests use.
 func copied(doc *huma.OpenAPI, ref string) string {
 	all, from := doc.Components.Schemas.Map(), doc.Components.Schemas.SchemaFromRef(ref)
 	ref += "Request"
@@ -86,7 +86,7 @@ func copied(doc *huma.OpenAPI, ref string) string {
 	return ref
 }
 
-// within are the schemas directly in a schema.
+// within returns the schemas directly in a schema.
 func within(s *huma.Schema) []*huma.Schema {
 	out := slices.Collect(maps.Values(s.Properties))
 	if s.Items != nil {
@@ -105,14 +105,6 @@ func resolve(doc *huma.OpenAPI, s *huma.Schema) *huma.Schema {
 	return s
 }
 
-func allOperations(doc *huma.OpenAPI) []*huma.Operation {
-	var out []*huma.Operation
-	for _, item := range doc.Paths {
-		out = append(out, operations(item)...)
-	}
-	return out
-}
-
 func jsonBody(op *huma.Operation) *huma.MediaType {
 	if op.RequestBody == nil {
 		return nil
@@ -120,53 +112,37 @@ func jsonBody(op *huma.Operation) *huma.MediaType {
 	return op.RequestBody.Content["application/json"]
 }
 
-// told are the places of a request whose values a problem may repeat: those whose
-// schema leaves no room for a secret, being a number, a boolean or one of a list.
-// What is free text, unknown, or no JSON at all is never repeated (I-22).
-type told map[string]bool
-
-// toldKey is where an operation's metadata has its told.
-const toldKey = "told"
-
-var index = regexp.MustCompile(`\[\d+\]`)
-
-func (t told) may(place string) bool { return t[index.ReplaceAllString(place, "[]")] }
-
-func toldOf(op *huma.Operation) told {
-	t, _ := op.Metadata[toldKey].(told)
-	return t
-}
-
-// allowTold works out what of each operation's requests may be told.
-func allowTold(doc *huma.OpenAPI) {
-	for _, op := range allOperations(doc) {
-		t := told{}
+// allowValues lets problems repeat the values of requests where the schema takes a number,
+// a boolean or one of a list.
+func allowValues(doc *huma.OpenAPI) {
+	for _, op := range Operations(doc) {
+		places := problem.Places{}
 		for _, p := range op.Parameters {
-			t.add(doc, p.In+"."+p.Name, p.Schema)
+			addPlaces(places, doc, p.In+"."+p.Name, p.Schema)
 		}
 		if media := jsonBody(op); media != nil {
-			t.add(doc, "body", media.Schema)
+			addPlaces(places, doc, "body", media.Schema)
 		}
-		op.Metadata = map[string]any{toldKey: t}
+		problem.Allow(op, places)
 	}
 }
 
-func (t told) add(doc *huma.OpenAPI, place string, s *huma.Schema) {
+func addPlaces(to problem.Places, doc *huma.OpenAPI, place string, s *huma.Schema) {
 	s = resolve(doc, s)
 	switch {
 	case s.Extensions[enumKey] != nil || s.Type == huma.TypeBoolean || s.Type == huma.TypeInteger || s.Type == huma.TypeNumber:
-		t[place] = true
+		to[place] = true
 	case s.Items != nil:
-		t.add(doc, place+"[]", s.Items)
+		addPlaces(to, doc, place+"[]", s.Items)
 	}
 	for name, p := range s.Properties {
-		t.add(doc, place+"."+name, p)
+		addPlaces(to, doc, place+"."+name, p)
 	}
 }
 
-// listValues gives each closed set its values in the document. They are for the
-// reader: the vocabulary's own parsers refuse others, with a hint, and take the
-// legacy words.
+// listValues lists the values of each closed set in the document, for its readers only.
+// The parsers of the vocabulary check requests: they refuse other values with a hint, and
+// still take old words.
 func listValues(doc *huma.OpenAPI) {
 	all := doc.Components.Schemas
 	types := closedTypes()
@@ -203,11 +179,11 @@ func listValues(doc *huma.OpenAPI) {
 	}
 }
 
-// enumKey is the keyword of a closed set. As an extension of a schema huma writes
-// it and does not check it.
+// enumKey is the keyword that lists the values of a closed set. huma writes an extension
+// of a schema into the document, but does not check requests against it.
 const enumKey = "enum"
 
-// closedTypes are the vocabulary's closed sets.
+// closedTypes returns the values of each closed set of the vocabulary.
 func closedTypes() map[reflect.Type][]string {
 	out := map[reflect.Type][]string{}
 	closed(out, holdfast.Words[holdfast.Status]())
@@ -230,7 +206,8 @@ func closed[T ~string](out map[reflect.Type][]string, list []T) {
 	out[reflect.TypeFor[T]()] = words(list)
 }
 
-// closedTexts are the fields of requests that are text until they are parsed.
+// closedTexts returns the values of fields of requests that are plain text until they are
+// parsed.
 func closedTexts() map[string][]string {
 	trusts, modes := words(holdfast.Words[holdfast.Trust]()), words(holdfast.Words[holdfast.Mode]())
 	return map[string][]string{

@@ -1,21 +1,20 @@
-package httpapi
+package spec
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// The examples of the OpenAPI document and of the docs page. They are values of
-// the wire types, so that they change with them; a test validates each against
-// its schema and holds that no operation is without.
+// The examples of the OpenAPI document and of the page are values of the wire types, so
+// that they change with them. A test validates each against its schema, and fails for an
+// operation that has none.
 
 const (
 	exampleID   = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -78,7 +77,7 @@ func exampleAnswered() holdfast.Approval {
 	return a
 }
 
-// requestExamples are the JSON bodies by operation.
+// requestExamples returns a JSON body for each operation that takes one.
 func requestExamples() map[string]any {
 	title, tags := "review of the parser", []string{"urgent"}
 	plan := string(holdfast.ModePlan)
@@ -104,7 +103,7 @@ func requestExamples() map[string]any {
 	}
 }
 
-// answerExamples are the JSON answers of success by operation.
+// answerExamples returns the JSON answer of each operation that succeeds.
 func answerExamples() map[string]any {
 	at := exampleTime()
 	session := map[string]any{"session": exampleSession()}
@@ -148,9 +147,9 @@ func answerExamples() map[string]any {
 		"list-turns": map[string]any{"turns": []holdfast.Turn{turn}},
 		"get-turn":   map[string]any{"turn": turn},
 		"get-usage":  holdfast.SessionUsage{Usage: *turn.Usage, Turns: 1, Calls: 2, DurationMS: 1500},
-		"read-events": eventPage{Events: []holdfast.Event{{
+		"read-events": map[string]any{"events": []holdfast.Event{{
 			Session: exampleID, Seq: 2, Type: holdfast.EventMessageUser, Turn: exampleTurn, Data: json.RawMessage(`{"parts":[{"type":"text","text":"write hello.txt"}]}`), Time: at,
-		}}, Next: 2},
+		}}, "next": 2},
 		"read-transcript": map[string]any{"entries": []holdfast.TranscriptEntry{
 			{Seq: 2, Turn: exampleTurn, Role: holdfast.RoleUser, Text: "write hello.txt", Time: at},
 			{Seq: 8, Turn: exampleTurn, Role: holdfast.RoleAssistant, Text: "done", Time: at},
@@ -184,7 +183,7 @@ func answerExamples() map[string]any {
 	}
 }
 
-// streamExample is what the beginning of a stream looks like.
+// streamExample returns the beginning of an event stream.
 func streamExample(operation string) string {
 	if operation == "exec" {
 		return "event: stdout\ndata: {\"data\":\"aGVsbG8K\"}\n\nevent: exit\ndata: {\"class\":\"ok\",\"exit_code\":0}\n\n"
@@ -192,7 +191,7 @@ func streamExample(operation string) string {
 	return "id: 2\nevent: message.user\ndata: {\"session_id\":\"" + exampleID + "\",\"seq\":2,\"type\":\"message.user\"}\n\n: ping\n\n"
 }
 
-// problemExamples has one problem of each kind.
+// problemExamples returns one problem of each kind.
 func problemExamples() map[string]*huma.Example {
 	out := map[string]*huma.Example{}
 	for kind, e := range map[holdfast.Kind]*holdfast.Error{
@@ -208,46 +207,44 @@ func problemExamples() map[string]*huma.Example {
 		holdfast.KindUnavailable:     holdfast.Errorf("", "box", "all boxes are in use").WithHint("raise max_boxes, or end sessions"),
 	} {
 		e.Kind = kind
-		p := newProblem(e)
+		p := problem.Of(e)
 		p.RequestID = "01890a5d-ac97-7000-8000-000000000001"
 		out[string(kind)] = &huma.Example{Summary: http.StatusText(p.Status), Value: p.Problem}
 	}
 	return out
 }
 
-// illustrate adds the examples to the document, and makes the problem documents
-// of all operations one.
+// illustrate adds the examples to the document, and makes all operations share one
+// description of problems.
 func illustrate(doc *huma.OpenAPI) {
 	requests, answers := requestExamples(), answerExamples()
-	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
-		for _, op := range operations(doc.Paths[path]) {
-			if op.RequestBody != nil && op.RequestBody.Content["application/json"] != nil {
-				op.RequestBody.Content["application/json"].Example = requests[op.OperationID]
-			}
-			for status, r := range op.Responses {
-				if status == "default" {
-					continue
-				}
-				if media := r.Content["application/json"]; media != nil {
-					media.Example = answers[op.OperationID]
-				}
-				if media := r.Content["text/event-stream"]; media != nil {
-					media.Example = streamExample(op.OperationID)
-				}
-			}
-			shareProblem(doc, op)
+	for _, op := range Operations(doc) {
+		if media := jsonBody(op); media != nil {
+			media.Example = requests[op.OperationID]
 		}
+		for status, r := range op.Responses {
+			if status == "default" {
+				continue
+			}
+			if media := r.Content["application/json"]; media != nil {
+				media.Example = answers[op.OperationID]
+			}
+			if media := r.Content["text/event-stream"]; media != nil {
+				media.Example = streamExample(op.OperationID)
+			}
+		}
+		shareProblem(doc, op)
 	}
 }
 
 func shareProblem(doc *huma.OpenAPI, op *huma.Operation) {
 	r := op.Responses["default"]
-	if r == nil || r.Content[problemType] == nil {
+	if r == nil || r.Content[problem.MediaType] == nil {
 		return
 	}
 	if doc.Components.Responses == nil {
 		r.Description = "A problem: what failed, of which kind, and what helps."
-		r.Content[problemType].Examples = problemExamples()
+		r.Content[problem.MediaType].Examples = problemExamples()
 		doc.Components.Responses = map[string]*huma.Response{"Problem": r}
 	}
 	op.Responses["default"] = &huma.Response{Ref: "#/components/responses/Problem"}

@@ -1,0 +1,94 @@
+package body
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+const (
+	// Small is the size up to which a body is handled without waiting for room, and the
+	// limit of bodies that hold settings only.
+	Small = 1 << 20
+	// Large is the limit of a JSON body that carries text: a message of
+	// holdfast.MaxText bytes with every character escaped.
+	Large = 2*holdfast.MaxText + 1<<20
+)
+
+// CheckLength refuses a body whose announced length is over the limit, before any of it
+// is read.
+func CheckLength(r *http.Request, limit int64) error {
+	if r.ContentLength <= limit {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindTooLarge, "request", "a body of %d bytes is too large, %d are taken", r.ContentLength, limit).
+		WithHint("send less at once")
+}
+
+// CheckNone refuses a body. An empty one is not refused, however it was announced.
+func CheckNone(r *http.Request) error {
+	if r.ContentLength < 0 {
+		n, err := io.ReadFull(r.Body, make([]byte, 1))
+		if n == 0 && errors.Is(err, io.EOF) {
+			return nil
+		}
+		if n == 0 {
+			return Failure(err, 0)
+		}
+	}
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "%s %s takes no body", r.Method, holdfast.Quote(r.URL.Path)).
+		WithHint("send the request without a body")
+}
+
+// ReadAll reads an upload whole, up to a limit.
+func ReadAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	var data bytes.Buffer
+	// The announced length is used up to a usual size only: the bytes may never come.
+	data.Grow(int(min(max(r.ContentLength, 0), limit, 1<<20)) + bytes.MinRead)
+	_, err := data.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	return data.Bytes(), Failure(err, limit)
+}
+
+// Upload returns an upload that is read piece by piece, up to a limit. Its errors are
+// those of Failure.
+func Upload(w http.ResponseWriter, r *http.Request, limit int64) io.Reader {
+	return &upload{http.MaxBytesReader(w, r.Body, limit), limit}
+}
+
+type upload struct {
+	r     io.Reader
+	limit int64
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = Failure(err, u.limit)
+	}
+	return n, err
+}
+
+// Failure returns the refusal for an error from reading a body, nil for no error. The
+// limit is the one that the body may have exceeded.
+func Failure(err error, limit int64) error {
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return holdfast.Errorf(holdfast.KindTooLarge, "upload", "the body is larger than %d bytes", limit).
+			WithHint("send less at once; a larger file can be made in the box, with exec")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body ended early").WithHint("send it again")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return holdfast.Errorf(holdfast.KindUnavailable, "upload", "the body did not arrive in time").WithHint("send it again")
+	}
+	return holdfast.Errorf(holdfast.KindInvalid, "upload", "the body did not arrive whole: %w", err).WithHint("send it again")
+}

@@ -1,0 +1,221 @@
+package guard
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
+)
+
+// Caller is the sender of a request. The zero Caller sent no valid token and may do
+// nothing.
+type Caller struct {
+	// owner is set for the holder of the owner token, who may do everything.
+	owner bool
+	key   holdfast.Key
+}
+
+type callerKey struct{}
+
+// CallerOf returns the sender of the request of ctx, the zero Caller where no request
+// passed the guard.
+func CallerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// KeyOf returns the key of the request of ctx; it is empty for the owner.
+func KeyOf(ctx context.Context) holdfast.KeyID { return CallerOf(ctx).key.ID }
+
+// Name is the caller's name in the record of a change; empty without a valid token.
+func (c Caller) Name() string {
+	switch {
+	case c.owner:
+		return "owner"
+	case c.key.ID != "":
+		return "key " + string(c.key.ID)
+	}
+	return ""
+}
+
+// Stranger reports whether a request carried no valid token.
+func (c Caller) Stranger() bool { return c.Name() == "" }
+
+// MaxTrust is the highest trust of a session that the caller may change; empty for the
+// owner, who has no limit.
+func (c Caller) MaxTrust() holdfast.Trust {
+	switch {
+	case c.owner:
+		return ""
+	case c.key.MaxTrust == holdfast.Trusted:
+		return holdfast.Trusted
+	}
+	return holdfast.Untrusted
+}
+
+// identify finds the sender of a request and refuses one that the route is not open to.
+// Any path below /v1 needs a token, whether there is a route or not.
+func (g *Guard) identify(r *http.Request, pattern string) (Caller, error) {
+	need := g.cfg.Rules[pattern].Scope
+	if need == Public {
+		return g.recognize(r), nil
+	}
+	if pattern == "" && !strings.HasPrefix(r.URL.Path, "/v1/") && r.URL.Path != "/v1" {
+		return Caller{}, nil
+	}
+	who, err := g.authenticate(r)
+	if err != nil {
+		// Only failures count: a valid token is never locked out by a neighbour that has
+		// none. The secrets are too long to be guessed at any rate.
+		if wait := g.failures.take(address(r), g.cfg.Now()); wait > 0 {
+			err = tooMany("requests without a valid token from this address", wait)
+		}
+		if g.refusals.take("", g.cfg.Now()) == 0 {
+			g.cfg.Log.Warn("a request without a valid token was refused", "from", address(r), "path", holdfast.Quote(r.URL.Path), "why", err)
+		}
+		return who, err
+	}
+	if wait := g.rates.take(string(who.key.ID), g.cfg.Now()); wait > 0 {
+		return who, tooMany("requests with this key", wait)
+	}
+	switch {
+	case pattern == "":
+		return who, nil
+	case need == "":
+		return who, holdfast.Errorf(holdfast.KindInternal, "request", "the route %s has no scope", holdfast.Quote(pattern))
+	}
+	return who, authorize(who, need, r)
+}
+
+// authenticate finds the sender of a request by its token.
+func (g *Guard) authenticate(r *http.Request) (Caller, error) {
+	const hint = "set HOLDFAST_TOKEN to a key (holdfast key create), or to the token that serve wrote to its data directory"
+	auth := r.Header.Values("Authorization")
+	switch {
+	case len(auth) == 0 || auth[0] == "":
+		return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries no token").WithHint(hint)
+	case len(auth) > 1:
+		return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the request carries %d tokens", len(auth)).WithHint(hint)
+	}
+	scheme, token, _ := strings.Cut(auth[0], " ")
+	token = strings.TrimSpace(token)
+	sum := sha256.Sum256([]byte(token))
+	// Hashing first makes the comparison take the same time for every length.
+	if g.cfg.Access.Token != "" && strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1 {
+		return Caller{owner: true}, nil
+	}
+	if strings.EqualFold(scheme, "Bearer") {
+		if k, err := g.cfg.Keys.Check(r.Context(), token); err == nil {
+			return Caller{key: k}, nil
+		}
+	}
+	return Caller{}, holdfast.Errorf(holdfast.KindUnauthenticated, "request", "the token is not valid here").WithHint(hint)
+}
+
+// recognize identifies the sender of a request to a public route. An invalid token
+// counts as no token there: probes may carry an old one.
+func (g *Guard) recognize(r *http.Request) Caller {
+	if r.Header.Get("Authorization") == "" {
+		return Caller{}
+	}
+	who, err := g.authenticate(r)
+	if err != nil {
+		return Caller{}
+	}
+	return who
+}
+
+// authorize refuses requests that the caller's scopes do not cover.
+func authorize(c Caller, need holdfast.Scope, r *http.Request) error {
+	if c.owner || c.key.Covers(need) {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "request", "%s %s needs the scope %s, which key %s lacks",
+		r.Method, holdfast.Quote(r.URL.Path), need, c.key.ID).WithHint("holdfast key create --scope %s makes one that has it", need)
+}
+
+// checkHeld refuses all requests but reads while the server takes no work. It goes by the
+// scope of the route, so that it refuses new routes by default.
+func (g *Guard) checkHeld(r *http.Request, rule Rule) error {
+	switch {
+	case g.cfg.Held == nil, rule.Scope == Public, rule.Scope == holdfast.ScopeRead:
+		return nil
+	case rule.Scope == holdfast.ScopeAdmin && r.Method == http.MethodGet:
+		return nil
+	}
+	return g.cfg.Held
+}
+
+// checkTrust refuses a request that changes a session, or works in its box, if the
+// session's trust is above the caller's. It goes by the pattern and the scope of the
+// route, so that it limits new routes by default.
+func (g *Guard) checkTrust(r *http.Request, pattern string, rule Rule) error {
+	_, route, _ := strings.Cut(pattern, " ")
+	if !strings.HasPrefix(route, "/v1/sessions/{id}") || rule.Scope == holdfast.ScopeRead || rule.EngineChecksTrust {
+		return nil
+	}
+	segment, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/sessions/"), "/")
+	id, err := holdfast.ParseSessionID(segment)
+	if err != nil {
+		return err
+	}
+	return g.Within(r.Context(), id)
+}
+
+// Within refuses to act on a session whose trust is above the caller's.
+func (g *Guard) Within(ctx context.Context, id holdfast.SessionID) error {
+	most := CallerOf(ctx).MaxTrust()
+	if most == "" || most == holdfast.Trusted {
+		return nil
+	}
+	s, err := g.cfg.Sessions.Session(ctx, id)
+	if err != nil {
+		return err
+	}
+	if s.Trust.Exceeds(most) {
+		return holdfast.Errorf(holdfast.KindDenied, "request", "session %s is %s, above this key's maximum, which is %s", id, s.Trust, most).
+			WithHint("holdfast key create --max-trust %s makes a key for it", s.Trust)
+	}
+	return nil
+}
+
+// keyHeader is the header that names a request, so that it is done once however often it
+// is sent.
+const keyHeader = "Idempotency-Key"
+
+// checkKey refuses an Idempotency-Key that is not well-formed, or that the route would
+// not honour.
+func checkKey(r *http.Request, pattern string, rule Rule) error {
+	acts := r.Method == http.MethodPost || r.Method == http.MethodPatch
+	values := r.Header.Values(keyHeader)
+	if !acts || len(values) == 0 {
+		return nil
+	}
+	if !rule.HonoursKey {
+		hint := "leave the header out"
+		if rule.WhyNoKey != "" {
+			hint += ": " + rule.WhyNoKey
+		}
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s: %s takes no key", holdfast.Quote(values[0]), pattern).WithHint("%s", hint)
+	}
+	if len(values) > 1 {
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "%d Idempotency-Key headers, the second %s", len(values), holdfast.Quote(values[1])).
+			WithHint("send one")
+	}
+	key := values[0]
+	if len(key) > 200 || strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "Idempotency-Key %s is not a key", holdfast.Quote(key)).
+			WithHint("use up to 200 printable characters without spaces, such as a UUID")
+	}
+	return nil
+}
+
+// tooMany refuses a request over a limit and says when the limit allows the next one.
+func tooMany(what string, wait time.Duration) error {
+	return problem.After(wait, holdfast.Errorf(holdfast.KindBusy, "request", "too many %s", what).WithHint("try again in %s", wait.Round(time.Millisecond)))
+}

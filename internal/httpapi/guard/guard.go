@@ -1,0 +1,275 @@
+package guard
+
+import (
+	"context"
+	"crypto/sha256"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
+	"github.com/holdfast-run/holdfast/internal/journal"
+)
+
+// loggedRefusals is how many requests without a valid token are logged in a minute.
+const loggedRefusals = 6
+
+// Access says from where the API may be called, and by whom without a key.
+type Access struct {
+	// Token is the owner's bearer token. If it is empty, nobody is the owner.
+	Token string
+	// Listen is the address the server listens on, host:port. If it is a loopback
+	// address, only requests that name a loopback host, or one of Hosts, are
+	// answered: a web page cannot reach the server by a DNS name of its own.
+	Listen string
+	// Hosts are further host names, without port, that a request may name.
+	Hosts []string
+	// Origins are further web origins, as "https://example.com", whose pages may
+	// call the API. The server's own origin always may.
+	Origins []string
+}
+
+// Keys finds the key that belongs to a secret.
+type Keys interface {
+	Check(ctx context.Context, secret string) (holdfast.Key, error)
+}
+
+// Sessions finds a session, whose trust is compared with the caller's.
+type Sessions interface {
+	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
+}
+
+// Config configures a Guard. All fields are required but for Held.
+type Config struct {
+	Access   Access
+	Keys     Keys
+	Sessions Sessions
+	// Routes are the handlers behind the guard, Rules what each asks for, by its pattern.
+	Routes *http.ServeMux
+	Rules  map[string]Rule
+	// Rate is how many requests a key may send per second, Failures how many requests
+	// from one address may fail to authenticate per minute; below 1 is no limit.
+	Rate, Failures int
+	// ReadTimeout is how long a sender may pause, and how long a body may wait for room;
+	// WriteTimeout is how long a reader may take to accept a piece of an answer.
+	ReadTimeout, WriteTimeout time.Duration
+	// Held is why the server only answers requests that read; nil if it takes work.
+	Held error
+	// Answered gets the pattern of the route, empty if there is none, and the status of
+	// each answer.
+	Answered func(pattern string, status int)
+	Now      func() time.Time
+	// Rand is the source of request ids.
+	Rand io.Reader
+	Log  *slog.Logger
+}
+
+// Guard is the handler in front of the routes. Safe for concurrent use.
+type Guard struct {
+	cfg      Config
+	loopback bool
+	token    [sha256.Size]byte
+	problems *problem.Reporter
+	room     *room
+	// rates limits the requests of each key, failures the failed authentications of each
+	// address, refusals the log lines about them.
+	rates, failures, refusals *limits
+}
+
+// New returns the guard of some routes.
+func New(cfg Config) *Guard {
+	return &Guard{
+		cfg: cfg, loopback: Loopback(cfg.Access.Listen), token: sha256.Sum256([]byte(cfg.Access.Token)), problems: problem.NewReporter(cfg.Log),
+		room: newRoom(cfg.ReadTimeout), rates: newLimits(cfg.Rate, time.Second), failures: newLimits(cfg.Failures, time.Minute),
+		refusals: newLimits(loggedRefusals, time.Minute),
+	}
+}
+
+// ServeHTTP answers a request, by its route if nothing speaks against it.
+func (g *Guard) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w := &answer{ResponseWriter: rw, conn: http.NewResponseController(rw), now: g.cfg.Now, limit: g.cfg.WriteTimeout}
+	r = g.name(w, r)
+	defer g.count(w, r, g.cfg.Now())
+	defer g.recover(w, r)
+	// A deadline of the connection's last answer would cut this one off.
+	_ = w.conn.SetWriteDeadline(time.Time{})
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	r, err := g.admit(w, r)
+	if err != nil {
+		g.problems.Answer(w, r, err)
+		return
+	}
+	if w.pattern == "" {
+		refuseUnknown(g.cfg.Routes, w, r, routesHint)
+		return
+	}
+	r, leave, err := g.takeBody(w, r, g.cfg.Rules[w.pattern])
+	if err != nil {
+		g.problems.Answer(w, r, err)
+		return
+	}
+	defer leave()
+	g.cfg.Routes.ServeHTTP(w, r)
+}
+
+// admit refuses a request by its head: host and origin come first, then the path, the
+// caller, and what the route asks of it. The request that it returns carries its caller.
+func (g *Guard) admit(w *answer, r *http.Request) (*http.Request, error) {
+	if err := g.checkHead(r); err != nil {
+		return r, err
+	}
+	_, w.pattern = g.cfg.Routes.Handler(r)
+	who, err := g.identify(r, w.pattern)
+	if err != nil || w.pattern == "" {
+		return r, err
+	}
+	rule := g.cfg.Rules[w.pattern]
+	if err := checkKey(r, w.pattern, rule); err != nil {
+		return r, err
+	}
+	r = r.WithContext(journal.As(context.WithValue(r.Context(), callerKey{}, who), who.Name()))
+	if err := g.checkHeld(r, rule); err != nil {
+		return r, err
+	}
+	return r, g.checkTrust(r, w.pattern, rule)
+}
+
+// takeBody refuses a query or a body that the route would not look at, and a body that is
+// too large. A large one waits for room, which leave gives back.
+func (g *Guard) takeBody(w *answer, r *http.Request, rule Rule) (_ *http.Request, leave func(), err error) {
+	if r.ContentLength != 0 {
+		r.Body = body.Patient(r.Body, w.conn, g.cfg.Now, g.cfg.ReadTimeout)
+	}
+	if r.URL.RawQuery != "" && !rule.Query {
+		return r, nil, noQuery(r)
+	}
+	if rule.MaxBody == 0 {
+		err = body.CheckNone(r)
+	} else {
+		err = body.CheckLength(r, rule.MaxBody)
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	return g.room.enter(w, r, rule)
+}
+
+func (g *Guard) checkHead(r *http.Request) error {
+	if err := g.checkHost(r.Host); err != nil {
+		return err
+	}
+	if err := g.checkOrigin(r); err != nil {
+		return err
+	}
+	if !cleanPath(r.URL.EscapedPath()) {
+		return unclean(r)
+	}
+	if err := checkQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "content encoding %s is not taken", holdfast.Quote(enc)).
+			WithHint("send the body as it is")
+	}
+	return nil
+}
+
+// checkHost refuses host names that a foreign web page could have chosen (DNS
+// rebinding).
+func (g *Guard) checkHost(host string) error {
+	if !g.loopback {
+		return nil
+	}
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if strings.EqualFold(name, "localhost") {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(name); err == nil && ip.IsLoopback() {
+		return nil
+	}
+	if slices.ContainsFunc(g.cfg.Access.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "request", "host %s is not served here", holdfast.Quote(host)).
+		WithHint("call the server by a loopback name, or list the host in the setting hosts")
+}
+
+// checkOrigin refuses requests of foreign web pages. A request without an Origin was not
+// sent by the script of a page.
+func (g *Guard) checkOrigin(r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(g.cfg.Access.Origins, origin) {
+		return nil
+	}
+	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
+		return nil
+	}
+	return holdfast.Errorf(holdfast.KindDenied, "request", "origin %s may not call this server", holdfast.Quote(origin)).
+		WithHint("list it in the setting origins")
+}
+
+// checkQuery refuses a query of which net/http would drop a part without an error, and
+// one that is not text.
+func checkQuery(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "the query does not parse: %w", err).
+			WithHint("escape the values: %%25 for %%, %%3B for ;")
+	}
+	for name, list := range values {
+		for _, s := range append(list, name) {
+			if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+				return holdfast.Errorf(holdfast.KindInvalid, "request", "query.%s is not UTF-8 text without NUL",
+					strings.Trim(holdfast.Quote(name), `"`)).WithHint("escape the bytes of UTF-8 text")
+			}
+		}
+	}
+	return nil
+}
+
+// recover turns a panic into a problem, or breaks the connection if the answer has begun.
+func (g *Guard) recover(w *answer, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	g.problems.Log(w, r).Error("panic in a request", "panic", v, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // the caller must not take the answer for a whole one
+	}
+	problem.Of(holdfast.Errorf(holdfast.KindInternal, "request", "the server failed at this request").
+		WithHint("the server's log has the details")).Write(w)
+}
+
+// Loopback reports whether a listening address is reachable from this machine only.
+func Loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		host = listen
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,105 @@
+package guard
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/httpapi/body"
+	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
+)
+
+// routesHint is the hint for a request that no route takes.
+const routesHint = "GET /openapi.json lists the routes"
+
+// NoRoute refuses a request that no route takes.
+func NoRoute(r *http.Request) error { return noRoute(r, routesHint) }
+
+func noRoute(r *http.Request, hint string) error {
+	return holdfast.Errorf(holdfast.KindNotFound, "request", "no route %s", holdfast.Quote(r.URL.Path)).WithHint("%s", hint)
+}
+
+func noQuery(r *http.Request) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "%s takes no query", holdfast.Quote(r.URL.Path)).WithHint("leave out what follows the ?")
+}
+
+func unclean(r *http.Request) error {
+	return holdfast.Errorf(holdfast.KindInvalid, "request", "path %s is not clean", holdfast.Quote(r.URL.EscapedPath())).
+		WithHint("leave out //, /./ and /../; an absolute path of a file starts with %%2F")
+}
+
+// cleanPath reports whether the router would take the path as it is, without a
+// redirect.
+func cleanPath(p string) bool {
+	if !strings.HasPrefix(p, "/") || strings.Contains(p, "//") {
+		return false
+	}
+	for seg := range strings.SplitSeq(p, "/") {
+		if seg == "." || seg == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// refuseUnknown answers a request that no route takes, with the status that the router
+// would send.
+func refuseUnknown(routes *http.ServeMux, w http.ResponseWriter, r *http.Request, hint string) {
+	probe := statusProbe{header: http.Header{}}
+	routes.ServeHTTP(&probe, r)
+	if probe.status != http.StatusMethodNotAllowed {
+		problem.Of(noRoute(r, hint)).Write(w)
+		return
+	}
+	allow := probe.header.Get("Allow")
+	p := problem.Of(holdfast.Errorf(holdfast.KindInvalid, "request", "method %s is not for %s",
+		holdfast.Quote(r.Method), holdfast.Quote(r.URL.Path)).WithHint("use %s", allow))
+	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
+	w.Header().Set("Allow", allow)
+	p.Write(w)
+}
+
+// statusProbe is a response writer that only keeps the status and the headers.
+type statusProbe struct {
+	header http.Header
+	status int
+}
+
+func (p *statusProbe) Header() http.Header { return p.header }
+
+func (p *statusProbe) WriteHeader(status int) {
+	if p.status == 0 {
+		p.status = status
+	}
+}
+
+func (p *statusProbe) Write(b []byte) (int, error) {
+	p.WriteHeader(http.StatusOK)
+	return len(b), nil
+}
+
+// Metrics serves GET /metrics without a token, and no other route: it is for a listener
+// of its own.
+func Metrics(h http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		switch _, pattern := mux.Handler(r); {
+		case !cleanPath(r.URL.EscapedPath()):
+			err = unclean(r)
+		case pattern == "":
+			refuseUnknown(mux, w, r, "GET /metrics is all there is here")
+			return
+		case r.URL.RawQuery != "":
+			err = noQuery(r)
+		default:
+			err = body.CheckNone(r)
+		}
+		if err != nil {
+			problem.Of(err).Write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

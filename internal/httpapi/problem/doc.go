@@ -1,0 +1,9 @@
+// Package problem answers requests that failed, and logs the failures that nobody
+// expected.
+//
+// It owns the problem document (RFC 9457) with its headers, the rule which values of a
+// request a document may repeat, and the log line of an internal error. Only httpapi and
+// the packages below it may import it; it imports the vocabulary. Invariant (I-22): a
+// document repeats a value of a request only where Allow said that the operation's schema
+// leaves no room for a secret.
+package problem
