@@ -121,8 +121,10 @@ var layers = map[string]layer{
 	"internal/driver/mem":                {use: ". sandbox internal/boxd internal/boxd/files sandbox/wire"},
 	"internal/runtime/native":            {use: ". hook internal/folder internal/runtime internal/journal internal/loop policy sandbox agent/model agent/tool agent/tool/builtin sandbox/wire internal/conversation"},
 	"internal/runtime/claude/transcript": {use: "."},
-	"internal/runtime/acp":               {use: ". hook sandbox/wire internal/journal internal/retell internal/runtime policy sandbox internal/conversation", third: "github.com/coder/acp-go-sdk"},
-	"internal/runtime/claude":            {use: ". hook internal/folder internal/runtime internal/journal policy sandbox agent/tool sandbox/wire internal/retell internal/runtime/claude/transcript internal/conversation"},
+	"internal/runtime/resident":          {use: ". hook internal/journal policy sandbox sandbox/wire"},
+	"internal/runtime/acp":               {use: ". internal/conversation internal/retell internal/runtime internal/runtime/resident policy sandbox/wire", third: "github.com/coder/acp-go-sdk"},
+	"internal/runtime/claude/cli":        {use: ". internal/folder policy"},
+	"internal/runtime/claude":            {use: ". agent/tool hook internal/conversation internal/folder internal/journal internal/retell internal/runtime internal/runtime/claude/cli internal/runtime/claude/transcript internal/runtime/resident policy sandbox sandbox/wire"},
 	"internal/runtime/runtimetest":       {use: ". internal/runtime internal/journal internal/driver/mem policy sandbox internal/conversation"},
 	"internal/httpapi":                   {use: ". internal/conversation internal/journal", third: "github.com/danielgtaylor/huma/v2/... github.com/coder/websocket golang.org/x/sync/semaphore golang.org/x/time/rate"},
 
