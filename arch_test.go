@@ -114,7 +114,7 @@ var layers = map[string]layer{
 
 	// Adapters: leaves that only app knows.
 	"internal/store/sqlite":              {use: ". internal/conversation internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/store/sqlite/schema internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib"},
-	"internal/store/sqlite/schema":       {third: "github.com/pressly/goose/v3"},
+	"internal/store/sqlite/schema":       {use: ".", third: "github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook internal/approvals internal/boots internal/views", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},
 	"internal/driver/host":               {use: ". sandbox sandbox/wire sandbox/boxd internal/driver/boxproc", third: "golang.org/x/sys/unix"},

@@ -18,6 +18,8 @@ import (
 const (
 	page     = 256
 	longPage = 1000
+	// pagesAhead is how many pages are read while the caller is at the one before.
+	pagesAhead = 2
 )
 
 // Journal appends and reads the logs of all sessions. Safe for concurrent use.
@@ -207,7 +209,7 @@ func (j *Journal) Replay(ctx context.Context, id holdfast.SessionID, after int64
 		defer ahead.stop()
 		for after < head {
 			var evs []holdfast.Event
-			if ahead.next == nil {
+			if len(ahead.coming) == 0 {
 				evs = j.recent(id, after)
 			}
 			if len(evs) == 0 {
@@ -270,15 +272,21 @@ func readPage(ctx context.Context, s Store, id holdfast.SessionID, after, upto, 
 	return evs, nil
 }
 
-// readAhead reads pages of a log. From the second one on it reads the next while the
+// readAhead reads pages of a log. From the second one on it reads the next ones while the
 // caller is at the one before.
 type readAhead struct {
 	store Store
 	id    holdfast.SessionID
 	head  int64
 	pages int
-	// next has the page that is being read; cancel gives it up.
-	next   chan read
+	// coming are the pages that are being read, in the order of the log.
+	coming []coming
+}
+
+// coming is a page that is being read.
+type coming struct {
+	after  int64
+	got    chan read
 	cancel context.CancelFunc
 }
 
@@ -289,11 +297,14 @@ type read struct {
 
 // page is the next page after an event, which is the last of the page before.
 func (r *readAhead) page(ctx context.Context, after int64) ([]holdfast.Event, error) {
+	if len(r.coming) > 0 && r.coming[0].after != after {
+		r.stop() // the page before was cut short
+	}
 	var got read
-	if r.next != nil {
-		got = <-r.next
-		r.next = nil
-		r.cancel()
+	if len(r.coming) > 0 {
+		got = <-r.coming[0].got
+		r.coming[0].cancel()
+		r.coming = r.coming[1:]
 	} else {
 		got.events, got.err = readPage(ctx, r.store, r.id, after, r.head, page)
 	}
@@ -301,24 +312,39 @@ func (r *readAhead) page(ctx context.Context, after int64) ([]holdfast.Event, er
 	if got.err != nil || r.pages == 1 {
 		return got.events, got.err
 	}
-	if last := got.events[len(got.events)-1].Seq; last < r.head {
-		next := make(chan read, 1)
-		ctx, cancel := context.WithCancel(ctx)
-		r.next, r.cancel = next, cancel
-		go func() {
-			events, err := readPage(ctx, r.store, r.id, last, r.head, longPage)
-			next <- read{events, err}
-		}()
+	// A page that is cut short has large events, of which not many pages fit into memory.
+	most := 1
+	if len(got.events) >= page {
+		most = pagesAhead
+	}
+	next := got.events[len(got.events)-1].Seq
+	if n := len(r.coming); n > 0 && r.coming[0].after == next {
+		next = r.coming[n-1].after + longPage
+	}
+	for ; len(r.coming) < most && next < r.head; next += longPage {
+		r.begin(ctx, next)
 	}
 	return got.events, nil
 }
 
-// stop gives up the page that is being read.
+// begin reads the page after an event.
+func (r *readAhead) begin(ctx context.Context, after int64) {
+	ctx, cancel := context.WithCancel(ctx)
+	c := coming{after, make(chan read, 1), cancel}
+	r.coming = append(r.coming, c)
+	go func() {
+		events, err := readPage(ctx, r.store, r.id, after, r.head, longPage)
+		c.got <- read{events, err}
+	}()
+}
+
+// stop gives up the pages that are being read.
 func (r *readAhead) stop() {
-	if r.next != nil {
-		r.cancel()
-		<-r.next
+	for _, c := range r.coming {
+		c.cancel()
+		<-c.got
 	}
+	r.coming = nil
 }
 
 // Readers is how many readers there are.

@@ -3,11 +3,9 @@ package sqlite
 import (
 	"bytes"
 	"database/sql"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,26 +16,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/durable"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 )
 
 // maxDamage bounds how many damaged places are listed.
 const maxDamage = 100
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// eventSum returns the checksum of an event's row, including its place in the log. An event
-// of the session's own agent has the sum that it had before there were child agents.
-func eventSum(id, at int64, e *holdfast.Event) int64 {
-	var room [256]byte
-	b := binary.LittleEndian.AppendUint64(room[:0], uint64(id))
-	b = binary.LittleEndian.AppendUint64(b, uint64(at))
-	b = append(append(b, e.Type...), 0)
-	b = append(append(b, e.Turn...), 0)
-	if e.Agent != "" {
-		b = append(append(b, e.Agent...), 0)
-	}
-	return int64(crc32.Update(crc32.Update(0, castagnoli, b), castagnoli, e.Data))
-}
 
 // whole reports whether an event's row is as it was written. A row from before
 // checksums existed counts as whole if it is an event.
@@ -45,7 +28,7 @@ func whole(id, at int64, e *holdfast.Event, sum int64) bool {
 	if sum < 0 {
 		return e.Type != "" && utf8.Valid(e.Data) && json.Valid(e.Data)
 	}
-	return eventSum(id, at, e) == sum
+	return schema.Sum(id, at, e) == sum
 }
 
 // scanEvent reads an event of a session. A damaged one becomes event.damaged, so that

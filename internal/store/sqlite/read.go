@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,7 +85,8 @@ func (s *Store) Events(ctx context.Context, id holdfast.SessionID, after int64, 
 	if err != nil || after > journal.MaxSeq {
 		return nil, err
 	}
-	rows, err := s.r.events.QueryContext(ctx, n<<32|after, n<<32|journal.MaxSeq, clampLimit(limit, 100, 1000))
+	limit = clampLimit(limit, 100, 1000)
+	rows, err := s.r.events.QueryContext(ctx, n<<32|after, n<<32|journal.MaxSeq, limit)
 	if err != nil {
 		return nil, failure("store.events", err)
 	}
@@ -93,6 +95,9 @@ func (s *Store) Events(ctx context.Context, id holdfast.SessionID, after int64, 
 	for size := 0; size < pageBytes && rows.Next(); {
 		e := s.scanEvent(rows, id)
 		size += len(e.Data)
+		if len(out) == 64 { // a long page: room for all of it at once
+			out = slices.Grow(out, limit-64)
+		}
 		out = append(out, e)
 	}
 	if err := rows.Err(); err != nil {

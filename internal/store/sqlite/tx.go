@@ -3,6 +3,7 @@ package sqlite
 import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
 )
 
 // eventRow is an event on its way into the table.
@@ -84,7 +85,7 @@ func (t *tx) flush() error {
 			for _, r := range rows[:n] {
 				at := r.event.Time.UnixMilli()
 				args = append(args, r.id, string(r.event.Type), string(r.event.Turn), at, []byte(r.event.Data),
-					eventSum(r.id, at, &r.event), string(r.event.Agent))
+					schema.Sum(r.id, at, &r.event), string(r.event.Agent))
 			}
 			if _, err := t.s.w.insertEvents[i].ExecContext(t.ctx, args...); err != nil {
 				return err

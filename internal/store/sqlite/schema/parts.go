@@ -4,16 +4,15 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"encoding/json"
-	"hash/crc32"
+
+	"github.com/holdfast-run/holdfast"
 )
 
 // Step 18: messages are lists of parts, each with a type. Until then a message of the user was
 // a text, and the parts of an answer were known by which of their fields was set.
 //
-// The shapes and the checksum are written out here, so that the step stays as it is when the
-// packages that own them move on.
+// The shapes are written out here, so that the step stays as it is when the vocabulary moves on.
 
 type (
 	newPart struct {
@@ -125,21 +124,11 @@ func turned[From, To any](data []byte, to func(From) To) ([]byte, error) {
 
 // row is a row of events.
 type row struct {
-	id, at, sum      int64
-	typ, turn, agent string
-	data             []byte
+	id, at, sum int64
+	event       holdfast.Event
 }
 
-func (r *row) checksum() int64 {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(r.id))
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.at))
-	b = append(append(b, r.typ...), 0)
-	b = append(append(b, r.turn...), 0)
-	if r.agent != "" {
-		b = append(append(b, r.agent...), 0)
-	}
-	return int64(crc32.Checksum(append(b, r.data...), crc32.MakeTable(crc32.Castagnoli)))
-}
+func (r *row) checksum() int64 { return Sum(r.id, r.at, &r.event) }
 
 // rewrite replaces the payloads of the events of some types, some rows at a time. A row that
 // is damaged stays as it is, so that the damage is still named.
@@ -156,14 +145,14 @@ func rewrite(ctx context.Context, tx *sql.Tx, turns map[string]func([]byte) ([]b
 			if r.sum >= 0 && r.sum != r.checksum() {
 				continue
 			}
-			data, err := turns[r.typ](r.data)
+			data, err := turns[string(r.event.Type)](r.event.Data)
 			if err != nil {
 				continue
 			}
-			if r.data = data; r.sum >= 0 {
+			if r.event.Data = data; r.sum >= 0 {
 				r.sum = r.checksum()
 			}
-			if _, err := tx.ExecContext(ctx, `UPDATE events SET data = ?, sum = ? WHERE id = ?`, r.data, r.sum, r.id); err != nil {
+			if _, err := tx.ExecContext(ctx, `UPDATE events SET data = ?, sum = ? WHERE id = ?`, []byte(data), r.sum, r.id); err != nil {
 				return err
 			}
 		}
@@ -178,7 +167,7 @@ func read(ctx context.Context, tx *sql.Tx, query string, args ...any) (out []row
 	defer rows.Close()
 	for rows.Next() {
 		var r row
-		if err := rows.Scan(&r.id, &r.typ, &r.turn, &r.at, &r.data, &r.sum, &r.agent); err != nil {
+		if err := rows.Scan(&r.id, &r.event.Type, &r.event.Turn, &r.at, (*[]byte)(&r.event.Data), &r.sum, &r.event.Agent); err != nil {
 			return nil, err
 		}
 		out = append(out, r)

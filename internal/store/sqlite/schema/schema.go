@@ -1,7 +1,7 @@
 // Package schema has the tables of a SQLite database, as the steps from each schema that a
-// release had to the newest.
+// release had to the newest, and the checksum of a row of events.
 //
-// The store imports it. Invariant: a step is never changed once a release has it, and a
+// The store imports it; it imports the vocabulary. Invariant: a step is never changed once a release has it, and a
 // database of any release before is brought up to date with nothing lost, or refused by name.
 package schema
 
