@@ -45,7 +45,6 @@ var over = map[string]int{
 	"package internal/chat":                    3206,
 	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
 	"package internal/driver/mem":              3111,
-	"package internal/egress":                  3019,
 	"package internal/engine":                  6114,
 	"package internal/httpapi":                 5199,
 	"package internal/runtime/claude":          4185,
