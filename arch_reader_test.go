@@ -31,7 +31,6 @@ var over = map[string]int{
 	"methods internal/driver/mem.shell":        31,
 	"methods internal/engine.Engine":           127,
 	"methods internal/engine.host":             49,
-	"methods internal/loop.run":                43,
 	"methods internal/runtime/acp.run":         73,
 	"methods internal/runtime/claude.run":      89,
 	"methods internal/store/sqlite.Store":      102,
