@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/internal/chat/compose"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -46,7 +47,7 @@ func (f *lines) run(ctx context.Context, inputs <-chan Input) (Outcome, error) {
 	if f.t.Create == nil {
 		effects = append(effects, Follow{f.t.Session.ID, f.t.Session.LastSeq})
 		if f.t.Person && !f.t.JSON {
-			effects = append(effects, f.t.recall())
+			effects = append(effects, recall(f.t.Session.ID))
 		}
 	}
 	for {
@@ -155,7 +156,7 @@ func (f *lines) read(ctx context.Context, to chan<- string) {
 		l, err := in.ReadString('\n')
 		if l != "" {
 			if l = strings.TrimRight(l, "\r\n"); f.c.Person {
-				l = clean(l)
+				l = compose.Clean(l)
 			}
 			select {
 			case to <- l:

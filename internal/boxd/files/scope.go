@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/boxd/pattern"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -18,9 +19,9 @@ import (
 // judgement: on a tool's thread, not where the request came in.
 type scope struct {
 	said wire.Scope
-	// fs has no scope itself.
-	fs      *FS
-	masks   masks
+	// door has no scope itself.
+	door    door
+	masks   pattern.Masks
 	bad     error // why the scope cannot be enforced
 	located bool
 	denied  []string
@@ -32,9 +33,19 @@ type scope struct {
 // really leads. It serves one request, and is not safe for concurrent use.
 func (f *FS) Within(s wire.Scope) *FS {
 	out := *f
-	out.scope = &scope{said: s, fs: f}
-	out.scope.masks, out.scope.bad = compileMasks(s.Patterns)
+	sc := &scope{said: s, door: f.door}
+	sc.masks, sc.bad = pattern.CompileMasks(decoded(s.Patterns))
+	out.door.scope = sc
 	return &out
+}
+
+// decoded returns names of the protocol as bytes.
+func decoded(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = DecodeName(n)
+	}
+	return out
 }
 
 // locate finds where the roots lead now.
@@ -56,7 +67,7 @@ func (s *scope) roots(rules []string, written bool) []string {
 		if r = filepath.Clean(DecodeName(r)); r == "/" {
 			out = append(out, r) // whatever lies where
 		}
-		p := s.fs.real(r)
+		p := s.door.real(r)
 		if at, err := located(p); err == nil {
 			out = append(out, at)
 		}
@@ -74,7 +85,7 @@ func (s *scope) holds(path string) bool {
 	}
 	s.locate()
 	under := func(root string) bool { return within(root, path) }
-	if slices.ContainsFunc(s.denied, under) || s.masks.cover(path) {
+	if slices.ContainsFunc(s.denied, under) || s.masks.Cover(path) {
 		return false
 	}
 	for _, list := range s.within {
@@ -88,23 +99,11 @@ func (s *scope) holds(path string) bool {
 // refusesName reports whether a path is refused as written, wherever it leads.
 func (s *scope) refusesName(path string) bool {
 	s.locate()
-	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.cover(path)
+	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.Cover(path)
 }
 
 // deleted is the suffix that the kernel adds to the path of a removed file.
 const deleted = " (deleted)"
-
-// allowed refuses files outside of the scope: path is the name in the request, at the
-// place where the file was found.
-func (f *FS) allowed(op, shown, path, at string) error {
-	if f.scope.bad != nil {
-		return f.scope.bad
-	}
-	if f.scope.refusesName(path) || !f.scope.holds(at) || !f.scope.holds(strings.TrimSuffix(at, deleted)) {
-		return outOfScope(op, shown, f.shown(at))
-	}
-	return nil
-}
 
 func outOfScope(op, shown, real string) error {
 	return holdfast.Errorf(holdfast.KindDenied, op, "%s leads to %s, which the sandbox settings or deny rules do not allow", holdfast.Quote(shown), holdfast.Quote(real))

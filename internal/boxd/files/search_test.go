@@ -28,147 +28,6 @@ func (b box) rel(paths []string) string {
 	return strings.Join(out, " ")
 }
 
-func TestGlobPatterns(t *testing.T) {
-	for _, c := range []struct {
-		pattern, yes, no string
-	}{
-		{"*.go", "a.go .go é.go", "a.goo d/a.go go"},
-		{"**/*.go", "a.go d/a.go d/e/a.go", "a.c d/a.c"},
-		{"d/**", "d/a d/e/f", "d a x/d/a"},
-		{"**", "a d/e", ""},
-		{"**/d/**/x", "d/x a/d/x a/d/b/c/x", "x d a/x"},
-		{"a?c", "abc aéc a\xffc", "ac abbc a/c"},
-		{"[a-c]x", "ax bx cx", "dx x aax"},
-		{"[!a-c]x", "dx éx", "ax"},
-		{"[^a]", "b", "a"},
-		{"[]]", "]", "a"},
-		{"[a-]", "a -", "b"},
-		{`[\]]`, "]", `\`},
-		{"{a,b}.{c,d}", "a.c b.d", "a.b c.d"},
-		{"{a,{b,c}/d}", "a b/d c/d", "b a/d"},
-		{"src/{,lib/}*.c", "src/x.c src/lib/x.c", "src/a/x.c"},
-		{`\*\{`, "*{", "a{"},
-		{"a**b", "ab axb", "a/b"},
-		{"./a//b", "a/b", "a"},
-		{"[{]a", "{a", "a"},
-		{"a}", "a}", "a"},
-		{"{a}", "a", "{a}"},
-		{"*a*b*c*", "abc xaxbxcx aabbcc", "acb ab"},
-	} {
-		p, err := compilePattern("glob", c.pattern)
-		if err != nil {
-			t.Errorf("%s: %v", c.pattern, err)
-			continue
-		}
-		for _, s := range strings.Fields(c.yes) {
-			if !p.match(s) {
-				t.Errorf("%s does not match %q", c.pattern, s)
-			}
-		}
-		for _, s := range strings.Fields(c.no) {
-			if p.match(s) {
-				t.Errorf("%s matches %q", c.pattern, s)
-			}
-		}
-	}
-}
-
-func TestGlobBadPatterns(t *testing.T) {
-	for pattern, part := range map[string]string{
-		"":                          "names nothing",
-		"/":                         "names nothing",
-		"[a":                        "[ is not closed",
-		"[a/b]":                     "[ is not closed",
-		"[z-a]":                     "wrong way round",
-		"{a,b":                      "{ is not closed",
-		`a\`:                        "escapes nothing",
-		"*/../x":                    `".."`,
-		strings.Repeat("{a,b}", 20): "more than 1000",
-		strings.Repeat("a", 5000):   "4096",
-	} {
-		_, err := compilePattern("glob", pattern)
-		wantKind(t, err, holdfast.KindInvalid, part)
-	}
-}
-
-// TestGlobIsLinear: the classic pattern that takes naive matchers for ever.
-func TestGlobIsLinear(t *testing.T) {
-	p, err := compilePattern("glob", strings.Repeat("*a", 60)+"b")
-	must(t, err)
-	done := make(chan bool, 1)
-	go func() { done <- p.match(strings.Repeat("a", 250)) }()
-	select {
-	case got := <-done:
-		if got {
-			t.Error("it matched")
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("matching takes exponential time")
-	}
-}
-
-// slowMatch is the obvious recursive matcher of one segment.
-func slowMatch(items []item, name string) bool {
-	if len(items) == 0 {
-		return name == ""
-	}
-	if items[0].star {
-		for i := 0; ; {
-			if slowMatch(items[1:], name[i:]) {
-				return true
-			}
-			if i == len(name) {
-				return false
-			}
-			_, n := char(name[i:])
-			i += n
-		}
-	}
-	if name == "" {
-		return false
-	}
-	r, n := char(name)
-	return items[0].matches(r) && slowMatch(items[1:], name[n:])
-}
-
-// slowPath is the obvious recursive matcher of a path.
-func slowPath(segs []segment, parts []string) bool {
-	if len(segs) == 0 {
-		return len(parts) == 0
-	}
-	if segs[0].deep {
-		return slowPath(segs[1:], parts) || len(parts) > 0 && slowPath(segs, parts[1:])
-	}
-	return len(parts) > 0 && slowMatch(segs[0].items, parts[0]) && slowPath(segs[1:], parts[1:])
-}
-
-func FuzzGlob(f *testing.F) {
-	for _, s := range [][2]string{
-		{"**/*.go", "a/b.go"}, {"{a,b}/[!x-z]?", "a/bc"}, {"*a*", "bab"}, {`\{[]]`, "{]"}, {"a/**/b/**", "a/b/c"}, {"[\xff-\xff]", "\xff"},
-	} {
-		f.Add(s[0], s[1])
-	}
-	f.Fuzz(func(t *testing.T, pattern, path string) {
-		if len(pattern) > 40 || len(path) > 20 {
-			return
-		}
-		p, err := compilePattern("glob", pattern)
-		if err != nil {
-			if !holdfast.IsKind(err, holdfast.KindInvalid) {
-				t.Fatalf("%q: %v", pattern, err)
-			}
-			return
-		}
-		want := false
-		for _, segs := range p.alts {
-			want = want || slowPath(segs, strings.Split(path, "/"))
-		}
-		if got := p.match(path); got != want {
-			t.Fatalf("pattern %q, path %q: %v, want %v", pattern, path, got, want)
-		}
-	})
-}
-
 func TestGlobNewestFirst(t *testing.T) {
 	b := newBox(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -413,4 +272,24 @@ func FuzzGrep(f *testing.F) {
 			t.Fatalf("pattern %q in %q: lines %v, want %v", pattern, data, got, want)
 		}
 	})
+}
+
+// TestFoundIsBounded: matches end at the limit and context does not count; the room of an
+// answer ends both.
+func TestFoundIsBounded(t *testing.T) {
+	f := found{limit: 2, room: 10_000}
+	for _, m := range []wire.GrepMatch{{Line: 1}, {Line: 2, Context: true}, {Line: 3}, {Line: 4, Context: true}} {
+		f.add(m)
+	}
+	if f.full || len(f.out) != 4 {
+		t.Errorf("full %v with %d lines", f.full, len(f.out))
+	}
+	if f.add(wire.GrepMatch{Line: 5}); !f.full || len(f.out) != 4 {
+		t.Errorf("full %v with %d lines", f.full, len(f.out))
+	}
+	f = found{limit: 9, room: 200}
+	f.add(wire.GrepMatch{Line: 1})
+	if f.add(wire.GrepMatch{Text: strings.Repeat("x", 100), Context: true}); !f.full || len(f.out) != 1 {
+		t.Errorf("full %v with %d lines", f.full, len(f.out))
+	}
 }
