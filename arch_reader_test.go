@@ -29,8 +29,6 @@ var over = map[string]int{
 	"methods internal/driver/local.Driver":     57,
 	"methods internal/driver/mem.shell":        31,
 	"methods internal/loop.run":                43,
-	"methods internal/runtime/acp.run":         73,
-	"methods internal/runtime/claude.run":      89,
 	"methods internal/store/sqlite.Store":      102,
 	"methods sandbox/check.analyzer":           63,   // stays: a method for each kind of node
 	"package internal/boxd":                    4942, // stays: one program, read from its ledger outwards
@@ -40,7 +38,6 @@ var over = map[string]int{
 	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
 	"package internal/driver/mem":              3111,
 	"package internal/egress":                  3019,
-	"package internal/runtime/claude":          4185,
 	"package internal/store/sqlite":            5039,
 	"package sandbox/check":                    4466, // stays: one reader of commands
 	"struct ..Session":                         24,   // stays: what a session shows
@@ -51,9 +48,7 @@ var over = map[string]int{
 	"struct internal/boxd/files.contents":      29,
 	"struct internal/boxd/files.search":        24,
 	"struct internal/journal.Row":              30,
-	"struct internal/runtime/acp.run":          31,
 	"struct internal/runtime/claude.line":      26, // stays: the CLI's own protocol
-	"struct internal/runtime/claude.run":       50,
 	"struct internal/store/sqlite.approvalRow": 29,
 	"struct internal/store/sqlite.readStmts":   27, // stays: a field for each statement
 	"struct internal/store/sqlite.writeStmts":  27, // stays: a field for each statement

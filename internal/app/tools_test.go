@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent/tool/builtin"
 	"github.com/holdfast-run/holdfast/internal/app"
 	"github.com/holdfast-run/holdfast/internal/config"
-	"github.com/holdfast-run/holdfast/internal/runtime/claude"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/policy"
 )
 
@@ -19,10 +19,10 @@ func TestEveryOfferedToolIsRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names := claude.Offered(); !slices.ContainsFunc(names, func(t policy.Tool) bool { return t.Name == "NotebookEdit" }) {
+	if names := cli.Offered(); !slices.ContainsFunc(names, func(t policy.Tool) bool { return t.Name == "NotebookEdit" }) {
 		t.Errorf("the CLI is offered %+v", names)
 	}
-	for _, want := range claude.Offered() {
+	for _, want := range cli.Offered() {
 		if got, ok := p.Tool(want.Name); !ok || got != want {
 			t.Errorf("%s is registered as %+v", want.Name, got)
 		}

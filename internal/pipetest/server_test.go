@@ -16,7 +16,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/driver/local"
-	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
@@ -150,7 +150,7 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	s.out = newOutbox(s.j.stdin)
-	lines := &runtime.Lines{From: s.j.taken, Line: s.line}
+	lines := &resident.Lines{From: s.j.taken, Line: s.line}
 	var stderr bytes.Buffer
 	res, err := b.Exec(ctx, s.j.start.Call, s.j.start.Request, sandbox.ExecOptions{
 		Stdin: s.out, Stdout: lines, StdoutFrom: s.j.taken, Stderr: &stderr,

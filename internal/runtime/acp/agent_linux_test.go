@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
 	"github.com/holdfast-run/holdfast/internal/runtime/runtimetest"
 	"github.com/holdfast-run/holdfast/internal/testkit"
+	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -166,7 +167,7 @@ func TestASH13_UnknownKindsArePassedOn(t *testing.T) {
 // session can be used.
 func TestBadAgents(t *testing.T) {
 	for word, want := range map[string]string{
-		"GARBAGE": "fine", "METHODS": "fine", "ORDER": "mine", "UNASKED": "done", "ALWAYS": "done", "TWICE": "done", "OPEN": "done", "TOOL": "done",
+		"GARBAGE": "fine", "METHODS": "fine", "ORDER": "mine", "UNASKED": "done", "ALWAYS": "done", "TWICE": "done", "LATE": "done", "OPEN": "done", "TOOL": "done",
 		"DIESONCE": "again", "FLOOD": "", "HUGE": "", "HALF": "", "DIES": "", "MIDTOOL": "", "ERROR": "",
 	} {
 		t.Run(word, func(t *testing.T) {
@@ -212,6 +213,11 @@ func (r *rig) checkWord(word string) {
 		}
 	case "TWICE":
 		if got := r.file("answered"); !strings.Contains(got, `"y"`) || len(finished) != 1 {
+			r.t.Errorf("answered %s, %+v", got, finished)
+		}
+	case "LATE":
+		// It asks about a call whose outcome is in the log.
+		if got := r.file("answered"); !strings.Contains(got, `"n"`) || len(finished) != 1 {
 			r.t.Errorf("answered %s, %+v", got, finished)
 		}
 	case "OPEN":
@@ -361,11 +367,11 @@ func TestInterrupt(t *testing.T) {
 // that got the prompt once, and each answer once.
 func TestHZ12_NothingIsSentTwice(t *testing.T) {
 	for _, p := range []runtimetest.Point{
-		{Name: "prompt-recorded"},
+		{Name: runtimetest.AfterRecord, N: 3},
 		{Name: "prompted"},
 		{Name: "asked"},
-		{Name: "allowed"},
-		{Name: "allowed", N: 1},
+		{Name: "decided"},
+		{Name: "decided", N: 1},
 		{Name: "answered"},
 		{Name: runtimetest.AfterRecord},
 		{Name: runtimetest.AfterRecord, N: 1},
@@ -388,14 +394,46 @@ func TestHZ12_NothingIsSentTwice(t *testing.T) {
 		r.Complete(id, ran.Result)
 		h.Close()
 		r.CheckAnswered()
-		if n := strings.Count(r.file("prompts"), "\n"); n != 1 {
-			t.Errorf("%v: %d prompts", p, n)
+		if got := r.file("prompts"); strings.Count(got, "\n") != 1 || !strings.Contains(got, "Be brief.") {
+			t.Errorf("%v: prompts %s", p, got)
 		}
 		if got := r.file("answered"); strings.Count(got, "\n") != 1 || !strings.Contains(got, `"selected"`) {
 			t.Errorf("%v: answered %s", p, r.file("answered"))
 		}
 		r.say("after", "prompt 2")
 	}
+}
+
+// leaver is a server that goes while somebody is asked.
+type leaver struct{ *runtimetest.Host }
+
+var errLeaves = errors.New("the server is leaving")
+
+func (leaver) Decide(context.Context, policy.Request) (policy.Decision, error) {
+	return policy.Decision{}, &policy.Undecided{Err: errLeaves}
+}
+
+// TestAQuestionOutlivesItsServer: a call that waits for an answer when the server leaves
+// is left as it stands. The next server asks again, and the call runs once.
+func TestAQuestionOutlivesItsServer(t *testing.T) {
+	r := scriptedAgent(t, nil)
+	id := r.Begin("TOOL")
+	h := r.NewHost()
+	if _, err := r.r.Run(t.Context(), r.Turn(id, false), leaver{h}); !errors.Is(err, errLeaves) {
+		t.Fatalf("ended with %v", err)
+	}
+	h.Close()
+	if n := len(runtimetest.Payloads[holdfast.ToolFinished](r.World, holdfast.EventToolFinished)); n != 0 {
+		t.Errorf("the call was answered by a server that left")
+	}
+	h = r.NewHost()
+	defer h.Close()
+	ran := h.Run(t.Context(), r.r, r.Turn(id, true))
+	if ran.Err != nil || ran.Result.Text != "done" {
+		t.Fatalf("%q %v", ran.Result.Text, ran.Err)
+	}
+	r.Complete(id, ran.Result)
+	r.CheckAnswered()
 }
 
 // TestLongAnswer: an answer that is longer than what may stay untaken is recorded in

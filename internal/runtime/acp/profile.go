@@ -84,7 +84,7 @@ func (p *Profile) hint() string {
 	return "holdfast runtime install " + p.Name
 }
 
-// environ is what the agent gets beside the box's environment. It holds no key.
+// environ returns what the agent gets in addition to the box's environment. It holds no key.
 func (p *Profile) environ(prog Program, model string, call holdfast.CallID) []string {
 	env := map[string]string{}
 	add := func(more map[string]string) {

@@ -1,11 +1,11 @@
 package acp
 
 import (
-	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
 // The phases of an agent's process: what was asked of it last before it can take
@@ -25,10 +25,8 @@ type data struct {
 	// waits for.
 	Next  int64 `json:"next,omitempty"`
 	Asked int64 `json:"asked,omitempty"`
-	// In is how much was written to its stdin, Out what of that boxd may not have
-	// taken.
-	In  int64  `json:"in,omitempty"`
-	Out []sent `json:"out,omitempty"`
+	// Out are the lines that the agent may not have got, as of the last commit.
+	Out []resident.Sent `json:"out,omitempty"`
 
 	Loads bool `json:"loads,omitempty"`
 	// Loading: session/load was asked, not session/new. Heard counts the messages
@@ -43,7 +41,7 @@ type data struct {
 	Mode  string   `json:"mode,omitempty"`
 	Modes []string `json:"modes,omitempty"`
 
-	// Tier is what the next receipt says; empty is live.
+	// Tier is the one of the next receipt; empty is live.
 	Tier holdfast.Tier `json:"tier,omitempty"`
 	// Prompts is how many prompts the agent answered, Most how many it may know.
 	// Where it may have lost one, Unsettled is the log entry up to which it knows all.
@@ -58,14 +56,6 @@ type data struct {
 	Tries int `json:"tries,omitempty"`
 }
 
-// sent is a line for the agent and where its end lies in the stdin. The prompt's
-// line is made again from the log.
-type sent struct {
-	End    int64           `json:"end"`
-	Line   json.RawMessage `json:"line,omitempty"`
-	Prompt bool            `json:"prompt,omitempty"`
-}
-
 // prompt is the one that waits for its answer.
 type prompt struct {
 	ID   int64           `json:"id"`
@@ -74,9 +64,10 @@ type prompt struct {
 	// the agent knew all, for the history in front of them.
 	Messages []int64 `json:"messages"`
 	After    int64   `json:"after"`
+	// Instructs: it carries the instructions of the session's agent.
+	Instructs bool `json:"instructs,omitempty"`
 	// Produced: something of its answer is in the log.
 	Produced bool `json:"produced,omitempty"`
-	Steps    int  `json:"steps,omitempty"`
 	// Cancelled: session/cancel was sent.
 	Cancelled bool `json:"cancelled,omitempty"`
 	// Parts are pieces of the answer that are not in the log yet, but taken.
@@ -94,61 +85,127 @@ type piece struct {
 // end stands for the end of the log with the change that it is committed with.
 const end = math.MaxInt64
 
-// agent is the state under way: what is kept is what the next server finds.
+// unnamed is an agent that has not said yet what it calls its session.
+const unnamed = "unnamed"
+
+// agent is the agent of the session as the state will have it with the next commit.
 type agent struct {
-	state holdfast.AgentState
-	data  data
+	data data
+	rec  *resident.Recorder
+	out  *resident.Outbox
 }
 
-func newAgent(s holdfast.AgentState) (*agent, error) {
-	a := &agent{state: s}
-	if len(s.Data) > 0 {
-		if err := json.Unmarshal(s.Data, &a.data); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInternal, op, "state %d of the session's agents: %w", s.Generation, err)
-		}
+// decode reads the data of the recorder's state.
+func (a *agent) decode() error {
+	err := resident.Decode(&a.rec.State, op, &a.data)
+	a.out.Sent = a.data.Out
+	return err
+}
+
+// exists reports whether the session has an agent of this runtime.
+func (a *agent) exists() bool { return a.rec.State.Generation > 0 }
+
+// snapshot is the state as it is kept, with the output up to an offset taken.
+func (a *agent) snapshot(offset int64) holdfast.AgentState {
+	s := a.rec.State
+	if s.Call != "" {
+		s.Taken = offset
 	}
-	return a, nil
-}
-
-// row is the state as it is kept.
-func (a *agent) row() (holdfast.AgentState, error) {
-	raw, err := json.Marshal(a.data)
-	a.state.Data = raw
-	return a.state, err
+	a.data.Out = a.out.Sent
+	s.Data = resident.Marshal(a.data)
+	return s
 }
 
 // stopped: no process runs for it.
 func (a *agent) stopped() {
-	a.state.Call, a.state.Box, a.state.Boot, a.state.Taken = "", "", "", 0
 	d := &a.data
-	d.Phase, d.Next, d.Asked, d.In, d.Out, d.Loading, d.Heard, d.Last, d.Mode = "", 0, 0, 0, nil, false, 0, "", ""
-}
-
-// begins: a process runs for it from here on.
-func (a *agent) begins(call holdfast.CallID, box holdfast.BoxID, boot, model string) {
-	a.stopped()
-	a.state.Call, a.state.Box, a.state.Boot = call, box, boot
-	a.data.Phase, a.data.Next, a.data.Model = phaseHello, 1, model
-}
-
-// send appends a line to what goes to the stdin.
-func (a *agent) send(line json.RawMessage, isPrompt bool) {
-	a.data.In += int64(len(line)) + 1
-	s := sent{End: a.data.In, Line: line}
-	if isPrompt {
-		s = sent{End: a.data.In, Prompt: true}
-	}
-	a.data.Out = append(a.data.Out, s)
+	d.Phase, d.Next, d.Asked, d.Loading, d.Heard, d.Last, d.Mode = "", 0, 0, false, 0, "", ""
 }
 
 // ask makes the next request.
-func (a *agent) ask(method string, params any) (json.RawMessage, error) {
+func (a *agent) ask(method string, params any) []byte {
 	id := a.data.Next
 	a.data.Next++
 	a.data.Asked = id
 	return request(id, method, params)
 }
 
-func draft(typ holdfast.EventType, payload any) journal.Draft {
-	return journal.Draft{Type: typ, Data: payload}
+// replace makes a new agent in the place of the current one, whose health becomes
+// another. The process stays with the new one.
+func (a *agent) replace(runtime string, states []holdfast.AgentState, health holdfast.AgentHealth) {
+	old, generation := a.rec.State, a.rec.State.Generation
+	for _, s := range states {
+		generation = max(generation, s.Generation)
+	}
+	fresh := data{}
+	if a.exists() {
+		fresh.Tries = a.data.Tries
+		a.stopped()
+		a.data.Prompt, a.data.Out = nil, nil
+		left := old
+		left.Call, left.Box, left.Boot, left.Taken, left.Health = "", "", "", 0, health
+		left.Data = resident.Marshal(a.data)
+		a.rec.Other(left)
+	}
+	a.data = fresh
+	a.rec.State = holdfast.AgentState{
+		Generation: generation + 1, Runtime: runtime, AgentID: unnamed, Health: holdfast.HealthCurrent,
+		Call: old.Call, Box: old.Box, Boot: old.Boot, Taken: old.Taken, Version: old.Version,
+	}
+}
+
+// quarantine puts what the agent kept aside: the process begins another session.
+func (a *agent) quarantine(runtime string, states []holdfast.AgentState, reason string) {
+	old, d := a.rec.State, a.data
+	a.replace(runtime, states, holdfast.HealthQuarantined)
+	n := &a.data
+	n.Phase, n.Next, n.Loads, n.Model = d.Phase, d.Next, d.Loads, d.Model
+	n.Reason, n.Tier = reason, holdfast.TierInjected
+	a.rec.Add(holdfast.EventAgentQuarantined, holdfast.AgentQuarantined{
+		Generation: old.Generation, Runtime: runtime, AgentID: old.AgentID, Reason: reason,
+	})
+}
+
+// unsettle ends the prompt without an answer: the agent may know it or not.
+func (a *agent) unsettle() {
+	d := &a.data
+	if d.Prompt == nil {
+		return
+	}
+	if d.Unsettled == nil {
+		after := d.Prompt.After
+		d.Unsettled = &after
+	}
+	d.Most++
+	d.Prompt = nil
+	a.out.Read()
+	a.rec.Touch()
+}
+
+// settle ends the prompt with the agent's answer.
+func (a *agent) settle() {
+	d := &a.data
+	d.Prompts++
+	d.Most = max(d.Most+1, d.Prompts)
+	d.Tries, d.Prompt = 0, nil
+	a.out.Read()
+	a.rec.State.Turns++
+	a.rec.State.Upto = end
+	a.rec.Touch()
+}
+
+// ready says that the agent takes prompts, in a session of its own with these modes.
+func (a *agent) ready(o *opened) {
+	d := &a.data
+	d.Phase, d.Loading, d.Mode, d.Modes = phaseReady, false, o.Modes.Current, nil
+	for _, mode := range o.Modes.Available {
+		if len(d.Modes) < 20 && len(mode.ID) <= 64 {
+			d.Modes = append(d.Modes, mode.ID)
+		}
+	}
+}
+
+// offers reports whether the agent has a mode, and is not in it.
+func (a *agent) offers(mode string) bool {
+	return mode != "" && mode != a.data.Mode && slices.Contains(a.data.Modes, mode)
 }

@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
 // tool is a tool call of the running prompt.
@@ -23,34 +22,30 @@ type tool struct {
 	Old   *string         `json:"old,omitempty"`
 	New   *string         `json:"new,omitempty"`
 
-	// What is in the log of it: Listed in an answer, Told as requested, Call when it
-	// was allowed, Over when it has its outcome.
-	Listed bool            `json:"listed,omitempty"`
-	Told   bool            `json:"told,omitempty"`
-	Tool   string          `json:"tool,omitempty"`
-	Input  json.RawMessage `json:"input,omitempty"`
-	Call   holdfast.CallID `json:"call,omitempty"`
-	Over   bool            `json:"over,omitempty"`
+	// Listed: an answer in the log has it. Told: its request is in the log; from then on
+	// the ledger knows how far it has come.
+	Listed bool `json:"listed,omitempty"`
+	Told   bool `json:"told,omitempty"`
+	// Input is what a further question asks for, where that is not what was requested.
+	Input json.RawMessage `json:"input,omitempty"`
 
 	// Ask is the id of the permission request that waits, Yes and No its options.
 	Ask json.RawMessage `json:"ask,omitempty"`
 	Yes string          `json:"yes,omitempty"`
 	No  string          `json:"no,omitempty"`
 
-	// shown is what of its output live readers saw, began when it was allowed.
+	// shown is what of its output live readers saw.
 	shown string
-	// deciding: somebody is asked in this server's life.
-	deciding bool
 }
 
 // keptInput bounds what is kept of a call's input until it is in the log.
 const keptInput = 64 << 10
 
-// learn takes in what an update says. What is missing stays as it was.
+// learn takes in an update. Fields that it leaves out stay as they were.
 func (t *tool) learn(c toolCall) {
 	set := func(to *string, v string) {
 		if v != "" {
-			*to = cut(v, 4096)
+			*to = resident.Clip(v, 4096)
 		}
 	}
 	if name := c.Name; name != "" || c.Meta.Claude.ToolName != "" {
@@ -62,7 +57,7 @@ func (t *tool) learn(c toolCall) {
 	}
 	set(&t.Kind, c.Kind)
 	if full(c.RawInput) && (len(c.RawInput) <= keptInput) {
-		// What a permission is asked for may say less than an update did.
+		// A permission request may hold less than an update did.
 		t.Raw = merge(t.Raw, c.RawInput)
 	}
 	for _, l := range c.Locations {
@@ -144,7 +139,7 @@ func (t *tool) named(agent string) string {
 		kind = "other"
 	}
 	if strings.HasPrefix(t.Name, "mcp__") {
-		return cut(t.Name, 128)
+		return resident.Clip(t.Name, 128)
 	}
 	for _, name := range []string{t.Name, t.First} {
 		if n := ours[kind][strings.ToLower(name)]; n != "" {
@@ -172,7 +167,7 @@ func plain(name string) string {
 			return r
 		}
 		return '_'
-	}, cut(name, 64))
+	}, resident.Clip(name, 64))
 	if name == "" {
 		return "tool"
 	}
@@ -249,7 +244,7 @@ func (t *tool) input(name string) json.RawMessage {
 			}
 		}
 	}
-	// What was decoded encodes.
+	// It was decoded from JSON.
 	out, _ := json.Marshal(raw)
 	return out
 }
@@ -272,14 +267,14 @@ func joined(list []any) string {
 
 // more are inputs for the other files that an edit touches: rules for paths hold for
 // each of them.
-func (t *tool) more(name string) []json.RawMessage {
+func (t *tool) more(name string, input json.RawMessage) []json.RawMessage {
 	if name != "Read" && name != "Write" && name != "Edit" {
 		return nil
 	}
 	var first struct {
 		Path string `json:"file_path"`
 	}
-	_ = json.Unmarshal(t.Input, &first)
+	_ = json.Unmarshal(input, &first)
 	var out []json.RawMessage
 	for _, p := range t.Paths {
 		if p != first.Path {
@@ -297,7 +292,7 @@ const outcomeBytes = 64 << 10
 func said(c toolCall) string {
 	var text string
 	if json.Unmarshal(c.RawOutput, &text) == nil && text != "" {
-		return cut(text, outcomeBytes)
+		return resident.Clip(text, outcomeBytes)
 	}
 	var out struct {
 		Output string `json:"output"`
@@ -305,9 +300,9 @@ func said(c toolCall) string {
 		Stdout string `json:"stdout"`
 	}
 	if json.Unmarshal(c.RawOutput, &out) == nil && out.Output+out.Error+out.Stdout != "" {
-		return cut(out.Output+out.Stdout+out.Error, outcomeBytes)
+		return resident.Clip(out.Output+out.Stdout+out.Error, outcomeBytes)
 	}
-	return cut(shownText(c), outcomeBytes)
+	return resident.Clip(shownText(c), outcomeBytes)
 }
 
 // shownText is the text of a tool call's content.
@@ -323,17 +318,3 @@ func shownText(c toolCall) string {
 	}
 	return strings.Join(parts, "\n")
 }
-
-// cut keeps the head of a text, and says so.
-func cut(s string, most int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most] + "… (" + itoa(len(s)-most) + " bytes more)"
-}
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/coder/acp-go-sdk"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
 // message is a JSON-RPC message of the agent: a request, a notification or an
@@ -25,6 +27,20 @@ type rpcError struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
 	Data    json.RawMessage `json:"data"`
+}
+
+// failure is what an error of an agent means for its turn.
+func (e *rpcError) failure(agent string) error {
+	kind := holdfast.KindUnavailable
+	if e.Code == -32000 {
+		kind = holdfast.KindUnauthenticated
+	}
+	said := e.Message
+	if detail := strings.Trim(string(e.Data), `"`); len(detail) > 2 && detail != "null" {
+		said += ": " + detail
+	}
+	return holdfast.Errorf(kind, op, "the agent %s failed: %s", holdfast.Quote(agent), holdfast.Quote(resident.Clip(said, 1000))).
+		WithHint("send the message again")
 }
 
 // idBytes is the longest id that an agent may give a request: it is kept.
@@ -102,7 +118,7 @@ type option struct {
 }
 
 // pick is the option that says yes, or no, once; empty when none does. An answer
-// for longer is never given: who is asked is for us to remember.
+// for longer is never given: the server remembers decisions, not the agent.
 func (p *permission) pick(allow bool) string {
 	kinds := []acp.PermissionOptionKind{acp.PermissionOptionKindRejectOnce, acp.PermissionOptionKindRejectAlways}
 	if allow {
@@ -195,48 +211,44 @@ type prompted struct {
 	} `json:"usage"`
 }
 
+// usage is what the agent says that the prompt used up.
+func (p *prompted) usage() holdfast.Usage {
+	return holdfast.Usage{
+		InputTokens: p.Usage.Input, OutputTokens: p.Usage.Output, CacheReadTokens: p.Usage.CacheRead, CacheWriteTokens: p.Usage.CacheWrite,
+	}.Clamp()
+}
+
+// outgoing is a message for the agent.
+type outgoing struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  any             `json:"params,omitempty"`
+	Result  any             `json:"result,omitempty"`
+	Error   *rpcError       `json:"error,omitempty"`
+}
+
+// line is a message as it is sent. All that is sent encodes.
+func line(o outgoing) []byte {
+	o.Version = "2.0"
+	return resident.Marshal(o)
+}
+
 // request is a line that asks the agent for something.
-func request(id int64, method string, params any) (json.RawMessage, error) {
-	return json.Marshal(struct {
-		Version string `json:"jsonrpc"`
-		ID      int64  `json:"id"`
-		Method  string `json:"method"`
-		Params  any    `json:"params"`
-	}{"2.0", id, method, params})
-}
-
-// notify is a line that tells the agent something.
-func notify(method string, params any) (json.RawMessage, error) {
-	return json.Marshal(struct {
-		Version string `json:"jsonrpc"`
-		Method  string `json:"method"`
-		Params  any    `json:"params"`
-	}{"2.0", method, params})
-}
-
-// respond is a line that answers a request of the agent.
-func respond(id json.RawMessage, result any) (json.RawMessage, error) {
-	return json.Marshal(struct {
-		Version string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Result  any             `json:"result"`
-	}{"2.0", id, result})
+func request(id int64, method string, params any) []byte {
+	return line(outgoing{ID: strconv.AppendInt(nil, id, 10), Method: method, Params: params})
 }
 
 // refuse is a line that answers a request that is not served.
-func refuse(id json.RawMessage, method string) (json.RawMessage, error) {
-	return json.Marshal(struct {
-		Version string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Error   rpcError        `json:"error"`
-	}{"2.0", id, rpcError{Code: -32601, Message: "holdfast does not serve " + holdfast.Quote(method)}})
+func refuse(id json.RawMessage, method string) []byte {
+	return line(outgoing{ID: id, Error: &rpcError{Code: -32601, Message: "holdfast does not serve " + holdfast.Quote(method)}})
 }
 
 // chosen answers a permission request with an option; without one it is cancelled.
-func chosen(id json.RawMessage, optionID string) (json.RawMessage, error) {
+func chosen(id json.RawMessage, optionID string) []byte {
 	outcome := acp.NewRequestPermissionOutcomeCancelled()
 	if optionID != "" {
 		outcome = acp.NewRequestPermissionOutcomeSelected(acp.PermissionOptionId(optionID))
 	}
-	return respond(id, acp.RequestPermissionResponse{Outcome: outcome})
+	return line(outgoing{ID: id, Result: acp.RequestPermissionResponse{Outcome: outcome}})
 }

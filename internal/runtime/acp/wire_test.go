@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
 func TestParse(t *testing.T) {
@@ -62,22 +63,16 @@ func TestPick(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	id := json.RawMessage(`"p-1"`)
-	for _, c := range []struct {
-		make func() (json.RawMessage, error)
-		want string
-	}{
-		{func() (json.RawMessage, error) { return request(3, "session/new", map[string]any{"cwd": "/"}) }, `{"jsonrpc":"2.0","id":3,"method":"session/new","params":{"cwd":"/"}}`},
-		{func() (json.RawMessage, error) { return notify("session/cancel", map[string]any{}) }, `{"jsonrpc":"2.0","method":"session/cancel","params":{}}`},
-		{func() (json.RawMessage, error) { return chosen(id, "yes") }, `{"jsonrpc":"2.0","id":"p-1","result":{"outcome":{"optionId":"yes","outcome":"selected"}}}`},
-		{func() (json.RawMessage, error) { return chosen(id, "") }, `{"jsonrpc":"2.0","id":"p-1","result":{"outcome":{"outcome":"cancelled"}}}`},
-		{func() (json.RawMessage, error) { return refuse(id, "fs/x") }, `{"jsonrpc":"2.0","id":"p-1","error":{"code":-32601,"message":"holdfast does not serve \"fs/x\"","data":null}}`},
+	for _, c := range []struct{ got, want string }{
+		{string(request(3, "session/new", map[string]any{"cwd": "/"})), `{"jsonrpc":"2.0","id":3,"method":"session/new","params":{"cwd":"/"}}`},
+		{string(line(outgoing{Method: "session/cancel", Params: map[string]any{}})), `{"jsonrpc":"2.0","method":"session/cancel","params":{}}`},
+		{string(chosen(id, "yes")), `{"jsonrpc":"2.0","id":"p-1","result":{"outcome":{"optionId":"yes","outcome":"selected"}}}`},
+		{string(chosen(id, "")), `{"jsonrpc":"2.0","id":"p-1","result":{"outcome":{"outcome":"cancelled"}}}`},
+		{string(refuse(id, "fs/x")), `{"jsonrpc":"2.0","id":"p-1","error":{"code":-32601,"message":"holdfast does not serve \"fs/x\"","data":null}}`},
 	} {
-		got, err := c.make()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := c.got
 		var a, b any
-		if json.Unmarshal(got, &a) != nil || json.Unmarshal([]byte(c.want), &b) != nil || strings.ContainsRune(string(got), '\n') {
+		if json.Unmarshal([]byte(got), &a) != nil || json.Unmarshal([]byte(c.want), &b) != nil || strings.ContainsRune(got, '\n') {
 			t.Fatalf("%s", got)
 		}
 		x, _ := json.Marshal(a)
@@ -167,9 +162,9 @@ func TestEveryFileIsDecided(t *testing.T) {
 	tc, _ := toolOf(json.RawMessage(`{"toolCallId":"t","kind":"edit","locations":[{"path":"/workspace/a"},{"path":"/workspace/b"}],"content":[{"type":"diff","path":"/workspace/c","newText":"x","oldText":"y"}]}`))
 	call.learn(tc)
 	name := call.named("agent")
-	call.Input = call.input(name)
+	input := call.input(name)
 	var got []string
-	for _, in := range append([]json.RawMessage{call.Input}, call.more(name)...) {
+	for _, in := range append([]json.RawMessage{input}, call.more(name, input)...) {
 		var p struct {
 			Path string `json:"file_path"`
 		}
@@ -181,7 +176,7 @@ func TestEveryFileIsDecided(t *testing.T) {
 	if !slices.Equal(got, []string{"/workspace/a", "/workspace/b", "/workspace/c"}) {
 		t.Errorf("%s decides about %v", name, got)
 	}
-	if more := (&tool{Paths: []string{"/a", "/b"}}).more("Bash"); more != nil {
+	if more := (&tool{Paths: []string{"/a", "/b"}}).more("Bash", nil); more != nil {
 		t.Errorf("a command has files: %s", more)
 	}
 }
@@ -245,29 +240,30 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestStateSurvives: what is kept of an agent is read back as it was, and is small
-// whatever the agent says.
+// TestStateSurvives: what is kept of an agent is read back as it was.
 func TestStateSurvives(t *testing.T) {
-	a := &agent{state: holdfast.AgentState{Generation: 1, Runtime: "acp:x", AgentID: "s"}}
-	a.begins("call", "box", "boot", "scripted")
-	line, err := a.ask("initialize", map[string]any{})
-	if err != nil {
-		t.Fatal(err)
+	newAgent := func(s holdfast.AgentState) *agent {
+		a := &agent{rec: resident.NewRecorder(nil, "t"), out: new(resident.Outbox)}
+		a.rec.State = s
+		return a
 	}
-	a.send(line, false)
+	a := newAgent(holdfast.AgentState{Generation: 1, Runtime: "acp:x", AgentID: "s", Call: "call"})
+	a.data.Next, a.data.Model, a.data.Phase = 1, "scripted", phaseHello
+	line := a.ask("initialize", map[string]any{})
+	a.out.Add(line, "")
 	a.data.Prompt = &prompt{ID: 9, Messages: []int64{2}, Tools: []tool{{ID: "t", Ask: json.RawMessage(`"p"`)}}}
-	row, err := a.row()
-	if err != nil {
-		t.Fatal(err)
+	row := a.snapshot(7)
+	if row.Taken != 7 {
+		t.Fatal(row)
 	}
-	b, err := newAgent(row)
-	if err != nil || b.data.Out[0].End != int64(len(line))+1 || b.data.Prompt.Tools[0].ID != "t" || b.data.Asked != 1 || b.data.Next != 2 {
+	b := newAgent(row)
+	if err := b.decode(); err != nil || b.out.Sent[0].End != int64(len(line))+1 || b.data.Prompt.Tools[0].ID != "t" || b.data.Asked != 1 || b.data.Next != 2 {
 		t.Errorf("%+v %v", b, err)
 	}
-	if b.stopped(); b.state.Call != "" || b.data.Phase != "" || b.data.Model != "scripted" {
+	if b.stopped(); b.data.Phase != "" || b.data.Model != "scripted" {
 		t.Errorf("%+v", b)
 	}
-	if _, err := newAgent(holdfast.AgentState{Data: json.RawMessage(`[]`)}); !holdfast.IsKind(err, holdfast.KindInternal) {
+	if err := newAgent(holdfast.AgentState{Data: json.RawMessage(`[]`)}).decode(); !holdfast.IsKind(err, holdfast.KindInternal) {
 		t.Error(err)
 	}
 	if end != math.MaxInt64 {
@@ -297,11 +293,11 @@ func FuzzAgent(f *testing.F) {
 		call.learn(c)
 		call.learn(c)
 		name := call.named("agent")
-		call.Input = call.input(name)
-		if !json.Valid(call.Input) || name == "" || len(name) > 256 {
-			t.Errorf("%q %s", name, call.Input)
+		input := call.input(name)
+		if !json.Valid(input) || name == "" || len(name) > 256 {
+			t.Errorf("%q %s", name, input)
 		}
-		for _, in := range call.more(name) {
+		for _, in := range call.more(name, input) {
 			if !json.Valid(in) {
 				t.Errorf("%s", in)
 			}

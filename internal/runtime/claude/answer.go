@@ -3,15 +3,12 @@ package claude
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
-
-func asType(err error, to **json.UnmarshalTypeError) bool { return errors.As(err, to) }
 
 // synthetic is the model that the CLI names for what it says itself.
 const synthetic = "<synthetic>"
@@ -22,7 +19,7 @@ type answer struct {
 	id, stop string
 	usage    usage
 	blocks   []block
-	// streamed says that its end is told; from is the offset of its first line.
+	// streamed says that the stream will mark its end; from is the offset of its first line.
 	streamed bool
 	from     int64
 	// shown: deltas of it were fanned out.
@@ -133,17 +130,6 @@ func (o *answer) input(id string) (in json.RawMessage) {
 	return in
 }
 
-// text is what it says.
-func (o *answer) text() string {
-	var parts []string
-	for i := range o.blocks {
-		if o.blocks[i].Type == "text" {
-			parts = append(parts, o.blocks[i].Text)
-		}
-	}
-	return strings.Join(parts, "\n")
-}
-
 func (o *answer) spent() holdfast.Usage {
 	return holdfast.Usage{
 		InputTokens: o.usage.Input, OutputTokens: o.usage.Output, CacheReadTokens: o.usage.CacheRead, CacheWriteTokens: o.usage.CacheWrite,
@@ -169,7 +155,7 @@ func (o *answer) drafts(model string, seen int64, used holdfast.Usage) []journal
 				msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartThinking})
 			}
 		case b.Type == "text" && b.Text != "":
-			msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartText, Text: valid(b.Text)})
+			msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartText, Text: resident.Valid(b.Text)})
 		case b.Type == "tool_use":
 			msg.Parts = append(msg.Parts, holdfast.Part{Type: holdfast.PartToolUse, ToolUseID: b.ID})
 			uses = append(uses, journal.Draft{Type: holdfast.EventToolRequested, Data: holdfast.ToolRequested{
@@ -187,7 +173,7 @@ func thought(b *block) holdfast.Thinking {
 	if b.Type == "redacted_thinking" {
 		return holdfast.Thinking{Signature: b.Data, Redacted: true}
 	}
-	return holdfast.Thinking{Text: valid(b.Thinking), Signature: b.Signature}
+	return holdfast.Thinking{Text: resident.Valid(b.Thinking), Signature: b.Signature}
 }
 
 // toolName is a tool of the CLI by the name that rules and events have for it.
@@ -195,11 +181,10 @@ func toolName(name string) string {
 	if name == "Agent" {
 		return "Task"
 	}
-	return valid(name)
+	return resident.Valid(name)
 }
 
-// objectOf makes a tool's input a compact JSON object. What was none is kept
-// within one.
+// objectOf makes a tool's input a compact JSON object. Any other input is wrapped in one.
 func objectOf(in json.RawMessage) json.RawMessage {
 	trimmed := bytes.TrimSpace(in)
 	if len(trimmed) == 0 {
@@ -207,18 +192,11 @@ func objectOf(in json.RawMessage) json.RawMessage {
 	}
 	var buf bytes.Buffer
 	if !utf8.Valid(trimmed) || json.Compact(&buf, trimmed) != nil {
-		text, _ := json.Marshal(valid(string(trimmed)))
+		text, _ := json.Marshal(resident.Valid(string(trimmed)))
 		return json.RawMessage(`{"invalid_json":` + string(text) + `}`)
 	}
 	if trimmed[0] != '{' {
 		return json.RawMessage(`{"invalid_input":` + buf.String() + `}`)
 	}
 	return buf.Bytes()
-}
-
-func valid(s string) string {
-	if utf8.ValidString(s) {
-		return s
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }

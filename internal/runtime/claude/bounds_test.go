@@ -1,14 +1,16 @@
 package claude
 
 import (
-	"context"
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/sandbox"
 )
 
 const (
@@ -55,7 +57,7 @@ func TestI19_InputsAreNotKeptTwice(t *testing.T) {
 		if h.most > storeState || !h.has(holdfast.EventToolStarted) {
 			t.Errorf("%s: a state of %d bytes\n%s", name, h.most, h.story(nil))
 		}
-		if len(p.mem.Pending) != 1 || p.mem.Pending[0].Input != nil || strings.Contains(string(h.states[0].Data), "content") {
+		if len(p.inbox.list) != 1 || p.inbox.list[0].Input != nil || strings.Contains(string(h.states[0].Data), "content") {
 			t.Errorf("%s: what is decided is kept: %.300s", name, h.states[0].Data)
 		}
 	}
@@ -76,80 +78,18 @@ func TestI19_RequestsAreRefusedBeforeTheyAreTooMuch(t *testing.T) {
 			}
 		}
 		p.leave()
-		if h.most > storeState || len(p.mem.Pending) > mostPending {
-			t.Errorf("inputs of %d bytes: a state of %d bytes, %d requests open", n, h.most, len(p.mem.Pending))
+		if h.most > storeState || len(p.inbox.list) > mostPending {
+			t.Errorf("inputs of %d bytes: a state of %d bytes, %d requests open", n, h.most, len(p.inbox.list))
 		}
-		if p.link.out.Next() == 0 {
+		if p.turn.Link.In.Next() == 0 {
 			t.Fatalf("inputs of %d bytes: nobody was told anything", n)
 		}
 		sent := make([]byte, 64<<10)
-		k, err := p.link.out.Read(sent)
+		k, err := p.turn.Link.In.Read(sent)
 		if err != nil || !strings.Contains(string(sent[:k]), `"permissionDecision":"deny"`) {
 			t.Errorf("inputs of %d bytes: nobody was told no: %.200s, %v", n, sent[:k], err)
 		}
 	}
-}
-
-// TestI19_TheInputsOfATurnAreBounded: an agent cannot fill the server's memory with
-// calls that it never makes.
-func TestI19_TheInputsOfATurnAreBounded(t *testing.T) {
-	h := newTape("u")
-	p := h.play(t)
-	defer p.leave()
-	for i := range 100 {
-		l := fmt.Appendf(nil, `{"type":"assistant","uuid":"l","message":{"id":"m%d","content":[{"type":"tool_use","id":"u%d","name":"Write","input":%s}]}}`, i, i, written("/f", 8<<20))
-		if err := p.take(t.Context(), raw{line: l}); holdfast.IsKind(err, holdfast.KindTooLarge) {
-			return
-		} else if err != nil || i*8<<20 > mostInputs+8<<20 {
-			t.Fatalf("%d inputs: %v", i, err)
-		}
-	}
-}
-
-// TestI19_WhatWaitsForACommitIsBounded in bytes too: lines of a transcript come with
-// the next event, but not many large ones.
-func TestI19_WhatWaitsForACommitIsBounded(t *testing.T) {
-	h := newTape("u")
-	p := h.play(t)
-	defer p.leave()
-	p.link.lines = make(chan raw, 100)
-	p.state.AgentID = "a"
-	line := fmt.Appendf(nil, `{"type":"transcript_mirror","filePath":"/h/.claude/projects/-workspace/a.jsonl","entries":[{"type":"x","pad":"%s"}]}`, strings.Repeat("x", 1<<20))
-	for range 50 {
-		p.link.lines <- raw{line: line}
-	}
-	for len(p.link.lines) > 0 {
-		if err := p.take(t.Context(), <-p.link.lines); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if most := mostWeight/len(line) + 1; h.together == 0 || h.together > most || len(p.due) > most {
-		t.Errorf("%d lines of 1 MiB in one commit, %d wait", h.together, len(p.due))
-	}
-}
-
-// TestI19_NothingIsReadBehindALargeLine until the run deals with it.
-func TestI19_NothingIsReadBehindALargeLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := &link{lines: make(chan raw, ahead)}
-		ctx, cancel := context.WithCancel(t.Context())
-		heard := 0
-		go func() {
-			for k.hear(ctx, make([]byte, large+1), 0) == nil {
-				heard++
-			}
-		}()
-		synctest.Wait()
-		if heard != 0 || len(k.lines) != 1 {
-			t.Errorf("%d large lines are read ahead", len(k.lines))
-		}
-		close((<-k.lines).met)
-		synctest.Wait()
-		if heard != 1 || len(k.lines) != 1 {
-			t.Errorf("%d dealt with, %d read ahead", heard, len(k.lines))
-		}
-		cancel()
-	})
 }
 
 // TestI19_AnswersThatNobodyReadAreBounded: an agent that asks on and reads no answer
@@ -163,5 +103,33 @@ func TestI19_AnswersThatNobodyReadAreBounded(t *testing.T) {
 	}
 	if !holdfast.IsKind(err, holdfast.KindTooLarge) {
 		t.Errorf("answers went on: %v", err)
+	}
+}
+
+// TestAMessageSentAheadIsSentAgain: the pipe breaks before it is known whether the CLI is
+// there. The next attachment sends the message again, behind the model.
+func TestAMessageSentAheadIsSentAgain(t *testing.T) {
+	h := newTape("u")
+	h.states[0].Data = resident.Marshal(memory{Turn: "t", Shaken: true, Model: "claude-x"})
+	x := testRuntime(t).newRun(runtime.Turn{ID: "t", Session: holdfast.Session{ID: "s", Model: "claude-y"}}, h)
+	if err := x.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		x.turn.Outbox.Attach()
+		if why, err := x.Stale(t.Context()); why != "" || err != nil {
+			t.Fatal(why, err)
+		}
+		sent := string(bytes.Join(x.turn.Outbox.Take(), nil))
+		if strings.Count(sent, "\n") != 2 || !strings.Contains(sent, `"model":"claude-y"`) || !strings.Contains(sent, `"content":"x"`) || x.AtWork() {
+			t.Errorf("sent ahead: %s", sent)
+		}
+	}
+	x.turn.Link = &resident.Link{In: sandbox.NewFeed()}
+	if err := x.Resume(t.Context(), x.turn.Outbox.Begun(500)); err != nil || !x.AtWork() || len(x.letters.list) != 1 {
+		t.Errorf("%d messages are under way: %v", len(x.letters.list), err)
+	}
+	if out := h.states[0].Data; strings.Count(string(out), `"end":`) != 2 {
+		t.Errorf("the state keeps %s", out)
 	}
 }

@@ -1,17 +1,16 @@
 package claude
 
 import (
-	"encoding/json"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
+	"github.com/holdfast-run/holdfast/internal/folder"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
-	"github.com/holdfast-run/holdfast/policy"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
 // Name is the runtime's name in sessions and agents.
@@ -52,57 +51,15 @@ type Config struct {
 	Rand        io.Reader
 }
 
-// standard are the CLI's tools whose registration is the standard one; own are the
-// others, with their registration. Tools that wake an agent by themselves, reach other
-// sessions or ask over a screen are left out.
-var (
-	standard = []string{"Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite", "WebFetch", "Write"}
-	own      = []policy.Tool{
-		{Name: "NotebookEdit", Class: policy.ClassEdits, Subject: policy.SubjectPath, Field: "notebook_path"},
-		// A skill of the CLI may run git and sub-agents at once, without asking for Bash.
-		{Name: "Skill", Class: policy.ClassRuns, Subject: policy.SubjectName, Field: "skill"},
-	}
-)
-
-// Offered lists the tools of the CLI that agents have. The CLI is started with these
-// alone, so that it offers no tool that policy does not know.
-func Offered() []policy.Tool {
-	out := slices.Clone(own)
-	for _, t := range policy.StandardTools() {
-		if slices.Contains(standard, t.Name) {
-			out = append(out, t)
-		}
-	}
-	slices.SortFunc(out, func(a, b policy.Tool) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
 // TranscriptPath implements runtime.Transcriber.
 func (r *Runtime) TranscriptPath(agentID string) string {
-	return transcript.Path(transcripts, agentID, transcript.Main)
-}
-
-// changesNothing reports whether an offered tool leaves files and the world alone.
-func changesNothing(name string) bool {
-	return slices.ContainsFunc(Offered(), func(t policy.Tool) bool {
-		return t.Name == name && (t.Class == policy.ClassReads || t.Class == policy.ClassPlans)
-	})
-}
-
-// edited returns the file that a call of an offered tool edits; empty for none.
-func edited(name string, input json.RawMessage) string {
-	i := slices.IndexFunc(Offered(), func(t policy.Tool) bool { return t.Name == name && t.Class == policy.ClassEdits })
-	var in map[string]json.RawMessage
-	var file string
-	if i < 0 || !decode(input, &in) || !decode(in[Offered()[i].Field], &file) {
-		return ""
-	}
-	return file
+	return transcript.Path(cli.Transcripts, agentID, transcript.Main)
 }
 
 // Runtime implements runtime.Runtime. Make one with New.
 type Runtime struct {
 	cfg Config
+	run resident.Config
 }
 
 // New makes the runtime. A missing part is invalid; a missing CLI is not: sessions
@@ -120,8 +77,14 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.LongestPark <= 0 {
 		cfg.LongestPark = 24 * time.Hour
 	}
-	return &Runtime{cfg: cfg}, nil
+	return &Runtime{cfg: cfg, run: resident.Config{
+		Runtime: Name, Op: op, Agent: "the agent", Hint: "holdfast runtime install claude", Now: cfg.Now,
+		Handshake: handshakeTime, Grace: haltTime, MostLine: mostLine,
+	}}, nil
 }
+
+// Screen implements runtime.Screener.
+func (r *Runtime) Screen(text string, f *folder.Folder) error { return cli.Screen(text, f) }
 
 // Name implements runtime.Runtime.
 func (r *Runtime) Name() string { return Name }

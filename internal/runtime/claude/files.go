@@ -6,37 +6,40 @@ import (
 	"encoding/hex"
 
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// listed is the listing of the workspace around one tool use, which the CLI carries out by
+// listing is the listing of the workspace around one tool use, which the CLI carries out by
 // itself. The box keeps it, under a name that another server finds as well. The zero value
 // lists nothing.
-type listed struct {
+type listing struct {
 	box  *sandbox.Box
 	name string
 }
 
-// listed returns the listing for a tool use. It is the zero value unless a hook waits for
-// changed files and the use's input does not name the file that it changes.
-func (x *run) listed(u *use) listed {
-	if x.t.Hooks == nil || changesNothing(u.name) || edited(u.name, u.runs()) != "" ||
-		!x.t.Hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.name}) {
-		return listed{}
+// listingOf returns the listing for a tool use. It is the zero value unless a hook waits
+// for changed files and the use's input does not name the file that it changes.
+func listingOf(t *runtime.Turn, box *sandbox.Box, u *resident.Use) listing {
+	if t.Hooks == nil || cli.ChangesNothing(u.Name) || cli.Edited(u.Name, u.Runs()) != "" ||
+		!t.Hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.Name}) {
+		return listing{}
 	}
-	sum := sha256.Sum256([]byte(string(x.t.ID) + " " + u.id))
-	return listed{box: x.box, name: hex.EncodeToString(sum[:])}
+	sum := sha256.Sum256([]byte(string(t.ID) + " " + u.ID))
+	return listing{box: box, name: hex.EncodeToString(sum[:])}
 }
 
 // begin lists the workspace. end reports its errors.
-func (l listed) begin(ctx context.Context) {
+func (l listing) begin(ctx context.Context) {
 	if l.box != nil {
 		_ = l.box.Watch(ctx, l.name)
 	}
 }
 
 // end says which files differ since begin.
-func (l listed) end(ctx context.Context) sandbox.Changes {
+func (l listing) end(ctx context.Context) sandbox.Changes {
 	if l.box == nil {
 		return sandbox.Changes{}
 	}

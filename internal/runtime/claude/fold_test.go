@@ -3,6 +3,7 @@ package claude
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -18,6 +19,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -107,7 +110,7 @@ func newTape(uuid string) *tape {
 	h := new(tape)
 	mem := memory{Turn: "t", Shaken: true, Sent: []sent{{UUID: uuid, Seq: 1}}}
 	_, _ = h.Keep(context.Background(), []holdfast.AgentState{{
-		Generation: 1, Runtime: Name, AgentID: "a", Health: holdfast.HealthCurrent, Call: "exec", Box: "b", Boot: "c", Data: bytesOf(mem),
+		Generation: 1, Runtime: Name, AgentID: "a", Health: holdfast.HealthCurrent, Call: "exec", Box: "b", Boot: "c", Data: resident.Marshal(mem),
 	}}, journal.Draft{Type: holdfast.EventMessageUser, Turn: "t", Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: "x"}}}},
 		journal.Draft{Type: holdfast.EventTurnStarted, Turn: "t", Data: holdfast.TurnStartedData{Number: 1, MessageSeq: 1}})
 	return h
@@ -120,8 +123,16 @@ type player struct {
 	eager bool
 }
 
+func testRuntime(t testing.TB) *Runtime {
+	r, err := New(Config{Now: time.Now, Rand: rand.Reader, Program: func() (Program, error) { return Program{}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func (h *tape) play(t testing.TB) *player {
-	r := &Runtime{cfg: Config{Now: time.Now, Version: Version}}
+	r := testRuntime(t)
 	turn := runtime.Turn{Session: holdfast.Session{ID: "s", Model: "m"}, ID: "t"}
 	if h.hooks != nil {
 		turn.Hooks = h.hooks
@@ -130,10 +141,10 @@ func (h *tape) play(t testing.TB) *player {
 	if err := x.load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	x.link = &link{out: sandbox.NewFeed()}
-	x.offset = x.state.Taken
+	x.turn.Link = &resident.Link{In: sandbox.NewFeed()}
+	x.turn.Offset = x.turn.Recorder.State.Taken
 	p := &player{run: x}
-	if err := x.resume(t.Context(), 1<<40); err != nil {
+	if err := x.Resume(t.Context(), x.turn.Outbox.Begun(0)); err != nil {
 		t.Fatal(err)
 	}
 	p.settleAll(t)
@@ -141,8 +152,8 @@ func (h *tape) play(t testing.TB) *player {
 }
 
 func (p *player) settleAll(t testing.TB) {
-	for len(p.deciding) > 0 {
-		if err := p.settle(t.Context(), <-p.decided); err != nil {
+	for len(p.asks.deciding) > 0 {
+		if err := (<-p.turn.Decisions.Done())(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,10 +161,10 @@ func (p *player) settleAll(t testing.TB) {
 
 // read deals with a line as the loop does.
 func (p *player) read(t testing.TB, l []byte) error {
-	if err := p.handle(t.Context(), raw{line: l, next: p.offset + int64(len(l)) + 1}); err != nil {
+	if err := p.hear(t, l); err != nil {
 		return err
 	}
-	if p.asm.open != nil && len(p.out) == 0 && !p.eager {
+	if p.speech.asm.open != nil && !p.turn.Outbox.Queued() && !p.eager {
 		return nil
 	}
 	err := p.flush(t.Context())
@@ -161,10 +172,15 @@ func (p *player) read(t testing.TB, l []byte) error {
 	return err
 }
 
-func (p *player) leave() {
-	close(p.quit)
-	p.wg.Wait()
+// hear deals with a line, and commits nothing.
+func (p *player) hear(t testing.TB, l []byte) error {
+	at := p.turn.Offset
+	p.turn.Offset += int64(len(l)) + 1
+	_, err := p.Hear(t.Context(), resident.Line{Text: l, At: at, Next: p.turn.Offset})
+	return err
 }
+
+func (p *player) leave() { p.turn.Decisions.Stop() }
 
 // lines are those of a recording, and the uuid of its prompt.
 func lines(t testing.TB, name string) ([][]byte, string) {
@@ -184,10 +200,10 @@ func (h *tape) story(final []journal.Draft) string {
 		var id struct {
 			Use string `json:"tool_use_id"`
 		}
-		_ = json.Unmarshal(bytesOf(data), &id)
+		_ = json.Unmarshal(resident.Marshal(data), &id)
 		if typ != holdfast.EventAgentMirrored && typ != holdfast.EventAgentStarted {
 			var n holdfast.Notice
-			_ = json.Unmarshal(bytesOf(data), &n)
+			_ = json.Unmarshal(resident.Marshal(data), &n)
 			fmt.Fprintln(&b, strings.TrimSpace(string(typ)+" "+id.Use+n.Code))
 		}
 	}
@@ -252,11 +268,11 @@ message.assistant
 			if p.over == nil || p.fail != nil {
 				t.Fatalf("the turn is not over: %v", p.fail)
 			}
-			got := h.story(p.due)
+			got := h.story(p.turn.Recorder.Due())
 			for _, ev := range h.log {
 				var d holdfast.ToolRequested
 				if ev.Type == holdfast.EventToolRequested && ev.Decode(&d) == nil {
-					if agent, _, sub := strings.Cut(d.ToolUseID, string(agentMark)); sub {
+					if agent, _, sub := strings.Cut(d.ToolUseID, "/"); sub {
 						got = strings.ReplaceAll(got, agent, "AGENT")
 					}
 				}
@@ -281,7 +297,7 @@ func TestFoldAfterACrashAnywhere(t *testing.T) {
 			}
 		}
 		p.leave()
-		want := whole.story(p.due)
+		want := whole.story(p.turn.Recorder.Due())
 		for n := range all {
 			h := newTape(uuid)
 			p := h.play(t)
@@ -295,7 +311,7 @@ func TestFoldAfterACrashAnywhere(t *testing.T) {
 			p = h.play(t)
 			at := int64(0)
 			for _, l := range all {
-				if at >= p.state.Taken {
+				if at >= p.turn.Recorder.State.Taken {
 					if err := p.read(t, l); err != nil {
 						t.Fatal(err)
 					}
@@ -303,7 +319,7 @@ func TestFoldAfterACrashAnywhere(t *testing.T) {
 				at += int64(len(l)) + 1
 			}
 			p.leave()
-			if got := h.story(p.due); got != want {
+			if got := h.story(p.turn.Recorder.Due()); got != want {
 				t.Fatalf("%s, killed after line %d:\n%swant\n%s", name, n, got, want)
 			}
 		}
@@ -340,27 +356,27 @@ func TestHZ12_AnswersThatDiedWithTheServer(t *testing.T) {
 					}
 				}
 				// Another line shares the commit.
-				mirror := fmt.Sprintf(`{"type":"transcript_mirror","filePath":"%s/a.jsonl","entries":[{"uuid":"x"}]}`, transcripts)
-				if err := p.handle(t.Context(), raw{line: []byte(mirror), next: p.offset + 1}); err != nil {
+				mirror := fmt.Sprintf(`{"type":"transcript_mirror","filePath":"%s/a.jsonl","entries":[{"uuid":"x"}]}`, cli.Transcripts)
+				if err := p.hear(t, []byte(mirror)); err != nil {
 					t.Fatal(err)
 				}
 				if err := p.read(t, []byte(ask)); err != nil {
 					t.Fatal(err)
 				}
 				p.leave()
-				taken := p.state.Taken
-				if taken != p.offset {
+				taken := p.turn.Recorder.State.Taken
+				if taken != p.turn.Offset {
 					t.Fatal("the request is not accounted for")
 				}
 				p = h.play(t)
 				defer p.leave()
-				if p.offset != taken {
+				if p.turn.Offset != taken {
 					t.Fatal("the next server reads the request again")
 				}
 				if hooked && strings.HasPrefix(name, "After") {
 					select {
-					case v := <-p.decided:
-						if err := p.settle(t.Context(), v); err != nil {
+					case then := <-p.turn.Decisions.Done():
+						if err := then(t.Context()); err != nil {
 							t.Fatal(err)
 						}
 					case <-time.After(10 * time.Second):
@@ -368,7 +384,7 @@ func TestHZ12_AnswersThatDiedWithTheServer(t *testing.T) {
 					}
 				}
 				sent := make([]byte, 64<<10)
-				k, err := p.link.out.Read(sent)
+				k, err := p.turn.Link.In.Read(sent)
 				if n := bytes.Count(sent[:k], []byte(`"request_id":"q1"`)); err != nil || n != 1 {
 					t.Fatalf("the request was answered %d times: %s, %v", n, sent[:k], err)
 				}
@@ -426,12 +442,12 @@ func TestASH13_UnknownKindsArePassedOn(t *testing.T) {
 	if len(got) != len(said) {
 		t.Errorf("%d notices", len(got))
 	}
-	for range 50 {
-		if err := p.read(t, []byte(said[0])); err != nil {
+	for i := range 50 {
+		if err := p.read(t, fmt.Appendf(nil, `{"type":"from_the_future","i":%d}`, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(told()); n != mostNotices {
+	if n := len(told()); n != 10 {
 		t.Errorf("%d notices of a flood", n)
 	}
 }
@@ -455,7 +471,7 @@ func FuzzFold(f *testing.F) {
 				break
 			}
 		}
-		p.answerOpen("over", true)
+		p.turn.Uses.End("over", false)
 		if err := p.flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}

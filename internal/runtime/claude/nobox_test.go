@@ -19,12 +19,11 @@ func (boxless) Box(context.Context) (*sandbox.Box, error) {
 // TestATurnWhoseBoxDoesNotComeBackFails: the CLI was at work when its box was stopped,
 // and the next attempt gets no box: the turn fails, and nothing panics.
 func TestATurnWhoseBoxDoesNotComeBackFails(t *testing.T) {
-	r := &Runtime{cfg: Config{Version: Version}}
-	x := r.newRun(runtime.Turn{ID: "t"}, boxless{newTape("u")})
-	x.link = new(link)
-	err := x.attempt(t.Context(), t.Context())
-	again, err := x.judge(t.Context(), err)
-	if again || !holdfast.IsKind(err, holdfast.KindUnavailable) {
-		t.Errorf("again %t: %v", again, err)
+	x := testRuntime(t).newRun(runtime.Turn{ID: "t"}, boxless{newTape("u")})
+	if err := x.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.turn.Drive(t.Context(), x); !holdfast.IsKind(err, holdfast.KindUnavailable) {
+		t.Error(err)
 	}
 }

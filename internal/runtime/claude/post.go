@@ -5,24 +5,27 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// outcome is what hooks are told of a tool use that the CLI carried out.
+// outcome is how a tool use of the CLI ended, as hooks get it.
 type outcome struct {
 	Failed bool   `json:"failed,omitempty"`
 	Text   string `json:"text,omitempty"`
 }
 
-// post tells the hooks of a tool's outcome, and the model what they say to it.
-func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string) {
-	p := pending{ID: id, Use: useID(in.Agent, toolUse), Kind: kindPost}
-	u := x.uses[p.Use]
-	if x.t.Hooks == nil || u == nil {
-		x.answer(p, reply(id, object{}))
+// post runs the hooks that follow a tool use, and passes their texts on to the model.
+func (q *requests) post(ctx context.Context, id string, in *hookInput, toolUse string) {
+	p := pending{ID: id, Use: resident.UseID(in.Agent, toolUse), Kind: kindPost}
+	u := q.turn.Uses.Get(p.Use)
+	if q.t.Hooks == nil || u == nil {
+		q.inbox.answer(id, reply(id, object{}))
 		return
 	}
-	if x.has(id) {
+	if q.inbox.has(id) {
 		return
 	}
 	o := outcome{Text: outputOf(in.Output)}
@@ -30,52 +33,59 @@ func (x *run) post(ctx context.Context, id string, in *hookInput, toolUse string
 		o = outcome{Failed: true, Text: outputOf(in.Error)}
 	}
 	kept := p
-	kept.Input = bytesOf(outcome{o.Failed, clip(o.Text, mostKeptOutcome)})
-	if x.fits(kept) {
-		x.mem.Pending = append(x.mem.Pending, kept)
+	kept.Input = resident.Marshal(outcome{o.Failed, resident.Clip(o.Text, mostKeptOutcome)})
+	if q.inbox.fits(kept) {
+		q.inbox.add(kept)
 	}
-	o.Text = clip(o.Text, mostContent)
-	p.Input = bytesOf(o)
-	x.fire(ctx, p, u)
+	o.Text = resident.Clip(o.Text, mostContent)
+	p.Input = resident.Marshal(o)
+	q.fire(ctx, p, u)
 }
 
-// fire runs the hooks that follow a tool use, beside the loop, and then answers the CLI.
-// Fired again by the next server, hooks whose runs are in the log do not run again.
-func (x *run) fire(ctx context.Context, p pending, u *use) {
+// fire runs the hooks that follow a tool use while the CLI is read, and then answers the
+// CLI. Fired again by the next server, hooks whose runs are in the log do not run again.
+func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 	var o outcome
-	if x.t.Hooks == nil || !decode(p.Input, &o) {
-		x.out = append(x.out, reply(p.ID, object{}))
+	hooks := q.t.Hooks
+	if hooks == nil || !decode(p.Input, &o) {
+		q.turn.Outbox.Pass(reply(p.ID, object{}))
 		return
 	}
 	event := "PostToolUse" // as the CLI calls it
 	about := hook.Input{
-		Event: hook.PostToolUse, ToolName: u.name, ToolInput: u.runs(), ToolUseID: u.id, AgentID: u.agent, ToolOutput: o.Text,
+		Event: hook.PostToolUse, ToolName: u.Name, ToolInput: u.Runs(), ToolUseID: u.ID, AgentID: u.Agent, ToolOutput: o.Text,
 	}
 	if o.Failed {
 		event = "PostToolUseFailure"
 		about.Event, about.ToolOutput, about.Error = hook.PostToolUseFailure, "", o.Text
 	}
-	before := x.saved
-	x.saved = nil
-	listed := x.listed(u)
-	x.beside(u.agent+"\x00post", func() verdict {
+	before := q.saved
+	q.saved = nil
+	listed := listingOf(q.t, q.turn.Box, u)
+	q.turn.Decisions.Go(u.Agent+"\x00post", func() resident.Then {
 		changes := listed.end(ctx)
-		res := x.t.Hooks.Fire(ctx, about)
+		res := hooks.Fire(ctx, about)
 		name := about.ToolName
-		if file := edited(name, about.ToolInput); about.Event == hook.PostToolUse && file != "" {
-			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: file})
+		if file := cli.Edited(name, about.ToolInput); about.Event == hook.PostToolUse && file != "" {
+			hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: file})
 		}
 		for _, c := range changes.Files {
-			x.t.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: c.Path, Trigger: string(c.Kind), AgentID: about.AgentID})
+			hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: name, ToolUseID: about.ToolUseID, FilePath: c.Path, Trigger: string(c.Kind), AgentID: about.AgentID})
 		}
 		out := object{"hookEventName": event}
-		if said := append(before, x.t.Hooks.Said()...); len(said) > 0 {
+		if said := append(before, hooks.Said()...); len(said) > 0 {
 			out["additionalContext"] = strings.Join(said, "\n")
 		}
 		if res.ToolOutput != nil && strings.HasPrefix(name, "mcp__") {
 			out["updatedMCPToolOutput"] = *res.ToolOutput
 		}
-		return verdict{p: p, body: object{"hookSpecificOutput": out}, untold: changes.Untold()}
+		return func(ctx context.Context) error {
+			if untold := changes.Untold(); untold != "" {
+				q.turn.Recorder.Notice(holdfast.NoticeFilesUntold, resident.Valid(untold))
+			}
+			q.turn.Outbox.Pass(reply(p.ID, object{"hookSpecificOutput": out}))
+			return q.flush(ctx)
+		}
 	})
 }
 
@@ -86,7 +96,7 @@ func outputOf(raw json.RawMessage) string {
 		Stderr string  `json:"stderr"`
 	}
 	if decode(raw, &shell) && shell.Stdout != nil {
-		return strings.TrimSpace(valid(*shell.Stdout + "\n" + shell.Stderr))
+		return strings.TrimSpace(resident.Valid(*shell.Stdout + "\n" + shell.Stderr))
 	}
-	return valid(stringOf(raw))
+	return resident.Valid(stringOf(raw))
 }

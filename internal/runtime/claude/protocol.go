@@ -3,12 +3,15 @@ package claude
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
+	"time"
 )
 
 // line is what the runtime reads of a line of the CLI. Which fields there are
-// depends on Type; the order of keys does not matter. What a line may hold in
-// several shapes stays raw.
+// depends on Type; the order of keys does not matter. Fields that come in several
+// shapes stay raw.
 type line struct {
 	Type    string `json:"type"`
 	Subtype string `json:"subtype"`
@@ -36,7 +39,7 @@ type line struct {
 	retryLine
 }
 
-// outcomeLine is what a line of type result has beside that.
+// outcomeLine holds the further fields of a line of type result.
 type outcomeLine struct {
 	IsError bool            `json:"is_error"`
 	Result  json.RawMessage `json:"result"`
@@ -54,6 +57,16 @@ type retryLine struct {
 	MaxRetries  int     `json:"max_retries"`
 	RetryDelay  float64 `json:"retry_delay_ms"`
 	ErrorStatus int     `json:"error_status"`
+}
+
+// retry says that the CLI asks the model again.
+func (l *retryLine) retry() string {
+	wait := time.Duration(l.RetryDelay * float64(time.Millisecond))
+	what := "the model's provider did not answer"
+	if l.ErrorStatus != 0 {
+		what = fmt.Sprintf("the model's provider answered %d", l.ErrorStatus)
+	}
+	return fmt.Sprintf("%s; trying again in %s (%d of %d)", what, wait.Round(time.Millisecond), l.Attempt+1, l.MaxRetries+1)
 }
 
 // abandoned says from which block on a message that broke off does not count.
@@ -122,8 +135,8 @@ func blocks(content json.RawMessage) []block {
 	return nil
 }
 
-// textOf is content as a text: a string, or its text blocks. What is no text is
-// named.
+// textOf returns content as a text: a string, or its text blocks. Other blocks are
+// named by their type.
 func textOf(content json.RawMessage) string {
 	var parts []string
 	for _, b := range blocks(content) {
@@ -202,13 +215,13 @@ type greeting struct {
 	HooksApplied bool   `json:"hooks_applied"`
 }
 
-// parseLine reads a line. A line that is no JSON object is an error; fields of
+// parseLine reads a line. A line that is not a JSON object is an error; fields of
 // other types than expected are left out.
 func parseLine(raw []byte) (line, error) {
 	var l line
 	if err := json.Unmarshal(raw, &l); err != nil {
 		var kind *json.UnmarshalTypeError
-		if !asType(err, &kind) || l.Type == "" {
+		if !errors.As(err, &kind) || l.Type == "" {
 			return line{}, err
 		}
 	}
@@ -244,7 +257,7 @@ type object map[string]any
 
 // handshake registers the callbacks and the server's tools, and brings the agent's
 // instructions and sub-agents.
-func handshake(instructions string, agents object, tools bool) []byte {
+func handshake(instructions string, agents map[string]any, tools bool) []byte {
 	hook := func(id string) []object {
 		return []object{{"matcher": "*", "hookCallbackIds": []string{id}, "timeout": callbackSeconds}}
 	}

@@ -10,13 +10,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/retell"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
 // quarantine is where files lie that were found broken: the CLI looks for none there.
-const quarantine = boxConfig + "/quarantine"
+const quarantine = cli.Config + "/quarantine"
 
 // transcriptFacts are what is known of the agent that was there before, and of what
 // one would have to be told.
@@ -25,7 +27,7 @@ type transcriptFacts struct {
 	began bool
 	// turns is how many completed turns it knows, upto the newest log entry.
 	turns, upto int64
-	// broken are its transcripts that cannot be gone by; missing: the main one is gone.
+	// broken are its transcripts that cannot be resumed; missing: the main one is gone.
 	broken  []brokenFile
 	missing bool
 	// lost says why the log does not hold its conversation; nil is that it does.
@@ -70,7 +72,7 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 			}
 		}
 	}
-	// One of them is told: what the agent that goes on has missed, or all to a new one.
+	// An agent that goes on is told the turns that it missed, a new one all of them.
 	if x.goesOn(f) {
 		x.missed, err = tell(ctx, host, x.upto, f.newest)
 	} else {
@@ -95,8 +97,8 @@ func tell(ctx context.Context, host runtime.Host, after, upto int64) (retell.Tol
 // readLog finds out what the current agent knows: what it was given by the newest
 // prompt that its transcript tells of, in a turn that completed or not.
 func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f facts, rec *transcript.Record) error {
-	mem, err := remember(f.current)
-	if err != nil {
+	var mem memory
+	if err := resident.Decode(f.current, op, &mem); err != nil {
 		return err
 	}
 	// ended maps a turn to the number of the event that ended it. given is the newest turn in
@@ -119,7 +121,7 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 		case holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
 			ended[ev.Turn] = ev.Seq
 		case holdfast.EventAgentStarted:
-			err = of(ev, func(s *holdfast.AgentStarted) {
+			err = resident.Fold(ev, func(s *holdfast.AgentStarted) {
 				if s.Generation == f.current.Generation {
 					told = s.Turns
 				}
@@ -127,13 +129,13 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 		case holdfast.EventAgentQuarantined:
 			x.asides++
 		case holdfast.EventNotice:
-			err = of(ev, func(n *holdfast.Notice) {
+			err = resident.Fold(ev, func(n *holdfast.Notice) {
 				if n.Code == holdfast.NoticeFilesAtRisk {
 					cut = ev.Seq
 				}
 			})
 		case holdfast.EventAgentMirrored:
-			err = of(ev, func(m *holdfast.AgentMirrored) {
+			err = resident.Fold(ev, func(m *holdfast.AgentMirrored) {
 				if m.Generation != f.current.Generation {
 					return
 				}
@@ -169,25 +171,15 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	return nil
 }
 
-// of decodes an event's payload and hands it on.
-func of[T any](ev holdfast.Event, to func(*T)) error {
-	var p T
-	if err := ev.Decode(&p); err != nil {
-		return err
-	}
-	to(&p)
-	return nil
-}
-
-// readBox holds the files in the box against the record. What says nothing about them,
-// like a broken pipe, is an error.
+// readBox compares the files in the box with the record. A failure that says nothing
+// about the files, like a broken pipe, is an error.
 func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.Record) error {
 	names := rec.Names()
 	if len(names) == 0 {
 		names = []string{transcript.Main}
 	}
 	for _, name := range names {
-		file := transcript.Path(transcripts, f.current.AgentID, name)
+		file := transcript.Path(cli.Transcripts, f.current.AgentID, name)
 		check := rec.Check(name)
 		_, err := f.box.Read(ctx, wire.ReadRequest{Path: file, Limit: transcript.MostBytes + 1}, check)
 		switch {
@@ -218,8 +210,8 @@ func planRestore(f facts, newID string) plan {
 		return planTold(f, newID, x.why()+", and cannot be written anew: "+strings.TrimPrefix(x.lost.Error(), "transcript: "))
 	}
 	p := plan{
-		state: *f.current, resume: transcript.Path(transcripts, f.current.AgentID, transcript.Main),
-		preface: preface(x.missed), turns: min(x.turns+x.missed.Turns, f.completed), truncated: x.missed.Truncated,
+		state: *f.current, resume: transcript.Path(cli.Transcripts, f.current.AgentID, transcript.Main),
+		preface: x.missed.Prompt(""), turns: min(x.turns+x.missed.Turns, f.completed), truncated: x.missed.Truncated,
 	}
 	if x.intact() {
 		p.tier, p.reason = holdfast.TierOwn, "no process of the agent is left"
@@ -230,15 +222,13 @@ func planRestore(f facts, newID string) plan {
 	return p
 }
 
-// preface is what is told, to stand in front of a prompt.
-func preface(t retell.Told) string { return t.Prompt("") }
-
-// planTold plans a new agent that is told the history as text; without any it is fresh.
-// What the one before it left is put aside if it cannot be gone by.
+// planTold plans a new agent that gets the history as text; without any history it is
+// fresh. Transcripts of the agent before it that cannot be resumed are put aside.
 func planTold(f facts, newID, reason string) plan {
 	told := f.found.whole
+	state := holdfast.AgentState{Generation: int64(len(f.states)) + 1, Runtime: Name, AgentID: newID, Health: holdfast.HealthCurrent}
 	p := plan{
-		tier: holdfast.TierInjected, state: nextState(f, newID), preface: preface(told),
+		tier: holdfast.TierInjected, state: state, preface: told.Prompt(""),
 		turns: told.Turns, truncated: told.Truncated, reason: reason,
 	}
 	if f.current != nil {
@@ -256,14 +246,14 @@ func planTold(f facts, newID, reason string) plan {
 	return p
 }
 
-// putAside moves what cannot be gone by to a place of its own, where nothing is ever
-// replaced, and says so in the log.
+// putAside plans to move transcripts that cannot be resumed to a directory of their own,
+// where nothing is ever replaced, and to record that.
 func (p *plan) putAside(f facts, reason string) {
 	to := fmt.Sprintf("%s/%d-%d", quarantine, f.current.Generation, f.found.asides+1)
 	files := f.found.broken
 	if len(files) == 0 && !f.found.missing {
 		// The file is what was recorded, and the agent does not take it.
-		files = []brokenFile{{path: transcript.Path(transcripts, f.current.AgentID, transcript.Main)}}
+		files = []brokenFile{{path: transcript.Path(cli.Transcripts, f.current.AgentID, transcript.Main)}}
 	}
 	kept := to
 	if len(files) == 0 {
@@ -313,7 +303,7 @@ func (r *Runtime) restore(ctx context.Context, host runtime.Host, f facts, p *pl
 		}
 	}
 	for _, file := range w.Files() {
-		req := wire.WriteRequest{Path: transcript.Path(transcripts, p.state.AgentID, file.Name), Mode: 0o600, Parents: true}
+		req := wire.WriteRequest{Path: transcript.Path(cli.Transcripts, p.state.AgentID, file.Name), Mode: 0o600, Parents: true}
 		err := mutate(host, f.box, func(c sandbox.Call) error {
 			_, err := f.box.Write(ctx, c, req, file.Data)
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/retell"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
 	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
 )
 
@@ -24,7 +25,7 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 		f.found = transcriptFacts{began: true, turns: 3, upto: 30, whole: retell.Told{Block: "<all>", Turns: 3, Completed: 3}}
 	}
 	broken := func(f *facts) {
-		f.found.broken = []brokenFile{{transcripts + "/" + id + ".jsonl", "the file is empty"}}
+		f.found.broken = []brokenFile{{cli.Transcripts + "/" + id + ".jsonl", "the file is empty"}}
 	}
 	for _, c := range []struct {
 		name  string
@@ -88,7 +89,7 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 			t.Errorf("%s: records %+v", c.name, p.drafts)
 		}
 		for _, a := range p.aside {
-			if !strings.HasPrefix(a.To, boxConfig+"/quarantine/1-1/") || !strings.HasPrefix(a.From, transcripts) {
+			if !strings.HasPrefix(a.To, cli.Config+"/quarantine/1-1/") || !strings.HasPrefix(a.From, cli.Transcripts) {
 				t.Errorf("%s: %+v", c.name, a)
 			}
 		}
@@ -140,8 +141,8 @@ func TestACutIsToldWhenItsTurnEndedWithoutAWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		missed, err := tell(t.Context(), h, x.upto, f.newest)
-		if err != nil || x.upto == 0 || strings.Contains(preface(missed), cut.Text) != c.told || strings.Contains(preface(missed), "first") {
-			t.Errorf("%s: after #%d: %q, %v", c.name, x.upto, preface(missed), err)
+		if err != nil || x.upto == 0 || strings.Contains(missed.Prompt(""), cut.Text) != c.told || strings.Contains(missed.Prompt(""), "first") {
+			t.Errorf("%s: after #%d: %q, %v", c.name, x.upto, missed.Prompt(""), err)
 		}
 	}
 }

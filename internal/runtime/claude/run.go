@@ -2,146 +2,66 @@ package claude
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"math"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
-	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// run is one Run: a turn from where its log stands to its end. One goroutine owns
-// it; decisions are taken beside it and come back over channels.
+const (
+	// mostLine is the longest line of the CLI that is read.
+	mostLine = 12 << 20
+	// handshakeTime is how long the CLI may take until it answers its first request.
+	handshakeTime = 60 * time.Second
+	// haltTime is how long it may take to stop after an interrupt.
+	haltTime = 5 * time.Second
+	// tailTime is how long the end of a turn waits for the transcript to hold it.
+	tailTime = 500 * time.Millisecond
+	// mostStarts is how often the CLI is started in one turn.
+	mostStarts = 2
+)
+
+// refHello names the handshake in the outbox.
+const refHello = "hello"
+
+// run is one turn on the CLI: the Dialect of resident.Run.
 type run struct {
 	r    *Runtime
 	t    runtime.Turn
 	host runtime.Host
+	turn *resident.Run
 
-	state holdfast.AgentState
-	mem   memory
-	process
-	story
-	speech
-	besides
+	mem     memory
+	letters *letters
+	inbox   *inbox
+	asks    *requests
+	speech  *speech
 
-	// due waits for the next commit, out is sent after it; dirty says that the
-	// state has changed. weight is the size of the lines that said what is due.
-	due    []journal.Draft
-	out    [][]byte
-	dirty  bool
-	weight int
-}
-
-// process is the CLI that the turn runs on.
-type process struct {
-	box  *sandbox.Box
-	link *link
-	// plan and facts are of the start that this run made, at began.
+	// plan and facts are of the start that this run made.
 	plan  *plan
 	facts facts
-	began time.Time
-	// warming: it is started, and nothing more.
+	// warming: the CLI is started, and nothing more.
 	warming bool
-	// lost counts how often the pipe broke.
-	lost int
 	// stale says why the CLI that runs cannot be gone on with, refused why it did not
 	// take the transcript that it was given.
 	stale, refused string
+
+	// model is the CLI's model before anything was sent ahead.
+	model string
+	// awaited is the line of an answer that the end of the turn waits for.
+	awaited string
+	// over is the result that ends the run, fail what it means.
+	over *line
+	fail error
 }
 
-// story is what the log says of the turn.
-type story struct {
-	seq      int64
-	messages []said
-	uses     map[string]*use
-	// inputs is the size of the inputs of uses.
-	inputs int
-	// effects: a tool was started.
-	effects bool
-	parked  time.Time
-	steps   int
-	used    holdfast.Usage
-	text    string
-	stop    string
-	ended   bool
-	// warnings are notices of the turn that an agent has to get when it starts.
-	warnings []string
-	// others: messages of turns that the agent was given nothing of.
-	others int64
-}
-
-// speech is what the CLI says in this attempt.
-type speech struct {
-	asm assembler
-	// offset is the end of the newest line that was dealt with.
-	offset int64
-	// own is what the CLI said last that no model said.
-	own string
-	// shown: deltas went out that no answer in the log stands for.
-	shown bool
-	// notices counts those about lines that say nothing.
-	notices int
-	// mirrored is the newest line of an answer that the transcript holds.
-	mirrored string
-	// halted: the CLI was told to stop. over is the result that ends the run, fail
-	// what it means.
-	halted bool
-	over   *line
-	fail   error
-	// tail ends the wait for the transcript, deferred that for the rest of an answer.
-	tail, deferred <-chan time.Time
-}
-
-// besides is what is done beside the loop: in order for each agent, and back over
-// decided.
-type besides struct {
-	decided  chan verdict
-	flushes  chan chan error
-	quit     chan struct{}
-	order    map[string]chan struct{}
-	deciding map[string]bool
-	calling  map[string]bool
-	wg       sync.WaitGroup
-	// saved is what hooks said before a tool call, until it can be told.
-	saved []string
-}
-
-// said is a message of the turn's user.
-type said struct {
-	seq  int64
-	text string
-}
-
-// use is a tool use of the turn.
-type use struct {
-	id, agent string
-	name      string
-	input     json.RawMessage
-	rewritten json.RawMessage
-	call      holdfast.CallID
-	state     useState
-	reason    string
-	began     time.Time
-	// orphan: its agent ended before it was decided.
-	orphan bool
-	// result is what a tool of the server came to.
-	result *holdfast.ToolFinished
-}
-
-type useState int
-
-const (
-	requested useState = iota + 1
-	started
-	denied
-	answered
-)
+var _ resident.Dialect = (*run)(nil)
 
 // Require implements runtime.Requirer.
 func (r *Runtime) Require(trust holdfast.Trust) error {
@@ -168,86 +88,66 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 		}
 		return x.result(nil), nil
 	}
-	// Decisions end with the run.
-	inner, cancel := context.WithCancel(ctx)
-	defer func() {
-		cancel()
-		close(x.quit)
-		x.wg.Wait()
-	}()
 	for {
-		err := x.attempt(inner, ctx)
-		if x.link != nil {
-			x.link.detach()
+		if err := x.waitParked(ctx); err != nil && ctx.Err() == nil {
+			return runtime.Result{}, err
 		}
-		again, err := x.judge(ctx, err)
-		if !again {
-			if err != nil {
-				return runtime.Result{}, err
-			}
-			x.answerOpen("the agent did not say what came of it", true)
-			return x.result(x.due), nil
+		switch err := x.turn.Drive(ctx, x); {
+		case err == nil:
+			return x.result(x.turn.Recorder.Due()), nil
+		case !errors.Is(err, errParked):
+			return runtime.Result{}, err
 		}
 	}
+}
+
+// errNoWarm says that an agent has to be started with its first prompt.
+var errNoWarm = errors.New("the history has to go with a prompt")
+
+// Warm implements runtime.Warmer: it starts the CLI up to the end of the handshake.
+func (r *Runtime) Warm(ctx context.Context, t runtime.Turn, host runtime.Host) error {
+	if t.Session.Trust == holdfast.Trusted {
+		return nil
+	}
+	x := r.newRun(t, host)
+	x.warming = true
+	if err := x.load(ctx); err != nil {
+		return err
+	}
+	return x.turn.Warm(ctx, x)
 }
 
 func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
-	return &run{
-		r: r, t: t, host: host, story: story{uses: map[string]*use{}},
-		besides: besides{
-			decided: make(chan verdict, 16), flushes: make(chan chan error), quit: make(chan struct{}),
-			order: map[string]chan struct{}{}, deciding: map[string]bool{}, calling: map[string]bool{},
-		},
-	}
+	turn := resident.New(&r.run, t.ID, host)
+	x := &run{r: r, t: t, host: host, turn: turn}
+	x.letters = &letters{turn: t.ID, account: turn.Account, out: turn.Outbox, folder: t.Folder}
+	x.inbox = &inbox{out: turn.Outbox, rec: turn.Recorder}
+	mcp := &server{host: host, turn: turn, inbox: x.inbox, tools: r.cfg.Host, flush: x.flush, calling: map[string]bool{}}
+	x.asks = &requests{t: &x.t, host: host, turn: turn, inbox: x.inbox, server: mcp, flush: x.flush, deciding: map[string]bool{}}
+	x.speech = &speech{t: &x.t, host: host, turn: turn, letters: x.letters, inbox: x.inbox, asks: x.asks, flush: x.flush}
+	x.asks.asm = &x.speech.asm
+	return x
 }
+
+// flush commits what is due, and then sends what waits for that.
+func (x *run) flush(ctx context.Context) error { return x.turn.Flush(ctx, x) }
 
 // load reads what the log and the state say of the turn.
 func (x *run) load(ctx context.Context) error {
-	if ctx.Err() != nil {
-		// The open calls of a cancelled turn still want their answers.
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTime)
-		defer cancel()
-		ctx = late
-	}
-	states, err := x.host.AgentStates(ctx)
-	if err != nil {
+	if _, err := x.turn.LoadState(ctx); err != nil {
 		return err
 	}
-	x.facts.states = states
-	if cur := currentOf(states); cur != nil {
-		x.state = *cur
-	}
-	if x.mem, err = remember(&x.state); err != nil {
+	s := &x.turn.Recorder.State
+	if err := resident.Decode(s, op, &x.mem); err != nil {
 		return err
 	}
-	after := x.state.Upto
+	x.letters.list, x.inbox.list, x.turn.Outbox.Sent, x.speech.leaf = x.mem.Sent, x.mem.Pending, x.mem.Out, x.mem.Leaf
+	after := s.Upto
 	if x.mem.Turn == x.t.ID {
 		after = x.mem.From
 	}
-	live := false
-	for ev, err := range x.host.Log(ctx, after) {
-		if err != nil {
-			return err
-		}
-		x.seq = ev.Seq
-		if ev.Turn != x.t.ID {
-			if ev.Type == holdfast.EventMessageUser && ev.Agent == "" && ev.Seq > x.state.Upto {
-				x.others++
-			}
-			continue
-		}
-		if ev.Type == holdfast.EventTurnStarted {
-			live = true
-		}
-		if err := x.learn(ev); err != nil {
-			return err
-		}
-	}
-	if x.warming {
-		return nil
-	}
-	if !live || x.ended {
-		return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(x.t.ID)))
+	if err := x.turn.LoadLog(ctx, after, false); err != nil || x.warming {
+		return err
 	}
 	if x.mem.Turn != x.t.ID {
 		x.begin()
@@ -258,219 +158,233 @@ func (x *run) load(ctx context.Context) error {
 // begin makes the memory one of this turn.
 func (x *run) begin() {
 	m := &x.mem
-	m.Turn, m.Known, m.Starts, m.Parked, m.Parks = x.t.ID, x.state.Turns, 0, false, 0
-	if len(x.messages) > 0 {
-		m.From = x.messages[0].seq - 1
+	m.Turn, m.Known, m.Starts, m.Parked, m.Parks = x.t.ID, x.turn.Recorder.State.Turns, 0, false, 0
+	if all := x.turn.Account.Messages; len(all) > 0 {
+		m.From = all[0].Seq - 1
 	}
 	// Messages of a turn that ended without its result: the CLI may be at them still.
-	if slices.ContainsFunc(m.Sent, func(s sent) bool { return !s.Done }) || m.opens() {
+	if x.letters.open() || x.inbox.opens() {
 		x.stale = "it was busy when the last turn ended"
 	}
-	m.Prefaced = m.Prefaced && !x.begunAny()
-	m.Sent = nil
-	m.Pending = slices.DeleteFunc(m.Pending, pending.open)
-}
-
-// learn takes in an event of the turn.
-func (x *run) learn(ev holdfast.Event) error {
-	if ev.Agent != "" {
-		return nil
-	}
-	switch ev.Type {
-	case holdfast.EventMessageUser:
-		var m holdfast.UserMessage
-		if err := ev.Decode(&m); err != nil {
-			return err
-		}
-		x.messages = append(x.messages, said{ev.Seq, m.Text()})
-	case holdfast.EventHookRan:
-		var ran holdfast.HookRan
-		if err := ev.Decode(&ran); err != nil {
-			return err
-		}
-		for i := range x.messages {
-			if ran.MessageSeq != 0 && x.messages[i].seq == ran.MessageSeq {
-				x.messages[i].text = hook.Prompted(x.messages[i].text, ran)
-			}
-		}
-	case holdfast.EventMessageAssistant:
-		var m holdfast.AssistantMessage
-		if err := ev.Decode(&m); err != nil {
-			return err
-		}
-		x.steps, x.used, x.stop, x.parked = x.steps+1, x.used.Add(m.Usage), m.StopReason, time.Time{}
-		var text []string
-		for _, p := range m.Parts {
-			if s := p.Shown(); s != "" {
-				text = append(text, s)
-			}
-		}
-		x.text = strings.Join(text, "\n")
-	case holdfast.EventNotice:
-		var n holdfast.Notice
-		if err := ev.Decode(&n); err != nil {
-			return err
-		}
-		if n.Code == noticeParked && n.Until != nil {
-			x.parked = *n.Until
-		}
-		if n.Code == holdfast.NoticeFilesAtRisk {
-			x.warnings = append(x.warnings, n.Text)
-		}
-	case holdfast.EventTurnCompleted, holdfast.EventTurnFailed, holdfast.EventTurnInterrupted:
-		x.ended = true
-	default:
-		return x.learnUse(ev)
-	}
-	return nil
-}
-
-// learnUse takes in an event of a tool use.
-func (x *run) learnUse(ev holdfast.Event) error {
-	switch ev.Type {
-	case holdfast.EventToolRequested:
-		var d holdfast.ToolRequested
-		if err := ev.Decode(&d); err != nil {
-			return err
-		}
-		agent := ""
-		if i := strings.LastIndexByte(d.ToolUseID, agentMark); i >= 0 {
-			agent = d.ToolUseID[:i]
-		}
-		x.know(use{id: d.ToolUseID, agent: agent, name: d.Name, input: d.Input})
-	case holdfast.EventToolAllowed, holdfast.EventToolDenied:
-		var d holdfast.ToolDecision
-		if err := ev.Decode(&d); err != nil {
-			return err
-		}
-		if u := x.uses[d.ToolUseID]; u != nil {
-			u.rewritten = d.Input
-			if ev.Type == holdfast.EventToolDenied {
-				u.state, u.reason = denied, d.Reason
-			}
-		}
-	case holdfast.EventToolStarted:
-		var d holdfast.ToolStarted
-		if err := ev.Decode(&d); err != nil {
-			return err
-		}
-		x.effects = true
-		if u := x.uses[d.ToolUseID]; u != nil {
-			u.state, u.call, u.began = started, d.Call, ev.Time
-		}
-	case holdfast.EventToolFinished, holdfast.EventToolUnknown:
-		var d holdfast.ToolFinished
-		if err := ev.Decode(&d); err != nil {
-			return err
-		}
-		if u := x.uses[d.ToolUseID]; u != nil {
-			u.state = answered
-			if ev.Type == holdfast.EventToolFinished {
-				u.result, u.orphan = &d, d.Call == "" && d.Outcome == holdfast.ExitCanceled
-			}
-		}
-	}
-	return nil
-}
-
-// unsent are the turn's messages that the CLI was not told yet.
-func (x *run) unsent() []said {
-	return slices.DeleteFunc(slices.Clone(x.messages), func(m said) bool {
-		return slices.ContainsFunc(x.mem.Sent, func(s sent) bool { return s.Seq == m.seq })
-	})
+	m.Prefaced = m.Prefaced && !x.letters.begun()
+	x.letters.list = nil
+	x.inbox.drop(pending.open)
 }
 
 // finished reports that everything that was said in the turn is answered.
 func (x *run) finished() bool {
-	return len(x.mem.Sent) > 0 && !x.mem.Parked && len(x.unsent()) == 0 && !slices.ContainsFunc(x.mem.Sent, func(s sent) bool { return !s.Done })
+	return len(x.letters.list) > 0 && !x.mem.Parked && len(x.letters.unsent()) == 0 && !x.letters.open()
 }
 
 // result is how the turn ended well.
 func (x *run) result(final []journal.Draft) runtime.Result {
-	res := runtime.Result{Final: final, Text: x.text, StopReason: x.stop, Usage: x.used, Steps: x.steps}
-	for i := range res.Final {
-		res.Final[i].Turn = x.t.ID
-	}
-	for _, s := range x.mem.Sent {
-		res.Seen = max(res.Seen, s.Seq)
-	}
-	s := x.snapshot()
+	a := x.turn.Account
+	_, last := x.letters.seen()
+	s := x.Snapshot()
 	s.Turns, s.Upto = x.mem.Known+1, math.MaxInt64
-	res.States = []holdfast.AgentState{s}
-	return res
+	return runtime.Result{
+		Final: final, Seen: last, Text: a.Text, StopReason: a.Stop, Usage: a.Used, Steps: a.Steps, States: []holdfast.AgentState{s},
+	}
 }
 
-// snapshot is the state as it stands.
-func (x *run) snapshot() holdfast.AgentState {
-	s := x.state
-	s.Taken, s.Upto = x.safe(), max(x.seq, s.Upto)
-	s.Data = bytesOf(x.mem)
+// Snapshot implements resident.Dialect. An answer that is not complete is read again.
+func (x *run) Snapshot() holdfast.AgentState {
+	s := x.turn.Recorder.State
+	s.Taken, s.Upto = x.turn.Offset, max(x.turn.Recorder.Seq, s.Upto)
+	if o := x.speech.asm.open; o != nil {
+		s.Taken = o.from
+	}
+	x.mem.Sent, x.mem.Pending, x.mem.Out, x.mem.Leaf = x.letters.list, x.inbox.list, x.turn.Outbox.Sent, x.speech.leaf
+	s.Data = resident.Marshal(x.mem)
 	return s
 }
 
-func bytesOf(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return nil
+// Stale implements resident.Dialect.
+func (x *run) Stale(context.Context) (string, error) {
+	if x.letters.forgetAhead() {
+		x.mem.Model = x.model
 	}
-	return raw
-}
-
-// safe is up to where the CLI's output is accounted for: an answer that is not
-// complete is read again.
-func (x *run) safe() int64 {
-	if o := x.asm.open; o != nil {
-		return o.from
+	x.model = x.mem.Model
+	switch {
+	case x.stale != "":
+		return x.stale, nil
+	case x.turn.Others > 0:
+		return "another runtime had turns since", nil
+	case x.mem.Prefaced && !x.letters.begun():
+		return "it has not begun with the prompt that brings the history", nil
 	}
-	return x.offset
+	if !x.mem.Shaken || x.mem.Parked || x.warming || len(x.letters.list) > 0 || x.inbox.opens() {
+		return "", nil
+	}
+	// It waits for nothing but the next message, which goes ahead.
+	err := x.prompts()
+	x.letters.sentAhead()
+	return "", err
 }
 
-// add puts an event into the next commit.
-func (x *run) add(typ holdfast.EventType, data any) {
-	x.due = append(x.due, journal.Draft{Type: typ, Turn: x.t.ID, Data: data})
-}
-
-func (x *run) notice(code, text string) {
-	x.add(holdfast.EventNotice, holdfast.Notice{Code: code, Text: text})
-}
-
-// lateTime is how long the log of a cancelled turn may take.
-const lateTime = 15 * time.Second
-
-// flush commits what is due, and then sends what waits for that.
-func (x *run) flush(ctx context.Context) error {
-	if len(x.due) > 0 || x.dirty {
-		if ctx.Err() != nil {
-			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTime)
-			defer cancel()
-			ctx = late
+// Resume implements resident.Dialect.
+func (x *run) Resume(ctx context.Context, lost []resident.Sent) error {
+	x.turn.Ready = x.mem.Shaken
+	for _, s := range lost {
+		x.turn.Recorder.Touch()
+		switch s.Ref {
+		case "":
+			x.turn.Outbox.Add(s.Line, "")
+		case refHello:
+			x.turn.Outbox.Add(x.hello(), refHello)
+		default:
+			x.letters.again(s.Ref)
 		}
-		s := x.snapshot()
-		var states []holdfast.AgentState
-		if s.Generation > 0 {
-			states = append(states, s)
+	}
+	x.asks.pursueAll(ctx)
+	ahead := x.letters.arrived()
+	if x.mem.Shaken && (ahead || len(x.letters.list) == 0) {
+		x.receipt(holdfast.TierLive)
+		if !ahead && !x.turn.Outbox.Queued() {
+			return nil // It is recorded with the prompt, which comes next.
 		}
-		events, err := x.host.Keep(ctx, states, x.due...)
-		if err != nil {
+	}
+	if len(x.letters.list) > 0 || x.turn.Outbox.Queued() {
+		return x.flush(ctx)
+	}
+	return nil
+}
+
+// hello is the first line that a CLI gets.
+func (x *run) hello() []byte {
+	t := &x.t
+	return handshake(t.Instructions, cli.Agents(t.Folder), len(x.r.cfg.Host) > 0)
+}
+
+// tell sends the CLI the messages that it did not get yet, while their place in the state
+// is recorded. A reminder is in no log: it is recorded first.
+func (x *run) tell(ctx context.Context) error {
+	if x.mem.Parked {
+		if err := x.setModel(); err != nil {
 			return err
 		}
-		if n := len(events); n > 0 {
-			x.seq = events[n-1].Seq
-		}
-		x.state, x.due, x.dirty, x.weight = s, nil, false, 0
-		if x.link != nil {
-			x.link.taken.Store(s.Taken)
+		x.mem.Parked = false
+		x.letters.send(x.turn.Recorder.State.Call, 0, int64(-x.mem.Parks), goOn)
+		x.turn.Recorder.Touch()
+		if err := x.flush(ctx); err != nil {
+			return err
 		}
 	}
-	out := x.out
-	x.out = nil
-	if len(out) == 0 || x.link == nil {
-		return nil
+	if err := x.prompts(); err != nil {
+		return err
 	}
-	return x.link.out.Add(out...)
+	if err := x.turn.Link.In.Add(x.turn.Outbox.Take()...); err != nil {
+		return err
+	}
+	return x.flush(ctx)
 }
 
-func (r *Runtime) uuid() (string, error) { return holdfast.NewUUID(r.cfg.Now(), r.cfg.Rand) }
+// prompts adds the messages that the CLI did not get yet to the outbox, behind its model if
+// that is another one now.
+func (x *run) prompts() error {
+	if err := x.setModel(); err != nil {
+		return err
+	}
+	f := x.t.Folder
+	for _, m := range x.letters.unsent() {
+		text := f.Qualify(m.Text)
+		if len(x.letters.list) == 0 && x.plan != nil && x.plan.preface != "" {
+			// Behind other text the CLI does not see a command.
+			text = x.plan.preface + f.Expand(m.Text)
+		}
+		x.letters.send(x.turn.Recorder.State.Call, m.Seq, m.Seq, text)
+		x.turn.Recorder.Touch()
+	}
+	return nil
+}
+
+// setModel gives the CLI another model, if the session has one.
+func (x *run) setModel() error {
+	model, err := modelOf(x.t.Session.Model)
+	if err != nil || model == x.mem.Model {
+		return err
+	}
+	x.mem.Model = model
+	x.turn.Outbox.Add(control("hf-model", object{"subtype": "set_model", "model": model}), "")
+	return nil
+}
+
+// Advance implements resident.Dialect. Messages do not wait for the answer to the handshake:
+// the CLI reads the handshake before any prompt, and the run ends if it does not answer.
+func (x *run) Advance(ctx context.Context) (over bool, err error) {
+	switch {
+	case x.warming && x.mem.Shaken, x.turn.Halted && x.over != nil:
+		return true, nil
+	case x.warming, x.turn.Halted:
+		return false, nil
+	}
+	if x.over != nil {
+		if leaf := x.speech.leaf; leaf != "" && x.speech.mirrored != leaf {
+			if x.awaited != leaf {
+				x.awaited = leaf
+				x.turn.Decisions.After(tailTime, func(context.Context) error {
+					x.speech.mirrored = leaf
+					return nil
+				})
+			}
+			return false, nil
+		}
+		if x.fail != nil {
+			return false, x.fail
+		}
+		if err := x.turn.Steer(ctx); err != nil {
+			return false, err
+		}
+		if len(x.letters.unsent()) == 0 {
+			x.turn.Uses.End("the agent did not say what came of it", false)
+			x.inbox.list = nil
+			return true, nil
+		}
+		x.over = nil
+	}
+	if len(x.letters.unsent()) == 0 && !x.mem.Parked {
+		return false, nil
+	}
+	return false, x.tell(ctx)
+}
+
+// Halt implements resident.Dialect.
+func (x *run) Halt(context.Context) (bool, error) {
+	if x.over != nil || !x.letters.open() {
+		return false, nil
+	}
+	return true, x.turn.Link.In.Add(control("hf-interrupt", object{"subtype": "interrupt", "cancel_queued": true}))
+}
+
+// AtWork implements resident.Dialect.
+func (x *run) AtWork() bool { return x.letters.open() }
+
+// Cut implements resident.Dialect.
+func (x *run) Cut(why resident.Cause) {
+	x.speech.cut(why)
+	x.inbox.list = nil
+}
+
+// Gone implements resident.Dialect.
+func (x *run) Gone(how string, byItself bool) (again bool) {
+	if byItself && x.plan != nil && x.plan.resume != "" && !x.mem.Shaken && x.refused == "" {
+		// It did not take the transcript: the next start goes without.
+		x.refused = resident.Clip(how, 300)
+		x.mem.Starts--
+	}
+	x.speech.asm, x.stale = assembler{}, ""
+	x.restarted()
+	return !x.turn.Uses.Began() && x.mem.Starts < mostStarts
+}
+
+// restarted forgets what held for a process that is gone.
+func (x *run) restarted() {
+	x.mem.Shaken, x.speech.leaf = false, ""
+	if !x.mem.Parked {
+		x.letters.list = nil
+	}
+	x.inbox.list = nil
+}
 
 // modelOf is a session's model as the CLI calls it.
 func modelOf(name string) (string, error) {

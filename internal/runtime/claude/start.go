@@ -2,34 +2,23 @@ package claude
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/cli"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 	"github.com/holdfast-run/holdfast/sandbox"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
-)
-
-// Where an agent finds its things in a box. They are the same on every driver and
-// machine, because a transcript names them.
-const (
-	boxHome     = "/home/agent"
-	boxConfig   = boxHome + "/.claude"
-	modelSocket = "/run/holdfast/model.sock"
-	// transcripts is where the CLI keeps those of /workspace.
-	transcripts = boxConfig + "/projects/-workspace"
 )
 
 // facts are what the start of an agent is planned from. Gathering them changes
 // nothing.
 type facts struct {
-	session holdfast.Session
-	turn    holdfast.TurnID
-	box     *sandbox.Box
+	turn holdfast.TurnID
+	box  *sandbox.Box
 	// states are the session's agents of all runtimes; current is this runtime's.
 	states  []holdfast.AgentState
 	current *holdfast.AgentState
@@ -52,9 +41,9 @@ type plan struct {
 	changed []holdfast.AgentState
 	drafts  []journal.Draft
 	// resume is the transcript to resume, an absolute path in the box; without one
-	// the agent begins anew under state.AgentID.
+	// the agent begins a new session under state.AgentID.
 	resume string
-	// aside are files of the box that are moved, rewrite has the transcripts written anew.
+	// aside are files of the box that are moved; rewrite: the transcripts are written again.
 	aside   []wire.RenameRequest
 	rewrite bool
 	// preface goes in front of the first prompt that the agent gets.
@@ -65,9 +54,75 @@ type plan struct {
 	reason    string
 }
 
-// gather looks at what there is, beside what the facts hold.
+// Start implements resident.Dialect: it plans the start by the best tier there is.
+func (x *run) Start(ctx context.Context) (resident.Start, error) {
+	r, t := x.r, x.turn
+	prog, err := r.cfg.Program()
+	if err != nil {
+		return resident.Start{}, err
+	}
+	model, err := modelOf(x.t.Session.Model)
+	if err != nil {
+		return resident.Start{}, err
+	}
+	states, err := x.host.AgentStates(ctx)
+	if err != nil {
+		return resident.Start{}, err
+	}
+	x.facts = facts{turn: x.t.ID, box: t.Box, states: states, refused: x.refused}
+	if x.facts, err = r.gather(ctx, x.host, x.facts); err != nil {
+		return resident.Start{}, err
+	}
+	id, err := holdfast.NewUUID(r.cfg.Now(), r.cfg.Rand)
+	if err != nil {
+		return resident.Start{}, err
+	}
+	p := planStart(x.facts, id)
+	for _, w := range t.Account.Warnings {
+		p.preface += "<system-reminder>" + w + "</system-reminder>\n\n"
+	}
+	if x.warming && p.preface != "" {
+		// The history goes with a prompt, and is in memory only.
+		return resident.Start{}, errNoWarm
+	}
+	// A resumed transcript holds the messages that the CLI got before it was parked.
+	x.mem.Parked = x.mem.Parked && p.resume != ""
+	x.restarted()
+	x.mem.Starts++
+	x.mem.Model, x.mem.Prefaced, x.mem.Known = model, p.preface != "", p.turns
+	x.plan, x.speech.asm = &p, assembler{}
+	p.state.Version, p.state.Turns = prog.Version, p.turns
+	// The log names the files before they are put aside.
+	for _, s := range p.changed {
+		t.Recorder.Other(s)
+	}
+	for _, d := range p.drafts {
+		t.Recorder.Add(d.Type, d.Data)
+	}
+	prepare := func(ctx context.Context, _ holdfast.CallID) (wire.ExecRequest, error) {
+		if err := r.execute(ctx, x.host, x.facts, &p); err != nil {
+			return wire.ExecRequest{}, err
+		}
+		shown, err := brought(ctx, t, x.t.Folder, len(x.facts.states) == 0)
+		argv := append(append(slices.Clone(prog.Argv), cli.Options(model, p.resume, p.state.AgentID)...), shown...)
+		return wire.ExecRequest{Argv: argv, Env: append(slices.Clone(prog.Env), cli.Environ(r.cfg.Retries)...), Stdin: true, Lines: true}, err
+	}
+	return resident.Start{State: p.state, Hello: x.hello(), HelloRef: refHello, Prepare: prepare}, nil
+}
+
+// receipt records how the agent of this turn was started, or that it is the same process
+// as before (I-31).
+func (x *run) receipt(tier holdfast.Tier) {
+	ev := holdfast.AgentStarted{Tier: tier, Turns: x.mem.Known, Of: x.mem.Known}
+	if p := x.plan; p != nil && tier != holdfast.TierLive {
+		ev.Turns, ev.Of, ev.Truncated, ev.Reason = p.turns, x.facts.completed, p.truncated, p.reason
+	}
+	x.turn.Receipt(ev)
+}
+
+// gather adds to the facts what the log and the box say.
 func (r *Runtime) gather(ctx context.Context, host runtime.Host, f facts) (facts, error) {
-	f.current = currentOf(f.states)
+	f.current = resident.Current(f.states, Name)
 	err := host.Conversation(ctx, func(c *conversation.Conversation) error {
 		f.completed = c.Completed
 		if f.turn != "" && f.turn == c.Turn.ID {
@@ -87,17 +142,6 @@ func (r *Runtime) gather(ctx context.Context, host runtime.Host, f facts) (facts
 	return f, err
 }
 
-// currentOf is the state of this runtime that the next turn goes on with.
-func currentOf(states []holdfast.AgentState) *holdfast.AgentState {
-	i := slices.IndexFunc(states, func(s holdfast.AgentState) bool {
-		return s.Runtime == Name && s.Health == holdfast.HealthCurrent
-	})
-	if i < 0 {
-		return nil
-	}
-	return &states[i]
-}
-
 // planStart decides how to start, out of the facts alone.
 func planStart(f facts, newID string) plan {
 	if f.current == nil {
@@ -106,63 +150,11 @@ func planStart(f facts, newID string) plan {
 	return planRestore(f, newID)
 }
 
-// nextState is the state of an agent that is made now.
-func nextState(f facts, newID string) holdfast.AgentState {
-	return holdfast.AgentState{
-		Generation: int64(len(f.states)) + 1, Runtime: Name, AgentID: newID, Health: holdfast.HealthCurrent,
-	}
-}
-
 // execute makes the box ready for a plan that is in the log, so that starting the
 // agent is all that is left to do.
 func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *plan) error {
 	if err := r.restore(ctx, host, f, p); err != nil {
 		return err
 	}
-	return f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: modelSocket})
-}
-
-// receipt says what an agent that was started knows (I-31).
-func (p *plan) receipt(f facts, version string) holdfast.AgentStarted {
-	return holdfast.AgentStarted{
-		Generation: p.state.Generation, Runtime: Name, AgentID: p.state.AgentID, Version: version, Tier: p.tier,
-		Turns: p.turns, Of: f.completed, Truncated: p.truncated, Reason: p.reason, Call: p.state.Call, Box: p.state.Box,
-	}
-}
-
-// command is the CLI's command line. It holds nothing that is secret, and no text
-// of a user or an agent: those go over stdin.
-// Brought is what x.brought gives.
-func (r *Runtime) command(p *plan, prog Program, model string, brought []string) wire.ExecRequest {
-	var tools []string
-	for _, t := range Offered() {
-		tools = append(tools, t.Name)
-	}
-	argv := append(slices.Clone(prog.Argv),
-		"-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose",
-		"--include-partial-messages", "--permission-prompt-tool", "stdio", "--session-mirror", "--setting-sources=",
-		"--tools="+strings.Join(tools, ","), "--model="+model,
-	)
-	argv = append(argv, brought...)
-	if p.resume != "" {
-		argv = append(argv, "--resume", p.resume)
-	} else {
-		argv = append(argv, "--session-id", p.state.AgentID)
-	}
-	return wire.ExecRequest{Argv: argv, Env: append(slices.Clone(prog.Env), r.environ()...), Stdin: true, Lines: true}
-}
-
-// environ is what the CLI gets beside the box's environment: one key that is none,
-// and the model's socket as its only way out.
-func (r *Runtime) environ() []string {
-	return []string{
-		"CLAUDE_CONFIG_DIR=" + boxConfig,
-		"ANTHROPIC_UNIX_SOCKET=" + modelSocket, "ANTHROPIC_BASE_URL=http://localhost", "ANTHROPIC_API_KEY=held-by-the-server",
-		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
-		"CLAUDE_CODE_EAGER_FLUSH=1", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1",
-		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",
-		// The CLI reads a file that a text names as @FILE without asking; now the model reads it.
-		"CLAUDE_CODE_DISABLE_FILE_MENTIONS=1",
-		fmt.Sprintf("CLAUDE_CODE_MAX_RETRIES=%d", r.cfg.Retries),
-	}
+	return f.box.Listen(ctx, wire.ListenRequest{Name: "model", Network: "unix", Address: cli.ModelSocket})
 }

@@ -44,29 +44,55 @@ func testInterruptEnds(t *testing.T, cfg Config) {
 		t.Fatalf("ended with %v", ran.Err)
 	}
 	w.CheckAnswered()
-	box, err := h.Box(w.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
-	Eventually(t, "the tool is gone", func() bool {
-		ps, err := box.Processes(t.Context())
-		if err != nil {
-			t.Error(err)
-			return true
-		}
-		for _, p := range ps {
-			if strings.Contains(fmt.Sprint(p), "1234") {
-				return false
-			}
-		}
-		return true
-	})
+	w.ends(h, "1234")
 	if w.lines("a.txt") != nil {
 		t.Error("the tool went on")
 	}
 	w.End(id, holdfast.EventTurnInterrupted)
 	h.Close()
 	w.wantText(w.do(r, script(`[{"say":"usable"}]`)), "usable")
+}
+
+// ends waits until no process of the box has a word in its command line.
+func (w *World) ends(h *Host, word string) {
+	w.T.Helper()
+	box, err := h.Box(w.ctx())
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	Eventually(w.T, "the tool is gone", func() bool {
+		ps, err := box.Processes(w.T.Context())
+		if err != nil {
+			w.T.Error(err)
+			return true
+		}
+		return !strings.Contains(fmt.Sprint(ps), word)
+	})
+}
+
+// testCutOffEnds: an agent that a former server left at work ends, with what it runs.
+func testCutOffEnds(t *testing.T, cfg Config) {
+	w := cfg.NewWorld(t)
+	h := w.NewHost()
+	h.on(holdfast.EventToolStarted, func() {
+		Eventually(t, "the tool runs", func() bool { return len(w.lines("up.txt")) > 0 })
+		h.Kill()
+	})
+	id := w.Begin(script(`[%s,{"say":"never"}]`, bash("echo up >> up.txt; sleep 1234; echo x >> a.txt")))
+	if ran := h.Run(w.ctx(), cfg.New(t), w.Turn(id, false)); !ran.Died {
+		t.Fatalf("the server lives: %v", ran.Err)
+	}
+	h = w.NewHost()
+	ctx, cancel := context.WithCancelCause(w.ctx())
+	cancel(errStop)
+	if ran := h.Run(ctx, cfg.New(t), w.Turn(id, true)); !errors.Is(ran.Err, errStop) {
+		t.Fatalf("ended with %v", ran.Err)
+	}
+	w.CheckAnswered()
+	w.ends(h, "1234")
+	w.End(id, holdfast.EventTurnInterrupted)
+	h.Close()
+	w.wantText(w.do(cfg.New(t), script(`[{"say":"usable"}]`)), "usable")
 }
 
 // testJoins: a message that comes while a tool runs is heard in the turn.

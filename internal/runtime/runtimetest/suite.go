@@ -323,6 +323,10 @@ func (w *World) noProcess(h *Host) {
 }
 
 func testInterruptCutOff(t *testing.T, cfg Config) {
+	if cfg.InBox {
+		testCutOffEnds(t, cfg)
+		return
+	}
 	w := cfg.NewWorld(t)
 	h := w.NewHost()
 	h.OnDelta = func(typ holdfast.EventType, _ any) {

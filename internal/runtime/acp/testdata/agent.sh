@@ -68,6 +68,7 @@ while IFS= read -r line; do
 		*TWICE*) call t1 'echo x'; ask t1; IFS= read -r r; ask t1; IFS= read -r r; printf '%s\n' "$r" >/workspace/answered; over t1; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*TOOL*) call t1 'echo x'; call t2 'echo y'; ask t1; IFS= read -r r; printf '%s\n' "$r" >>/workspace/answered; over t1
 			ask t2; IFS= read -r r; over t2; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
+		*LATE*) call t1 'echo x'; ask t1; IFS= read -r r; over t1; call t1 'rm -rf x'; ask t1; IFS= read -r r; printf '%s\n' "$r" >/workspace/answered; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*OPEN*) call t1 'echo x'; ask t1; IFS= read -r r; text done; did; answer "$id" '{"stopReason":"max_tokens"}' ;;
 		*LONG*) for ((i = 0; i < 4000; i++)); do text 'a text that is to fill up the spool of this call, piece by piece by piece by piece'; done; did; answer "$id" '{"stopReason":"end_turn"}' ;;
 		*PLAN*) update '{"sessionUpdate":"plan","entries":[{"content":"one","status":"completed"},{"content":"two","status":"pending"}]}'; text done; did; answer "$id" '{"stopReason":"end_turn"}' ;;

@@ -1,4 +1,4 @@
-package claude
+package cli
 
 import (
 	"slices"
@@ -6,10 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/folder"
-	"github.com/holdfast-run/holdfast/internal/runtime"
 )
-
-var _ runtime.Screener = (*Runtime)(nil)
 
 // works are the CLI's own commands that a message may name: they change nothing that the
 // server keeps, and run no command by themselves.
@@ -53,9 +50,10 @@ var screenOnly = strings.Fields(`__remote-workflow add-dir advisor allowed-tools
 	toggle-memory tui ultraplan ultrareview undo update upgrade usage-credits use-case version vim voice
 	web-setup wellbeing workflow-launch-exec workflows`)
 
-// Screen implements runtime.Screener. Commands and skills of the agent's folder, those
-// that work, and everything that is no command of the CLI are taken.
-func (r *Runtime) Screen(text string, f *folder.Folder) error {
+// Screen refuses a message that names a command of the CLI which does not work in a session,
+// with what to do instead. Commands and skills of the agent's folder, those that work, and
+// everything that is no command of the CLI are taken.
+func Screen(text string, f *folder.Folder) error {
 	name, _, ok := folder.Slash(text)
 	if !ok || f.Names(text) || slices.Contains(works, name) {
 		return nil
@@ -70,5 +68,5 @@ func (r *Runtime) Screen(text string, f *folder.Folder) error {
 	default:
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, op, "the command /%s of the Claude Code CLI does not work in a session", name).WithHint("%s", hint)
+	return holdfast.Errorf(holdfast.KindInvalid, "claude", "the command /%s of the Claude Code CLI does not work in a session", name).WithHint("%s", hint)
 }

@@ -1,4 +1,4 @@
-package runtime
+package resident
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ type Lines struct {
 	err     error
 }
 
-const mostLine = 4 << 20
+const defaultLine = 4 << 20
 
 // Write cuts output into lines.
 func (l *Lines) Write(p []byte) (int, error) {
@@ -34,7 +34,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 		line, rest, whole := bytes.Cut(p, []byte{'\n'})
 		most := l.Most
 		if most <= 0 {
-			most = mostLine
+			most = defaultLine
 		}
 		if len(l.partial)+len(line) > most {
 			l.err = holdfast.Errorf(holdfast.KindTooLarge, "box lines", "a line of more than %d bytes begins with %s", most, holdfast.Quote(string(append(l.partial, line...))))

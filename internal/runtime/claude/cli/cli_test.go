@@ -1,6 +1,7 @@
-package claude
+package cli
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +13,9 @@ import (
 // TestScreen: each of the CLI's commands either works or is refused with what to do instead;
 // the agent's own and plain text are taken.
 func TestScreen(t *testing.T) {
-	r, f := new(Runtime), &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
+	f := &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
 	for _, text := range []string{"hi", "/compact now", "/context", "/usage", "/hello x", "/agent:hello x", "/agent:verify", "/verify x", "/nosuch", "/etc/passwd is gone", " /model x", "/model: x", "/Model x", "", "/"} {
-		if err := r.Screen(text, f); err != nil {
+		if err := Screen(text, f); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -23,13 +24,13 @@ func TestScreen(t *testing.T) {
 		"/plan": "--mode plan", "/clear": "session create", "/security-review": "use the skill security-review", "/heapdump": "leave it out", "/workflow-launch-exec": "leave it out",
 	} {
 		for _, f := range []*folder.Folder{f, nil} {
-			err, want := r.Screen(text, f), hint
+			err, want := Screen(text, f), hint
 			if !holdfast.IsKind(err, holdfast.KindInvalid) || !strings.Contains(holdfast.HintOf(err), want) {
 				t.Errorf("%q: %v, hint %q, want %q", text, err, holdfast.HintOf(err), want)
 			}
 		}
 	}
-	if err := r.Screen("/verify", nil); !strings.Contains(holdfast.HintOf(err), "use the skill verify") {
+	if err := Screen("/verify", nil); !strings.Contains(holdfast.HintOf(err), "use the skill verify") {
 		t.Errorf("the CLI's own /verify: %v", err)
 	}
 	seen := map[string]bool{}
@@ -44,18 +45,17 @@ func TestScreen(t *testing.T) {
 // TestSkillsGoByTheirNames: a skill is decided upon under one name, whatever the model calls
 // it: the CLI takes several.
 func TestSkillsGoByTheirNames(t *testing.T) {
-	x := new(run)
-	x.t.Folder = &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
+	f := &folder.Folder{Skills: []folder.Skill{{Name: "hello"}, {Name: "verify"}}}
 	for name, want := range map[string]string{
 		"hello": "agent:hello", "/hello": "agent:hello", " hello\t": "agent:hello", "\ufeff/hello": "agent:hello", "agent:hello": "agent:hello", "/agent:hello": "agent:hello",
 		"verify": "agent:verify", "agent:verify": "agent:verify", " /security-review": "security-review", "nosuch": "nosuch",
 	} {
-		input := encode(object{"skill": name, "args": "x"})
+		input := marshal(t, map[string]any{"skill": name, "args": "x"})
 		var got struct{ Skill, Args string }
-		if !decode(x.named(&use{name: "Skill", input: input}), &got) || got.Skill != want || got.Args != "x" {
+		if json.Unmarshal(Named(f, "Skill", input), &got) != nil || got.Skill != want || got.Args != "x" {
 			t.Errorf("%q is decided as %+v, want %q", name, got, want)
 		}
-		if other := x.named(&use{name: "Bash", input: input}); string(other) != string(input) {
+		if other := Named(f, "Bash", input); string(other) != string(input) {
 			t.Errorf("the input of Bash became %s", other)
 		}
 	}
@@ -64,13 +64,22 @@ func TestSkillsGoByTheirNames(t *testing.T) {
 // TestSubAgents: a sub-agent has the tools that its file names and the CLI is offered; one
 // that would be left without any is left out.
 func TestSubAgents(t *testing.T) {
-	got := string(encode(agents(&folder.Folder{Agents: []folder.Agent{
+	got := string(marshal(t, Agents(&folder.Folder{Agents: []folder.Agent{
 		{Name: "all", Description: "d", Prompt: "p"},
 		{Name: "some", Description: "d", Prompt: "p", Tools: []string{"Bash", "Bash(git *)", "KillShell", "Agent"}, Without: []string{"Read", "Nope"}},
 		{Name: "none", Description: "d", Prompt: "p", Tools: []string{"CronCreate"}},
 	}})))
-	const want = `{"all":{"description":"d","prompt":"p"},"some":{"description":"d","disallowedTools":["Read"],"prompt":"p","tools":["Bash","Task"]}}` + "\n"
+	const want = `{"all":{"description":"d","prompt":"p"},"some":{"description":"d","disallowedTools":["Read"],"prompt":"p","tools":["Bash","Task"]}}`
 	if got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+}
+
+func marshal(t *testing.T, v any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }

@@ -1,4 +1,4 @@
-package runtime_test
+package resident
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
 // TestHZ12_LinesResumeAnywhere: however output is cut into writes, and after
@@ -23,7 +22,7 @@ func TestHZ12_LinesResumeAnywhere(t *testing.T) {
 		durable := int64(0)
 		for durable < int64(len(text)) {
 			dies := rapid.IntRange(0, len(want)).Draw(t, "dies after")
-			l := &runtime.Lines{From: durable, Line: func(line []byte, next int64) error {
+			l := &Lines{From: durable, Line: func(line []byte, next int64) error {
 				if dies == 0 {
 					return errors.New("killed")
 				}
@@ -51,7 +50,7 @@ func TestHZ12_LinesResumeAnywhere(t *testing.T) {
 }
 
 func TestLinesHaveABound(t *testing.T) {
-	l := &runtime.Lines{Most: 10, Line: func([]byte, int64) error { return nil }}
+	l := &Lines{Most: 10, Line: func([]byte, int64) error { return nil }}
 	if _, err := l.Write([]byte("0123456789\n01234")); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +60,7 @@ func TestLinesHaveABound(t *testing.T) {
 	if _, err := l.Write([]byte("\nmore\n")); err == nil {
 		t.Fatal("a reader that gave up went on")
 	}
-	gap := &runtime.Lines{Line: func([]byte, int64) error { return nil }}
+	gap := &Lines{Line: func([]byte, int64) error { return nil }}
 	gap.Gap(3, 9)
 	if _, err := gap.Write(bytes.Repeat([]byte("x\n"), 3)); !holdfast.IsKind(err, holdfast.KindUnavailable) || gap.Taken() != 0 {
 		t.Fatalf("%v, taken %d", err, gap.Taken())

@@ -1,0 +1,273 @@
+package acp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+// mostTools bounds the calls of one prompt that are kept.
+const mostTools = 200
+
+// calls are the tool calls of the prompt under way: what the agent says of them becomes
+// steps in the ledger, and its questions whether one may run get their answers.
+type calls struct {
+	profile string
+	agent   *agent
+	t       *runtime.Turn
+	host    runtime.Host
+	turn    *resident.Run
+	speech  *speech
+	flush   func(context.Context) error
+	// deciding are the calls that are being decided, warned the tools that a notice says
+	// run without a question.
+	deciding, warned map[string]bool
+}
+
+// get returns the call of an id; it is added if need be.
+func (c *calls) get(id string) *tool {
+	p := c.agent.data.Prompt
+	for i := range p.Tools {
+		if p.Tools[i].ID == id {
+			return &p.Tools[i]
+		}
+	}
+	if len(p.Tools) >= mostTools {
+		p.Tools = slices.DeleteFunc(p.Tools, func(t tool) bool { return c.over(&t) })
+	}
+	p.Tools = append(p.Tools, tool{ID: id})
+	return &p.Tools[len(p.Tools)-1]
+}
+
+// use returns the ledger's entry of a call, or nil while it was not requested.
+func (c *calls) use(t *tool) *resident.Use {
+	if !t.Told {
+		return nil
+	}
+	return c.turn.Uses.Get(t.ID)
+}
+
+func (c *calls) over(t *tool) bool {
+	u := c.use(t)
+	return u != nil && u.Over()
+}
+
+// request records that the agent asks for a call, once, and returns its entry. Text that
+// came before the call is recorded with it. first: it was not requested before.
+func (c *calls) request(t *tool) (u *resident.Use, first bool) {
+	if u := c.use(t); u != nil {
+		return u, false
+	}
+	if !t.Listed {
+		// Calls that came with it are of the same answer.
+		p := c.agent.data.Prompt
+		var listed []*tool
+		for i := range p.Tools {
+			if o := &p.Tools[i]; !o.Listed {
+				listed = append(listed, o)
+			}
+		}
+		c.speech.record("tool_use", listed...)
+	}
+	name := t.named(c.profile)
+	u = c.turn.Uses.Request(t.ID, name, t.input(name))
+	t.Told, t.Raw, t.Old, t.New = true, nil, nil, nil
+	c.agent.data.Prompt.Produced = true
+	return u, true
+}
+
+// update takes in what the agent says of a tool call.
+func (c *calls) update(call toolCall) error {
+	t := c.get(call.ID)
+	if c.over(t) {
+		return nil
+	}
+	t.learn(call)
+	switch call.Status {
+	case "completed", "failed":
+		return c.finish(t, call)
+	}
+	if u := c.use(t); u != nil && u.State == resident.Started {
+		if text := shownText(call); text != t.shown && strings.HasPrefix(text, t.shown) {
+			c.host.Delta(holdfast.DeltaToolOutput, holdfast.ToolOutput{ToolUseID: t.ID, Stream: "stdout", Text: text[len(t.shown):]})
+			t.shown = resident.Clip(text, outcomeBytes)
+		}
+	}
+	return nil
+}
+
+// finish records a call's outcome. For one that ran without a question a notice is
+// recorded as well.
+func (c *calls) finish(t *tool, call toolCall) error {
+	u, _ := c.request(t)
+	unasked := u.State == resident.Requested && t.Ask == nil
+	failed := call.Status == "failed"
+	if u.State == resident.Requested && !failed {
+		id, err := c.host.NewCall()
+		if err != nil {
+			return err
+		}
+		c.turn.Uses.Start(u, id, c.turn.Box.ID(), c.turn.Box.Boot())
+	}
+	out := holdfast.ToolFinished{Outcome: holdfast.ExitOK, Content: said(call)}
+	if failed {
+		out.Outcome, out.IsError = holdfast.ExitError, true
+		if c.turn.Halted {
+			out.Outcome = holdfast.ExitCanceled
+		}
+	}
+	c.turn.Uses.Finish(u, out)
+	if unasked && !failed && !c.warned[u.Name] {
+		c.warned[u.Name] = true
+		c.turn.Recorder.Add(holdfast.EventNotice, holdfast.Notice{
+			Code: "agent.unasked", Level: "warning", Text: fmt.Sprintf("the agent ran %s without asking: no rule decided about it", u.Name),
+		})
+	}
+	t.Ask, t.Input, t.Paths = nil, nil, nil
+	return nil
+}
+
+// asked takes a permission request. One about a call that is over is refused: its outcome
+// is in the log.
+func (c *calls) asked(ctx context.Context, m *message) error {
+	var p permission
+	bad := json.Unmarshal(m.Params, &p) != nil
+	call, ok := toolOf(p.ToolCall)
+	if bad || !ok || c.agent.data.Prompt == nil || c.agent.data.Prompt.Cancelled {
+		c.reply(m.ID, "")
+		return nil
+	}
+	t := c.get(call.ID)
+	if c.over(t) {
+		c.reply(m.ID, p.pick(false))
+		return nil
+	}
+	t.learn(call)
+	u, first := c.request(t)
+	same := true
+	if !first && full(t.Raw) {
+		// A further question about the same call, or what it asks for has changed.
+		input := t.input(u.Name)
+		if same = bytes.Equal(input, u.Input); !same {
+			u.Input, t.Input = input, input
+		}
+		t.Raw = nil
+	}
+	t.Ask, t.Yes, t.No = slices.Clone(m.ID), p.pick(true), p.pick(false)
+	c.turn.Recorder.Touch()
+	if err := c.flush(ctx); err != nil {
+		return err
+	}
+	c.host.At("asked")
+	if u.State == resident.Started && same {
+		return c.answer(ctx, t, t.Yes)
+	}
+	c.decide(ctx, t, u)
+	return nil
+}
+
+// reply answers a permission request with an option; without one it is cancelled.
+func (c *calls) reply(id json.RawMessage, option string) {
+	c.turn.Outbox.Add(chosen(id, option), "")
+	c.turn.Recorder.Touch()
+}
+
+// decideAll decides about the questions that a former server left open.
+func (c *calls) decideAll(ctx context.Context) {
+	p := c.agent.data.Prompt
+	if p == nil {
+		return
+	}
+	for i := range p.Tools {
+		t := &p.Tools[i]
+		u := c.use(t)
+		if u == nil || t.Ask == nil {
+			continue
+		}
+		if t.Input != nil {
+			u.Input = t.Input
+		}
+		c.decide(ctx, t, u)
+	}
+}
+
+// decide decides whether a call may run, while the agent is read.
+func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
+	if c.deciding[t.ID] {
+		return
+	}
+	c.deciding[t.ID] = true
+	inputs := append([]json.RawMessage{u.Input}, t.more(u.Name, u.Input)...)
+	session, host, prompt := &c.t.Session, c.host, c.agent.data.Prompt
+	req := policy.Request{Session: session.ID, Mode: session.Mode, Tool: u.Name, ReadOnly: policy.Reads(u.Name), CallID: u.ID}
+	c.turn.Decisions.Go(u.ID, func() resident.Then {
+		var d policy.Decision
+		var err error
+		for _, in := range inputs {
+			req.Input = in
+			if d, err = host.Decide(ctx, req); err != nil || d.Verdict != policy.Allowed {
+				break
+			}
+			if d.Input != nil {
+				d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "its input was to be changed, which this agent has no way for"}
+				break
+			}
+		}
+		return func(ctx context.Context) error {
+			delete(c.deciding, u.ID)
+			if c.agent.data.Prompt != prompt {
+				return nil
+			}
+			return c.settle(ctx, u, d, err)
+		}
+	})
+}
+
+// settle records a decision, and answers the agent after that.
+func (c *calls) settle(ctx context.Context, u *resident.Use, d policy.Decision, err error) error {
+	t := c.get(u.ID)
+	if t.Ask == nil {
+		return nil
+	}
+	if d.Verdict == policy.Allowed && t.Yes == "" {
+		d = policy.Decision{Verdict: policy.Denied, By: "agent", Reason: "the agent takes no yes for this once"}
+	}
+	allowed, ok, err := c.turn.Decided(ctx, u, d, err)
+	if !ok || err != nil {
+		return err
+	}
+	option := t.No
+	if allowed {
+		option = t.Yes
+	}
+	if err := c.answer(ctx, t, option); err != nil {
+		return err
+	}
+	c.host.At("decided")
+	return nil
+}
+
+// answer answers the question about a call.
+func (c *calls) answer(ctx context.Context, t *tool, option string) error {
+	c.reply(t.Ask, option)
+	t.Ask, t.Input = nil, nil
+	return c.flush(ctx)
+}
+
+// refuseAll answers every open question with no: the turn is cancelled.
+func (c *calls) refuseAll() {
+	for i := range c.agent.data.Prompt.Tools {
+		if t := &c.agent.data.Prompt.Tools[i]; t.Ask != nil {
+			c.reply(t.Ask, "")
+			t.Ask = nil
+		}
+	}
+}

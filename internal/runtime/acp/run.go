@@ -1,0 +1,415 @@
+package acp
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/coder/acp-go-sdk"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/retell"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+// The box as agents see it; it is the same everywhere.
+const (
+	boxHome      = "/home/agent"
+	boxWorkspace = "/workspace"
+)
+
+// untaken bounds the output that was handled and is not recorded, in bytes: the spool of
+// the agent's call holds it.
+const untaken = 256 << 10
+
+// refPrompt names the prompt in the outbox.
+const refPrompt = "prompt"
+
+// run is one turn on an agent: the Dialect of resident.Run.
+type run struct {
+	r       *Runtime
+	t       runtime.Turn
+	host    runtime.Host
+	turn    *resident.Run
+	agent   *agent
+	greeter *greeter
+	speech  *speech
+	calls   *calls
+
+	// completed is how many turns of the session have completed.
+	completed int64
+	// why is the reason that no process could be gone on with.
+	why string
+	// answer is the agent's answer to the prompt, until the turn has taken it in.
+	answer *message
+	// broken is the prompt that an agent left unanswered when it ended, harmless that
+	// nothing had come of it.
+	broken   *prompt
+	harmless bool
+	// garbage counts lines that are no messages.
+	garbage int
+}
+
+var _ resident.Dialect = (*run)(nil)
+
+func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
+	turn := resident.New(&r.run, t.ID, host)
+	x := &run{r: r, t: t, host: host, turn: turn, why: "the session has no agent of this runtime yet"}
+	x.agent = &agent{rec: turn.Recorder, out: turn.Outbox}
+	x.greeter = &greeter{
+		runtime: r.Name(), session: t.Session.ID, profile: &r.cfg.Profile, agent: x.agent,
+		states: func() []holdfast.AgentState { return turn.States },
+	}
+	x.speech = &speech{agent: x.agent, model: t.Session.Model, host: host, turn: turn}
+	x.calls = &calls{
+		profile: r.cfg.Profile.Name, agent: x.agent, t: &x.t, host: host, turn: turn, speech: x.speech, flush: x.flush,
+		deciding: map[string]bool{}, warned: map[string]bool{},
+	}
+	return x
+}
+
+func (x *run) flush(ctx context.Context) error { return x.turn.Flush(ctx, x) }
+
+// load reads what the log and the state say of the turn.
+func (x *run) load(ctx context.Context) error {
+	found, err := x.turn.LoadState(ctx)
+	if err != nil {
+		return err
+	}
+	if found {
+		x.why = "the agent does not run"
+		if err := x.agent.decode(); err != nil {
+			return err
+		}
+	}
+	after := int64(0)
+	err = x.host.Conversation(context.WithoutCancel(ctx), func(c *conversation.Conversation) error {
+		x.completed = c.Completed
+		if c.Turn.Live && c.Turn.ID == x.t.ID {
+			after = c.Turn.Message - 1
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return x.turn.LoadLog(ctx, after, true)
+}
+
+// answered reports that the agent has answered all there is in this turn.
+func (x *run) answered() bool {
+	return x.agent.exists() && x.agent.data.Prompt == nil && len(x.speech.unsaid()) == 0
+}
+
+// result is that of a turn whose answer is recorded, or in the recorder.
+func (x *run) result() runtime.Result {
+	a := x.turn.Account
+	res := runtime.Result{
+		Final: x.turn.Recorder.Due(), Seen: x.speech.seen(), Text: a.Text, StopReason: a.Stop, Usage: a.Used, Steps: a.Steps,
+		States: []holdfast.AgentState{x.agent.snapshot(x.turn.Offset)},
+	}
+	if res.StopReason == "" {
+		res.StopReason = "end_turn"
+	}
+	return res
+}
+
+// Snapshot implements resident.Dialect.
+func (x *run) Snapshot() holdfast.AgentState { return x.agent.snapshot(x.turn.Offset) }
+
+// Stale implements resident.Dialect.
+func (x *run) Stale(ctx context.Context) (why string, err error) {
+	d := &x.agent.data
+	switch {
+	case d.Model != x.t.Session.Model:
+		return "the model is another one", nil
+	case d.Prompt != nil && d.Prompt.Turn != x.t.ID:
+		// A turn that ended without its prompt's end.
+		return "a prompt of another turn was under way", nil
+	case d.Prompt != nil:
+		return "", nil
+	}
+	// With nothing under way there is nothing to hear from one that has ended.
+	calls, err := x.turn.Box.Calls(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range calls {
+		if c.Call == x.turn.Recorder.State.Call && c.Status == wire.CallRunning {
+			return "", nil
+		}
+	}
+	return "the agent has ended", nil
+}
+
+// Start implements resident.Dialect. The agent loads what it kept, if there is something.
+func (x *run) Start(ctx context.Context) (resident.Start, error) {
+	prog, err := x.r.cfg.Profile.Find()
+	if err != nil {
+		return resident.Start{}, err
+	}
+	load, missing, err := x.kept(ctx)
+	if err != nil {
+		return resident.Start{}, err
+	}
+	if !load && (!x.agent.exists() || missing != "") {
+		x.agent.replace(x.r.Name(), x.turn.States, holdfast.HealthLeft)
+		if missing != "" {
+			x.why = missing
+		}
+	}
+	x.agent.stopped()
+	d := &x.agent.data
+	d.Model, d.Loading, d.Tier, d.Reason = x.t.Session.Model, load, holdfast.TierInjected, x.why
+	if load {
+		d.Tier = holdfast.TierOwn
+	}
+	hello := x.greeter.hello()
+	s := x.turn.Recorder.State
+	s.Version = prog.Version
+	return resident.Start{State: s, Hello: hello, Prepare: func(ctx context.Context, call holdfast.CallID) (wire.ExecRequest, error) {
+		p := &x.r.cfg.Profile
+		req := wire.ExecRequest{
+			Argv: append(slices.Clone(prog.Argv), p.Args...), Env: p.environ(prog, x.t.Session.Model, call),
+			Cwd: boxWorkspace, Stdin: true, Lines: true,
+		}
+		return req, x.turn.Box.Listen(ctx, wire.ListenRequest{Name: ModelListener, Network: "tcp", Address: modelAddress})
+	}}, nil
+}
+
+// kept reports whether the agent can load what it knows, or why it cannot. An agent that
+// has not opened a session yet has nothing, and no reason.
+func (x *run) kept(ctx context.Context) (load bool, missing string, err error) {
+	p := &x.r.cfg.Profile
+	switch {
+	case !x.agent.exists() || x.turn.Recorder.State.AgentID == unnamed:
+		return false, "", nil
+	case p.State == "" || !x.agent.data.Loads:
+		return false, "the agent cannot load a session", nil
+	}
+	_, err = x.turn.Box.Stat(ctx, wire.PathRequest{Path: path.Join(boxHome, p.State)})
+	if holdfast.IsKind(err, holdfast.KindNotFound) {
+		return false, "what the agent kept is gone", nil
+	}
+	return err == nil, "", err
+}
+
+// Resume implements resident.Dialect.
+func (x *run) Resume(ctx context.Context, lost []resident.Sent) error {
+	x.turn.Ready = x.agent.data.Phase == phaseReady
+	for _, s := range lost {
+		x.turn.Recorder.Touch()
+		line := []byte(s.Line)
+		if s.Ref == refPrompt {
+			var err error
+			if line, _, err = x.prompt(ctx); err != nil {
+				return err
+			}
+		}
+		x.turn.Outbox.Add(line, s.Ref)
+	}
+	if err := x.flush(ctx); err != nil {
+		return err
+	}
+	x.calls.decideAll(ctx)
+	return nil
+}
+
+// Advance implements resident.Dialect.
+func (x *run) Advance(ctx context.Context) (over bool, err error) {
+	if m := x.answer; m != nil {
+		if x.turn.Halted {
+			return true, nil
+		}
+		x.answer = nil
+		if over, err := x.end(ctx, m); over || err != nil {
+			return over, err
+		}
+	}
+	if !x.turn.Ready || x.turn.Halted || x.agent.data.Prompt != nil || len(x.speech.unsaid()) == 0 {
+		return false, nil
+	}
+	return false, x.say(ctx)
+}
+
+// prompt makes the line of the prompt under way from the log: the same whenever it is made.
+func (x *run) prompt(ctx context.Context) (line []byte, told retell.Told, err error) {
+	p, a := x.agent.data.Prompt, x.turn.Account
+	if first := p.Messages[0]; first == a.Messages[0].Seq {
+		o := retell.Options{After: p.After, Before: first, Tokens: x.r.cfg.HistoryTokens}
+		if told, err = retell.Session(ctx, x.host, o); err != nil {
+			return nil, told, err
+		}
+	}
+	var texts []string
+	for _, m := range a.Messages {
+		if slices.Contains(p.Messages, m.Seq) {
+			texts = append(texts, m.Text)
+		}
+	}
+	texts = append(texts, a.Asides...)
+	for _, w := range a.Warnings {
+		texts = append(texts, "<system-reminder>"+w+"</system-reminder>")
+	}
+	if p.Instructs {
+		texts = append(texts, "<system-reminder>\nInstructions of this session's agent:\n"+x.t.Instructions+"\n</system-reminder>")
+	}
+	line = request(p.ID, acp.AgentMethodSessionPrompt, acp.PromptRequest{
+		SessionId: acp.SessionId(x.turn.Recorder.State.AgentID), Prompt: []acp.ContentBlock{acp.TextBlock(told.Prompt(strings.Join(texts, "\n\n")))},
+	})
+	return line, told, nil
+}
+
+// say hands the messages that the agent did not get to it. Each new agent gets the
+// instructions of the session's agent once.
+func (x *run) say(ctx context.Context) error {
+	d, s := &x.agent.data, &x.turn.Recorder.State
+	x.setMode()
+	p := &prompt{
+		ID: d.Next, Turn: x.t.ID, After: s.Upto,
+		Instructs: d.Most == 0 && s.Upto == 0 && strings.TrimSpace(x.t.Instructions) != "",
+	}
+	for _, m := range x.speech.unsaid() {
+		p.Messages = append(p.Messages, m.Seq)
+	}
+	d.Next++
+	d.Prompt = p
+	line, told, err := x.prompt(ctx)
+	if err != nil {
+		return err
+	}
+	started := holdfast.AgentStarted{
+		Tier: d.Tier, Turns: s.Turns + told.Turns, Of: x.completed, Truncated: told.Truncated, Reason: d.Reason,
+	}
+	switch {
+	case d.Tier == "":
+		started.Tier = holdfast.TierLive
+	case d.Tier == holdfast.TierInjected && told.Block == "":
+		started.Tier, started.Reason = holdfast.TierFresh, ""
+	}
+	x.turn.Receipt(started)
+	x.turn.Outbox.Add(line, refPrompt)
+	s.Turns, s.Upto = started.Turns, end
+	d.Tier, d.Reason, d.Said = "", "", p.Messages[len(p.Messages)-1]
+	if err := x.flush(ctx); err != nil {
+		return err
+	}
+	x.host.At("prompted")
+	return nil
+}
+
+// setMode gives the agent the mode that goes with the session's, where it has it. Its
+// answer is not waited for: prompts come behind it.
+func (x *run) setMode() {
+	modes := x.r.cfg.Profile.Modes
+	want, ok := modes[x.t.Session.Mode]
+	if !ok {
+		want = modes[""]
+	}
+	if !x.agent.offers(want) {
+		return
+	}
+	d := &x.agent.data
+	x.turn.Outbox.Add(request(d.Next, acp.AgentMethodSessionSetMode, acp.SetSessionModeRequest{
+		SessionId: acp.SessionId(x.turn.Recorder.State.AgentID), ModeId: acp.SessionModeId(want),
+	}), "")
+	d.Next++
+	d.Mode = want
+}
+
+// end ends the prompt with the agent's answer to it. Messages that joined the turn
+// meanwhile are the next prompt, in the same turn: then it is not over yet.
+func (x *run) end(ctx context.Context, m *message) (over bool, err error) {
+	p, a := x.agent.data.Prompt, x.turn.Account
+	var said prompted
+	if m.Error == nil && json.Unmarshal(m.Result, &said) != nil {
+		m.Error = &rpcError{Message: "its answer cannot be read"}
+	}
+	if m.Error != nil {
+		x.speech.record("")
+		x.turn.Uses.End("the agent's turn failed", false)
+		x.agent.unsettle()
+		return false, m.Error.failure(x.r.cfg.Profile.Name)
+	}
+	stop := resident.Clip(said.StopReason, 64)
+	if stop == "" {
+		stop = "end_turn"
+	}
+	// Calls that are open now stay without an outcome: they end before the last answer.
+	x.turn.Uses.End("the agent ended its turn", false)
+	if !x.speech.record(stop) && len(p.Tools) > 0 {
+		a.Text = "" // its last words came before its last tool
+	}
+	a.Stop = stop
+	a.Used = a.Used.Add(said.usage())
+	x.agent.settle()
+	x.host.At("answered")
+	if err := x.turn.Steer(ctx); err != nil {
+		return false, err
+	}
+	if len(x.speech.unsaid()) == 0 {
+		return true, nil
+	}
+	a.Asides, a.Warnings = nil, nil
+	return false, x.flush(ctx)
+}
+
+// Halt implements resident.Dialect.
+func (x *run) Halt(ctx context.Context) (bool, error) {
+	if !x.AtWork() || x.answer != nil {
+		return false, nil
+	}
+	cancel := acp.CancelNotification{SessionId: acp.SessionId(x.turn.Recorder.State.AgentID)}
+	x.turn.Outbox.Add(line(outgoing{Method: acp.AgentMethodSessionCancel, Params: cancel}), "")
+	x.calls.refuseAll()
+	x.agent.data.Prompt.Cancelled = true
+	x.turn.Recorder.Touch()
+	return true, x.flush(ctx)
+}
+
+// AtWork implements resident.Dialect.
+func (x *run) AtWork() bool {
+	p := x.agent.data.Prompt
+	return p != nil && p.Turn == x.t.ID
+}
+
+// Cut implements resident.Dialect. The agent's words so far are recorded.
+func (x *run) Cut(why resident.Cause) {
+	p := x.agent.data.Prompt
+	if !x.AtWork() {
+		return
+	}
+	x.broken, x.harmless = p, !p.Produced && len(p.Parts) == 0 && !x.turn.Uses.Open() && !p.Cancelled
+	x.speech.record(string(why))
+	x.agent.unsettle()
+}
+
+// Gone implements resident.Dialect. An agent that did not start with what it kept is given
+// up for a new one; a prompt of which nothing came is tried once more.
+func (x *run) Gone(how string, byItself bool) (again bool) {
+	d := &x.agent.data
+	x.why = how
+	loading, broken := d.Loading, x.broken
+	x.broken = nil
+	x.agent.unsettle()
+	x.agent.stopped()
+	switch {
+	case loading && byItself:
+		x.why = "it did not start with what it kept: " + how
+		x.agent.quarantine(x.r.Name(), x.turn.States, x.why)
+		return true
+	case broken == nil:
+		return false
+	case x.harmless && d.Tries == 0:
+		d.Tries++
+		d.Said = broken.Messages[0] - 1
+		return true
+	}
+	d.Tries = 0
+	return false
+}

@@ -1,0 +1,252 @@
+package claude
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/runtime"
+	"github.com/holdfast-run/holdfast/internal/runtime/claude/transcript"
+	"github.com/holdfast-run/holdfast/internal/runtime/resident"
+	"github.com/holdfast-run/holdfast/policy"
+)
+
+const (
+	// mostAnswer bounds an answer that is being put together, in bytes.
+	mostAnswer = 32 << 20
+	// wholeTime is how long the blocks of an answer that came without a stream may be
+	// apart.
+	wholeTime = 200 * time.Millisecond
+)
+
+// speech takes in what the CLI says in a turn: the answers of the model, the outcomes of
+// their tool uses, and the lines of the transcript that hold them.
+type speech struct {
+	t       *runtime.Turn
+	host    runtime.Host
+	turn    *resident.Run
+	letters *letters
+	inbox   *inbox
+	asks    *requests
+	flush   func(context.Context) error
+
+	asm assembler
+	// own is the newest answer that the CLI gave by itself.
+	own string
+	// shown: deltas went out that no answer in the log stands for.
+	shown bool
+	// leaf is the last line of the newest answer that the transcript has to hold, mirrored
+	// the newest one that it holds.
+	leaf, mirrored string
+}
+
+// cut ends an answer that is not complete. If the CLI was interrupted, its part is recorded.
+func (s *speech) cut(why resident.Cause) {
+	if o := s.asm.close(); o != nil && why == resident.Interrupted {
+		s.record(o)
+	} else if s.shown && why != resident.Interrupted {
+		s.turn.Recorder.Notice(holdfast.NoticeVoid, "the agent's answer broke off; what was shown of it is void")
+	}
+	s.shown = false
+}
+
+// streamed takes a piece of an answer as it comes.
+func (s *speech) streamed(ctx context.Context, l *line, at int64) error {
+	d := &l.Event.Delta
+	if l.Parent != "" || l.Agent != "" {
+		if d.Text != "" && l.Parent != "" {
+			s.host.Delta(holdfast.DeltaToolOutput, holdfast.ToolOutput{ToolUseID: l.Parent, Stream: "stdout", Text: resident.Valid(d.Text)})
+		}
+		return nil
+	}
+	switch d.Type {
+	case "text_delta":
+		s.shown = true
+		s.host.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: resident.Valid(d.Text)})
+	case "thinking_delta":
+		s.shown = true
+		s.host.Delta(holdfast.DeltaThinking, holdfast.TextDelta{Text: resident.Valid(d.Thinking)})
+	}
+	done, void := s.asm.event(l, at)
+	if void != nil && void.shown {
+		s.turn.Recorder.Notice(holdfast.NoticeVoid, "the answer broke off; what was shown of it is void")
+	}
+	return s.answered(ctx, done)
+}
+
+// said takes a block of an answer, or an answer of the CLI's own.
+func (s *speech) said(ctx context.Context, l *line, raw resident.Line) error {
+	if l.Parent != "" || l.Agent != "" {
+		return nil
+	}
+	if l.Message.Model == synthetic {
+		s.own = textOf(l.Message.Content)
+	}
+	done := s.asm.message(l, raw.At)
+	if o := s.asm.open; o != nil {
+		if o.bytes += len(raw.Text); o.bytes > mostAnswer {
+			return holdfast.Errorf(holdfast.KindTooLarge, op, "an answer of the agent is over %d bytes", mostAnswer)
+		}
+		if !o.streamed {
+			s.closeLater(o)
+		}
+	}
+	return s.answered(ctx, done)
+}
+
+// closeLater ends an answer that came without a stream when nothing follows: nobody tells
+// of its end.
+func (s *speech) closeLater(o *answer) {
+	n := len(o.blocks)
+	s.turn.Decisions.After(wholeTime, func(ctx context.Context) error {
+		if s.asm.open != o || len(o.blocks) != n {
+			return nil
+		}
+		if err := s.answered(ctx, s.asm.close()); err != nil {
+			return err
+		}
+		return s.flush(ctx)
+	})
+}
+
+// closeWhole ends an answer that came without a stream: something else follows.
+func (s *speech) closeWhole(ctx context.Context) error {
+	if o := s.asm.open; o == nil || o.streamed {
+		return nil
+	}
+	return s.answered(ctx, s.asm.close())
+}
+
+// answered records an answer that is complete, and decides what it asks for.
+func (s *speech) answered(ctx context.Context, o *answer) error {
+	if o == nil {
+		return nil
+	}
+	s.record(o)
+	s.shown = false
+	for i := range o.early {
+		s.outcome(o.early[i].ToolUseID, &o.early[i])
+	}
+	if s.t.Hooks != nil {
+		// With hooks an answer is in the log before anybody is asked about it.
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+	}
+	s.asks.answered(ctx, o)
+	return nil
+}
+
+// record puts an answer into the next commit.
+func (s *speech) record(o *answer) {
+	seen, _ := s.letters.seen()
+	for _, d := range o.drafts(s.t.Session.Model, seen, o.spent()) {
+		s.turn.Recorder.Add(d.Type, d.Data)
+		switch d := d.Data.(type) {
+		case holdfast.AssistantMessage:
+			s.turn.Account.Spoke(d, false)
+		case holdfast.ToolRequested:
+			s.turn.Uses.Know(d)
+		}
+	}
+	s.leaf = o.last
+}
+
+// results takes the outcomes of tool uses.
+func (s *speech) results(ctx context.Context, l *line) error {
+	agent := cmp.Or(l.Agent, l.Parent)
+	if agent == "" {
+		if err := s.closeWhole(ctx); err != nil {
+			return err
+		}
+	}
+	for _, b := range blocks(l.Message.Content) {
+		if b.Type != "tool_result" {
+			continue
+		}
+		if o := s.asm.open; agent == "" && o != nil && o.has(b.ToolUseID) {
+			// The CLI answers a call that it refuses by itself before the answer is complete.
+			o.early = append(o.early, b)
+			continue
+		}
+		s.outcome(resident.UseID(agent, b.ToolUseID), &b)
+	}
+	return nil
+}
+
+// outcome records what a tool use came to.
+func (s *speech) outcome(id string, b *block) {
+	u := s.turn.Uses.Get(id)
+	if u == nil {
+		return
+	}
+	s.inbox.drop(func(p pending) bool { return p.Use == id })
+	text := resident.Clip(textOf(b.Content), mostContent)
+	switch u.State {
+	case resident.Requested:
+		// The CLI itself would not carry it out.
+		s.turn.Uses.Deny(u, policy.Decision{By: Name, Reason: text})
+	case resident.Started:
+		f := holdfast.ToolFinished{Outcome: holdfast.ExitOK, Content: text, IsError: b.IsError}
+		switch {
+		case b.IsError && s.turn.Halted:
+			f.Outcome = holdfast.ExitCanceled
+		case b.IsError:
+			f.Outcome = holdfast.ExitError
+			if code, ok := exitCode(text); ok && u.Name == "Bash" {
+				f.Outcome, f.ExitCode = holdfast.ExitExit, &code
+			}
+		}
+		s.turn.Uses.Finish(u, f)
+	default:
+		return
+	}
+	s.host.At("tool-result")
+}
+
+// exitCode is that of a command, as the CLI tells it.
+func exitCode(text string) (code int, ok bool) {
+	n, err := fmt.Sscanf(strings.TrimPrefix(text, "Error: "), "Exit code %d", &code)
+	return code, n == 1 && err == nil
+}
+
+// mirror records what the CLI adds to its transcript.
+func (s *speech) mirror(l *line) {
+	if len(l.Entries) == 0 {
+		return
+	}
+	state := &s.turn.Recorder.State
+	name, ok := transcript.Name(state.AgentID, l.File)
+	if !ok {
+		s.turn.Recorder.Odd("agent.unknown", "", "the agent told of a transcript that is none of its own: "+holdfast.Quote(resident.Clip(l.File, 200)))
+		return
+	}
+	s.turn.Recorder.Add(holdfast.EventAgentMirrored, holdfast.AgentMirrored{Generation: state.Generation, File: name, Entries: l.Entries})
+	for _, e := range l.Entries {
+		var head struct {
+			UUID string `json:"uuid"`
+		}
+		if json.Unmarshal(e, &head) == nil && head.UUID != "" && head.UUID == s.leaf {
+			s.mirrored = head.UUID
+		}
+	}
+}
+
+// ownAnswer records what the CLI answers a message by itself, as to /context: no model was
+// asked, and no answer of one is in the log.
+func (s *speech) ownAnswer(text string) {
+	if s.turn.Account.Steps > 0 && s.own != text {
+		return
+	}
+	s.own = ""
+	seen, _ := s.letters.seen()
+	msg := holdfast.AssistantMessage{
+		Parts: []holdfast.Part{{Type: holdfast.PartText, Text: resident.Clip(text, mostContent)}}, Seen: seen, StopReason: "end_turn", Model: s.t.Session.Model,
+	}
+	s.host.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: msg.Parts[0].Text})
+	s.turn.Recorder.Add(holdfast.EventMessageAssistant, msg)
+}

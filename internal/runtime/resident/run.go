@@ -1,0 +1,382 @@
+package resident
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/sandbox"
+	"github.com/holdfast-run/holdfast/sandbox/wire"
+)
+
+const (
+	// steerEvery is how often messages that join the turn are looked for.
+	steerEvery = 100 * time.Millisecond
+	// batch is how many lines share a commit.
+	batch = 256
+	// mostLost is how often the pipe to the box may break in one run.
+	mostLost = 20
+	// mostInputs bounds the inputs of a turn's tool uses, in bytes.
+	mostInputs = 64 << 20
+)
+
+// errGone says that the attachment ended and nobody asked it to.
+var errGone = errors.New("the agent is gone")
+
+// Config is what runs of one runtime share. All but MostLine and Unreadable is required.
+type Config struct {
+	// Runtime is the runtime's name, Op the first word of its errors.
+	Runtime, Op string
+	// Agent is what errors call the agent; Hint helps if it cannot be started.
+	Agent, Hint string
+	Now         func() time.Time
+	// Handshake bounds how long an agent may take until it is ready, Grace until it has
+	// stopped after an interrupt.
+	Handshake, Grace time.Duration
+	// MostLine is the longest line that is read; 0 is the default of Lines.
+	MostLine int
+	// Unreadable makes the error of output that cannot be read; nil leaves it.
+	Unreadable func(error) error
+}
+
+// Host is what a run needs of the engine; runtime.Host has it.
+type Host interface {
+	Keeper
+	Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
+	AgentStates(ctx context.Context) ([]holdfast.AgentState, error)
+	Steered(ctx context.Context, after int64) ([]holdfast.Event, error)
+	Box(ctx context.Context) (*sandbox.Box, error)
+	Release(box *sandbox.Box, calls ...holdfast.CallID)
+	NewCall() (holdfast.CallID, error)
+	At(point string)
+}
+
+// Run is one run of a turn on an agent in a box. A Dialect works with its parts. Make
+// one with New, call Load, then Drive. One goroutine owns it.
+type Run struct {
+	// Box and Link are those of the attachment under way, nil before the first one.
+	Box  *sandbox.Box
+	Link *Link
+
+	Recorder  *Recorder
+	Outbox    *Outbox
+	Uses      *Ledger
+	Account   *Account
+	Decisions *Decisions
+
+	// States are the session's agents of all runtimes.
+	States []holdfast.AgentState
+	// Offset is the end of the newest line that was handled.
+	Offset int64
+	// Ready: the agent has said that it takes messages. The Dialect sets it.
+	Ready bool
+	// Halted: the agent was interrupted.
+	Halted bool
+	// Others counts messages of other turns that came after the agent's newest entry.
+	Others int
+
+	cfg   *Config
+	host  Host
+	turn  holdfast.TurnID
+	began time.Time
+	over  bool
+	heard Heard
+	lost  int
+	// release are calls of processes that are gone; the box forgets them after a commit.
+	release []holdfast.CallID
+}
+
+// New makes the run of a turn. A run that only warms an agent has no turn.
+func New(cfg *Config, turn holdfast.TurnID, host Host) *Run {
+	r := &Run{
+		cfg: cfg, turn: turn, host: host, Recorder: NewRecorder(host, turn), Outbox: new(Outbox), Account: new(Account), Decisions: NewDecisions(),
+	}
+	r.Uses = NewLedger(cfg.Now, r.Recorder.Add)
+	return r
+}
+
+// LoadState reads the session's agents. It makes the current one of this runtime the
+// state of the run, and reports whether there is one.
+func (r *Run) LoadState(ctx context.Context) (found bool, err error) {
+	ctx, cancel := late(ctx)
+	defer cancel()
+	if r.States, err = r.host.AgentStates(ctx); err != nil {
+		return false, err
+	}
+	s := Current(r.States, r.cfg.Runtime)
+	if s != nil {
+		r.Recorder.State = *s
+	}
+	return s != nil, nil
+}
+
+// Current returns the state of a runtime's agent that the next turn goes on with, or nil.
+func Current(states []holdfast.AgentState, runtime string) *holdfast.AgentState {
+	for i, s := range states {
+		if s.Runtime == runtime && s.Health == holdfast.HealthCurrent {
+			return &states[i]
+		}
+	}
+	return nil
+}
+
+// LoadLog reads what the log says of the turn after an entry. A turn that is not under
+// way there is an internal error. Part reports whether an answer that comes while tool
+// uses are open is a part of the one before.
+func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
+	ctx, cancel := late(ctx)
+	defer cancel()
+	for ev, err := range r.host.Log(ctx, after) {
+		if err != nil {
+			return err
+		}
+		r.Recorder.Seq = ev.Seq
+		if ev.Turn != r.turn {
+			if ev.Type == holdfast.EventMessageUser && ev.Agent == "" && ev.Seq > r.Recorder.State.Upto {
+				r.Others++
+			}
+			continue
+		}
+		if ev.Agent != "" {
+			continue // of a child agent
+		}
+		if err := errors.Join(r.Account.Fold(ev, parts && r.Uses.Open()), r.Uses.Fold(ev)); err != nil {
+			return err
+		}
+	}
+	if r.turn != "" && (!r.Account.Live || r.Account.Ended) {
+		return holdfast.Errorf(holdfast.KindInternal, r.cfg.Op, "turn %s is not the one under way in the log", holdfast.Quote(string(r.turn)))
+	}
+	return nil
+}
+
+// late returns ctx, or after its end one with some time left: the open tool uses of a
+// cancelled turn still want their answers.
+func late(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), lateTime)
+}
+
+// Drive goes on with the turn until it is over, with as many agents as that takes. It
+// lets go of the agent, which goes on.
+func (r *Run) Drive(ctx context.Context, d Dialect) error {
+	inner, stop := r.begin(ctx)
+	defer stop()
+	for {
+		err := r.attempt(inner, ctx, d)
+		r.detach()
+		again, err := r.judge(ctx, d, err)
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// Warm starts the agent, if none runs, and lets go of it when it is ready.
+func (r *Run) Warm(ctx context.Context, d Dialect) (err error) {
+	if r.Box, err = r.host.Box(ctx); err != nil {
+		return err
+	}
+	if s := &r.Recorder.State; s.Call != "" && s.Boot == r.Box.Boot() {
+		return nil // the turn finds out what became of it
+	}
+	inner, stop := r.begin(ctx)
+	defer stop()
+	if err = r.start(inner, d); err == nil {
+		err = r.converse(inner, ctx, d)
+	}
+	r.detach()
+	if err != nil && r.Link != nil {
+		r.end(ctx, d)
+	}
+	return errors.Join(err, r.Flush(ctx, d))
+}
+
+// begin returns the context of decisions, and a function that ends them and lets go of
+// the agent.
+func (r *Run) begin(ctx context.Context) (context.Context, func()) {
+	inner, cancel := context.WithCancel(ctx)
+	return inner, func() {
+		cancel()
+		r.Decisions.Stop()
+		r.Decisions = NewDecisions()
+		r.detach()
+	}
+}
+
+func (r *Run) detach() {
+	if r.Link != nil {
+		r.Link.Detach()
+	}
+}
+
+// attempt goes on with the turn on the agent that runs, or on one that it starts, until
+// the end of the turn or of the attachment.
+func (r *Run) attempt(ctx, outer context.Context, d Dialect) (err error) {
+	if r.Box, err = r.host.Box(ctx); err != nil {
+		return err
+	}
+	live, err := r.reattach(ctx, d)
+	if err != nil {
+		return err
+	}
+	if !live {
+		if err := r.start(ctx, d); err != nil {
+			return err
+		}
+	}
+	return r.converse(ctx, outer, d)
+}
+
+// reattach attaches to the process that the state names, if it is there.
+func (r *Run) reattach(ctx context.Context, d Dialect) (live bool, err error) {
+	s := &r.Recorder.State
+	if s.Call == "" {
+		return false, nil
+	}
+	if s.Boot != r.Box.Boot() {
+		return false, r.missing(ctx, d, "the sandbox ended with it")
+	}
+	r.Outbox.Attach()
+	why, err := d.Stale(ctx)
+	if err != nil {
+		return false, err
+	}
+	if why != "" {
+		if err := r.kill(ctx); err != nil {
+			return false, err
+		}
+		d.Gone(why, false)
+		r.forget()
+		return false, nil
+	}
+	r.Offset = s.Taken
+	r.Link = Attach(ctx, r.Box, s.Call, wire.ExecRequest{}, s.Taken, r.cfg.MostLine)
+	if err := r.Link.In.Add(r.Outbox.Take()...); err != nil {
+		return false, err
+	}
+	taken, ok, err := r.Link.Begun(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case ok:
+		r.Link.In.Begin(taken)
+		return true, d.Resume(ctx, r.Outbox.Begun(taken))
+	case r.Link.Lost():
+		return false, errGone
+	}
+	how := r.Link.How()
+	r.Link.Detach()
+	r.Link = nil
+	return false, r.missing(ctx, d, how)
+}
+
+// start starts an agent. Its call is in the state before it runs (HZ-12): the next
+// server finds it.
+func (r *Run) start(ctx context.Context, d Dialect) error {
+	r.began = r.cfg.Now()
+	p, err := d.Start(ctx)
+	if err != nil {
+		return err
+	}
+	call, err := r.host.NewCall()
+	if err != nil {
+		return err
+	}
+	s := &r.Recorder.State
+	*s = p.State
+	s.Call, s.Box, s.Boot, s.Taken = call, r.Box.ID(), r.Box.Boot(), 0
+	r.Offset, r.Ready, r.Others = 0, false, 0
+	r.Outbox.Clear()
+	r.Outbox.Attach()
+	r.Outbox.Begun(0)
+	r.Outbox.Add(p.Hello, p.HelloRef)
+	r.Recorder.Touch()
+	if err := r.commit(ctx, d); err != nil {
+		return err
+	}
+	r.host.At("agent-intent")
+	req, err := p.Prepare(ctx, call)
+	if err != nil {
+		return err
+	}
+	r.Link = Attach(ctx, r.Box, call, req, 0, r.cfg.MostLine)
+	_, ok, err := r.Link.Begun(ctx)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		err := r.Link.In.Add(r.Outbox.Take()...)
+		r.host.At("agent-started")
+		return err
+	case r.Link.Lost():
+		return errGone
+	}
+	return r.startError("cannot be started", r.Link.How())
+}
+
+// Receipt records how an agent was started, or that it is the same process as before
+// (I-31). The agent and its process are filled in.
+func (r *Run) Receipt(ev holdfast.AgentStarted) {
+	s := &r.Recorder.State
+	ev.Generation, ev.Runtime, ev.AgentID, ev.Version, ev.Call, ev.Box = s.Generation, s.Runtime, s.AgentID, s.Version, s.Call, s.Box
+	if ev.Tier != holdfast.TierLive {
+		ev.DurationMS = Milliseconds(r.cfg.Now().Sub(r.began))
+	}
+	r.Recorder.Add(holdfast.EventAgentStarted, ev)
+}
+
+func (r *Run) startError(what, how string) error {
+	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "%s %s: %s", r.cfg.Agent, what, how).WithHint("%s", r.cfg.Hint)
+}
+
+// converse reads the agent until the end of the turn or of the attachment.
+func (r *Run) converse(ctx, outer context.Context, d Dialect) error {
+	steers := time.NewTicker(steerEvery)
+	defer steers.Stop()
+	shake := time.NewTimer(r.cfg.Handshake)
+	defer shake.Stop()
+	halt := outer.Done()
+	var kill <-chan time.Time
+	for {
+		over, err := d.Advance(ctx)
+		if over || err != nil {
+			r.over = over
+			return err
+		}
+		select {
+		case l, ok := <-r.Link.Lines():
+			if !ok {
+				return errors.Join(errGone, r.Flush(ctx, d))
+			}
+			err = r.take(ctx, d, l)
+		case then := <-r.Decisions.Done():
+			err = then(ctx)
+		case <-steers.C:
+			err = r.tick(ctx, d)
+		case <-shake.C:
+			if !r.Ready {
+				return r.unready(ctx, d)
+			}
+		case <-halt:
+			halt = nil
+			stops, err := d.Halt(ctx)
+			if !stops || err != nil {
+				return errors.Join(context.Cause(outer), err)
+			}
+			r.Halted = true
+			t := time.NewTimer(r.cfg.Grace)
+			defer t.Stop()
+			kill = t.C
+		case <-kill:
+			return context.Cause(outer)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
