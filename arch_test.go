@@ -116,7 +116,10 @@ var layers = map[string]layer{
 	"sandbox/sandboxtest/escape": {use: ". sandbox sandbox/wire internal/pool internal/rooted", third: "golang.org/x/sys/unix"},
 
 	// Adapters: leaves that only app knows.
-	"internal/store/sqlite":              {use: ". internal/conversation internal/durable internal/journal internal/agents internal/keys internal/audit internal/secrets internal/store/sqlite/schema internal/webhook", third: "modernc.org/sqlite modernc.org/sqlite/lib"},
+	"internal/store/sqlite":              {use: ". internal/audit internal/journal internal/webhook internal/store/sqlite/..."},
+	"internal/store/sqlite/db":           {use: ". internal/durable", third: "modernc.org/sqlite modernc.org/sqlite/lib github.com/pressly/goose/v3"},
+	"internal/store/sqlite/search":       {use: ". internal/conversation internal/journal internal/store/sqlite/db"},
+	"internal/store/sqlite/admin":        {use: ". internal/audit internal/journal internal/keys internal/secrets internal/store/sqlite/db"},
 	"internal/store/sqlite/schema":       {use: ".", third: "github.com/pressly/goose/v3"},
 	"internal/store/storetest":           {use: ". internal/journal internal/engine internal/keys internal/audit internal/webhook internal/approvals internal/boots internal/views", third: "pgregory.net/rapid"},
 	"internal/driver/local":              {use: ". internal/durable sandbox sandbox/wire sandbox/boxd internal/boxd/jail internal/driver/boxproc internal/rooted", third: "golang.org/x/sys/unix"},

@@ -131,7 +131,7 @@ var shortTimes = map[string][]string{
 		"internal/engine/layers_test.go layered",
 		"internal/engine/update_rules_test.go calledBack",
 		"internal/httpapi/terminal_test.go TestTerminalPingsFindADeadClient",
-		"internal/store/sqlite/write_test.go TestALockOfAnotherProgramIsNotFatal",
+		"internal/store/sqlite/db/write_test.go TestALockOfAnotherProgramIsNotFatal",
 		"sandbox/box_test.go TestHZ10_DialEndsByItsContext",
 		"sandbox/box_test.go TestHZ10_SilenceIsNotDeath",
 		"sandbox/sandboxtest/adopt.go orphanStops",
@@ -161,8 +161,8 @@ var shortTimes = map[string][]string{
 		"internal/engine/account_test.go budgeted",
 		"internal/httpapi/sse_test.go TestExecStopsWhenItsClientLeaves",
 		"internal/runtime/native/native_test.go config",
-		"internal/store/sqlite/space_linux_test.go TestHZ17_FullDisk",
-		"internal/store/sqlite/space_test.go TestHZ17_SpaceComesBack",
+		"internal/store/sqlite/db/space_linux_test.go TestHZ17_FullDisk",
+		"internal/store/sqlite/db/space_test.go TestHZ17_SpaceComesBack",
 		"sandbox/box_test.go TestReleasesAreGathered",
 	},
 	"it is a value that is read or compared, or a clock of the test moves by it": {
@@ -180,6 +180,6 @@ var shortTimes = map[string][]string{
 	"something comes later by it, and how much later is not judged": {
 		"client/events_test.go TestFollowWaitsForAServerThatComesBack",
 		"internal/app/budget_linux_test.go TestHZ24_AnAbsurdCallOpensNoBudget",
-		"internal/store/sqlite/lock_test.go TestHZ3_ALockThatADeadServerLeftIsWaitedFor",
+		"internal/store/sqlite/db/lock_test.go TestHZ3_ALockThatADeadServerLeftIsWaitedFor",
 	},
 }

@@ -111,12 +111,12 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	if err := checkKeys(ctx, cfg.Data, opt.Environ, store); err != nil {
 		return err
 	}
-	log, closeAudit, err := chain.open(ctx, cfg.Data, store, opt.Log)
+	log, closeAudit, err := chain.open(ctx, cfg.Data, store.Audit, opt.Log)
 	if err != nil {
 		return err
 	}
 	defer closeAudit()
-	registry, err := openKeys(ctx, store, opt.Log, cfg.Listen)
+	registry, err := openKeys(ctx, store.Keys, opt.Log, cfg.Listen)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	if !identity.Copy {
-		closeWebhooks, err := bell.start(ctx, hooks, store, s.journal, opt.Log)
+		closeWebhooks, err := bell.start(ctx, hooks, store.Outbox, s.journal, opt.Log)
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	if os.Getuid() != 0 {
 		uidBase = 0
 	}
-	if s.vault, err = openVault(s.cfg.Data, s.opt.Environ, s.store); err != nil {
+	if s.vault, err = openVault(s.cfg.Data, s.opt.Environ, s.store.Secrets); err != nil {
 		return err
 	}
 	choice, found, err := chooseModels(s.cfg, s.opt.Environ, s.secret(ctx))
@@ -219,7 +219,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		}
 	}
 	s.models = func(ctx context.Context) holdfast.Models { return modelsOf(ctx, s.cfg, choice) }
-	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store, Check: checkAgent(choice.Check, func(name string) error { return s.engine.Runtimes().Check(name) }), Tools: Tools()}); err != nil {
+	if s.agents, err = agents.Open(ctx, agents.Config{Dir: filepath.Join(s.cfg.Data, "agents"), Store: s.store.Agents, Check: checkAgent(choice.Check, func(name string) error { return s.engine.Runtimes().Check(name) }), Tools: Tools()}); err != nil {
 		return err
 	}
 	loop, err := native.New(native.Config{
@@ -241,7 +241,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		return err
 	}
 	s.metrics = newMetrics(s.opt.Version)
-	s.journal = journal.New(journal.Config{Store: counted{s.store, s.metrics}, Tail: s.cfg.Tail})
+	s.journal = journal.New(journal.Config{Store: counted{s.store.Sessions, s.metrics}, Tail: s.cfg.Tail})
 	if s.broker, err = s.newBroker(ctx, choice, found); err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 	s.proxy = s.newProxy(ctx)
 	s.drivers = s.pools(drivers)
 	s.engine, err = engine.New(engine.Config{
-		Stores:   engine.AllStores(s.store),
+		Stores:   stores(s.store),
 		Journal:  s.journal,
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks,
@@ -275,6 +275,14 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		err = s.engine.Runtimes().Check(s.cfg.DefaultRuntime)
 	}
 	return err
+}
+
+// stores returns the parts of the database that the engine reads.
+func stores(s *sqlite.Store) engine.Stores {
+	return engine.Stores{
+		Sessions: s.Sessions, Views: s.Sessions, Boots: s.Sessions, Search: s.Index,
+		Approvals: s.Approvals, Rules: s.Approvals, Facts: s.Facts,
+	}
 }
 
 // kernelBoot returns the boot id of the machine; empty if the kernel has none to read.

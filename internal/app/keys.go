@@ -24,7 +24,7 @@ func CreateKey(ctx context.Context, data string, req holdfast.CreateKey) (k hold
 		return k, "", err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	registry, err := openKeys(ctx, store, slog.New(slog.DiscardHandler), "")
+	registry, err := openKeys(ctx, store.Keys, slog.New(slog.DiscardHandler), "")
 	if err != nil {
 		return k, "", err
 	}

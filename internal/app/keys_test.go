@@ -29,7 +29,7 @@ func TestListenBeyondLoopbackNeedsAKey(t *testing.T) {
 	}()
 	opened := func(listen string) *keys.Registry {
 		t.Helper()
-		r, err := openKeys(t.Context(), store, slog.New(slog.DiscardHandler), listen)
+		r, err := openKeys(t.Context(), store.Keys, slog.New(slog.DiscardHandler), listen)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,10 @@ type Store interface {
 	Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error)
 	// NextExpiry is when the first pending question expires; the zero time is never.
 	NextExpiry(ctx context.Context) (time.Time, error)
+}
+
+// Turns reads the turns that ask.
+type Turns interface {
 	// Turn is one turn of a session.
 	Turn(ctx context.Context, id holdfast.SessionID, turn holdfast.TurnID) (journal.TurnRow, error)
 }
@@ -41,6 +45,7 @@ type Rules interface {
 // Config configures Questions. All but Timeout must be set.
 type Config struct {
 	Store   Store
+	Turns   Turns
 	Journal *journal.Journal
 	// Policy is the server's policy, which reads the rules in answers.
 	Policy *policy.Engine

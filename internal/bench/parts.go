@@ -32,7 +32,7 @@ func (p *pass) store(ctx context.Context) error {
 		return err
 	}
 	defer st.Close()
-	j := journal.New(journal.Config{Store: st})
+	j := journal.New(journal.Config{Store: st.Sessions})
 	const sessions = 100
 	ids := make([]holdfast.SessionID, sessions)
 	for i := range ids {

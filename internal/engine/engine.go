@@ -124,8 +124,8 @@ const (
 // New makes an engine. Start brings it to life.
 func New(cfg Config) (*Engine, error) {
 	s := cfg.Stores
-	if len(cfg.Runtimes) == 0 || s.Sessions == nil || s.Views == nil || s.Approvals == nil || s.Rules == nil || s.Boots == nil || s.Facts == nil ||
-		cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Sealer == nil || cfg.Clock == nil || cfg.Rand == nil ||
+	if len(cfg.Runtimes) == 0 || s.Sessions == nil || s.Views == nil || s.Search == nil || s.Approvals == nil || s.Rules == nil || s.Boots == nil ||
+		s.Facts == nil || cfg.Policy == nil || cfg.Agents == nil || cfg.Journal == nil || cfg.Sealer == nil || cfg.Clock == nil || cfg.Rand == nil ||
 		cfg.Defaults.Model == nil || cfg.Defaults.CheckModel == nil || cfg.Boxes.Files == nil {
 		return nil, holdfast.Errorf(holdfast.KindInternal, "engine", "incomplete configuration")
 	}
@@ -158,9 +158,9 @@ func New(cfg Config) (*Engine, error) {
 	})
 	p.boxes = place.New(cfg.Boxes, sessions{p})
 	p.policies = permit.New(cfg.Policy, layered{p})
-	p.views = views.New(s.Views, cfg.Journal, p.live)
+	p.views = views.New(s.Views, s.Search, cfg.Journal, p.live)
 	p.questions = approvals.New(approvals.Config{
-		Store: s.Approvals, Journal: cfg.Journal, Policy: cfg.Policy, Rules: p.policies, Timeout: cfg.Turns.ApprovalTimeout,
+		Store: s.Approvals, Turns: s.Sessions, Journal: cfg.Journal, Policy: cfg.Policy, Rules: p.policies, Timeout: cfg.Turns.ApprovalTimeout,
 		Changed: p.rulesChanged, NewID: p.uuid, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	p.hooks = hooked.New(hooked.Config{

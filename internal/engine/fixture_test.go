@@ -59,7 +59,7 @@ type world struct {
 
 // gate is the store as the engine and its journal see it: commits can be refused.
 type gate struct {
-	*sqlite.Store
+	*sqlite.Sessions
 	w *world
 }
 
@@ -70,7 +70,7 @@ func (g gate) Commit(ctx context.Context, c journal.Encoded) (journal.Committed,
 			return journal.Committed{}, err
 		}
 	}
-	done, err := g.Store.Commit(ctx, c)
+	done, err := g.Sessions.Commit(ctx, c)
 	if told := g.w.committed.Load(); told != nil && err == nil {
 		(*told)(c)
 	}
@@ -79,7 +79,7 @@ func (g gate) Commit(ctx context.Context, c journal.Encoded) (journal.Committed,
 
 func (g gate) Head(ctx context.Context, id holdfast.SessionID) (int64, error) {
 	g.w.reads.Add(1)
-	return g.Store.Head(ctx, id)
+	return g.Sessions.Head(ctx, id)
 }
 
 // whenCommitted calls act when a change with an event of that type is durable,
@@ -135,9 +135,14 @@ func (w *world) try() error {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.store, w.journal = store, journal.New(journal.Config{Store: gate{store, w}})
+	sessions := gate{store.Sessions, w}
+	w.store, w.journal = store, journal.New(journal.Config{Store: sessions})
 	cfg := engine.Config{
-		Stores: engine.AllStores(gate{store, w}), Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
+		Stores: engine.Stores{
+			Sessions: sessions, Views: sessions, Boots: sessions, Search: store.Index,
+			Approvals: store.Approvals, Rules: store.Approvals, Facts: store.Facts,
+		},
+		Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
 		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees{}}, Clock: time.Now, Rand: rand.Reader,
 		Defaults: choices.Defaults{
 			Trust: holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,

@@ -27,7 +27,7 @@ func TestCreateFillsInDefaults(t *testing.T) {
 	if d := cmp.Diff(want, s); d != "" {
 		t.Error(d)
 	}
-	row, err := w.store.Row(t.Context(), s.ID)
+	row, err := w.store.Sessions.Row(t.Context(), s.ID)
 	if err != nil || strings.Contains(string(row.SealedEnv), "s3cret") || len(row.SealedEnv) == 0 {
 		t.Errorf("sealed environment %q, %v", row.SealedEnv, err)
 	}

@@ -348,7 +348,7 @@ func TestBoxesOfEndedSessionsAreSwept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.store.DeleteSession(t.Context(), deleted); err != nil {
+	if err := m.store.Sessions.DeleteSession(t.Context(), deleted); err != nil {
 		t.Fatal(err)
 	}
 	foreign := sandbox.Spec{Box: "w-foreign", Dir: t.TempDir()}

@@ -15,6 +15,7 @@ import (
 type Stores struct {
 	Sessions Sessions
 	Views    views.Store
+	Search   views.Search
 	// Approvals are the questions to persons, Rules the permission rules that their answers left.
 	Approvals approvals.Store
 	Rules     Rules
@@ -47,16 +48,4 @@ type Sessions interface {
 type Rules interface {
 	// Rules is as in permit.Sources.
 	Rules(ctx context.Context, key string) ([]journal.Rule, error)
-}
-
-// AllStores are the Stores of a database that has everything.
-func AllStores(s interface {
-	Sessions
-	views.Store
-	approvals.Store
-	Rules
-	boots.Sessions
-	boots.Facts
-}) Stores {
-	return Stores{Sessions: s, Views: s, Approvals: s, Rules: s, Boots: s, Facts: s}
 }

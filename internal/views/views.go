@@ -31,6 +31,10 @@ type Store interface {
 	// Events and Head are those of journal.Store.
 	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
 	Head(ctx context.Context, id holdfast.SessionID) (int64, error)
+}
+
+// Search is the index of what the store holds.
+type Search interface {
 	// Search finds entries and titles. What was committed before is found, unless
 	// the store is so busy that the page counts it as pending.
 	Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error)
@@ -51,13 +55,14 @@ type Live struct {
 // Views reads for the API. Safe for concurrent use.
 type Views struct {
 	store   Store
+	search  Search
 	journal *journal.Journal
 	live    func(holdfast.SessionID) (Live, bool)
 }
 
 // New makes Views. live returns what the running turn of a session knows, false if none runs.
-func New(store Store, j *journal.Journal, live func(holdfast.SessionID) (Live, bool)) *Views {
-	return &Views{store: store, journal: j, live: live}
+func New(store Store, search Search, j *journal.Journal, live func(holdfast.SessionID) (Live, bool)) *Views {
+	return &Views{store: store, search: search, journal: j, live: live}
 }
 
 // Session is one session.
@@ -270,7 +275,7 @@ func (v *Views) Search(ctx context.Context, req holdfast.SearchRequest) (holdfas
 			return holdfast.SearchPage{}, err
 		}
 	}
-	return v.store.Search(ctx, q)
+	return v.search.Search(ctx, q)
 }
 
 // Follow opens a live reader of a session's log.

@@ -6,58 +6,54 @@ import (
 	"encoding/json"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-const stateList = `SELECT state FROM agent_states WHERE session = (SELECT number FROM sessions WHERE id = ?) ORDER BY generation`
-
-// stateStmts are the writer's.
-type stateStmts struct {
-	newest, put, delete *sql.Stmt
+// states is the table of sessions' references to agents that keep a state of their own.
+type states struct {
+	newest, put, remove *sql.Stmt
+	list                *sql.Stmt
 }
 
-func (w *writeStmts) prepareStates(p *preparer) {
-	p.add(&w.states.newest, `SELECT coalesce(max(generation), 0) FROM agent_states WHERE session = ?`)
-	p.add(&w.states.put, `INSERT INTO agent_states (session, generation, runtime, health, state) VALUES (?,?,?,?,?)
+func newStates(s *db.Setup) *states {
+	a := &states{}
+	s.Write(&a.newest, `SELECT coalesce(max(generation), 0) FROM agent_states WHERE session = ?`)
+	s.Write(&a.put, `INSERT INTO agent_states (session, generation, runtime, health, state) VALUES (?,?,?,?,?)
 		ON CONFLICT DO UPDATE SET runtime = excluded.runtime, health = excluded.health, state = excluded.state`)
-	p.add(&w.states.delete, `DELETE FROM agent_states WHERE session = ?`)
+	s.Write(&a.remove, `DELETE FROM agent_states WHERE session = ?`)
+	s.Read(&a.list, `SELECT state FROM agent_states WHERE session = (SELECT number FROM sessions WHERE id = ?)
+		ORDER BY generation`)
+	return a
 }
 
-func (c *change) applyStates(t *tx) error {
-	for _, s := range c.States {
-		s.Upto = min(s.Upto, c.planned.Row.LastSeq)
+// write writes the agent states of a change to a session.
+func (a *states) write(t *db.Tx, row *journal.Row, list []holdfast.AgentState) error {
+	for _, s := range list {
+		s.Upto = min(s.Upto, row.LastSeq)
 		raw, err := json.Marshal(s)
 		if err != nil {
 			return err
 		}
-		t.pages += 2 + len(raw)/pageSize
-		if _, err := t.s.w.states.put.ExecContext(t.ctx, c.planned.Row.Number, s.Generation, s.Runtime, s.Health, raw); err != nil {
+		t.Pages += 2 + len(raw)/db.PageSize
+		if _, err := a.put.ExecContext(t.Ctx, row.Number, s.Generation, s.Runtime, s.Health, raw); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// AgentStates implements engine.Store.
-func (s *Store) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
-	rows, err := s.r.states.QueryContext(ctx, id)
-	if err != nil {
-		return nil, failure("store.states", err)
-	}
-	defer rows.Close()
-	var out []holdfast.AgentState
-	for rows.Next() {
+// read lists the agent states of a session by generation.
+func (a *states) read(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	found, err := a.list.QueryContext(ctx, id)
+	return db.Collect("store.states", found, err, func(sc db.Scanner) (st holdfast.AgentState, err error) {
 		var raw []byte
-		var st holdfast.AgentState
-		if err := rows.Scan(&raw); err != nil {
-			return nil, failure("store.states", err)
+		if err := sc.Scan(&raw); err != nil {
+			return st, err
 		}
 		if err := json.Unmarshal(raw, &st); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInternal, "store.states", "an agent state of session %s does not decode: %w", id, err)
+			return st, holdfast.Errorf(holdfast.KindInternal, "store.states", "an agent state of session %s does not decode: %w", id, err)
 		}
-		out = append(out, st)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, failure("store.states", err)
-	}
-	return out, nil
+		return st, nil
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
 const (
@@ -20,33 +21,54 @@ const (
 		asked_at, expires_at`
 	approvalCols = pendingCols + `, state, answered_at, answered_by, scope, answer`
 	approvalOne  = `SELECT ` + approvalCols + ` FROM approvals WHERE id = ?`
-	ruleList     = `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? ORDER BY scope DESC, number`
 )
 
-// approvalStmts are the writer's.
-type approvalStmts struct {
-	get, put, end, delete           *sql.Stmt
-	putRule, removeRule, deleteRule *sql.Stmt
+// Approvals is the store of questions to persons and of the permission rules that their answers
+// left. Sessions writes both with its commits. Safe for concurrent use.
+type Approvals struct {
+	db   *db.DB
+	rows *rows
+	// ruled are the rules that were read since their last change; changed are the keys whose
+	// rules the transaction changes.
+	ruled   ruled
+	changed []string
+
+	get, put, end, remove            *sql.Stmt
+	putRule, removeRule, removeRules *sql.Stmt
+	one, expiry, list                *sql.Stmt
 }
 
-func (w *writeStmts) prepareApprovals(p *preparer) {
-	a := &w.approvals
-	p.add(&a.get, approvalOne)
-	p.add(&a.put, `INSERT INTO approvals (id, session, session_id, turn, tool_use, tool, input, input_hash, asked_by,
+func newApprovals(s *db.Setup, r *rows) *Approvals {
+	a := &Approvals{db: s.DB(), rows: r}
+	s.Write(&a.get, approvalOne)
+	s.Write(&a.put, `INSERT INTO approvals (id, session, session_id, turn, tool_use, tool, input, input_hash, asked_by,
 		rule, reason, suggestions, state, asked_at, expires_at, answered_by, scope, answer)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,'pending',?,?,'','','')`)
-	p.add(&a.end, `UPDATE approvals SET state = ?, answered_at = ?, answered_by = ?, scope = ?, answer = ?
+	s.Write(&a.end, `UPDATE approvals SET state = ?, answered_at = ?, answered_by = ?, scope = ?, answer = ?
 		WHERE id = ? AND state = 'pending'`)
-	p.add(&a.delete, `DELETE FROM approvals WHERE session = ?`)
-	p.add(&a.putRule, `INSERT INTO rules (scope, key, behavior, rule, source, at) VALUES (?,?,?,?,?,?)
+	s.Write(&a.remove, `DELETE FROM approvals WHERE session = ?`)
+	s.Write(&a.putRule, `INSERT INTO rules (scope, key, behavior, rule, source, at) VALUES (?,?,?,?,?,?)
 		ON CONFLICT DO NOTHING`)
-	p.add(&a.removeRule, `DELETE FROM rules WHERE key = ? AND scope = ? AND behavior = ? AND rule = ?`)
-	p.add(&a.deleteRule, `DELETE FROM rules WHERE key = ?`)
+	s.Write(&a.removeRule, `DELETE FROM rules WHERE key = ? AND scope = ? AND behavior = ? AND rule = ?`)
+	s.Write(&a.removeRules, `DELETE FROM rules WHERE key = ?`)
+	s.Read(&a.one, approvalOne)
+	s.Read(&a.expiry, `SELECT min(expires_at) FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL`)
+	s.Read(&a.list, `SELECT scope, key, behavior, rule, source, at FROM rules WHERE key = ? ORDER BY scope DESC, number`)
+	s.Join(db.Member{
+		Committed: func() {
+			a.ruled.drop(a.changed)
+			a.changed = a.changed[:0]
+		},
+		Undone: func() { a.changed = a.changed[:0] },
+		Forget: a.ruled.forget,
+	})
+	return a
 }
 
-// approvalRow is a row on its way. Plain strings are what database/sql is fast at.
+// approvalRow is a row as it is read. Its columns land in plain strings where the fields of
+// an Approval have types of their own: database/sql scans those slowly.
 type approvalRow struct {
-	holdfast.Approval
+	to                              holdfast.Approval
 	number                          int64
 	id, session, turn, state, scope string
 	input                           []byte
@@ -55,15 +77,15 @@ type approvalRow struct {
 	expires, answered               sql.NullInt64
 }
 
-// pending is where pendingCols go.
+// pending returns the destinations of pendingCols.
 func (r *approvalRow) pending() []any {
 	return []any{
-		&r.number, &r.id, &r.session, &r.turn, &r.ToolUseID, &r.Tool, &r.input, &r.InputHash, &r.By, &r.Rule, &r.Reason,
-		&r.suggestions, &r.asked, &r.expires,
+		&r.number, &r.id, &r.session, &r.turn, &r.to.ToolUseID, &r.to.Tool, &r.input, &r.to.InputHash, &r.to.By,
+		&r.to.Rule, &r.to.Reason, &r.suggestions, &r.asked, &r.expires,
 	}
 }
 
-// noSuggestions is what most approvals have.
+// noSuggestions is the stored form of an empty list, the usual case.
 const noSuggestions = "[]"
 
 func encodeSuggestions(list []string) string {
@@ -74,11 +96,12 @@ func encodeSuggestions(list []string) string {
 	return string(raw)
 }
 
+// approval returns the row as an Approval.
 func (r *approvalRow) approval() (holdfast.Approval, error) {
-	a := r.Approval
+	a := r.to
 	a.ID, a.Session, a.Turn, a.Input = holdfast.ApprovalID(r.id), holdfast.SessionID(r.session), holdfast.TurnID(r.turn), r.input
 	a.State, a.Scope = holdfast.ApprovalState(r.state), holdfast.ApprovalScope(r.scope)
-	a.AskedAt, a.ExpiresAt, a.AnsweredAt = fromMS(r.asked), fromNullMS(r.expires), fromNullMS(r.answered)
+	a.AskedAt, a.ExpiresAt, a.AnsweredAt = db.FromMS(r.asked), db.FromNullMS(r.expires), db.FromNullMS(r.answered)
 	if r.suggestions == noSuggestions {
 		return a, nil
 	}
@@ -88,49 +111,55 @@ func (r *approvalRow) approval() (holdfast.Approval, error) {
 	return a, nil
 }
 
-// all is where approvalCols go.
+// all returns the destinations of approvalCols.
 func (r *approvalRow) all() []any {
-	return append(r.pending(), &r.state, &r.answered, &r.AnsweredBy, &r.scope, &r.Answer)
+	return append(r.pending(), &r.state, &r.answered, &r.to.AnsweredBy, &r.scope, &r.to.Answer)
 }
 
 // scanApproval reads approvalCols.
-func scanApproval(sc scanner) (holdfast.Approval, int64, error) {
+func scanApproval(sc db.Scanner) (holdfast.Approval, error) {
 	var r approvalRow
 	if err := sc.Scan(r.all()...); err != nil {
-		return holdfast.Approval{}, 0, err
+		return holdfast.Approval{}, err
 	}
-	a, err := r.approval()
-	return a, r.number, err
+	return r.approval()
 }
 
-func (c *change) applyApprovals(t *tx) error {
-	st := &t.s.w.approvals
+// load returns an approval as the transaction sees it.
+func (a *Approvals) load(t *db.Tx, id holdfast.ApprovalID) (holdfast.Approval, bool, error) {
+	found, err := scanApproval(a.get.QueryRowContext(t.Ctx, id))
+	ok, err := db.Found(err)
+	return found, ok, err
+}
+
+// write writes the approvals and rules of a change to a session.
+func (a *Approvals) write(t *db.Tx, row *journal.Row, c *journal.Encoded) error {
 	for _, ac := range c.Approvals {
-		t.pages += 4
+		t.Pages += 4
 		var err error
-		if a := ac.Ask; a != nil {
-			t.pages += len(a.Input) / pageSize
-			asked := t.nowMS
-			if !a.AskedAt.IsZero() {
-				asked = a.AskedAt.UnixMilli()
+		if ask := ac.Ask; ask != nil {
+			t.Pages += len(ask.Input) / db.PageSize
+			asked := t.NowMS
+			if !ask.AskedAt.IsZero() {
+				asked = ask.AskedAt.UnixMilli()
 			}
-			_, err = st.put.ExecContext(t.ctx, a.ID, c.planned.Row.Number, c.Session, a.Turn, a.ToolUseID, a.Tool, []byte(a.Input),
-				a.InputHash, a.By, a.Rule, a.Reason, encodeSuggestions(a.Suggestions), asked, toNullMS(a.ExpiresAt))
+			_, err = a.put.ExecContext(t.Ctx, ask.ID, row.Number, row.ID, ask.Turn, ask.ToolUseID, ask.Tool, []byte(ask.Input),
+				ask.InputHash, ask.By, ask.Rule, ask.Reason, encodeSuggestions(ask.Suggestions), asked, db.ToNullMS(ask.ExpiresAt))
 		} else {
-			_, err = st.end.ExecContext(t.ctx, ac.To, t.nowMS, ac.By, ac.Scope, ac.Answer, ac.ID)
+			_, err = a.end.ExecContext(t.Ctx, ac.To, t.NowMS, ac.By, ac.Scope, ac.Answer, ac.ID)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, r := range c.Rules {
-		t.pages += 2
-		t.ruled = append(t.ruled, r.Key)
+		t.Pages += 2
+		a.changed = append(a.changed, r.Key)
 		var err error
 		if r.Removed {
-			_, err = st.removeRule.ExecContext(t.ctx, r.Key, r.Scope, r.Behavior, r.Rule)
+			_, err = a.removeRule.ExecContext(t.Ctx, r.Key, r.Scope, r.Behavior, r.Rule)
 		} else {
-			_, err = st.putRule.ExecContext(t.ctx, r.Scope, r.Key, r.Behavior, r.Rule, r.Source, t.nowMS)
+			_, err = a.putRule.ExecContext(t.Ctx, r.Scope, r.Key, r.Behavior, r.Rule, r.Source, t.NowMS)
 		}
 		if err != nil {
 			return err
@@ -139,27 +168,38 @@ func (c *change) applyApprovals(t *tx) error {
 	return nil
 }
 
-// Approval implements engine.Store.
-func (s *Store) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
-	a, _, err := scanApproval(s.r.approval.QueryRowContext(ctx, id))
-	ok, err := found(err)
-	if err != nil {
-		return a, failure("store.approval", err)
+// deleteSession removes the approvals and rules of a session.
+func (a *Approvals) deleteSession(t *db.Tx, row *journal.Row) error {
+	a.changed = append(a.changed, string(row.ID))
+	if _, err := a.remove.ExecContext(t.Ctx, row.Number); err != nil {
+		return err
 	}
-	if !ok {
-		return a, journal.NoApproval(id)
-	}
-	return a, nil
+	_, err := a.removeRules.ExecContext(t.Ctx, string(row.ID))
+	return err
 }
 
-// Approvals implements engine.Store.
-func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error) {
+// Approval returns one question; not_found for an unknown one.
+func (a *Approvals) Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error) {
+	found, err := scanApproval(a.one.QueryRowContext(ctx, id))
+	ok, err := db.Found(err)
+	if err != nil {
+		return found, db.Failure("store.approval", err)
+	}
+	if !ok {
+		return found, journal.NoApproval(id)
+	}
+	return found, nil
+}
+
+// Approvals returns a page of questions, the longest asked first. A page is also cut at 4 MiB
+// of input.
+func (a *Approvals) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal.ApprovalPage, error) {
 	if q.Limit < 0 || q.Limit > 1000 {
 		return journal.ApprovalPage{}, holdfast.Errorf(holdfast.KindInvalid, "store.approvals",
 			"limit %q is not between 1 and 1000", strconv.Itoa(q.Limit))
 	}
-	limit := clampLimit(q.Limit, 50, 1000)
-	where, args, err := s.filterApprovals(ctx, q)
+	limit := db.Limit(q.Limit, 50, 1000)
+	where, args, err := a.filter(ctx, q)
 	if err != nil {
 		return journal.ApprovalPage{}, err
 	}
@@ -168,9 +208,10 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 	if q.State == holdfast.ApprovalPending {
 		cols, dst = pendingCols, r.pending()
 	}
-	rows, err := s.readDB.QueryContext(ctx, `SELECT `+cols+` FROM approvals`+where+` ORDER BY number LIMIT ?`, append(args, limit+1)...)
+	rows, err := a.db.Reads().QueryContext(ctx, `SELECT `+cols+` FROM approvals`+where+` ORDER BY number LIMIT ?`,
+		append(args, limit+1)...)
 	if err != nil {
-		return journal.ApprovalPage{}, failure("store.approvals", err)
+		return journal.ApprovalPage{}, db.Failure("store.approvals", err)
 	}
 	defer rows.Close()
 	p := journal.ApprovalPage{Approvals: make([]holdfast.Approval, 0, limit)}
@@ -179,29 +220,30 @@ func (s *Store) Approvals(ctx context.Context, q journal.ApprovalQuery) (journal
 	for rows.Next() {
 		r = approvalRow{state: string(holdfast.ApprovalPending)}
 		if err := rows.Scan(dst...); err != nil {
-			return journal.ApprovalPage{}, failure("store.approvals", err)
+			return journal.ApprovalPage{}, db.Failure("store.approvals", err)
 		}
 		if len(p.Approvals) == limit {
-			p.Next = encodeCursor('a', last)
+			p.Next = db.EncodeCursor('a', last)
 			break
 		}
-		a, err := r.approval()
+		one, err := r.approval()
 		if err != nil {
-			return journal.ApprovalPage{}, failure("store.approvals", err)
+			return journal.ApprovalPage{}, db.Failure("store.approvals", err)
 		}
-		p.Approvals, last = append(p.Approvals, a), r.number
+		p.Approvals, last = append(p.Approvals, one), r.number
 		if size += len(r.input); size >= pageBytes {
-			p.Next = encodeCursor('a', last)
+			p.Next = db.EncodeCursor('a', last)
 			break
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return journal.ApprovalPage{}, failure("store.approvals", err)
+		return journal.ApprovalPage{}, db.Failure("store.approvals", err)
 	}
 	return p, nil
 }
 
-func (s *Store) filterApprovals(ctx context.Context, q journal.ApprovalQuery) (string, []any, error) {
+// filter returns the WHERE clause of a query and its arguments.
+func (a *Approvals) filter(ctx context.Context, q journal.ApprovalQuery) (string, []any, error) {
 	var conds []string
 	var args []any
 	add := func(cond string, values ...any) {
@@ -215,7 +257,7 @@ func (s *Store) filterApprovals(ctx context.Context, q journal.ApprovalQuery) (s
 		add(`state = ?`, string(q.State))
 	}
 	if q.Session != "" {
-		n, err := s.number(ctx, q.Session)
+		n, err := a.rows.numberOf(ctx, q.Session)
 		if err != nil {
 			return "", nil, err
 		}
@@ -234,7 +276,7 @@ func (s *Store) filterApprovals(ctx context.Context, q journal.ApprovalQuery) (s
 		add(`expires_at IS NOT NULL AND expires_at <= ?`, q.Due.UnixMilli())
 	}
 	if q.Cursor != "" {
-		n, err := decodeCursor('a', q.Cursor)
+		n, err := db.DecodeCursor('a', q.Cursor)
 		if err != nil {
 			return "", nil, err
 		}
@@ -246,52 +288,40 @@ func (s *Store) filterApprovals(ctx context.Context, q journal.ApprovalQuery) (s
 	return ` WHERE ` + strings.Join(conds, ` AND `), args, nil
 }
 
-// NextExpiry implements engine.Store.
-func (s *Store) NextExpiry(ctx context.Context) (time.Time, error) {
+// NextExpiry returns when the first pending question expires; the zero time if none does.
+func (a *Approvals) NextExpiry(ctx context.Context) (time.Time, error) {
 	var at sql.NullInt64
-	if err := s.r.expiry.QueryRowContext(ctx).Scan(&at); err != nil {
-		return time.Time{}, failure("store.approvals", err)
+	if err := a.expiry.QueryRowContext(ctx).Scan(&at); err != nil {
+		return time.Time{}, db.Failure("store.approvals", err)
 	}
 	if !at.Valid {
 		return time.Time{}, nil
 	}
-	return fromMS(at.Int64), nil
+	return db.FromMS(at.Int64), nil
 }
 
-// Rules implements engine.Store.
-func (s *Store) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
+// Rules returns the permission rules of a key.
+func (a *Approvals) Rules(ctx context.Context, key string) ([]journal.Rule, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, failure("store.rules", err)
+		return nil, db.Failure("store.rules", err)
 	}
-	list, ok, at := s.recent.ruled(key)
+	list, ok, at := a.ruled.get(key)
 	if !ok {
 		var err error
-		if list, err = s.readRules(ctx, key); err != nil {
+		if list, err = a.readRules(ctx, key); err != nil {
 			return nil, err
 		}
-		s.recent.keep(key, list, at)
+		a.ruled.keep(key, list, at)
 	}
 	return slices.Clone(list), nil
 }
 
-func (s *Store) readRules(ctx context.Context, key string) ([]journal.Rule, error) {
-	rows, err := s.r.rules.QueryContext(ctx, key)
-	if err != nil {
-		return nil, failure("store.rules", err)
-	}
-	defer rows.Close()
-	var out []journal.Rule
-	for rows.Next() {
-		var r journal.Rule
+func (a *Approvals) readRules(ctx context.Context, key string) ([]journal.Rule, error) {
+	rows, err := a.list.QueryContext(ctx, key)
+	return db.Collect("store.rules", rows, err, func(sc db.Scanner) (r journal.Rule, err error) {
 		var at int64
-		if err := rows.Scan(&r.Scope, &r.Key, &r.Behavior, &r.Rule, &r.Source, &at); err != nil {
-			return nil, failure("store.rules", err)
-		}
-		r.At = fromMS(at)
-		out = append(out, r)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, failure("store.rules", err)
-	}
-	return out, nil
+		err = sc.Scan(&r.Scope, &r.Key, &r.Behavior, &r.Rule, &r.Source, &at)
+		r.At = db.FromMS(at)
+		return r, err
+	})
 }

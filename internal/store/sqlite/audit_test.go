@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/audit"
 )
 
-func auditLog(t testing.TB, s *Store) *audit.Log {
+func auditLog(t testing.TB, s *opened) *audit.Log {
 	t.Helper()
 	key, err := audit.NewKey(make([]byte, 32))
 	if err != nil {
@@ -24,7 +24,7 @@ func auditLog(t testing.TB, s *Store) *audit.Log {
 }
 
 // exported is the export of a store's chain, and what the verifier says of it.
-func exported(t testing.TB, s *Store) ([]byte, error) {
+func exported(t testing.TB, s *opened) ([]byte, error) {
 	t.Helper()
 	var b bytes.Buffer
 	write, err := auditLog(t, s).Export(t.Context(), 0)
@@ -81,7 +81,7 @@ func TestI25_NoCrashLeavesAGap(t *testing.T) {
 }
 
 // compareWithLogs asserts that records and recorded events are the same.
-func compareWithLogs(t *testing.T, s *Store, export []byte) {
+func compareWithLogs(t *testing.T, s *opened, export []byte) {
 	t.Helper()
 	recorded := map[string]bool{}
 	for line := range bytes.Lines(export) {
@@ -122,7 +122,7 @@ func compareWithLogs(t *testing.T, s *Store, export []byte) {
 		t.Fatalf("%d records of %d events", len(recorded), n)
 	}
 	var waiting int
-	if err := s.readDB.QueryRowContext(t.Context(), `SELECT count(*) FROM outbox`).Scan(&waiting); err != nil || waiting != n {
+	if err := s.all.db.Reads().QueryRowContext(t.Context(), `SELECT count(*) FROM outbox`).Scan(&waiting); err != nil || waiting != n {
 		t.Fatalf("%d deliveries of %d events, %v", waiting, n, err)
 	}
 }
@@ -149,17 +149,17 @@ func TestAuditFollowsTheTransaction(t *testing.T) {
 	if err := commit(holdfast.EventNotice); err != nil {
 		t.Fatal(err)
 	}
-	fails := true
-	s.commitFault = func() error {
-		if fails {
-			return fmt.Errorf("some failure")
-		}
-		return nil
+	// The database refuses the transaction after it has a record.
+	if _, err := plain(t, s.path).ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON audit
+		BEGIN SELECT RAISE(ABORT, 'some failure'); END`); err != nil {
+		t.Fatal(err)
 	}
 	if err := commit(holdfast.EventToolDenied); err == nil {
 		t.Fatal("no error")
 	}
-	fails = false
+	if _, err := plain(t, s.path).ExecContext(t.Context(), `DROP TRIGGER refuse`); err != nil {
+		t.Fatal(err)
+	}
 	if tip := s.AuditTip().N; tip != 3 {
 		t.Fatalf("tip %d after a failure", tip)
 	}
@@ -230,9 +230,9 @@ func BenchmarkAudit(b *testing.B) {
 }
 
 func benchAudit(b *testing.B, every int) {
-	var stores [2]*Store
+	var stores [2]*opened
 	for i := range stores {
-		s, err := Open(b.Context(), Config{Path: filepath.Join(b.TempDir(), "holdfast.db"), noAudit: i == 0, Warn: func(err error) { b.Error(err) }})
+		s, err := open(b.Context(), Config{Path: filepath.Join(b.TempDir(), "holdfast.db"), noAudit: i == 0, Warn: func(err error) { b.Error(err) }})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func benchAudit(b *testing.B, every int) {
 		b.Fatal(err)
 	}
 	// Each of 100 sessions appends what a turn does, one event at a time.
-	round := func(s *Store) time.Duration {
+	round := func(s *opened) time.Duration {
 		began := time.Now()
 		done := make(chan error, 100)
 		for i := range 100 {

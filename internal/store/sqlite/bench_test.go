@@ -13,11 +13,12 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-func openBench(b testing.TB) *Store {
+func openBench(b testing.TB) *opened {
 	b.Helper()
-	s, err := Open(b.Context(), Config{Path: filepath.Join(b.TempDir(), "holdfast.db"), Warn: func(err error) { b.Error(err) }})
+	s, err := open(b.Context(), Config{Path: filepath.Join(b.TempDir(), "holdfast.db"), Warn: func(err error) { b.Error(err) }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func BenchmarkList50Of100000(b *testing.B) {
 		{name: "newest"},
 		{"status", journal.Query{Status: holdfast.StatusActive}},
 		{"agent", journal.Query{Agent: holdfast.DefaultAgent}},
-		{"middle", journal.Query{Cursor: encodeCursor('s', 50_000)}},
+		{"middle", journal.Query{Cursor: db.EncodeCursor('s', 50_000)}},
 		{"text", journal.Query{Text: "TITLE"}},
 		{"words", journal.Query{Words: "title"}},
 		{"textMiss", journal.Query{Text: "nowhere"}},
@@ -163,28 +164,6 @@ func BenchmarkList50Of100000(b *testing.B) {
 			percentiles(b, took)
 		})
 	}
-}
-
-// BenchmarkIndex is what a text costs the writer that becomes searchable: at
-// 10,000 appends a second too much for their own transactions, which is why the
-// index follows behind (ADR 0013).
-func BenchmarkIndex(b *testing.B) {
-	s := openBench(b)
-	text := strings.Repeat("please write the file and run the command ", 5)
-	n := 0
-	for b.Loop() {
-		d := docs{number: 1 << 20}
-		for range indexDocs {
-			n++
-			d.docs = append(d.docs, doc{id: 1<<52 | int64(n), text: text + fmt.Sprint(n)})
-		}
-		if err := s.do(b.Context(), "bench", &op{
-			plan: func(*tx) error { return nil }, apply: func(t *tx) error { return t.addDocs([]docs{d}) },
-		}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(n), "µs/text")
 }
 
 // BenchmarkAppendsSearchable is BenchmarkAppends100Sessions with texts that the
@@ -217,7 +196,7 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportMetric(10_001*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-func fill(b testing.TB, s *Store, n int) {
+func fill(b testing.TB, s *opened, n int) {
 	b.Helper()
 	var next atomic.Int64
 	var wg sync.WaitGroup

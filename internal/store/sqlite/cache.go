@@ -11,21 +11,19 @@ import (
 // cacheMax is how many sessions the writer remembers, about 1 KiB each.
 const cacheMax = 1024
 
-// cache is what the writer knows of the sessions it wrote lately. Only the
-// writer goroutine uses it. Its rows are never changed in place.
+// cache holds the sessions that the writer wrote lately. Only the writer goroutine uses it.
+// Its rows are never changed in place.
 type cache struct {
-	version int64 // SQLite's data_version at which it is true
-	rows    map[holdfast.SessionID]*list.Element
-	order   *list.List // of *journal.Row, newest use first
+	rows  map[holdfast.SessionID]*list.Element
+	order *list.List // of *journal.Row, newest use first
 }
 
 func newCache() *cache {
 	return &cache{rows: make(map[holdfast.SessionID]*list.Element), order: list.New()}
 }
 
-// reset forgets everything; what comes in from now on is true at version.
-func (c *cache) reset(version int64) {
-	c.version = version
+// reset forgets everything.
+func (c *cache) reset() {
 	clear(c.rows)
 	c.order.Init()
 }
@@ -63,17 +61,13 @@ func (c *cache) drop(id holdfast.SessionID) {
 // recentMax bounds recent; it holds the sessions that are being worked on.
 const recentMax = 512
 
-// recent is what readers see of the sessions written lately, as the last commit
-// left them: row and rules of a busy session cost them no query. The directory's lock
-// keeps other servers away (HZ-3); after a foreign write it is forgotten at the
-// next commit, as the cache is.
+// recent holds, for readers, the sessions written lately as the last commit left them: the
+// row of a busy session costs them no query. The directory's lock keeps other servers away
+// (HZ-3); after a write by another program it is forgotten at the next commit, as the cache
+// is.
 type recent struct {
 	mu   sync.RWMutex
 	rows map[holdfast.SessionID]*journal.Row
-	// rules are the permission rules by key, as they were read since their last
-	// change; changes counts those.
-	rules   map[string][]journal.Rule
-	changes int64
 }
 
 func (r *recent) get(id holdfast.SessionID) *journal.Row {
@@ -86,45 +80,9 @@ func (r *recent) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = nil
-	r.rules = nil
-	r.changes++
 }
 
-// ruled are the rules of a key if they are known; else at is for keep.
-func (r *recent) ruled(key string) (list []journal.Rule, ok bool, at int64) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	list, ok = r.rules[key]
-	return list, ok, r.changes
-}
-
-// keep takes in rules that were read after ruled said at, unless some changed since.
-func (r *recent) keep(key string, list []journal.Rule, at int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at != r.changes {
-		return
-	}
-	if r.rules == nil || len(r.rules) >= recentMax {
-		r.rules = make(map[string][]journal.Rule)
-	}
-	r.rules[key] = list
-}
-
-// reruled forgets the rules of keys that a commit changed.
-func (r *recent) reruled(keys []string) {
-	if len(keys) == 0 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changes++
-	for _, key := range keys {
-		delete(r.rules, key)
-	}
-}
-
-// put publishes rows after their commit; nil forgets a deleted session.
+// put publishes rows after their commit. row returns nil for a deleted session.
 func (r *recent) put(ids []holdfast.SessionID, row func(holdfast.SessionID) *journal.Row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,4 +96,55 @@ func (r *recent) put(ids []holdfast.SessionID, row func(holdfast.SessionID) *jou
 			delete(r.rows, id)
 		}
 	}
+}
+
+// ruled remembers permission rules by their key, as they were read since their last change.
+type ruled struct {
+	mu    sync.RWMutex
+	lists map[string][]journal.Rule
+	// changes counts how often rules were forgotten.
+	changes int64
+}
+
+// get returns the rules of a key; ok is false if they are not known, and then at is for
+// keep.
+func (r *ruled) get(key string) (list []journal.Rule, ok bool, at int64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	list, ok = r.lists[key]
+	return list, ok, r.changes
+}
+
+// keep remembers rules that were read after get returned at, unless some changed since.
+func (r *ruled) keep(key string, list []journal.Rule, at int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at != r.changes {
+		return
+	}
+	if r.lists == nil || len(r.lists) >= recentMax {
+		r.lists = make(map[string][]journal.Rule)
+	}
+	r.lists[key] = list
+}
+
+// drop forgets the rules of keys that a commit changed.
+func (r *ruled) drop(keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes++
+	for _, key := range keys {
+		delete(r.lists, key)
+	}
+}
+
+// forget drops everything.
+func (r *ruled) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lists = nil
+	r.changes++
 }

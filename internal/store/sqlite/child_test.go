@@ -42,7 +42,7 @@ func child() {
 		childFails("unknown mode " + mode)
 	}
 	ctx := context.Background()
-	s, err := Open(ctx, cfg)
+	s, err := open(ctx, cfg)
 	if err != nil {
 		childFails(err)
 	}
@@ -79,7 +79,7 @@ func childFails(err any) {
 // first error, printed after a "!".
 //
 // Half of the events are recorded in the audit chain in mode audit.
-func childAppends(ctx context.Context, s *Store, mode string) {
+func childAppends(ctx context.Context, s *opened, mode string) {
 	types := [2]holdfast.EventType{"crash", "crash"}
 	if mode == "audit" {
 		types[1] = holdfast.EventToolAllowed

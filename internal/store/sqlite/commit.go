@@ -2,25 +2,27 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
 // Commit implements journal.Store. The answer to a repeated key carries no row.
-func (s *Store) Commit(ctx context.Context, c journal.Encoded) (journal.Committed, error) {
+func (s *Sessions) Commit(ctx context.Context, c journal.Encoded) (journal.Committed, error) {
 	if err := c.Check(); err != nil {
 		return journal.Committed{}, err
 	}
-	ch := &change{Encoded: c, by: journal.By(ctx)}
+	ch := &change{Encoded: c, s: s, by: journal.By(ctx)}
 	weight := 1024
 	for _, d := range c.Data {
 		weight += len(d)
 	}
-	if err := s.do(ctx, "store.commit", &op{plan: ch.plan, apply: ch.apply, weight: weight, admits: admits(&c)}); err != nil {
+	err := s.db.Do(ctx, "store.commit", &db.Op{Plan: ch.plan, Apply: ch.apply, Weight: weight, Admits: admits(&c)})
+	if err != nil {
 		return journal.Committed{}, err
 	}
 	return ch.done, nil
@@ -35,23 +37,24 @@ func admits(c *journal.Encoded) bool {
 // change is a journal change on its way through the writer.
 type change struct {
 	journal.Encoded
-	by string // who asked for it
+	s  *Sessions
+	by string // the caller who asked for it
 
 	planned journal.Plan
 	done    journal.Committed
 }
 
-// plan loads what the change is about and lets the journal decide. It reads only.
-func (c *change) plan(t *tx) error {
-	*c = change{Encoded: c.Encoded, by: c.by}
+// plan loads the things that the change is about and lets the journal decide. It reads only.
+func (c *change) plan(t *db.Tx) error {
+	*c = change{Encoded: c.Encoded, s: c.s, by: c.by}
 	if c.Key != nil {
-		dup, err := t.keyUsed(c.Key)
+		dup, err := keyRef(c.Key, c.s.keys.get.QueryRowContext(t.Ctx, c.Key.Scope, c.Key.Value))
 		if err != nil || dup != "" {
 			c.done.Duplicate = dup
 			return err
 		}
 	}
-	state, err := t.state(&c.Encoded)
+	state, err := c.s.state(t, &c.Encoded)
 	if err != nil {
 		return err
 	}
@@ -59,77 +62,63 @@ func (c *change) plan(t *tx) error {
 	return err
 }
 
-// state is what the database holds of the things that a change is about.
-func (t *tx) state(c *journal.Encoded) (s journal.State, err error) {
-	s.Now = t.now
-	if s.Row, err = t.load(c.Session); err != nil {
-		return s, err
+// state returns the stored state of the things that a change is about.
+func (s *Sessions) state(t *db.Tx, c *journal.Encoded) (st journal.State, err error) {
+	st.Now = t.Now
+	if st.Row, err = s.rows.load(t, c.Session); err != nil {
+		return st, err
 	}
 	if len(c.Turns) > 0 {
-		s.Turns = make(map[holdfast.TurnID]journal.TurnRow, len(c.Turns))
+		st.Turns = make(map[holdfast.TurnID]journal.TurnRow, len(c.Turns))
 	}
 	for _, tc := range c.Turns {
-		turn, ok, err := t.turn(s.Row, tc.ID)
+		turn, ok, err := s.turns.load(t, st.Row, tc.ID)
 		if err != nil {
-			return s, err
+			return st, err
 		}
 		if ok {
-			s.Turns[tc.ID] = turn
+			st.Turns[tc.ID] = turn
 		}
 	}
 	if len(c.Approvals) > 0 {
-		s.Approvals = make(map[holdfast.ApprovalID]holdfast.Approval, len(c.Approvals))
+		st.Approvals = make(map[holdfast.ApprovalID]holdfast.Approval, len(c.Approvals))
 	}
 	for _, ac := range c.Approvals {
-		a, _, err := scanApproval(t.s.w.approvals.get.QueryRowContext(t.ctx, ac.About()))
-		ok, err := found(err)
+		a, ok, err := s.approvals.load(t, ac.About())
 		if err != nil {
-			return s, err
+			return st, err
 		}
 		if ok {
-			s.Approvals[a.ID] = a
+			st.Approvals[a.ID] = a
 		}
 	}
-	if len(c.States) > 0 && s.Row != nil {
-		err = t.s.w.states.newest.QueryRowContext(t.ctx, s.Row.Number).Scan(&s.Generation)
+	if len(c.States) > 0 && st.Row != nil {
+		err = s.states.newest.QueryRowContext(t.Ctx, st.Row.Number).Scan(&st.Generation)
 	}
-	return s, err
+	return st, err
 }
 
-// apply writes what plan decided.
-func (c *change) apply(t *tx) error {
+// apply writes what plan decided, with its records and deliveries.
+func (c *change) apply(t *db.Tx) error {
 	if c.done.Duplicate != "" {
 		return nil
 	}
-	t.touched = append(t.touched, c.Session)
-	if err := c.applyRow(t); err != nil {
+	s, row := c.s, &c.planned.Row
+	if err := s.rows.write(t, &c.planned, c.Create != nil, c.Key); err != nil {
 		return err
 	}
-	row := &c.planned.Row
-	for i := range c.planned.Turns {
-		p := &c.planned.Turns[i]
-		t.pages += 3
-		var err error
-		if p.New {
-			_, err = t.s.w.turnPut.ExecContext(t.ctx, p.ID, row.Number, p.Number, p.Status, p.MessageSeq, p.EndSeq,
-				p.CreatedAt.UnixMilli(), toNullMS(p.StartedAt), toNullMS(p.EndedAt))
-		} else {
-			_, err = t.s.w.turnUpdate.ExecContext(t.ctx, p.Status, p.MessageSeq, p.EndSeq, toNullMS(p.StartedAt),
-				toNullMS(p.EndedAt), row.Number, p.Number)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := c.applyApprovals(t); err != nil {
+	if err := s.turns.write(t, row.Number, c.planned.Turns); err != nil {
 		return err
 	}
-	if err := c.applyStates(t); err != nil {
+	if err := s.approvals.write(t, row, &c.Encoded); err != nil {
+		return err
+	}
+	if err := s.states.write(t, row, c.States); err != nil {
 		return err
 	}
 	if k := c.Key; k != nil {
-		t.pages++
-		if _, err := t.s.w.keys.put.ExecContext(t.ctx, k.Scope, k.Value, k.Hash, k.Ref, t.nowMS); err != nil {
+		t.Pages++
+		if _, err := s.keys.put.ExecContext(t.Ctx, k.Scope, k.Value, k.Hash, k.Ref, t.NowMS); err != nil {
 			return err
 		}
 	}
@@ -137,69 +126,57 @@ func (c *change) apply(t *tx) error {
 	for i, d := range c.Events {
 		e := holdfast.Event{
 			Session: c.Session, Seq: c.planned.First + int64(i), Type: d.Type, Turn: d.Turn, Agent: d.Agent,
-			Data: json.RawMessage(c.Data[i]), Time: t.now,
+			Data: json.RawMessage(c.Data[i]), Time: t.Now,
 		}
 		c.done.Events[i] = e
-		if err := t.append(row.Number, e); err != nil {
+		if err := s.events.append(t, row.Number, e); err != nil {
 			return err
 		}
-		t.audited(e, c.by)
+		s.audit.event(t, e, c.by)
 		if len(c.Undelivered) > 0 {
 			continue
 		}
-		if err := t.deliver(e); err != nil {
+		if err := s.outbox.deliver(t, e); err != nil {
 			return err
 		}
 	}
-	if err := t.undelivered(c.Undelivered); err != nil {
+	if err := s.outbox.remove(t, c.Undelivered...); err != nil {
 		return err
 	}
-	t.s.cache.put(*row)
+	s.rows.cache.put(*row)
 	c.done.Row = row.Clone()
 	return nil
 }
 
-func (c *change) applyRow(t *tx) error {
-	r := &c.planned.Row
-	if !c.planned.Touched {
-		return nil
+// idempotency is the table of idempotency keys.
+type idempotency struct {
+	get, put, remove, removeScope *sql.Stmt
+	read                          *sql.Stmt
+}
+
+func newIdempotency(s *db.Setup) *idempotency {
+	const one = `SELECT hash, ref FROM idempotency WHERE scope = ? AND value = ?`
+	k := &idempotency{}
+	s.Write(&k.get, one)
+	s.Write(&k.put, `INSERT INTO idempotency (scope, value, hash, ref, at) VALUES (?,?,?,?,?)`)
+	s.Write(&k.remove, `DELETE FROM idempotency WHERE scope = 'session.create' AND value = ? AND ref = ?`)
+	s.Write(&k.removeScope, `DELETE FROM idempotency WHERE scope = ?`)
+	s.Read(&k.read, one)
+	return k
+}
+
+// keyRef reads the result that a key stands for; empty for a new key, conflict for a key of
+// another request.
+func keyRef(k *journal.Key, row db.Scanner) (string, error) {
+	var hash, ref string
+	ok, err := db.Found(row.Scan(&hash, &ref))
+	if err != nil || !ok {
+		return "", err
 	}
-	t.pages += 2
-	spent, budget, err := encodeSpent(r)
-	if err != nil {
-		return err
+	if hash != k.Hash {
+		return "", holdfast.Errorf(holdfast.KindConflict, "store.commit",
+			"the idempotency key %s was used for another request", holdfast.Quote(k.Value)).
+			WithHint("send each request with a key of its own")
 	}
-	if !c.planned.Patched {
-		_, err := t.s.w.touchRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
-			r.LastActiveAt.UnixMilli(), spent, r.Number)
-		return err
-	}
-	tags, err := encodeTags(r.Tags)
-	if err != nil {
-		return err
-	}
-	if c.Create == nil {
-		_, err := t.s.w.updateRow.ExecContext(t.ctx, r.Revision, r.CompletedTurns, r.LastTurn,
-			r.LastActiveAt.UnixMilli(), spent, budget, r.Status, r.Trust, r.Runtime, r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags,
-			r.Error, r.FilesSeeded, r.HadFiles, r.BoxUID, encodeNetwork(r.Network), encodeSource(r.Source), r.Number)
-		return err
-	}
-	env, err := encodeEnv(r.Env)
-	if err != nil {
-		return err
-	}
-	var key *string
-	if c.Key != nil {
-		key = &c.Key.Value
-	}
-	t.pages += 3
-	res, err := t.s.w.insertRow.ExecContext(t.ctx, r.ID, r.Status, r.Agent, r.AgentVersion, r.Trust, r.Runtime,
-		r.Model, r.Mode, r.Title, strings.ToLower(r.Title), tags, env, r.SealedEnv, r.Error, r.Revision,
-		r.CompletedTurns, r.LastTurn, r.FilesSeeded, r.HadFiles, key, r.CreatedAt.UnixMilli(),
-		r.LastActiveAt.UnixMilli(), spent, budget, r.BoxUID, encodeNetwork(r.Network), encodeSource(r.Source))
-	if err != nil {
-		return err
-	}
-	r.Number, err = res.LastInsertId()
-	return err
+	return ref, nil
 }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -38,7 +37,7 @@ func acked(p *process, told func(n int)) (newest map[int]int64, said []string) {
 
 // checkLogs asserts that all that was acknowledged is there, dense, and as it
 // was written.
-func checkLogs(t *testing.T, s *Store, newest map[int]int64) {
+func checkLogs(t *testing.T, s *opened, newest map[int]int64) {
 	t.Helper()
 	for session, seq := range newest {
 		id := testID(session)
@@ -122,7 +121,7 @@ func TestHZ3_ASecondServerNamesTheFirst(t *testing.T) {
 	}
 	refused := func(state string) {
 		t.Helper()
-		_, err := Open(t.Context(), Config{Path: path})
+		_, err := open(t.Context(), Config{Path: path})
 		pid := strconv.Itoa(p.Process.Pid)
 		if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "process "+pid) {
 			t.Fatalf("%s: %v", state, err)
@@ -144,111 +143,13 @@ func TestHZ3_ASecondServerNamesTheFirst(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(filepath.Dir(path), "lock")); err != nil || string(b) != fmt.Sprintln(os.Getpid()) {
 		t.Errorf("lock file %q, %v", b, err)
 	}
-	if _, err := Open(t.Context(), Config{Path: path}); !holdfast.IsKind(err, holdfast.KindUnavailable) {
+	if _, err := open(t.Context(), Config{Path: path}); !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		t.Errorf("twice in one process: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	openAt(t, Config{Path: path})
-}
-
-func TestHZ3_ALockWithoutAPID(t *testing.T) {
-	dir := t.TempDir()
-	f, err := lockDir(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Truncate(0); err != nil {
-		t.Fatal(err)
-	}
-	_, err = lockDir(t.Context(), dir)
-	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "another process") || holdfast.HintOf(err) == "" {
-		t.Fatal(err)
-	}
-}
-
-// refusesWrites asserts the read-only state: all writes unavailable with the
-// reason, reads as before.
-func refusesWrites(t *testing.T, s *Store, id holdfast.SessionID) {
-	t.Helper()
-	err := s.Healthy()
-	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "read-only") || holdfast.HintOf(err) == "" {
-		t.Fatalf("health: %v (hint %q)", err, holdfast.HintOf(err))
-	}
-	head, herr := s.Head(t.Context(), id)
-	if herr != nil {
-		t.Fatalf("reading: %v", herr)
-	}
-	for range 3 {
-		if _, got := s.Commit(t.Context(), appending(id, []byte("1"), 1)); got != err {
-			t.Fatalf("commit: %v, health says %v", got, err)
-		}
-	}
-	if err := s.DeleteSession(t.Context(), id); !holdfast.IsKind(err, holdfast.KindUnavailable) {
-		t.Fatalf("delete: %v", err)
-	}
-	if now, err := s.Head(t.Context(), id); err != nil || now != head {
-		t.Fatalf("head %d, was %d, %v", now, head, err)
-	}
-}
-
-// fillUp appends until the store refuses and returns the last acknowledged number.
-func fillUp(t *testing.T, s *Store, id holdfast.SessionID) int64 {
-	t.Helper()
-	done, err := s.Commit(t.Context(), creation(id))
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := done.Row.LastSeq
-	for range 10_000 {
-		data := fmt.Appendf(nil, `{"seq":%d,"pad":%q}`, last+1, strings.Repeat("y", 20_000))
-		if done, err = s.Commit(t.Context(), appending(id, data, 1)); err != nil {
-			if !holdfast.IsKind(err, holdfast.KindUnavailable) {
-				t.Fatalf("commit: %v", err)
-			}
-			return last
-		}
-		last = done.Row.LastSeq
-	}
-	t.Fatal("the disk does not get full")
-	return 0
-}
-
-func reopenHealthy(t *testing.T, path string, last int64) {
-	t.Helper()
-	s := openAt(t, Config{Path: path})
-	checkLogs(t, s, map[int]int64{1: last})
-	if _, err := s.Commit(context.WithoutCancel(t.Context()), appending(testID(1), []byte("1"), 1)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestHZ17_FailedCommit injects the failure, so that it runs everywhere.
-func TestHZ17_FailedCommit(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "holdfast.db")
-	failed := make(chan error, 2)
-	s := openAt(t, Config{Path: path, Failed: func(err error) { failed <- err }})
-	n := 0
-	s.commitFault = func() error {
-		if n++; n > 5 {
-			return fmt.Errorf("fsync: %w", errFault)
-		}
-		return nil
-	}
-	last := fillUp(t, s, testID(1))
-	if last != 5 {
-		t.Fatalf("#%d was acknowledged", last)
-	}
-	refusesWrites(t, s, testID(1))
-	if len(failed) != 1 || <-failed != s.Healthy() {
-		t.Errorf("the server heard %d times that the disk failed", len(failed))
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	reopenHealthy(t, path, last)
 }
 
 // TestHZ17_FileSizeLimit meets a real write error without privileges.

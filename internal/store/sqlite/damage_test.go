@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -30,7 +31,7 @@ func (w *warnings) hear(err error) {
 // logsOf makes a closed database of two sessions and returns what they hold.
 func logsOf(t *testing.T, path string, n int) (logs map[int][]holdfast.Event) {
 	t.Helper()
-	s, err := Open(t.Context(), Config{Path: path})
+	s, err := open(t.Context(), Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func logsOf(t *testing.T, path string, n int) (logs map[int][]holdfast.Event) {
 			}
 		}
 	}
-	s.index.settled(t.Context(), 10*time.Second)
+	s.Index.Settle(t.Context(), 10*time.Second)
 	logs = map[int][]holdfast.Event{}
 	for id := 1; id <= 2; id++ {
 		if logs[id], err = s.Events(t.Context(), testID(id), 0, 1000); err != nil {
@@ -138,7 +139,7 @@ func TestNoFlippedBitIsServedAsTruth(t *testing.T) {
 		}
 		v, verr := Verify(t.Context(), file)
 		found := verr != nil || len(v.Problems) > 0
-		s, err := Open(t.Context(), Config{Path: file, Warn: func(error) {}})
+		s, err := open(t.Context(), Config{Path: file, Warn: func(error) {}})
 		if err != nil {
 			named++
 			continue
@@ -199,8 +200,8 @@ func TestMissingLogIsNamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Close(); err != nil || hasLog(path) {
-				t.Errorf("a look left a log: %v, %v", hasLog(path), err)
+			if err := f.Close(); err != nil || db.HasLog(path) {
+				t.Errorf("a look left a log: %v, %v", db.HasLog(path), err)
 			}
 		}
 		var warned warnings

@@ -6,16 +6,21 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 )
 
-// DeleteSession implements engine.Store: conflict unless the session has ended.
+// purgeEvents is how many events of a deleted session go in one transaction.
+const purgeEvents = 2000
+
+// DeleteSession removes an ended session; conflict for any other.
 // Row, turns and keys go at once, and with them every way to reach the log; its
 // events follow in the background, a few per transaction, also after a crash.
-func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
+func (s *Sessions) DeleteSession(ctx context.Context, id holdfast.SessionID) error {
 	var row *journal.Row
-	plan := func(t *tx) error {
+	plan := func(t *db.Tx) error {
 		var err error
-		if row, err = t.load(id); err != nil {
+		if row, err = s.rows.load(t, id); err != nil {
 			return err
 		}
 		if row == nil {
@@ -27,17 +32,14 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 		}
 		return nil
 	}
-	apply := func(t *tx) error {
-		t.pages += 8
-		t.s.cache.drop(id)
-		t.touched = append(t.touched, id)
-		t.ruled = append(t.ruled, string(id))
-		var key sql.NullString
-		if err := t.s.w.deleteRow.QueryRowContext(t.ctx, row.Number).Scan(&key); err != nil {
+	apply := func(t *db.Tx) error {
+		t.Pages += 8
+		key, err := s.rows.delete(t, row)
+		if err != nil {
 			return err
 		}
 		if key.Valid {
-			if _, err := t.s.w.keys.delete.ExecContext(t.ctx, key.String, id); err != nil {
+			if _, err := s.keys.remove.ExecContext(t.Ctx, key.String, id); err != nil {
 				return err
 			}
 		}
@@ -45,23 +47,93 @@ func (s *Store) DeleteSession(ctx context.Context, id holdfast.SessionID) error 
 			st  *sql.Stmt
 			arg any
 		}{
-			{t.s.w.deleteTurns, row.Number},
-			{t.s.w.keys.deleteScope, "turn:" + string(id)},
-			{t.s.w.search.forget, row.Number},
-			{t.s.w.approvals.delete, row.Number},
-			{t.s.w.approvals.deleteRule, string(id)},
-			{t.s.w.states.delete, row.Number},
-			{t.s.w.purgePut, row.Number},
+			{s.turns.remove, row.Number},
+			{s.keys.removeScope, "turn:" + string(id)},
+			{s.states.remove, row.Number},
+			{s.purge.put, row.Number},
 		} {
-			if _, err := d.st.ExecContext(t.ctx, d.arg); err != nil {
+			if _, err := d.st.ExecContext(t.Ctx, d.arg); err != nil {
 				return err
 			}
 		}
-		return nil
+		if err := s.index.Forget(t, row.Number); err != nil {
+			return err
+		}
+		return s.approvals.deleteSession(t, row)
 	}
-	err := s.do(ctx, "store.delete", &op{plan: plan, apply: apply})
+	err := s.db.Do(ctx, "store.delete", &db.Op{Plan: plan, Apply: apply})
 	if err == nil {
-		s.janitor.nudge()
+		s.db.Tidy()
 	}
 	return err
 }
+
+// purge removes the logs of deleted sessions in the background. Its table lists the numbers
+// of those that are not removed completely.
+type purge struct {
+	db     *db.DB
+	events *events
+	index  *search.Index
+
+	put, next, done *sql.Stmt
+}
+
+func newPurge(s *db.Setup, e *events, x *search.Index) *purge {
+	p := &purge{db: s.DB(), events: e, index: x}
+	s.Write(&p.put, `INSERT INTO purge (session) VALUES (?)`)
+	s.Write(&p.next, `SELECT session FROM purge LIMIT 1`)
+	s.Write(&p.done, `DELETE FROM purge WHERE session = ?`)
+	s.Clean(db.Cleaner{Purge: p.run, Wipe: x.Merge})
+	return p
+}
+
+// run removes all that is listed, a little per transaction.
+func (p *purge) run(ctx context.Context) (removed bool, err error) {
+	for {
+		select {
+		case <-p.db.Stopping():
+			return removed, nil
+		default:
+		}
+		more, err := p.some(ctx)
+		switch {
+		case err == nil:
+			removed = true
+		case !more && holdfast.IsKind(err, holdfast.KindNotFound):
+			return removed, nil
+		default:
+			return removed, err
+		}
+	}
+}
+
+// some removes a part of one log. more reports whether a log was listed; not_found if none was.
+func (p *purge) some(ctx context.Context) (more bool, err error) {
+	var number int64
+	err = p.db.Do(ctx, "store.purge", &db.Op{
+		Plan: func(t *db.Tx) error {
+			var err error
+			more, err = db.Found(p.next.QueryRowContext(t.Ctx).Scan(&number))
+			if err == nil && !more {
+				return errNothing
+			}
+			return err
+		},
+		Apply: func(t *db.Tx) error {
+			t.Pages += purgeEvents / 8
+			// The words go first: as long as the index has any, their log stays.
+			if left, err := p.index.Purge(t, number); err != nil || left {
+				return err
+			}
+			if left, err := p.events.purgeSome(t, number); err != nil || left {
+				return err
+			}
+			_, err := p.done.ExecContext(t.Ctx, number)
+			return err
+		},
+	})
+	return more, err
+}
+
+// errNothing refuses a step of a purge that finds nothing listed; it never leaves this file.
+var errNothing = holdfast.Errorf(holdfast.KindNotFound, "store.purge", "nothing to remove")

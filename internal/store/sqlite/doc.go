@@ -1,20 +1,18 @@
-// Package sqlite keeps sessions, their logs, turns and agents in one SQLite
-// file. It implements what the journal and the engine declare they need.
+// Package sqlite keeps sessions, their logs and everything else that a server has to remember
+// in one SQLite file. It is a store for each kind of data: Sessions with Approvals, Audit and
+// Outbox, which one commit writes together, Facts, the stores of admin and the index of
+// search. All are opened together and write through the one writer of package db.
 //
-// Only app may import it (and storetest's callers). It owns the data directory's
-// lock, the schema and every SQL statement.
+// Only app may import it (and storetest's callers).
 //
-// Invariants (I-1, I-2, I-3, I-6, I-20, I-21): one goroutine writes, through one connection, several changes in
-// one transaction (group commit); a change is answered after the transaction is
-// on disk; a change that is refused has written nothing. All settings of a
-// connection are in its DSN. The file has one server: the directory's flock
-// keeps others out, and each transaction compares the epoch row that a server
-// raises when it opens the file, so one that lost its lock writes nothing.
+// Invariants (I-1, I-2, I-3): the state of a session, the events that record its change, their
+// audit records and their deliveries are one transaction. The writer remembers what it wrote
+// lately; its memory follows the transaction: it is dropped when the transaction is undone, and
+// readers see it only after the commit.
 //
 // The newest sequence number of a session is not stored: it is the largest key
 // of its events. The writer remembers it for sessions it wrote lately. A crash
 // cannot make the two differ (memory is gone); a foreign writer cannot either:
-// one that raised the epoch fences us, and any other commit moves SQLite's
-// data_version, at which the writer forgets all it remembers. Should even that
-// fail, the duplicate key refuses the insert.
+// one that raised the epoch fences us, and after any other commit the writer forgets
+// all it remembers. Should even that fail, the duplicate key refuses the insert.
 package sqlite

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,45 +8,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 )
-
-// TestSettingsHoldOnEveryConnection asks all connections of all pools, held at
-// the same time: settings that are not in the DSN reach one of them only.
-func TestSettingsHoldOnEveryConnection(t *testing.T) {
-	s := openAt(t, Config{Path: filepath.Join(t.TempDir(), "holdfast.db"), Readers: 3})
-	conns := map[string]*sql.Conn{"writer": s.conn}
-	for name, db := range map[string]*sql.DB{"side": s.sideDB, "read 1": s.readDB, "read 2": s.readDB, "read 3": s.readDB} {
-		c, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		conns[name] = c
-	}
-	for name, c := range conns {
-		want := map[string]string{
-			"journal_mode": "wal", "synchronous": "2", "busy_timeout": "10000", "foreign_keys": "1",
-			"wal_autocheckpoint": "0", "temp_store": "2", "trusted_schema": "0", "mmap_size": "0", "query_only": "0",
-		}
-		switch {
-		case strings.HasPrefix(name, "read"):
-			want["query_only"] = "1"
-		case name == "side":
-			want["busy_timeout"] = "50"
-		}
-		for pragma, v := range want {
-			var got string
-			if err := c.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil {
-				t.Fatal(name, pragma, err)
-			}
-			if got != v {
-				t.Errorf("%s: %s is %s, want %s", name, pragma, got, v)
-			}
-		}
-	}
-	if _, err := conns["read 2"].ExecContext(t.Context(), `DELETE FROM server`); err == nil {
-		t.Error("a reader can write")
-	}
-}
 
 func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
@@ -118,20 +78,16 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{garbage, filepath.Join(file, "holdfast.db"), isDir} {
-		s, err := Open(t.Context(), Config{Path: path})
+		s, err := open(t.Context(), Config{Path: path})
 		if s != nil || !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), dir) || holdfast.HintOf(err) == "" {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := Open(t.Context(), Config{}); !holdfast.IsKind(err, holdfast.KindInvalid) {
+	if _, err := open(t.Context(), Config{}); !holdfast.IsKind(err, holdfast.KindInvalid) {
 		t.Errorf("no path: %v", err)
 	}
 	// A refused opening leaves the lock free.
-	f, err := lockDir(t.Context(), filepath.Dir(garbage))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
+	openAt(t, Config{Path: filepath.Join(filepath.Dir(garbage), "other.db")})
 }
 
 func TestOpenRefusesANewerSchema(t *testing.T) {
@@ -145,7 +101,7 @@ func TestOpenRefusesANewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	db.Close()
-	_, err := Open(t.Context(), Config{Path: path})
+	_, err := open(t.Context(), Config{Path: path})
 	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "999") || !strings.Contains(holdfast.HintOf(err), "newer") {
 		t.Fatal(err)
 	}
@@ -166,7 +122,7 @@ func TestOddPaths(t *testing.T) {
 
 func TestTablesAreStrict(t *testing.T) {
 	s := openAt(t, Config{Path: filepath.Join(t.TempDir(), "holdfast.db")})
-	rows, err := s.readDB.QueryContext(t.Context(), `SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'goose_db_version'`)
+	rows, err := s.all.db.Reads().QueryContext(t.Context(), `SELECT name, strict FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'goose_db_version'`)
 	if err != nil {
 		t.Fatal(err)
 	}

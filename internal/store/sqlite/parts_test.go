@@ -45,7 +45,7 @@ func TestMessagesOfTheOldSchemaHaveParts(t *testing.T) {
 		}
 	}
 	damaged := first + int64(len(cases)) - 1
-	check := func(s *Store) {
+	check := func(s *opened) {
 		t.Helper()
 		events, err := s.Events(t.Context(), testID(1), first-1, 100)
 		if err != nil || len(events) != len(cases) {

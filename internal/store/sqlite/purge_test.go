@@ -36,7 +36,7 @@ func TestPurgedTextIsGone(t *testing.T) {
 	const marker = "zqxmarkerzqx"
 	dir := t.TempDir()
 	path := filepath.Join(dir, "holdfast.db")
-	s := openAt(t, Config{Path: path, probe: 2 * time.Second})
+	s := openAt(t, Config{Path: path})
 	for i := range 40 {
 		c := creation(testID(i))
 		if i > 0 {
@@ -56,8 +56,8 @@ func TestPurgedTextIsGone(t *testing.T) {
 			}
 		}
 	}
-	s.index.settled(t.Context(), 10*time.Second)
-	if _, _, err := s.passive(t.Context()); err != nil {
+	s.Index.Settle(t.Context(), 10*time.Second)
+	if _, err := plain(t, path).ExecContext(t.Context(), `PRAGMA wal_checkpoint(PASSIVE)`); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.Stat(path)
@@ -98,7 +98,7 @@ func TestPurgedTextIsGone(t *testing.T) {
 func TestPurgedWordsOfALargeIndexAreGone(t *testing.T) {
 	const marker = "zqxmarkerzqx"
 	dir := t.TempDir()
-	s := openAt(t, Config{Path: filepath.Join(dir, "holdfast.db"), probe: 2 * time.Second})
+	s := openAt(t, Config{Path: filepath.Join(dir, "holdfast.db")})
 	for i := range 2 {
 		if _, err := s.Commit(t.Context(), creation(testID(i))); err != nil {
 			t.Fatal(err)
@@ -113,7 +113,7 @@ func TestPurgedWordsOfALargeIndexAreGone(t *testing.T) {
 			}
 		}
 	}
-	s.index.settled(t.Context(), 10*time.Second)
+	s.Index.Settle(t.Context(), 10*time.Second)
 	if holds(t, dir, marker) == 0 {
 		t.Fatal("the marker is not in the files")
 	}

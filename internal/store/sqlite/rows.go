@@ -1,21 +1,221 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"maps"
 	"slices"
-	"time"
+	"strings"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-// scanner is a row of a result.
-type scanner interface{ Scan(dst ...any) error }
+const (
+	rowCols = `number, id, status, agent, agent_version, trust, runtime, model, mode, title, tags, env,
+		sealed_env, error, revision, completed_turns, last_turn, files_seeded, had_files, created_at, last_active_at,
+		spent, budget, box_uid, network, source`
+	// lastSeq is the newest sequence number of a row of sessions.
+	lastSeq = `(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)`
+)
+
+// rows is the table of sessions. It remembers the rows that were written lately, for the
+// writer and for readers.
+type rows struct {
+	events *events
+	// cache is the writer's memory. It follows the transaction; touched are the sessions
+	// that the transaction has changed.
+	cache   *cache
+	touched []holdfast.SessionID
+	recent  recent
+
+	get, insert, touch, update, remove *sql.Stmt
+	one, number, head                  *sql.Stmt
+}
+
+func newRows(s *db.Setup, e *events) *rows {
+	r := &rows{events: e, cache: newCache()}
+	s.Write(&r.get, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
+	s.Write(&r.insert, `INSERT INTO sessions (id, status, agent, agent_version, trust, runtime, model, mode,
+		title, title_fold, tags, env, sealed_env, error, revision, completed_turns, last_turn, files_seeded,
+		had_files, create_key, created_at, last_active_at, spent, budget, box_uid, network, source)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`)
+	s.Write(&r.touch, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
+		spent = ? WHERE number = ?`)
+	s.Write(&r.update, `UPDATE sessions SET revision = ?, completed_turns = ?, last_turn = ?, last_active_at = ?,
+		spent = ?, budget = ?, status = ?, trust = ?, runtime = ?, model = ?, mode = ?, title = ?, title_fold = ?, tags = ?,
+		error = ?, files_seeded = ?, had_files = ?, box_uid = ?, network = ?, source = ? WHERE number = ?`)
+	s.Write(&r.remove, `DELETE FROM sessions WHERE number = ? RETURNING create_key`)
+	s.Read(&r.one, `SELECT `+rowCols+`, `+lastSeq+` FROM sessions WHERE id = ?`)
+	s.Read(&r.number, `SELECT number FROM sessions WHERE id = ?`)
+	s.Read(&r.head, `SELECT `+lastSeq+` FROM sessions WHERE id = ?`)
+	return r
+}
+
+// load returns a session as the transaction sees it; nil for an unknown one. The
+// row must not be changed.
+func (r *rows) load(t *db.Tx, id holdfast.SessionID) (*journal.Row, error) {
+	if row := r.cache.get(id); row != nil {
+		return row, nil
+	}
+	// The newest number is read from the table, where waiting events are not yet.
+	if err := r.events.flush(t); err != nil {
+		return nil, err
+	}
+	row, err := scanRow(r.get.QueryRowContext(t.Ctx, id))
+	if ok, err := db.Found(err); !ok {
+		return nil, err
+	}
+	return &row, nil
+}
+
+// write writes the row that a change has planned, in the same transaction, and remembers it.
+// A new session gets its number. key is the idempotency key of the change, if it has one.
+func (r *rows) write(t *db.Tx, p *journal.Plan, created bool, key *journal.Key) error {
+	row := &p.Row
+	r.touched = append(r.touched, row.ID)
+	if !p.Touched {
+		return nil
+	}
+	t.Pages += 2
+	spent, budget, err := encodeSpent(row)
+	if err != nil {
+		return err
+	}
+	if !p.Patched {
+		_, err := r.touch.ExecContext(t.Ctx, row.Revision, row.CompletedTurns, row.LastTurn,
+			row.LastActiveAt.UnixMilli(), spent, row.Number)
+		return err
+	}
+	tags, err := encodeTags(row.Tags)
+	if err != nil {
+		return err
+	}
+	if !created {
+		_, err := r.update.ExecContext(t.Ctx, row.Revision, row.CompletedTurns, row.LastTurn,
+			row.LastActiveAt.UnixMilli(), spent, budget, row.Status, row.Trust, row.Runtime, row.Model, row.Mode,
+			row.Title, strings.ToLower(row.Title), tags, row.Error, row.FilesSeeded, row.HadFiles, row.BoxUID,
+			encodeNetwork(row.Network), encodeSource(row.Source), row.Number)
+		return err
+	}
+	env, err := encodeEnv(row.Env)
+	if err != nil {
+		return err
+	}
+	var createKey *string
+	if key != nil {
+		createKey = &key.Value
+	}
+	t.Pages += 3
+	res, err := r.insert.ExecContext(t.Ctx, row.ID, row.Status, row.Agent, row.AgentVersion, row.Trust, row.Runtime,
+		row.Model, row.Mode, row.Title, strings.ToLower(row.Title), tags, env, row.SealedEnv, row.Error, row.Revision,
+		row.CompletedTurns, row.LastTurn, row.FilesSeeded, row.HadFiles, createKey, row.CreatedAt.UnixMilli(),
+		row.LastActiveAt.UnixMilli(), spent, budget, row.BoxUID, encodeNetwork(row.Network), encodeSource(row.Source))
+	if err != nil {
+		return err
+	}
+	row.Number, err = res.LastInsertId()
+	return err
+}
+
+// delete removes the row of a session. It returns the idempotency key that made the session,
+// if one did.
+func (r *rows) delete(t *db.Tx, row *journal.Row) (key sql.NullString, err error) {
+	r.cache.drop(row.ID)
+	r.touched = append(r.touched, row.ID)
+	err = r.remove.QueryRowContext(t.Ctx, row.Number).Scan(&key)
+	return key, err
+}
+
+// committed shows the rows of the transaction to readers, and returns their sessions.
+func (r *rows) committed() []holdfast.SessionID {
+	touched := r.touched
+	r.recent.put(touched, r.cache.get)
+	r.touched = r.touched[:0]
+	return touched
+}
+
+// undone forgets the rows that the transaction had changed.
+func (r *rows) undone() {
+	for _, id := range r.touched {
+		r.cache.drop(id)
+	}
+	r.touched = r.touched[:0]
+}
+
+// forget drops all memory of the table.
+func (r *rows) forget() {
+	r.cache.reset()
+	r.recent.forget()
+}
+
+// lately returns the row of a session that was written lately, or nil. It must
+// not be changed.
+func (r *rows) lately(ctx context.Context, id holdfast.SessionID) *journal.Row {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return r.recent.get(id)
+}
+
+// row returns a session as it is on disk; not_found for an unknown one.
+func (r *rows) row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	if row := r.lately(ctx, id); row != nil {
+		return row.Clone(), nil
+	}
+	row, err := scanRow(r.one.QueryRowContext(ctx, id))
+	ok, err := db.Found(err)
+	if err != nil {
+		return journal.Row{}, db.Failure("store.row", err)
+	}
+	if !ok {
+		return journal.Row{}, journal.NoSession(id)
+	}
+	return row, nil
+}
+
+// headOf returns the newest sequence number of a session; not_found for an unknown one.
+func (r *rows) headOf(ctx context.Context, id holdfast.SessionID) (int64, error) {
+	if row := r.lately(ctx, id); row != nil {
+		return row.LastSeq, nil
+	}
+	var last sql.NullInt64
+	ok, err := db.Found(r.head.QueryRowContext(ctx, id).Scan(&last))
+	if err != nil {
+		return 0, db.Failure("store.head", err)
+	}
+	if !ok {
+		return 0, journal.NoSession(id)
+	}
+	return last.Int64 & journal.MaxSeq, nil
+}
+
+// numberOf returns the number of a session; not_found for an unknown one.
+func (r *rows) numberOf(ctx context.Context, id holdfast.SessionID) (int64, error) {
+	if row := r.lately(ctx, id); row != nil {
+		return row.Number, nil
+	}
+	var n int64
+	ok, err := db.Found(r.number.QueryRowContext(ctx, id).Scan(&n))
+	if err != nil {
+		return 0, db.Failure("store.session", err)
+	}
+	if !ok {
+		return 0, journal.NoSession(id)
+	}
+	return n, nil
+}
+
+// scanID reads the id of a session.
+func scanID(sc db.Scanner) (id holdfast.SessionID, err error) {
+	err = sc.Scan(&id)
+	return id, err
+}
 
 // scanRow reads rowCols and the newest sequence number.
-func scanRow(sc scanner) (journal.Row, error) {
+func scanRow(sc db.Scanner) (journal.Row, error) {
 	var r journal.Row
 	var tags, env, spent, budget string
 	var created, active int64
@@ -27,7 +227,7 @@ func scanRow(sc scanner) (journal.Row, error) {
 	if err != nil {
 		return r, err
 	}
-	r.CreatedAt, r.LastActiveAt, r.LastSeq = fromMS(created), fromMS(active), last.Int64&journal.MaxSeq
+	r.CreatedAt, r.LastActiveAt, r.LastSeq = db.FromMS(created), db.FromMS(active), last.Int64&journal.MaxSeq
 	if err := json.Unmarshal([]byte(tags), &r.Tags); err != nil {
 		return r, holdfast.Errorf(holdfast.KindInternal, "store.row", "tags of %s: %w", r.ID, err)
 	}
@@ -57,7 +257,7 @@ func scanRow(sc scanner) (journal.Row, error) {
 	return r, nil
 }
 
-// encodeSource is a source as it is stored; nil is null.
+// encodeSource returns a source in its stored form; nil becomes null.
 func encodeSource(s *holdfast.Source) *string {
 	if s == nil {
 		return nil
@@ -67,7 +267,7 @@ func encodeSource(s *holdfast.Source) *string {
 	return &out
 }
 
-// encodeNetwork is a list of destinations as it is stored; nil is null.
+// encodeNetwork returns a list of destinations in its stored form; nil becomes null.
 func encodeNetwork(list []string) *string {
 	if list == nil {
 		return nil
@@ -77,7 +277,7 @@ func encodeNetwork(list []string) *string {
 	return &s
 }
 
-// budgets are the bounds as they are stored.
+// budgets is the stored form of a session's budgets.
 type budgets struct {
 	Session *holdfast.Budget `json:"session,omitempty"`
 	Turn    *holdfast.Budget `json:"turn,omitempty"`
@@ -128,39 +328,4 @@ func encodeTags(tags []string) (string, error) {
 // encodeEnv stores the names only: the values are in sealed_env.
 func encodeEnv(env map[string]string) (string, error) {
 	return encodeTags(slices.Sorted(maps.Keys(env)))
-}
-
-// scanTurn reads turnCols; the second column lands in session.
-func scanTurn(sc scanner, session any) (journal.TurnRow, error) {
-	var t journal.TurnRow
-	var created int64
-	var started, ended sql.NullInt64
-	err := sc.Scan(&t.ID, session, &t.Number, &t.Status, &t.MessageSeq, &t.EndSeq, &created, &started, &ended)
-	t.CreatedAt, t.StartedAt, t.EndedAt = fromMS(created), fromNullMS(started), fromNullMS(ended)
-	return t, err
-}
-
-func fromMS(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
-
-func fromNullMS(ms sql.NullInt64) *time.Time {
-	if !ms.Valid {
-		return nil
-	}
-	t := fromMS(ms.Int64)
-	return &t
-}
-
-func toNullMS(t *time.Time) sql.NullInt64 {
-	if t == nil {
-		return sql.NullInt64{}
-	}
-	return sql.NullInt64{Int64: t.UnixMilli(), Valid: true}
-}
-
-func deref[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
-	}
-	return *p
 }

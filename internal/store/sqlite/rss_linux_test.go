@@ -26,7 +26,7 @@ func rss() (float64, error) {
 
 // childRSS prints the memory of this process with an open store at rest, and
 // after 10,000 sessions were created, used and paused, then listed.
-func childRSS(ctx context.Context, s *Store) {
+func childRSS(ctx context.Context, s *opened) {
 	rest, err := rss()
 	if err != nil {
 		childFails(err)

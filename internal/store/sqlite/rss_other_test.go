@@ -4,4 +4,4 @@ package sqlite
 
 import "context"
 
-func childRSS(context.Context, *Store) { childFails("needs /proc") }
+func childRSS(context.Context, *opened) { childFails("needs /proc") }

@@ -16,11 +16,11 @@ func record(name holdfast.SecretName, sealed string, at int64) secrets.Record {
 func TestSecretsAreKept(t *testing.T) {
 	s, ctx := openNew(t, Config{}), t.Context()
 	for _, r := range []secrets.Record{record("b", "1", 1000), record("a", "2", 2000), record("b", "3", 3000)} {
-		if err := s.PutSecret(ctx, r); err != nil {
+		if err := s.all.Secrets.PutSecret(ctx, r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list, err := s.Secrets(ctx)
+	list, err := s.all.Secrets.Secrets(ctx)
 	if err != nil || len(list) != 2 || list[0].Name != "a" || string(list[1].Sealed) != "3" ||
 		list[1].CreatedAt.UnixMilli() != 1000 || list[1].UpdatedAt.UnixMilli() != 3000 {
 		t.Errorf("%+v %v", list, err)
@@ -30,25 +30,25 @@ func TestSecretsAreKept(t *testing.T) {
 		return []secrets.Rewrapped{{Record: a, Was: []byte("2")}, {Record: b, Was: []byte(was)}}
 	}
 	// All or none.
-	if err := s.RewrapSecrets(ctx, wrapped("what was there before")); !holdfast.IsKind(err, holdfast.KindConflict) {
+	if err := s.all.Secrets.RewrapSecrets(ctx, wrapped("what was there before")); !holdfast.IsKind(err, holdfast.KindConflict) {
 		t.Error(err)
 	}
-	if r, err := s.Secret(ctx, "a"); err != nil || string(r.Sealed) != "2" {
+	if r, err := s.all.Secrets.Secret(ctx, "a"); err != nil || string(r.Sealed) != "2" {
 		t.Errorf("%+v %v", r, err)
 	}
-	if err := s.RewrapSecrets(ctx, wrapped("3")); err != nil {
+	if err := s.all.Secrets.RewrapSecrets(ctx, wrapped("3")); err != nil {
 		t.Error(err)
 	}
-	if r, err := s.Secret(ctx, "b"); err != nil || string(r.Sealed) != "new b" || r.CreatedAt.UnixMilli() != 1000 {
+	if r, err := s.all.Secrets.Secret(ctx, "b"); err != nil || string(r.Sealed) != "new b" || r.CreatedAt.UnixMilli() != 1000 {
 		t.Errorf("%+v %v", r, err)
 	}
-	if err := s.RemoveSecret(ctx, "a"); err != nil {
+	if err := s.all.Secrets.RemoveSecret(ctx, "a"); err != nil {
 		t.Error(err)
 	}
-	if err := s.RemoveSecret(ctx, "a"); !holdfast.IsKind(err, holdfast.KindNotFound) {
+	if err := s.all.Secrets.RemoveSecret(ctx, "a"); !holdfast.IsKind(err, holdfast.KindNotFound) {
 		t.Error(err)
 	}
-	if _, err := s.Secret(ctx, "a"); !holdfast.IsKind(err, holdfast.KindNotFound) {
+	if _, err := s.all.Secrets.Secret(ctx, "a"); !holdfast.IsKind(err, holdfast.KindNotFound) {
 		t.Error(err)
 	}
 }

@@ -1,21 +1,57 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
+	"net/url"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/admin"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
 	"github.com/holdfast-run/holdfast/internal/store/storetest"
 )
 
-var (
-	_ journal.Store   = (*Store)(nil)
-	_ storetest.Store = (*Store)(nil)
+// The names under which opened embeds the stores: those of the types are names of methods.
+type (
+	approvals  = Approvals
+	agentStore = admin.Agents
+	keyStore   = admin.Keys
 )
+
+// opened is a store with the methods of all its parts.
+type opened struct {
+	*Sessions
+	*approvals
+	*Audit
+	*Outbox
+	*Facts
+	*agentStore
+	*keyStore
+	*search.Index
+	all  *Store
+	path string
+}
+
+var _ storetest.Store = (*opened)(nil)
+
+func open(ctx context.Context, cfg Config) (*opened, error) {
+	s, err := Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &opened{s.Sessions, s.Approvals, s.Audit, s.Outbox, s.Facts, s.Agents, s.Keys, s.Index, s, cfg.Path}, nil
+}
+
+func (s *opened) Close() error      { return s.all.Close() }
+func (s *opened) Epoch() uint64     { return s.all.Epoch() }
+func (s *opened) Healthy() error    { return s.all.Healthy() }
+func (s *opened) Damaged() []string { return s.all.Damaged() }
+
+func (s *opened) Counts(ctx context.Context) (journal.Counts, error) { return s.all.Counts(ctx) }
 
 func TestMain(m *testing.M) {
 	child()
@@ -23,12 +59,12 @@ func TestMain(m *testing.M) {
 }
 
 // openAt opens a store that the test closes at its end at the latest.
-func openAt(t testing.TB, cfg Config) *Store {
+func openAt(t testing.TB, cfg Config) *opened {
 	t.Helper()
 	if cfg.Warn == nil {
 		cfg.Warn = func(err error) { t.Errorf("warned: %v", err) }
 	}
-	s, err := Open(t.Context(), cfg)
+	s, err := open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +79,10 @@ func openAt(t testing.TB, cfg Config) *Store {
 // plain is a second connection to a store's file, as another program has it.
 func plain(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", Config{Path: path, busy: time.Second}.dsn())
+	u := url.URL{Scheme: "file", Path: path, RawQuery: url.Values{
+		"_txlock": {"immediate"}, "_pragma": {"busy_timeout(1000)", "journal_mode(WAL)", "synchronous(FULL)", "wal_autocheckpoint(0)"},
+	}.Encode()}
+	db, err := sql.Open("sqlite", u.String())
 	if err != nil {
 		t.Fatal(err)
 	}

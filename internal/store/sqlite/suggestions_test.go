@@ -26,7 +26,7 @@ func TestQuestionsOfTheOldSchemaKeepTheirSuggestion(t *testing.T) {
 		"01890a5d-0000-7000-8000-000000000002": {odd},
 		"01890a5d-0000-7000-8000-000000000003": {"Bash(a)"},
 	}
-	check := func(s *Store) {
+	check := func(s *opened) {
 		t.Helper()
 		page, err := s.Approvals(t.Context(), journal.ApprovalQuery{State: holdfast.ApprovalPending})
 		if err != nil || len(page.Approvals) != len(want) {

@@ -5,14 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"time"
-
-	"modernc.org/sqlite"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
 // Verified is the result of Verify. Problems are at most a hundred.
@@ -29,7 +26,7 @@ type Verified struct {
 	Heads int64
 }
 
-// VerifiedRow is what a session has outside the database.
+// VerifiedRow tells what should exist for a session outside the database.
 type VerifiedRow struct {
 	Ended, HadFiles bool
 	// Env is the sealed environment; nil without one.
@@ -37,36 +34,19 @@ type VerifiedRow struct {
 }
 
 func (v *Verified) problem(format string, args ...any) {
-	if len(v.Problems) < maxDamage {
+	if len(v.Problems) < db.MaxDamage {
 		v.Problems = append(v.Problems, fmt.Sprintf(format, args...))
 	}
 }
 
-// looking is a way into a database that leaves its files as they are, the log of a
-// server that was killed included. Without a log no server has the database open; it is
-// read as a file that nobody changes, or SQLite would make an empty log, and the next
-// start could not see that the log is gone.
-func looking(path string) string {
-	dsn := Config{Path: path, busy: time.Second}.dsn("query_only(1)") + "&mode=ro"
-	if !hasLog(path) {
-		dsn += "&immutable=1"
-	}
-	return dsn
-}
-
-func hasLog(path string) bool {
-	_, err := os.Lstat(path + "-wal")
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
 // Verify reads all of a database, which a server may be using: its pages, the checksum
 // of each event, the numbers of each log, where turns end, and whether its log is there.
-// It changes nothing. The problems of the database are in what it returns; an error says
-// that it could not be looked at.
+// It changes nothing. Problems of the database are in the result; an error means that the
+// database could not be read at all.
 func Verify(ctx context.Context, path string) (Verified, error) {
-	had := hasLog(path)
+	had := db.HasLog(path)
 	v, err := verify(ctx, path)
-	if !had && hasLog(path) && (err != nil || len(v.Problems) > 0) {
+	if !had && db.HasLog(path) && (err != nil || len(v.Problems) > 0) {
 		v, err = verify(ctx, path) // a server opened it meanwhile
 	}
 	return v, err
@@ -81,30 +61,29 @@ func verify(ctx context.Context, path string) (v Verified, err error) {
 		v.problem("%s is empty", path)
 		return v, nil
 	}
-	if lost := lostLog(path); lost != "" {
+	if lost := db.LostLog(path); lost != "" {
 		v.problem("%s", lost)
 	}
-	c, err := sqlite.NewConnector(looking(path))
+	file, err := db.Look(path)
 	if err != nil {
-		return v, openError(path, err)
+		return v, err
 	}
-	db := sql.OpenDB(c)
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, file.Close()) }()
 	// One transaction, so that a server that writes meanwhile changes nothing that we
 	// read.
-	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := file.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
-		if unreadable(err) || lost(err) {
+		if db.Gone(err) {
 			v.problem("%v", err)
 			return v, nil
 		}
-		return v, openError(path, err)
+		return v, db.OpenError(path, err)
 	}
 	defer func() { _ = tx.Rollback() }()
 	for _, look := range []func(context.Context, *sql.Tx) error{v.pages, v.logs, v.turns, v.rows, v.sealed} {
 		if err := look(ctx, tx); err != nil {
 			if ctx.Err() != nil {
-				return v, failure("store.verify", err)
+				return v, db.Failure("store.verify", err)
 			}
 			v.problem("%v", err)
 		}
@@ -156,7 +135,7 @@ func (v *Verified) logs(ctx context.Context, tx *sql.Tx) error {
 		case purged:
 			continue
 		case session == "":
-			v.problem("event #%d belongs to session number %d, which is not there", seq, number)
+			v.problem("event #%d belongs to session number %d, which does not exist", seq, number)
 			continue
 		case was>>32 == number && seq != was&journal.MaxSeq+1, was>>32 != number && seq != 1:
 			v.problem("the log of session %s has #%d where #%d was expected", session, seq, expected(was, number))
@@ -179,7 +158,7 @@ func expected(was, number int64) int64 {
 	return 1
 }
 
-// turns compares the ends that turns point at with the ends of their logs.
+// turns checks that the events at which turns begin and end are in their logs.
 func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 	rows, err := tx.QueryContext(ctx, `SELECT sessions.id, t.number, max(t.message_seq, t.end_seq), coalesce(`+lastSeq+`, 0)
 		FROM turns t JOIN sessions ON sessions.number = t.session`)
@@ -200,7 +179,7 @@ func (v *Verified) turns(ctx context.Context, tx *sql.Tx) error {
 	return rows.Err()
 }
 
-// rows collects what sessions have outside the database.
+// rows collects the VerifiedRow of each session.
 func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	v.Rows = map[holdfast.SessionID]VerifiedRow{}
 	defer func() {
@@ -224,7 +203,8 @@ func (v *Verified) rows(ctx context.Context, tx *sql.Tx) (err error) {
 	return rows.Err()
 }
 
-// sealed collects what else is sealed or signed with a key of the data directory.
+// sealed collects the secrets and counts the signed heads, which need a key of the data
+// directory.
 func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM audit_heads`).Scan(&v.Heads); err != nil {
 		return err
@@ -244,15 +224,4 @@ func (v *Verified) sealed(ctx context.Context, tx *sql.Tx) error {
 		v.Secrets[name] = sealed
 	}
 	return rows.Err()
-}
-
-// Sealed counts what the keys of the data directory have sealed or signed: it is lost
-// without them.
-func (s *Store) Sealed(ctx context.Context) (environments, secrets, heads int64, err error) {
-	row := s.readDB.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM sessions WHERE sealed_env IS NOT NULL),
-		(SELECT count(*) FROM secrets), (SELECT count(*) FROM audit_heads)`)
-	if err := row.Scan(&environments, &secrets, &heads); err != nil {
-		return 0, 0, 0, failure("store.sealed", err)
-	}
-	return environments, secrets, heads, nil
 }

@@ -2,9 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,19 +11,18 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
-func openNew(t testing.TB, cfg Config) *Store {
+func openNew(t testing.TB, cfg Config) *opened {
 	t.Helper()
 	cfg.Path = filepath.Join(t.TempDir(), "holdfast.db")
-	// What the writer does is counted here: the store's own work comes late, or is done.
+	// The writer's work is observed here: the index follows late.
 	cfg.gather = time.Hour
-	s := openAt(t, cfg)
-	eventually(t, "the janitor rests", func() bool { return s.janitor.rounds.Load() > 0 })
-	return s
+	return openAt(t, cfg)
 }
 
-func commit(t testing.TB, s *Store, e journal.Encoded) journal.Committed {
+func commit(t testing.TB, s *opened, e journal.Encoded) journal.Committed {
 	t.Helper()
 	done, err := s.Commit(t.Context(), e)
 	if err != nil {
@@ -51,12 +47,12 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // occupy keeps the writer busy with a transaction of nothing until the returned
 // function is called.
-func occupy(t *testing.T, s *Store) (release func()) {
+func occupy(t *testing.T, s *opened) (release func()) {
 	t.Helper()
 	started, stop, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var once sync.Once
 	go func() {
-		ended <- s.do(context.WithoutCancel(t.Context()), "occupy", &op{plan: func(*tx) error {
+		ended <- s.all.db.Do(context.WithoutCancel(t.Context()), "occupy", &db.Op{Plan: func(*db.Tx) error {
 			close(started)
 			<-stop
 			return errNothing
@@ -76,53 +72,39 @@ func occupy(t *testing.T, s *Store) (release func()) {
 }
 
 // together has the writer take changes in one batch and returns their answers.
-func together(t *testing.T, s *Store, changes ...journal.Encoded) []error {
+func together(t *testing.T, s *opened, changes ...journal.Encoded) []error {
 	t.Helper()
 	errs := make([]error, len(changes))
 	var wg sync.WaitGroup
 	release := occupy(t, s)
 	for i, c := range changes {
-		wg.Go(func() { _, errs[i] = s.Commit(t.Context(), c) })
-		eventually(t, "the change queues", func() bool { return s.queued() == i+1 })
+		ctx := &waiting{Context: t.Context(), queued: make(chan struct{})}
+		wg.Go(func() { _, errs[i] = s.Commit(ctx, c) })
+		<-ctx.queued
 	}
 	release()
 	wg.Wait()
 	return errs
 }
 
-func (s *Store) queued() int {
-	s.queue.mu.Lock()
-	defer s.queue.mu.Unlock()
-	return len(s.queue.ops)
+// waiting is a context that tells when somebody waits for its end: a commit does so once it
+// is queued.
+type waiting struct {
+	context.Context
+	once   sync.Once
+	queued chan struct{}
 }
 
-// TestABatchIsOneTransaction counts the commits that a crowd needs.
-func TestABatchIsOneTransaction(t *testing.T) {
-	s := openNew(t, Config{})
-	commit(t, s, creation(testID(1)))
-	var commits atomic.Int32
-	s.commitFault = func() error { commits.Add(1); return nil }
-	changes := make([]journal.Encoded, 100)
-	for i := range changes {
-		changes[i] = appending(testID(1), payload, 1)
-	}
-	if err := errors.Join(together(t, s, changes...)...); err != nil {
-		t.Fatal(err)
-	}
-	if n := commits.Load(); n != 1 {
-		t.Errorf("%d transactions for 100 commits", n)
-	}
-	checkLogs(t, s, nil)
-	if head, err := s.Head(t.Context(), testID(1)); err != nil || head != 101 {
-		t.Errorf("head %d, %v", head, err)
-	}
+func (w *waiting) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.queued) })
+	return w.Context.Done()
 }
 
 // TestAFailingChangeDoesNotFailItsBatch: when the database refuses a statement,
 // the batch is undone and tried one by one.
 func TestAFailingChangeDoesNotFailItsBatch(t *testing.T) {
 	s := openNew(t, Config{})
-	if _, err := plain(t, s.cfg.Path).ExecContext(t.Context(), `CREATE TRIGGER poison BEFORE INSERT ON events
+	if _, err := plain(t, s.path).ExecContext(t.Context(), `CREATE TRIGGER poison BEFORE INSERT ON events
 		WHEN NEW.type = 'poison' BEGIN SELECT RAISE(ABORT, 'poisoned'); END`); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +153,7 @@ func TestAForeignWriterCannotBreakTheNumbers(t *testing.T) {
 	n := commit(t, s, creation(testID(1))).Row.Number
 	commit(t, s, appending(testID(1), payload, 3))
 	commit(t, s, creation(testID(2)))
-	db := plain(t, s.cfg.Path)
+	db := plain(t, s.path)
 	if _, err := db.ExecContext(t.Context(), `INSERT INTO events (id, type, turn, at, data) VALUES (?, 'x', '', 0, '{}')`, n<<32|5); err == nil {
 		t.Fatal("a STRICT table took text as data")
 	}
@@ -198,16 +180,15 @@ func TestTheCacheMayForget(t *testing.T) {
 	s := openNew(t, Config{})
 	const n = cacheMax + 200
 	fill(t, s, n)
-	if s.cache.order.Len() != cacheMax || len(s.cache.rows) != cacheMax {
-		t.Fatalf("%d, %d rows are remembered", s.cache.order.Len(), len(s.cache.rows))
+	if s.Sessions.rows.cache.order.Len() != cacheMax || len(s.Sessions.rows.cache.rows) != cacheMax {
+		t.Fatalf("%d, %d rows are remembered", s.Sessions.rows.cache.order.Len(), len(s.Sessions.rows.cache.rows))
 	}
 	// In one batch: touch a session, push it out with the others, touch it again.
-	err := s.do(t.Context(), "test", &op{
-		plan: func(*tx) error { return nil },
-		apply: func(x *tx) error {
+	err := s.all.db.Do(t.Context(), "test", &db.Op{
+		Apply: func(x *db.Tx) error {
 			for i := 1; i <= n; i++ {
 				for _, id := range []int{i, 1} {
-					c := &change{Encoded: appending(testID(id), payload, 1)}
+					c := &change{s: s.Sessions, Encoded: appending(testID(id), payload, 1)}
 					if err := c.plan(x); err != nil {
 						return err
 					}
@@ -216,7 +197,7 @@ func TestTheCacheMayForget(t *testing.T) {
 					}
 					if id == 1 && i%500 == 0 {
 						for j := 1; j <= n; j++ {
-							s.cache.drop(testID(j))
+							s.Sessions.rows.cache.drop(testID(j))
 						}
 					}
 				}
@@ -232,76 +213,6 @@ func TestTheCacheMayForget(t *testing.T) {
 		if err != nil || head != want {
 			t.Errorf("session %d: head %d, %v, want %d", i, head, err, want)
 		}
-	}
-}
-
-func TestALockOfAnotherProgramIsNotFatal(t *testing.T) {
-	s := openNew(t, Config{busy: 20 * time.Millisecond})
-	commit(t, s, creation(testID(1)))
-	tx, err := plain(t, s.cfg.Path).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Commit(t.Context(), appending(testID(1), payload, 1))
-	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "locked") || holdfast.HintOf(err) == "" {
-		t.Fatalf("%v (hint %q)", err, holdfast.HintOf(err))
-	}
-	if err := s.Healthy(); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if done := commit(t, s, appending(testID(1), payload, 1)); done.Row.LastSeq != 2 {
-		t.Fatalf("#%d", done.Row.LastSeq)
-	}
-}
-
-func TestBatchesAreBounded(t *testing.T) {
-	q := queue{wake: make(chan struct{}, 1)}
-	for range batchOps + 10 {
-		q.put(&op{})
-	}
-	if n := len(q.take()); n != batchOps {
-		t.Errorf("a batch of %d", n)
-	}
-	if n := len(q.take()); n != 10 {
-		t.Errorf("a rest of %d", n)
-	}
-	for _, weight := range []int{batchBytes / 2, batchBytes, 1, 3 * batchBytes, 1} {
-		q.put(&op{weight: weight})
-	}
-	gone := &op{}
-	gone.state.Store(opGivenUp)
-	q.put(gone)
-	q.close()
-	if q.put(&op{}) {
-		t.Error("a closed queue takes more")
-	}
-	var sizes []int
-	for ops := q.take(); ops != nil; ops = q.take() {
-		sizes = append(sizes, len(ops))
-	}
-	if fmt.Sprint(sizes) != "[2 2 1]" {
-		t.Errorf("batches of %v", sizes)
-	}
-}
-
-func TestACommitCanBeWithdrawnUntilItIsTaken(t *testing.T) {
-	s := openNew(t, Config{})
-	commit(t, s, creation(testID(1)))
-	release := occupy(t, s)
-	ctx, cancel := context.WithCancel(t.Context())
-	answer := make(chan error, 1)
-	go func() { _, err := s.Commit(ctx, appending(testID(1), payload, 1)); answer <- err }()
-	eventually(t, "the change queues", func() bool { return s.queued() == 1 })
-	cancel()
-	if err := <-answer; !holdfast.IsKind(err, holdfast.KindUnavailable) || !errors.Is(err, context.Canceled) {
-		t.Errorf("withdrawn: %v", err)
-	}
-	release()
-	if done := commit(t, s, appending(testID(1), payload, 1)); done.Row.LastSeq != 2 {
-		t.Errorf("#%d: the withdrawn change was written", done.Row.LastSeq)
 	}
 }
 
@@ -361,47 +272,9 @@ func TestTheClockStampsEventsAndTurns(t *testing.T) {
 	}
 }
 
-// TestHZ17_TheLogStaysBounded writes without pause: checkpoints keep up with it
-// although nobody waits for them.
-func TestHZ17_TheLogStaysBounded(t *testing.T) {
-	const checkpoint = 256 << 10
-	s := openNew(t, Config{CheckpointBytes: checkpoint})
-	for i := range 8 {
-		commit(t, s, creation(testID(i)))
-	}
-	var wg sync.WaitGroup
-	var written, largest atomic.Int64
-	big := []byte(`"` + strings.Repeat("z", 8000) + `"`)
-	for i := range 8 {
-		wg.Go(func() {
-			for written.Add(8000) < 60*checkpoint {
-				if _, err := s.Commit(t.Context(), appending(testID(i), big, 1)); err != nil {
-					t.Error(err)
-					return
-				}
-				if fi, err := os.Stat(s.cfg.Path + "-wal"); err == nil && fi.Size() > largest.Load() {
-					largest.Store(fi.Size())
-				}
-			}
-		})
-	}
-	wg.Wait()
-	// 60 checkpoints' worth were written. The bound is generous: the janitor
-	// needs a turn on a busy machine.
-	if n := largest.Load(); n > 30*checkpoint {
-		t.Errorf("the log grew to %d KiB", n>>10)
-	}
-	eventually(t, "the database file has the data", func() bool {
-		s.janitor.pages.Store(1 << 20)
-		s.janitor.nudge()
-		fi, err := os.Stat(s.cfg.Path)
-		return err == nil && fi.Size() > 50*checkpoint
-	})
-}
-
-func (s *Store) count(t *testing.T, table string) (n int) {
+func (s *opened) count(t *testing.T, table string) (n int) {
 	t.Helper()
-	if err := s.readDB.QueryRowContext(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
+	if err := s.all.db.Reads().QueryRowContext(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -456,7 +329,7 @@ func TestBackgroundFailuresAreTold(t *testing.T) {
 	c := creation(testID(1))
 	c.Create.Status = holdfast.StatusEnded
 	commit(t, s, c)
-	if _, err := plain(t, s.cfg.Path).ExecContext(t.Context(), `CREATE TRIGGER keep BEFORE DELETE ON events
+	if _, err := plain(t, s.path).ExecContext(t.Context(), `CREATE TRIGGER keep BEFORE DELETE ON events
 		BEGIN SELECT RAISE(ABORT, 'kept'); END`); err != nil {
 		t.Fatal(err)
 	}
@@ -475,18 +348,18 @@ func TestBackgroundFailuresAreTold(t *testing.T) {
 
 func FuzzCursor(f *testing.F) {
 	f.Add("czE")
-	f.Add(encodeCursor('s', 1<<60))
+	f.Add(db.EncodeCursor('s', 1<<60))
 	f.Add("s1\x00")
 	f.Fuzz(func(t *testing.T, c string) {
-		n, err := decodeCursor('s', c)
+		n, err := db.DecodeCursor('s', c)
 		if err != nil {
 			if !holdfast.IsKind(err, holdfast.KindInvalid) {
 				t.Fatal(err)
 			}
 			return
 		}
-		if n <= 0 || encodeCursor('s', n) != c {
-			t.Fatalf("%q is %d, whose cursor is %q", c, n, encodeCursor('s', n))
+		if n <= 0 || db.EncodeCursor('s', n) != c {
+			t.Fatalf("%q is %d, whose cursor is %q", c, n, db.EncodeCursor('s', n))
 		}
 	})
 }

@@ -46,6 +46,7 @@ type Reads interface {
 	engine.Sessions
 	engine.Rules
 	views.Store
+	views.Search
 	approvals.Store
 	boots.Sessions
 	boots.Facts

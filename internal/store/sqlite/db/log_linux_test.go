@@ -1,15 +1,11 @@
-package sqlite
+package db
 
-import (
-	"path/filepath"
-	"testing"
-)
+import "testing"
 
 // TestLogIsFilledUnderTheLock: zeros are appended to the log only while no other connection
 // can append a frame.
 func TestLogIsFilledUnderTheLock(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "holdfast.db")
-	s := openAt(t, Config{Path: path})
+	s := openNotes(t, Config{})
 	size := func() int64 {
 		t.Helper()
 		info, err := s.room.wal.Stat()
@@ -19,26 +15,26 @@ func TestLogIsFilledUnderTheLock(t *testing.T) {
 		return info.Size()
 	}
 	full := size()
-	if full != s.cfg.CheckpointBytes {
-		t.Fatalf("the log has %d bytes after the start, want %d", full, s.cfg.CheckpointBytes)
+	if full != s.room.logBytes {
+		t.Fatalf("the log has %d bytes after the start, want %d", full, s.room.logBytes)
 	}
 	if err := s.room.wal.Truncate(full / 2); err != nil { // zeros all of it
 		t.Fatal(err)
 	}
-	other, err := plain(t, path).BeginTx(t.Context(), nil)
+	other, err := plain(t, s.cfg.Path).BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.fillLog(t.Context()); err != nil || size() != full/2 {
+	if err := s.room.fillLog(t.Context()); err != nil || size() != full/2 {
 		t.Fatalf("while another program may append: %d bytes, %v", size(), err)
 	}
 	if err := other.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.fillLog(t.Context()); err != nil || size() != full {
+	if err := s.room.fillLog(t.Context()); err != nil || size() != full {
 		t.Fatalf("afterwards: %d bytes, %v", size(), err)
 	}
-	if _, err := s.Commit(t.Context(), creation(testID(1))); err != nil {
+	if err := s.write(t.Context(), 1, "x", false); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,7 +1,8 @@
-package sqlite
+package db
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 
 	"modernc.org/sqlite"
@@ -10,13 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// refused reports whether err is an answer to the caller, as against a failure
-// of the database.
+// refused reports whether err answers the caller, and is not a failure of the database.
 func refused(err error) bool {
 	var e *holdfast.Error
 	return errors.As(err, &e)
 }
 
+// code returns SQLite's primary error code of err.
 func code(err error) int {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -40,15 +41,15 @@ func extended(err error) int {
 func lost(err error) bool {
 	switch code(err) {
 	case lib.SQLITE_IOERR:
-		return !unreadable(err)
+		return !Unreadable(err)
 	case lib.SQLITE_NOTADB, lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN, lib.SQLITE_PROTOCOL:
 		return true
 	}
 	return errors.Is(err, errFault)
 }
 
-// unreadable reports whether err says that existing data cannot be read.
-func unreadable(err error) bool {
+// Unreadable reports whether err says that existing data cannot be read.
+func Unreadable(err error) bool {
 	switch extended(err) {
 	case lib.SQLITE_IOERR_READ, lib.SQLITE_IOERR_SHORT_READ, lib.SQLITE_IOERR_CORRUPTFS, lib.SQLITE_IOERR_DATA:
 		return true
@@ -59,13 +60,15 @@ func unreadable(err error) bool {
 // errFault marks failures that tests inject at the commit.
 var errFault = errors.New("injected fault")
 
+// readOnly is the error of all writes after one may have lost data.
 func readOnly(path string, err error) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindUnavailable, "store.commit", "the disk of %s failed, the store is read-only: %w", path, err).
 		WithHint("check the disk (dmesg, smartctl), then start the server again")
 }
 
-// failure is a database error as the caller sees it.
-func failure(op string, err error) error {
+// Failure turns an error of the database into the error that a caller gets. A
+// *holdfast.Error is returned as it is.
+func Failure(op string, err error) error {
 	var e *holdfast.Error
 	switch {
 	case errors.As(err, &e):
@@ -81,12 +84,24 @@ func failure(op string, err error) error {
 	case code(err) == lib.SQLITE_FULL:
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the disk is full: %w", err).
 			WithHint("free space on the disk: writes come back by themselves")
-	case unreadable(err):
+	case Unreadable(err):
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "a page of the database is damaged: %w", err).
-			WithHint("holdfast doctor --verify says what is damaged; put the data directory back from a backup")
+			WithHint("holdfast doctor --verify lists all damage; put the data directory back from a backup")
 	case lost(err):
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the database cannot be read: %w", err).
 			WithHint("check the disk (dmesg, smartctl)")
 	}
 	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+}
+
+// Gone reports whether err, of a read-only look at a database, means that the database itself
+// is damaged.
+func Gone(err error) bool { return Unreadable(err) || lost(err) }
+
+// Found tells a missing row from a failure: it returns false and no error for sql.ErrNoRows.
+func Found(err error) (bool, error) {
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
 }

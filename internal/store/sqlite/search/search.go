@@ -1,4 +1,4 @@
-package sqlite
+package search
 
 import (
 	"context"
@@ -10,11 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/conversation"
 	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
 )
 
 const (
-	// searchPatience is how long a search waits for what was just committed.
-	searchPatience = 250 * time.Millisecond
+	// Patience is how long a search waits for what was just committed.
+	Patience = 250 * time.Millisecond
 	// searchBytes and searchTerms bound a query.
 	searchBytes, searchTerms = 1000, 20
 	// snippetBefore and snippetAll are the characters of a snippet before the
@@ -22,54 +23,61 @@ const (
 	snippetBefore, snippetAll = 40, 160
 )
 
-// Search implements engine.Store.
-func (s *Store) Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error) {
+// Search returns a page of entries and titles, newest first.
+func (x *Index) Search(ctx context.Context, q journal.Search) (holdfast.SearchPage, error) {
 	match, terms, err := parseQuery(q.Text)
 	if err != nil {
 		return holdfast.SearchPage{}, err
 	}
 	low, high := int64(0), int64(journal.MaxSeq)<<31
 	if q.Session != "" {
-		n, err := s.number(ctx, q.Session)
+		n, err := x.log.Number(ctx, q.Session)
 		if err != nil {
 			return holdfast.SearchPage{}, err
 		}
 		low, high = n<<32, n<<32|journal.MaxSeq+1
 	}
 	if q.Cursor != "" {
-		n, err := decodeCursor('h', q.Cursor)
+		n, err := db.DecodeCursor('h', q.Cursor)
 		if err != nil {
 			return holdfast.SearchPage{}, err
 		}
 		high = min(high, n)
 	}
-	limit := clampLimit(q.Limit, 20, 200)
-	s.index.settled(ctx, searchPatience)
-	page := holdfast.SearchPage{Hits: []holdfast.SearchHit{}, Pending: s.index.pending()}
-	rows, err := s.r.search.QueryContext(ctx, match, low, high, limit+1)
+	limit := db.Limit(q.Limit, 20, 200)
+	x.Settle(ctx, Patience)
+	page := holdfast.SearchPage{Hits: []holdfast.SearchHit{}, Pending: x.Pending()}
+	rows, err := x.find.QueryContext(ctx, match, low, high, limit+1)
 	if err != nil {
-		return page, failure("store.search", err)
+		return page, db.Failure("store.search", err)
 	}
 	defer rows.Close()
 	var last int64
 	for rows.Next() {
 		if len(page.Hits) == limit {
-			page.Next = encodeCursor('h', last)
+			page.Next = db.EncodeCursor('h', last)
 			break
 		}
-		hit, err := scanHit(rows, terms, &last)
+		hit, err := x.scanHit(rows, terms, &last)
 		if err != nil {
-			return page, failure("store.search", err)
+			return page, db.Failure("store.search", err)
 		}
 		page.Hits = append(page.Hits, hit)
 	}
 	if err := rows.Err(); err != nil {
-		return page, failure("store.search", err)
+		return page, db.Failure("store.search", err)
 	}
 	return page, nil
 }
 
-func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) {
+// Match turns what a person typed into the text of an FTS5 MATCH.
+func Match(words string) (string, error) {
+	match, _, err := parseQuery(words)
+	return match, err
+}
+
+// scanHit reads a row of the query find. Its rowid lands in id.
+func (x *Index) scanHit(sc db.Scanner, terms []string, id *int64) (holdfast.SearchHit, error) {
 	var h holdfast.SearchHit
 	var created int64
 	var typ, turn, agent *string
@@ -79,14 +87,14 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 		return h, err
 	}
 	if h.Seq = *id & journal.MaxSeq; h.Seq == 0 || typ == nil {
-		h.Time, h.Snippet = fromMS(created), snippet(h.Title, terms)
+		h.Time, h.Snippet = db.FromMS(created), snippet(h.Title, terms)
 		return h, nil
 	}
 	e := holdfast.Event{
 		Session: h.Session, Seq: h.Seq, Type: holdfast.EventType(*typ), Turn: holdfast.TurnID(deref(turn)),
-		Agent: holdfast.ChildID(deref(agent)), Data: data, Time: fromMS(deref(at)),
+		Agent: holdfast.ChildID(deref(agent)), Data: data, Time: db.FromMS(deref(at)),
 	}
-	if !whole(*id, deref(at), &e, deref(sum)) {
+	if !x.log.Intact(*id, deref(at), &e, deref(sum)) {
 		h.Time, h.Snippet = e.Time, "this entry is damaged"
 		return h, nil
 	}
@@ -99,9 +107,9 @@ func scanHit(sc scanner, terms []string, id *int64) (holdfast.SearchHit, error) 
 	return h, err
 }
 
-// parseQuery turns what a person typed into an FTS5 query that cannot be wrong:
-// each word or phrase becomes a quoted string, whatever stands in it. terms are
-// the same in lower case, for the snippet.
+// parseQuery turns what a person typed into an FTS5 query without syntax errors: each word
+// or phrase becomes a quoted string, whatever characters it has. terms are the same words and
+// phrases in lower case, for the snippet.
 func parseQuery(q string) (match string, terms []string, err error) {
 	bad := func(why string) (string, []string, error) {
 		return "", nil, holdfast.Errorf(holdfast.KindInvalid, "search", "query %s %s", holdfast.Quote(q), why).
@@ -148,8 +156,8 @@ func wordRune(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.Is(unicode.Co, r)
 }
 
-// snippet is one line of text around the first term: what a box or a model wrote
-// must not move a terminal's cursor.
+// snippet returns one line of text around the first term. It drops control characters:
+// text that a box or a model wrote must not move a terminal's cursor.
 func snippet(text string, terms []string) string {
 	low := strings.Map(unicode.ToLower, text)
 	at := -1
@@ -185,4 +193,12 @@ func snippet(text string, terms []string) string {
 		line += " …"
 	}
 	return line
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
 }

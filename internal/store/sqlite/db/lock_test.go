@@ -1,4 +1,4 @@
-package sqlite
+package db
 
 import (
 	"os"
@@ -38,5 +38,21 @@ func TestHZ3_ALockThatADeadServerLeftIsWaitedFor(t *testing.T) {
 	_, err = lockDir(t.Context(), dir)
 	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
 		t.Errorf("the lock of a living server: %v", err)
+	}
+}
+
+func TestHZ3_ALockWithoutAPID(t *testing.T) {
+	dir := t.TempDir()
+	f, err := lockDir(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	_, err = lockDir(t.Context(), dir)
+	if !holdfast.IsKind(err, holdfast.KindUnavailable) || !strings.Contains(err.Error(), "another process") || holdfast.HintOf(err) == "" {
+		t.Fatal(err)
 	}
 }

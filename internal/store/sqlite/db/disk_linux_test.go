@@ -1,4 +1,4 @@
-package sqlite
+package db
 
 import (
 	"os"
@@ -74,23 +74,23 @@ func TestHZ17_FailedFsync(t *testing.T) {
 	}
 	t.Cleanup(func() { unmount(t, dir) })
 	failed := make(chan error, 2)
-	s := openAt(t, Config{
+	n := openNotes(t, Config{
 		Path: filepath.Join(dir, "holdfast.db"), CheckpointBytes: 1 << 20, Warn: func(error) {},
 		Failed: func(err error) { failed <- err },
 	})
-	last := fillUp(t, s, testID(1))
+	last := grow(t, n, 0)
 	if last < 20 {
 		t.Fatalf("failed at #%d", last)
 	}
-	refusesWrites(t, s, testID(1))
-	if err := s.Healthy(); !strings.Contains(err.Error(), "I/O") && !strings.Contains(err.Error(), "disk") {
+	n.refuses(t, last)
+	if err := n.Healthy(); !strings.Contains(err.Error(), "I/O") && !strings.Contains(err.Error(), "disk") {
 		t.Errorf("the reason is not told: %v", err)
 	}
-	t.Logf("after #%d: %v", last, s.Healthy())
-	if err := <-failed; err != s.Healthy() || len(failed) != 0 {
+	t.Logf("after #%d: %v", last, n.Healthy())
+	if err := <-failed; err != n.Healthy() || len(failed) != 0 {
 		t.Errorf("the server heard of %v, and of %d more", err, len(failed))
 	}
 	// What the page cache says now need not be on the disk; the promise is that
 	// nothing later is acknowledged on top of it.
-	_ = s.Close()
+	_ = n.Close()
 }

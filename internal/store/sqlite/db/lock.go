@@ -1,4 +1,4 @@
-package sqlite
+package db
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, openError(path, err)
+		return nil, OpenError(path, err)
 	}
 	for waited := time.Duration(0); ; waited += lockPoll {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -51,7 +51,7 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, openError(path, err)
+		return nil, OpenError(path, err)
 	}
 	return f, nil
 }

@@ -1,0 +1,19 @@
+// Package admin keeps what the people manage who run a server: deployed agents, API keys and
+// secrets, one store for each, in the database of the sessions.
+//
+// Only internal/store/sqlite may import it.
+//
+// Invariant (I-25): a change of a key or a secret and its record in the audit chain are one
+// transaction.
+package admin
+
+import (
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+)
+
+// Recorder adds a record to the audit chain, in the transaction of the change that it is
+// about. by names the caller who asked for the change.
+type Recorder interface {
+	Record(t *db.Tx, typ holdfast.EventType, by string, data any) error
+}

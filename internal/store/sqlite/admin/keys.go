@@ -1,0 +1,142 @@
+package admin
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/audit"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/keys"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+)
+
+const apiKeyCols = `id, hash, name, scopes, max_trust, created_at, last_used_at, revoked_at`
+
+// keyMade and keyGone are the data of a key's records in the audit chain.
+type keyMade struct {
+	ID       holdfast.KeyID   `json:"id"`
+	Name     string           `json:"name"`
+	Scopes   []holdfast.Scope `json:"scopes"`
+	MaxTrust holdfast.Trust   `json:"max_trust"`
+}
+
+type keyGone struct {
+	ID holdfast.KeyID `json:"id"`
+}
+
+// Keys is the store of API keys. Safe for concurrent use.
+type Keys struct {
+	db    *db.DB
+	audit Recorder
+
+	get, put, revoke, touch *sql.Stmt
+	all                     *sql.Stmt
+}
+
+// NewKeys adds the store to a database.
+func NewKeys(s *db.Setup, audit Recorder) *Keys {
+	k := &Keys{db: s.DB(), audit: audit}
+	s.Write(&k.get, `SELECT 1 FROM keys WHERE id = ?`)
+	s.Write(&k.put, `INSERT INTO keys (`+apiKeyCols+`) VALUES (?,?,?,?,?,?,?,?)`)
+	s.Write(&k.revoke, `UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL`)
+	s.Write(&k.touch, `UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?`)
+	s.Read(&k.all, `SELECT `+apiKeyCols+` FROM keys ORDER BY created_at, id`)
+	return k
+}
+
+// scanKey reads apiKeyCols.
+func scanKey(sc db.Scanner) (keys.Record, error) {
+	var r keys.Record
+	var scopes string
+	var created int64
+	var used, revoked sql.NullInt64
+	if err := sc.Scan(&r.ID, &r.Hash, &r.Name, &scopes, &r.MaxTrust, &created, &used, &revoked); err != nil {
+		return r, err
+	}
+	r.CreatedAt, r.LastUsedAt, r.RevokedAt = db.FromMS(created), db.FromNullMS(used), db.FromNullMS(revoked)
+	if err := json.Unmarshal([]byte(scopes), &r.Scopes); err != nil {
+		return r, holdfast.Errorf(holdfast.KindInternal, "store.key", "scopes of %s: %w", r.ID, err)
+	}
+	return r, nil
+}
+
+// PutKey implements keys.Store.
+func (s *Keys) PutKey(ctx context.Context, r keys.Record) error {
+	if _, err := holdfast.ParseKeyID(string(r.ID)); err != nil {
+		return err
+	}
+	if err := journal.CheckText("key", r.Name, string(r.MaxTrust)); err != nil {
+		return err
+	}
+	scopes, err := json.Marshal(r.Scopes)
+	if err != nil {
+		return db.Failure("store.key", err)
+	}
+	by := journal.By(ctx)
+	plan := func(t *db.Tx) error {
+		have, err := s.has(t, r.ID)
+		if err == nil && have {
+			return holdfast.Errorf(holdfast.KindConflict, "store.key", "key %s exists already", r.ID)
+		}
+		return err
+	}
+	apply := func(t *db.Tx) error {
+		_, err := s.put.ExecContext(t.Ctx, r.ID, r.Hash, r.Name, string(scopes), r.MaxTrust,
+			r.CreatedAt.UnixMilli(), db.ToNullMS(r.LastUsedAt), db.ToNullMS(r.RevokedAt))
+		if err != nil {
+			return err
+		}
+		return s.audit.Record(t, audit.KeyCreated, by, keyMade{r.ID, r.Name, r.Scopes, r.MaxTrust})
+	}
+	return s.db.Do(ctx, "store.key", &db.Op{Plan: plan, Apply: apply})
+}
+
+// Keys implements keys.Store.
+func (s *Keys) Keys(ctx context.Context) ([]keys.Record, error) {
+	rows, err := s.all.QueryContext(ctx)
+	return db.Collect("store.keys", rows, err, scanKey)
+}
+
+// RevokeKey implements keys.Store.
+func (s *Keys) RevokeKey(ctx context.Context, id holdfast.KeyID, at time.Time) error {
+	by := journal.By(ctx)
+	return s.changeKey(ctx, id, func(t *db.Tx) error {
+		res, err := s.revoke.ExecContext(t.Ctx, at.UnixMilli(), id)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return err // it was revoked before
+		}
+		return s.audit.Record(t, audit.KeyRevoked, by, keyGone{id})
+	})
+}
+
+// TouchKey implements keys.Store.
+func (s *Keys) TouchKey(ctx context.Context, id holdfast.KeyID, at time.Time) error {
+	return s.changeKey(ctx, id, func(t *db.Tx) error {
+		_, err := s.touch.ExecContext(t.Ctx, at.UnixMilli(), id)
+		return err
+	})
+}
+
+// changeKey changes a key; not_found for an unknown one.
+func (s *Keys) changeKey(ctx context.Context, id holdfast.KeyID, apply func(*db.Tx) error) error {
+	plan := func(t *db.Tx) error {
+		have, err := s.has(t, id)
+		if err == nil && !have {
+			return holdfast.Errorf(holdfast.KindNotFound, "store.key", "there is no key %s", holdfast.Quote(string(id))).
+				WithHint("holdfast key list shows them")
+		}
+		return err
+	}
+	return s.db.Do(ctx, "store.key", &db.Op{Plan: plan, Apply: apply})
+}
+
+func (s *Keys) has(t *db.Tx, id holdfast.KeyID) (bool, error) {
+	var one int
+	return db.Found(s.get.QueryRowContext(t.Ctx, id).Scan(&one))
+}

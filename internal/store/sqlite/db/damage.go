@@ -1,0 +1,41 @@
+package db
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// MaxDamage bounds how many damaged places are listed.
+const MaxDamage = 100
+
+// damage lists damaged places of the database, each once.
+type damage struct {
+	path string
+	warn func(error)
+
+	mu    sync.Mutex
+	known []string
+}
+
+// list returns a copy of the list.
+func (d *damage) list() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.known)
+}
+
+// add lists a place, and warns of it the first time.
+func (d *damage) add(place string) {
+	d.mu.Lock()
+	known := slices.Contains(d.known, place) || len(d.known) >= MaxDamage
+	if !known {
+		d.known = append(d.known, place)
+	}
+	d.mu.Unlock()
+	if !known {
+		d.warn(holdfast.Errorf(holdfast.KindInternal, "store.damaged", "%s: damaged: %s", d.path, place).
+			WithHint("holdfast doctor --verify lists all damage; a backup of the data directory has the whole data"))
+	}
+}

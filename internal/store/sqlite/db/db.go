@@ -1,0 +1,44 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Do has the writer carry out an Op and returns once it is on disk or refused. name stands
+// in errors. An Op is withdrawn if ctx ends before the writer took it; later Do waits for the
+// answer.
+func (d *DB) Do(ctx context.Context, name string, o *Op) error {
+	if e := d.room.refuses(o.Admits); e != nil {
+		return e
+	}
+	return d.writer.do(ctx, name, o)
+}
+
+// Reads returns the pool of connections that only read.
+func (d *DB) Reads() *sql.DB { return d.readDB }
+
+// Epoch is the fencing token of this server: higher than that of any before.
+func (d *DB) Epoch() uint64 { return d.writer.epoch }
+
+// Healthy returns nil while all writes are accepted, otherwise why some are not:
+// unavailable while the disk is full and after a failed write or fsync, conflict after
+// another server took over.
+func (d *DB) Healthy() error {
+	if e := d.room.refuses(true); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Tidy asks the janitor to remove deleted data soon.
+func (d *DB) Tidy() { poke(d.room.due) }
+
+// Stopping returns a channel that is closed when the database begins to close.
+func (d *DB) Stopping() <-chan struct{} { return d.janitor.stop }
+
+// Damage records a damaged place, and warns of it the first time.
+func (d *DB) Damage(place string) { d.damage.add(place) }
+
+// Damaged lists the damaged places found since the database was opened, at most MaxDamage.
+func (d *DB) Damaged() []string { return d.damage.list() }

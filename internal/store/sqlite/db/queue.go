@@ -1,0 +1,133 @@
+package db
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// batchOps and batchBytes bound one transaction, so that one caller's large
+	// write does not hold up many small ones for long.
+	batchOps   = 512
+	batchBytes = 8 << 20
+)
+
+// Op is a change for the writer. Plan, which may be nil, reads and decides, and writes
+// nothing; if it returns a *holdfast.Error, only this Op is refused. Apply writes what Plan
+// decided; it fails only when the database does. Then the whole batch is undone and its Ops
+// are tried again one by one, so both functions may run twice.
+type Op struct {
+	Plan, Apply func(*Tx) error
+	// Weight is about how many bytes Apply writes.
+	Weight int
+	// Admits marks an Op that brings new work: a store that runs out of space refuses
+	// these first.
+	Admits bool
+
+	state atomic.Int32 // opWaiting, opTaken or opGivenUp
+	done  chan error
+}
+
+const (
+	opWaiting = iota
+	opTaken
+	opGivenUp
+)
+
+// Tx is one transaction of the writer.
+type Tx struct {
+	// Ctx is for the statements of the transaction.
+	Ctx context.Context
+	// Now is the time of the transaction, NowMS the same in milliseconds.
+	Now   time.Time
+	NowMS int64
+	// Pages estimates how many pages the write-ahead log grows by. Each Apply adds its own.
+	Pages int
+}
+
+// queue holds the Ops that wait for the writer, in order of arrival.
+type queue struct {
+	mu     sync.Mutex
+	ops    []*Op
+	closed bool
+	wake   chan struct{} // capacity 1
+}
+
+// put appends an Op; false after close.
+func (q *queue) put(o *Op) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	q.ops = append(q.ops, o)
+	poke(q.wake)
+	return true
+}
+
+// take waits for work and returns a batch. It returns nil once the queue is closed and
+// empty.
+func (q *queue) take() []*Op {
+	for {
+		q.gather()
+		q.mu.Lock()
+		var out []*Op
+		n, bytes := 0, 0
+		for n < len(q.ops) && len(out) < batchOps && (len(out) == 0 || bytes < batchBytes) {
+			o := q.ops[n]
+			n++
+			if o.state.CompareAndSwap(opWaiting, opTaken) {
+				out = append(out, o)
+				bytes += o.Weight
+			}
+		}
+		clear(q.ops[:n])
+		if q.ops = q.ops[n:]; len(q.ops) == 0 {
+			q.ops = nil
+		}
+		closed := q.closed
+		q.mu.Unlock()
+		if len(out) > 0 {
+			return out
+		}
+		if closed {
+			return nil
+		}
+		<-q.wake
+	}
+}
+
+// gather lets goroutines run that are about to queue an Op, so that they share the
+// transaction and its fsync. It goes on while more arrive and costs nothing on an idle
+// machine.
+func (q *queue) gather() {
+	for before := -1; ; {
+		runtime.Gosched()
+		q.mu.Lock()
+		n := len(q.ops)
+		q.mu.Unlock()
+		if n <= before || n >= batchOps {
+			return
+		}
+		before = n
+	}
+}
+
+// close refuses further Ops. Those that wait are still carried out.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	poke(q.wake)
+}
+
+// poke signals a channel of capacity 1, once until somebody receives.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

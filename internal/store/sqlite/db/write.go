@@ -1,0 +1,240 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+)
+
+// Member is a store that keeps something in memory that has to follow the transactions.
+// Only the writer goroutine calls its functions; each may be nil.
+type Member struct {
+	// Flush writes what the store gathered in this transaction, before it is committed.
+	Flush func(*Tx) error
+	// Committed runs once the transaction is on disk, before its Ops are answered.
+	// Undone runs instead of it when the transaction wrote nothing.
+	Committed, Undone func()
+	// Forget runs at the start of a transaction if another connection may have changed the
+	// file: memory of what is on disk is no longer true.
+	Forget func()
+}
+
+// writer carries out Ops, several in one transaction, on the only connection that writes.
+type writer struct {
+	path   string
+	clock  func() time.Time
+	room   *room
+	damage *damage
+	// fault, set by tests before use, makes a commit fail.
+	fault func() error
+
+	conn                    *sql.Conn
+	begin, commit, rollback *sql.Stmt
+	server, foreign         *sql.Stmt
+	// stmts are all statements of conn, those of the stores too.
+	stmts []*sql.Stmt
+
+	epoch uint64
+	// version is SQLite's data_version at which the memory of the members is true.
+	version int64
+	members []Member
+
+	queue queue
+	// gate is held while a transaction is open. The janitor holds it to finish a checkpoint
+	// that a busy writer would never let end.
+	gate sync.Mutex
+}
+
+// do queues an Op and waits for its answer. If ctx ends before the writer took the Op it is
+// withdrawn; later the answer is waited for, because the outcome would be unknown otherwise.
+func (w *writer) do(ctx context.Context, name string, o *Op) error {
+	o.done = make(chan error, 1)
+	if !w.queue.put(o) {
+		return holdfast.Errorf(holdfast.KindUnavailable, name, "the store is closed")
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-ctx.Done():
+	}
+	if o.state.CompareAndSwap(opWaiting, opGivenUp) {
+		return Failure(name, context.Cause(ctx))
+	}
+	return <-o.done
+}
+
+// run is the writer goroutine. It ends when the queue is closed and empty.
+func (w *writer) run(ctx context.Context) {
+	for {
+		ops := w.queue.take()
+		if ops == nil {
+			return
+		}
+		w.batch(ctx, ops)
+	}
+}
+
+// batch carries out Ops in one transaction and answers them.
+func (w *writer) batch(ctx context.Context, ops []*Op) {
+	w.gate.Lock()
+	defer w.gate.Unlock()
+	answers := make([]error, len(ops))
+	err := w.transact(ctx, ops, answers)
+	switch {
+	case err == nil:
+	case len(ops) > 1 && !refused(err) && !lost(err) && !w.room.noSpace(err):
+		for i := range ops {
+			if err := w.transact(ctx, ops[i:i+1], answers[i:i+1]); err != nil {
+				answers[i] = w.broke(err)
+			}
+		}
+	default:
+		err = w.broke(err)
+		for i := range answers {
+			answers[i] = err
+		}
+	}
+	for i, o := range ops {
+		o.done <- answers[i]
+	}
+}
+
+// transact runs Ops in one transaction. After an error nothing of them is written, and
+// answers means nothing.
+func (w *writer) transact(ctx context.Context, ops []*Op, answers []error) (err error) {
+	if e := w.room.broken.Load(); e != nil {
+		return e
+	}
+	now := w.clock().UTC().Truncate(time.Millisecond)
+	t := &Tx{Ctx: ctx, Now: now, NowMS: now.UnixMilli(), Pages: 2}
+	if _, err := w.begin.ExecContext(ctx); err != nil {
+		return err
+	}
+	ended := false
+	defer func() {
+		if !ended {
+			// SQLite itself rolls back after some errors; then this fails.
+			_ = w.undo(ctx)
+		}
+	}()
+	if err := w.fence(ctx); err != nil {
+		return err
+	}
+	written := 0
+	for i, o := range ops {
+		answers[i] = nil
+		if o.Plan != nil {
+			if err := o.Plan(t); err != nil {
+				if !refused(err) {
+					return err
+				}
+				answers[i] = err
+				continue
+			}
+		}
+		if err := o.Apply(t); err != nil {
+			return err
+		}
+		written++
+	}
+	if written == 0 {
+		ended = true
+		return w.undo(ctx)
+	}
+	for i := range w.members {
+		if flush := w.members[i].Flush; flush != nil {
+			if err := flush(t); err != nil {
+				return err
+			}
+		}
+	}
+	if w.fault != nil {
+		if err := w.fault(); err != nil {
+			return err
+		}
+	}
+	if _, err := w.commit.ExecContext(ctx); err != nil {
+		return err
+	}
+	ended = true
+	for i := range w.members {
+		if done := w.members[i].Committed; done != nil {
+			done()
+		}
+	}
+	w.room.wrote(t.Pages)
+	return nil
+}
+
+// undo rolls the open transaction back.
+func (w *writer) undo(ctx context.Context) error {
+	for i := range w.members {
+		if undone := w.members[i].Undone; undone != nil {
+			undone()
+		}
+	}
+	_, err := w.rollback.ExecContext(ctx)
+	return err
+}
+
+// fence looks, within the transaction, whether another connection has written since it last
+// looked. If so it compares the epoch and has the members forget what they remember.
+func (w *writer) fence(ctx context.Context) error {
+	var version int64
+	if err := w.foreign.QueryRowContext(ctx).Scan(&version); err != nil {
+		return err
+	}
+	if version == w.version {
+		return nil
+	}
+	var epoch uint64
+	if err := w.server.QueryRowContext(ctx).Scan(&epoch); err != nil {
+		return err
+	}
+	if epoch != w.epoch {
+		e := holdfast.Errorf(holdfast.KindConflict, "store.commit",
+			"another server took over this data directory (epoch %d, ours is %d)", epoch, w.epoch).
+			WithHint("look for the other holdfast server on %s and stop one of the two", w.path)
+		w.room.broken.CompareAndSwap(nil, e)
+		return e
+	}
+	w.version = version
+	for i := range w.members {
+		if forget := w.members[i].Forget; forget != nil {
+			forget()
+		}
+	}
+	return nil
+}
+
+// broke turns a failed write into the error to return. A full disk stops all writes
+// until there is space; a failure that may have lost a page stops them for good.
+func (w *writer) broke(err error) error {
+	switch {
+	case w.room.noSpace(err):
+		return w.room.ranOut(err)
+	case lost(err):
+		return w.room.fail(readOnly(w.path, err))
+	}
+	if Unreadable(err) {
+		w.damage.add("a page that a change needed")
+	}
+	return Failure("store.commit", err)
+}
+
+// close finalizes the statements and returns the connection. database/sql does not finalize
+// statements of a single connection, and a connection with open statements stays open.
+func (w *writer) close() error {
+	if w.conn == nil {
+		return nil
+	}
+	var errs []error
+	for _, st := range w.stmts {
+		errs = append(errs, st.Close())
+	}
+	return errors.Join(append(errs, w.conn.Close())...)
+}

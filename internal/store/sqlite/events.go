@@ -1,0 +1,203 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
+)
+
+// pageBytes bounds the payloads of one page.
+const pageBytes = 4 << 20
+
+// eventSlots are the sizes of prepared inserts of events, largest first.
+var eventSlots = [...]int{32, 8, 2, 1}
+
+// events is the table of events: it appends to the logs within a transaction, and reads them.
+// The key of an event is the number of its session and its sequence number in the log.
+type events struct {
+	db *db.DB
+	// waiting are inserted together, at the end of the transaction at the latest.
+	waiting []eventRow
+
+	insert [len(eventSlots)]*sql.Stmt
+	purge  *sql.Stmt
+	page   *sql.Stmt
+}
+
+// eventRow is an event on its way into the table.
+type eventRow struct {
+	id    int64
+	event holdfast.Event
+}
+
+func newEvents(s *db.Setup) *events {
+	e := &events{db: s.DB()}
+	for i, n := range eventSlots {
+		s.Write(&e.insert[i], `INSERT INTO events (id, type, turn, at, data, sum, agent) VALUES `+
+			db.Values(`(?,?,?,?,?,?,?)`, n))
+	}
+	s.Write(&e.purge, `DELETE FROM events WHERE id IN
+		(SELECT id FROM events WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?)`)
+	s.Read(&e.page, `SELECT id, type, turn, at, data, sum, agent FROM events WHERE id > ? AND id <= ? ORDER BY id LIMIT ?`)
+	return e
+}
+
+// append adds an event to those that are inserted together.
+func (e *events) append(t *db.Tx, number int64, ev holdfast.Event) error {
+	e.waiting = append(e.waiting, eventRow{id: number<<32 | ev.Seq, event: ev})
+	t.Pages += 1 + len(ev.Data)/db.PageSize
+	if len(e.waiting) >= 4*eventSlots[0] {
+		return e.flush(t)
+	}
+	return nil
+}
+
+// flush inserts the waiting events with as few statements as it can: each
+// statement costs several microseconds whatever its size.
+func (e *events) flush(t *db.Tx) error {
+	rows := e.waiting
+	e.waiting = nil
+	for i, n := range eventSlots {
+		for len(rows) >= n {
+			args := make([]any, 0, 7*n)
+			for _, r := range rows[:n] {
+				at := r.event.Time.UnixMilli()
+				args = append(args, r.id, string(r.event.Type), string(r.event.Turn), at, []byte(r.event.Data),
+					schema.Sum(r.id, at, &r.event), string(r.event.Agent))
+			}
+			if _, err := e.insert[i].ExecContext(t.Ctx, args...); err != nil {
+				return err
+			}
+			rows = rows[n:]
+		}
+	}
+	return nil
+}
+
+// read returns a page of the log of the session with this id and number.
+func (e *events) read(ctx context.Context, id holdfast.SessionID, number, after int64, limit int) ([]holdfast.Event, error) {
+	limit = db.Limit(limit, 100, 1000)
+	rows, err := e.page.QueryContext(ctx, number<<32|after, number<<32|journal.MaxSeq, limit)
+	if err != nil {
+		return nil, db.Failure("store.events", err)
+	}
+	defer rows.Close()
+	var out []holdfast.Event
+	for size := 0; size < pageBytes && rows.Next(); {
+		ev := e.scan(rows, id)
+		size += len(ev.Data)
+		if len(out) == 64 { // a long page: room for all of it at once
+			out = slices.Grow(out, limit-64)
+		}
+		out = append(out, ev)
+	}
+	if err := rows.Err(); err != nil {
+		if db.Unreadable(err) {
+			e.db.Damage(fmt.Sprintf("a page of the log of session %s", id))
+		}
+		return nil, db.Failure("store.events", err)
+	}
+	return out, nil
+}
+
+// scan reads an event of a session. A damaged one becomes event.damaged, so that
+// the other events of its session can be read (I-37).
+func (e *events) scan(rows *sql.Rows, session holdfast.SessionID) holdfast.Event {
+	ev := holdfast.Event{Session: session}
+	var key, at, sum int64
+	// database/sql is fast with pointers to plain types only.
+	err := rows.Scan(&key, (*string)(&ev.Type), (*string)(&ev.Turn), &at, (*[]byte)(&ev.Data), &sum, (*string)(&ev.Agent))
+	ev.Seq, ev.Time = key&journal.MaxSeq, db.FromMS(at)
+	if err == nil && whole(key, at, &ev, sum) {
+		return ev
+	}
+	e.db.Damage(fmt.Sprintf("event #%d of session %s", ev.Seq, session))
+	ev.Type, ev.Turn, ev.Agent = holdfast.EventDamaged, "", ""
+	ev.Data = json.RawMessage(`{"reason":"its checksum does not match"}`)
+	if err != nil {
+		ev.Data = json.RawMessage(`{"reason":"its row cannot be read"}`)
+	}
+	return ev
+}
+
+// whole reports whether an event's row is as it was written. A row from before
+// checksums existed counts as whole if it is an event.
+func whole(id, at int64, e *holdfast.Event, sum int64) bool {
+	if sum < 0 {
+		return e.Type != "" && utf8.Valid(e.Data) && json.Valid(e.Data)
+	}
+	return schema.Sum(id, at, e) == sum
+}
+
+// newest joins each session with its newest event.
+const newest = ` FROM sessions s JOIN events e ON e.id =
+	(SELECT max(id) FROM events WHERE id BETWEEN s.number << 32 AND (s.number + 1 << 32) - 1)`
+
+// newestTime returns the time of the newest event of all sessions, the zero time if there is
+// none.
+func (e *events) newestTime(ctx context.Context) (time.Time, error) {
+	var at sql.NullInt64
+	if err := e.db.Reads().QueryRowContext(ctx, `SELECT max(e.at)`+newest).Scan(&at); err != nil {
+		return time.Time{}, db.Failure("store.events", err)
+	}
+	if !at.Valid {
+		return time.Time{}, nil
+	}
+	return db.FromMS(at.Int64), nil
+}
+
+// activeSince returns the sessions whose newest event is at or after a time.
+func (e *events) activeSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error) {
+	rows, err := e.db.Reads().QueryContext(ctx, `SELECT s.id`+newest+` WHERE e.at >= ? ORDER BY s.number`, since.UnixMilli())
+	return db.Collect("store.events", rows, err, scanID)
+}
+
+// purgeSome removes some events of a deleted session. It returns false when none is left.
+func (e *events) purgeSome(t *db.Tx, number int64) (bool, error) {
+	res, err := e.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, purgeEvents)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// logs are the logs of sessions by id, as the search index reads them.
+type logs struct {
+	rows   *rows
+	events *events
+}
+
+// Number implements search.Log.
+func (l *logs) Number(ctx context.Context, id holdfast.SessionID) (int64, error) {
+	return l.rows.numberOf(ctx, id)
+}
+
+// Events implements search.Log.
+func (l *logs) Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error) {
+	n, err := l.rows.numberOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return l.events.read(ctx, id, n, after, limit)
+}
+
+// Holds implements search.Log.
+func (l *logs) Holds(t *db.Tx, id holdfast.SessionID, number int64) (bool, error) {
+	row, err := l.rows.load(t, id)
+	return row != nil && row.Number == number, err
+}
+
+// Intact implements search.Log.
+func (l *logs) Intact(key, at int64, e *holdfast.Event, sum int64) bool {
+	return whole(key, at, e, sum)
+}

@@ -1,0 +1,392 @@
+package search
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/conversation"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+)
+
+const (
+	// indexDelay lets entries gather before they are indexed together.
+	indexDelay = 100 * time.Millisecond
+	// indexRest is how many times as long as it worked the follower rests: it
+	// takes no more than a tenth of one CPU and of the writer (ADR 0013).
+	indexRest = 9
+	// indexDocs and indexBytes bound what one transaction adds to the index, and
+	// so how long commits wait for it; indexText what is indexed of one text.
+	indexDocs, indexBytes, indexText = 64, 64 << 10, 32 << 10
+	// indexRows is how many sessions one transaction moves forward.
+	indexRows = 128
+)
+
+// Log is the logs of sessions, which Index reads.
+type Log interface {
+	// Number returns the number of a session, which the keys of its events begin with;
+	// not_found for an unknown one.
+	Number(ctx context.Context, id holdfast.SessionID) (int64, error)
+	// Events returns up to limit events after a sequence number, in order.
+	Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error)
+	// Holds reports whether a session exists, with this number, in a transaction.
+	Holds(t *db.Tx, id holdfast.SessionID, number int64) (bool, error)
+	// Intact reports whether the row of an event is as it was written: its key, its time in
+	// milliseconds, the event and its checksum.
+	Intact(key, at int64, e *holdfast.Event, sum int64) bool
+}
+
+// Config configures an Index. Zero values of Gather and Warn take the defaults.
+type Config struct {
+	Log Log
+	// Gather is how long entries gather before they are indexed together (default 100 ms).
+	Gather time.Duration
+	// Warn is called with errors of the follower (default: not called).
+	Warn func(error)
+}
+
+// Index is the search index. Safe for concurrent use.
+type Index struct {
+	db     *db.DB
+	log    Log
+	gather time.Duration
+	warn   func(error)
+	todo   *unindexed
+
+	put, remove, seen, forget *sql.Stmt
+	purge, merge, changes     *sql.Stmt
+
+	find, upto, behind *sql.Stmt
+}
+
+// New adds the index to a database. Its follower starts with the database.
+func New(s *db.Setup, cfg Config) *Index {
+	x := &Index{db: s.DB(), log: cfg.Log, gather: cfg.Gather, warn: cfg.Warn, todo: newUnindexed()}
+	if x.gather <= 0 {
+		x.gather = indexDelay
+	}
+	if x.warn == nil {
+		x.warn = func(error) {}
+	}
+	s.Write(&x.put, `INSERT INTO search (rowid, text) VALUES (?,?)`)
+	s.Write(&x.remove, `DELETE FROM search WHERE rowid = ?`)
+	s.Write(&x.seen, `INSERT INTO search_seen (session, seq) VALUES (?,?)
+		ON CONFLICT (session) DO UPDATE SET seq = excluded.seq`)
+	s.Write(&x.forget, `DELETE FROM search_seen WHERE session = ?`)
+	s.Write(&x.purge, `DELETE FROM search WHERE rowid IN
+		(SELECT rowid FROM search WHERE rowid BETWEEN ? AND ? LIMIT ?)`)
+	s.Write(&x.merge, `INSERT INTO search (search, rank) VALUES ('merge', ?)`)
+	s.Write(&x.changes, `SELECT total_changes()`)
+	s.Read(&x.find, `SELECT search.rowid, s.id, s.title, s.created_at, e.type, e.turn, e.at, e.data, e.sum, e.agent
+		FROM search
+		CROSS JOIN sessions s ON s.number = search.rowid >> 32 LEFT JOIN events e ON e.id = search.rowid
+		WHERE search MATCH ? AND search.rowid >= ? AND search.rowid < ? ORDER BY search.rowid DESC LIMIT ?`)
+	s.Read(&x.upto, `SELECT seq FROM search_seen WHERE session = ?`)
+	s.Read(&x.behind, `SELECT number, id, coalesce((SELECT seq FROM search_seen WHERE session = sessions.number), 0),
+		(SELECT max(id) FROM events WHERE id BETWEEN sessions.number << 32 AND sessions.number << 32 | 4294967295)
+		FROM sessions WHERE number > ? ORDER BY number LIMIT ?`)
+	s.Run(x.follow)
+	s.Recovered(x.recovered)
+	return x
+}
+
+// Touch notes sessions whose log has grown.
+func (x *Index) Touch(ids ...holdfast.SessionID) { x.todo.touch(ids...) }
+
+// Pending counts the sessions with entries that are not searchable yet.
+func (x *Index) Pending() int { return x.todo.count() }
+
+// Settle waits until what was committed before is searchable, but not longer than patience.
+func (x *Index) Settle(ctx context.Context, patience time.Duration) { x.todo.settle(ctx, patience) }
+
+// Forget removes the index's position in the log of a deleted session, so that nothing of it
+// is indexed any more.
+func (x *Index) Forget(t *db.Tx, number int64) error {
+	_, err := x.forget.ExecContext(t.Ctx, number)
+	return err
+}
+
+// Purge removes some texts of a deleted session. It returns false when none is left.
+func (x *Index) Purge(t *db.Tx, number int64) (bool, error) {
+	res, err := x.purge.ExecContext(t.Ctx, number<<32, number<<32|journal.MaxSeq, indexDocs)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// Merge rewrites the index without the words of texts that were removed, in small
+// transactions.
+func (x *Index) Merge(ctx context.Context) error {
+	for pages := -db.WipePages; !x.stopping(); pages = db.WipePages {
+		var before, after int64
+		err := x.db.Do(ctx, "store.purge", &db.Op{Apply: func(t *db.Tx) error {
+			t.Pages += db.WipePages
+			if err := x.changes.QueryRowContext(t.Ctx).Scan(&before); err != nil {
+				return err
+			}
+			if _, err := x.merge.ExecContext(t.Ctx, pages); err != nil {
+				return err
+			}
+			return x.changes.QueryRowContext(t.Ctx).Scan(&after)
+		}})
+		if err != nil {
+			return err
+		}
+		if after-before < 2 {
+			break
+		}
+	}
+	return nil
+}
+
+func (x *Index) stopping() bool {
+	select {
+	case <-x.db.Stopping():
+		return true
+	default:
+		return false
+	}
+}
+
+// follow is the follower goroutine: it brings what was committed into the search
+// index, behind the commits, and begins with what an earlier server left.
+func (x *Index) follow(ctx context.Context) {
+	defer x.todo.close()
+	x.recovered(ctx)
+	x.todo.done()
+	for x.pause(x.gather, x.todo.wake) {
+		began := time.Now()
+		again, err := x.indexSome(ctx, x.todo.take())
+		if err != nil && x.db.Healthy() == nil && !x.stopping() {
+			x.warn(err)
+		}
+		x.todo.done(again...)
+		if !x.pause(indexRest*time.Since(began), nil) {
+			return
+		}
+	}
+}
+
+// pause waits for a nudge, unless that is nil, and then for a while, or until somebody waits
+// for the index. It returns false when the store closes.
+func (x *Index) pause(while time.Duration, nudge chan struct{}) bool {
+	if nudge != nil {
+		select {
+		case <-x.db.Stopping():
+			return false
+		case <-nudge:
+		}
+	}
+	if x.todo.hurried() {
+		return !x.stopping()
+	}
+	t := time.NewTimer(while)
+	defer t.Stop()
+	select {
+	case <-x.db.Stopping():
+		return false
+	case <-x.todo.hurry:
+	case <-t.C:
+	}
+	return true
+}
+
+// recovered looks for the sessions that could not be indexed: by an earlier server, or
+// while the disk was full.
+func (x *Index) recovered(ctx context.Context) {
+	if err := x.lookBehind(ctx); err != nil && !x.stopping() {
+		x.warn(err)
+	}
+}
+
+// lookBehind marks all sessions whose log goes on behind their position in the index.
+func (x *Index) lookBehind(ctx context.Context) error {
+	for last := int64(0); !x.stopping(); {
+		rows, err := x.behind.QueryContext(ctx, last, 1000)
+		if err != nil {
+			return db.Failure("store.index", err)
+		}
+		n := 0
+		var ids []holdfast.SessionID
+		for ; rows.Next(); n++ {
+			var id holdfast.SessionID
+			var seen int64
+			var head sql.NullInt64
+			if err := rows.Scan(&last, &id, &seen, &head); err != nil {
+				_ = rows.Close()
+				return db.Failure("store.index", err)
+			}
+			if head.Int64&journal.MaxSeq > seen {
+				ids = append(ids, id)
+			}
+		}
+		if err := rows.Close(); err != nil {
+			return db.Failure("store.index", err)
+		}
+		x.todo.touch(ids...)
+		if n == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// doc is one text on its way into the index.
+type doc struct {
+	id   int64
+	text string
+}
+
+// docs are the texts that one session adds, and how far its log was read for them.
+type docs struct {
+	session      holdfast.SessionID
+	number, seen int64
+	docs         []doc
+}
+
+// indexSome indexes sessions and returns those with more to index. After a failure a session
+// is tried again at its next commit, or at the next start.
+func (x *Index) indexSome(ctx context.Context, ids []holdfast.SessionID) (again []holdfast.SessionID, err error) {
+	var batch []docs
+	count, size := 0, 0
+	for i, id := range ids {
+		if count >= indexDocs || size >= indexBytes {
+			again = append(again, ids[i:]...)
+			break
+		}
+		d, more, err := x.newDocs(ctx, id, indexDocs-count, indexBytes-size)
+		if holdfast.IsKind(err, holdfast.KindNotFound) {
+			continue
+		}
+		if err != nil {
+			return again, err
+		}
+		if more {
+			again = append(again, id)
+		}
+		for _, one := range d.docs {
+			count, size = count+1, size+len(one.text)
+		}
+		batch = append(batch, d)
+	}
+	if len(batch) == 0 {
+		return again, nil
+	}
+	return again, x.addDocs(ctx, batch, size)
+}
+
+// addDocs writes the texts of a batch, in one transaction.
+func (x *Index) addDocs(ctx context.Context, batch []docs, size int) error {
+	return x.db.Do(ctx, "store.index", &db.Op{
+		Plan: func(t *db.Tx) error {
+			// A session that was deleted meanwhile leaves no word behind.
+			live := batch[:0]
+			for _, d := range batch {
+				there, err := x.log.Holds(t, d.session, d.number)
+				if err != nil {
+					return err
+				}
+				if there {
+					live = append(live, d)
+				}
+			}
+			batch = live
+			return nil
+		},
+		Apply:  func(t *db.Tx) error { return x.write(t, batch) },
+		Weight: size,
+	})
+}
+
+// newDocs reads the texts of a session that are not indexed yet, within limits.
+func (x *Index) newDocs(ctx context.Context, id holdfast.SessionID, count, size int) (d docs, more bool, err error) {
+	d.session = id
+	if d.number, err = x.log.Number(ctx, id); err != nil {
+		return d, false, err
+	}
+	if ok, err := db.Found(x.upto.QueryRowContext(ctx, d.number).Scan(&d.seen)); !ok && err != nil {
+		return d, false, db.Failure("store.index", err)
+	}
+	events, err := x.log.Events(ctx, id, d.seen, 1000)
+	if err != nil {
+		return d, false, err
+	}
+	for _, e := range events {
+		if len(d.docs) >= count || size <= 0 {
+			return d, true, nil
+		}
+		one := doc{id: d.number<<32 | e.Seq}
+		var title bool
+		if one.text, title, err = words(e); err != nil {
+			one.text, title = "", false // it does not decode: nothing to find
+		}
+		if title {
+			one.id = d.number << 32
+		}
+		if one.text != "" || title {
+			d.docs = append(d.docs, one)
+			size -= len(one.text)
+		}
+		d.seen = e.Seq
+	}
+	return d, len(events) > 0, nil
+}
+
+// words returns the text of an event that can be searched for; title tells whether it is the
+// title of the session.
+func words(e holdfast.Event) (text string, title bool, err error) {
+	switch e.Type {
+	case holdfast.EventDamaged:
+		return "", false, nil
+	case holdfast.EventSessionCreated:
+		var d holdfast.SessionCreated
+		err = e.Decode(&d)
+		return d.Title, d.Title != "", err
+	case holdfast.EventSessionUpdated:
+		var d holdfast.SessionUpdated
+		err = e.Decode(&d)
+		return deref(d.Title), d.Title != nil, err
+	}
+	entry, err := conversation.Entry(e)
+	if entry.Role == "" {
+		return "", false, err
+	}
+	text = entry.Text
+	if entry.Tool != "" {
+		text = entry.Tool + " " + string(entry.Input)
+	}
+	if len(text) > indexText {
+		text = strings.ToValidUTF8(text[:indexText], "")
+	}
+	return text, false, err
+}
+
+// write inserts the texts of a batch, and how far each session was read.
+func (x *Index) write(t *db.Tx, batch []docs) error {
+	for _, d := range batch {
+		for _, one := range d.docs {
+			t.Pages += 1 + len(one.text)/db.PageSize
+			if one.id&journal.MaxSeq == 0 { // it replaces the title that the session had
+				if _, err := x.remove.ExecContext(t.Ctx, one.id); err != nil {
+					return err
+				}
+			}
+			if one.text == "" {
+				continue
+			}
+			if _, err := x.put.ExecContext(t.Ctx, one.id, one.text); err != nil {
+				return err
+			}
+		}
+		if _, err := x.seen.ExecContext(t.Ctx, d.number, d.seen); err != nil {
+			return err
+		}
+	}
+	t.Pages += 8
+	return nil
+}

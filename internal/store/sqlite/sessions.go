@@ -1,0 +1,197 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
+)
+
+// Sessions is the store of sessions: their rows, logs, turns and agent states. Its Commit is
+// the one way in which a session changes. Safe for concurrent use.
+type Sessions struct {
+	db *db.DB
+	parts
+
+	logs   *logs
+	turns  *turns
+	keys   *idempotency
+	states *states
+	purge  *purge
+
+	starting *sql.Stmt
+}
+
+// parts are what a commit writes to, each in the same transaction.
+type parts struct {
+	rows      *rows
+	events    *events
+	index     *search.Index
+	approvals *Approvals
+	audit     *Audit
+	outbox    *Outbox
+}
+
+func newSessions(s *db.Setup, p parts) *Sessions {
+	v := &Sessions{
+		db: s.DB(), parts: p, logs: &logs{p.rows, p.events},
+		turns: newTurns(s), keys: newIdempotency(s), states: newStates(s), purge: newPurge(s, p.events, p.index),
+	}
+	s.Read(&v.starting, `SELECT id FROM sessions WHERE status = 'starting' ORDER BY number`)
+	s.Join(db.Member{
+		Flush: v.events.flush, Forget: v.rows.forget,
+		Committed: func() { v.index.Touch(v.rows.committed()...) },
+		Undone: func() {
+			v.events.waiting = nil
+			v.rows.undone()
+		},
+	})
+	return v
+}
+
+// Row returns a session; not_found for an unknown one.
+func (s *Sessions) Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error) {
+	return s.rows.row(ctx, id)
+}
+
+// Head implements journal.Store.
+func (s *Sessions) Head(ctx context.Context, id holdfast.SessionID) (int64, error) {
+	return s.rows.headOf(ctx, id)
+}
+
+// Events implements journal.Store: not_found for an unknown session. A page is
+// also cut at 4 MiB of payload, so a page with fewer events than the limit is not the
+// end of the log; a page without events is. Limit 0 is 100, at most 1000.
+func (s *Sessions) Events(ctx context.Context, id holdfast.SessionID, after int64, limit int) ([]holdfast.Event, error) {
+	if after < 0 {
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "store.events", "after %d is negative", after)
+	}
+	n, err := s.rows.numberOf(ctx, id)
+	if err != nil || after > journal.MaxSeq {
+		return nil, err
+	}
+	return s.events.read(ctx, id, n, after, limit)
+}
+
+// Rows returns a page of sessions, newest first. The cursor is the number of a session, so
+// sessions that are made between two pages neither repeat nor hide one.
+func (s *Sessions) Rows(ctx context.Context, q journal.Query) (journal.Page, error) {
+	if q.Limit < 0 || q.Limit > 500 {
+		return journal.Page{}, holdfast.Errorf(holdfast.KindInvalid, "store.rows", "limit %q is not between 1 and 500",
+			strconv.Itoa(q.Limit))
+	}
+	limit := db.Limit(q.Limit, 50, 500)
+	where, args, err := filter(q)
+	if err != nil {
+		return journal.Page{}, err
+	}
+	if q.Words != "" {
+		s.index.Settle(ctx, search.Patience)
+	}
+	query := `SELECT ` + rowCols + `, ` + lastSeq + ` FROM sessions` + where + ` ORDER BY number DESC LIMIT ?`
+	found, err := s.db.Reads().QueryContext(ctx, query, append(args, limit+1)...)
+	list, err := db.Collect("store.rows", found, err, scanRow)
+	if err != nil {
+		return journal.Page{}, err
+	}
+	p := journal.Page{Rows: list}
+	if len(p.Rows) > limit {
+		p.Rows = p.Rows[:limit]
+		p.Next = db.EncodeCursor('s', p.Rows[limit-1].Number)
+	}
+	return p, nil
+}
+
+// filter returns the WHERE clause of a query and its arguments.
+func filter(q journal.Query) (string, []any, error) {
+	var conds []string
+	var args []any
+	add := func(cond string, values ...any) {
+		conds, args = append(conds, cond), append(args, values...)
+	}
+	if q.Status != "" {
+		if _, err := holdfast.ParseStatus(string(q.Status)); err != nil {
+			return "", nil, err
+		}
+		add(`status = ?`, string(q.Status))
+	}
+	if q.Agent != "" {
+		add(`agent = ?`, string(q.Agent))
+	}
+	if q.Tag != "" {
+		add(`EXISTS (SELECT 1 FROM json_each(sessions.tags) WHERE value = ?)`, q.Tag)
+	}
+	if q.Text != "" {
+		add(`instr(title_fold, ?) > 0`, strings.ToLower(q.Text))
+	}
+	if q.Words != "" {
+		match, err := search.Match(q.Words)
+		if err != nil {
+			return "", nil, err
+		}
+		add(`number IN (SELECT rowid >> 32 FROM search WHERE search MATCH ?)`, match)
+	}
+	if p := strings.ToLower(q.IDPart); p != "" {
+		// Ids consist of 0-9 a-f and the hyphen, all below the tilde. Both parts of the UNION
+		// read only the index of the ids.
+		add(`number IN (SELECT number FROM sessions WHERE id >= ? AND id < ?
+			UNION SELECT number FROM sessions WHERE substr(id, -?) = ?)`, p, p+"~", len(p), p)
+	}
+	if q.Title != "" {
+		add(`title_fold = ?`, strings.ToLower(q.Title))
+	}
+	if p := strings.ToLower(q.TitlePrefix); p != "" {
+		add(`substr(title_fold, 1, ?) = ?`, utf8.RuneCountInString(p), p)
+	}
+	if q.Cursor != "" {
+		n, err := db.DecodeCursor('s', q.Cursor)
+		if err != nil {
+			return "", nil, err
+		}
+		add(`number < ?`, n)
+	}
+	if len(conds) == 0 {
+		return "", nil, nil
+	}
+	return ` WHERE ` + strings.Join(conds, ` AND `), args, nil
+}
+
+// KeyRef returns the result that an idempotency key stands for: empty for a new key, conflict
+// for a key of another request.
+func (s *Sessions) KeyRef(ctx context.Context, k journal.Key) (string, error) {
+	ref, err := keyRef(&k, s.keys.read.QueryRowContext(ctx, k.Scope, k.Value))
+	if err != nil {
+		return "", db.Failure("store.key", err)
+	}
+	return ref, nil
+}
+
+// Starting lists the sessions whose resume a crash cut off.
+func (s *Sessions) Starting(ctx context.Context) ([]holdfast.SessionID, error) {
+	found, err := s.starting.QueryContext(ctx)
+	return db.Collect("store.starting", found, err, scanID)
+}
+
+// NewestEvent returns the time of the newest event of all sessions, the zero time if there is
+// none.
+func (s *Sessions) NewestEvent(ctx context.Context) (time.Time, error) {
+	return s.events.newestTime(ctx)
+}
+
+// ActiveSince returns the sessions whose newest event is at or after a time.
+func (s *Sessions) ActiveSince(ctx context.Context, since time.Time) ([]holdfast.SessionID, error) {
+	return s.events.activeSince(ctx, since)
+}
+
+// AgentStates lists a session's references to agents that keep a state of their own, by
+// generation.
+func (s *Sessions) AgentStates(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error) {
+	return s.states.read(ctx, id)
+}

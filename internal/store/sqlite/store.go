@@ -1,0 +1,158 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/journal"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/admin"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/db"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/schema"
+	"github.com/holdfast-run/holdfast/internal/store/sqlite/search"
+)
+
+// Space reports which writes the disk has room for.
+type Space = db.Space
+
+// Config configures a Store. Zero values take the defaults, those of db.Config where it has
+// the same field.
+type Config struct {
+	// Path is the database file; its directory must belong to this store alone.
+	Path string
+	// Clock stamps rows and events.
+	Clock func() time.Time
+	// Readers is how many reads may run at once.
+	Readers int
+	// CheckpointBytes is how large the write-ahead log may grow.
+	CheckpointBytes int64
+	// Space is called when the disk is too full for some or all writes, and when it has
+	// room again. It must not block.
+	Space func(Space)
+	// Failed is called once if all writes have to stop for good.
+	Failed func(error)
+	// Warn is called with errors that have no caller.
+	Warn func(error)
+
+	// Deliver returns the webhooks that receive events of a type (default: none). Outbox is
+	// called after each commit that put a delivery into the outbox. Neither may block.
+	Deliver func(holdfast.EventType) []string
+	Outbox  func()
+	// Audited is called with the number of the newest record after each commit that
+	// extended the audit chain (default: not called). It must not block.
+	Audited func(n int64)
+
+	// gather is how long entries gather before they are indexed.
+	gather time.Duration
+	// noAudit leaves the audit chain out: a benchmark compares with it.
+	noAudit bool
+}
+
+// Store is an open database: one store for each kind of data, all in one file behind one
+// writer. Safe for concurrent use.
+type Store struct {
+	Sessions  *Sessions
+	Approvals *Approvals
+	Audit     *Audit
+	Outbox    *Outbox
+	Facts     *Facts
+	Agents    *admin.Agents
+	Keys      *admin.Keys
+	Secrets   *admin.Secrets
+	Index     *search.Index
+
+	db *db.DB
+}
+
+// Open opens or creates the database, brings its schema up to date, takes the
+// directory's lock and raises the epoch. Its errors are those of db.Open.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	s := &Store{}
+	var err error
+	s.db, err = db.Open(ctx, db.Config{
+		Path: cfg.Path, Schema: schema.Of, Clock: cfg.Clock, Readers: cfg.Readers, CheckpointBytes: cfg.CheckpointBytes,
+		Space: cfg.Space, Failed: cfg.Failed, Warn: cfg.Warn,
+	}, func(setup *db.Setup) error {
+		events := newEvents(setup)
+		rows := newRows(setup, events)
+		s.Index = search.New(setup, search.Config{Log: &logs{rows, events}, Gather: cfg.gather, Warn: cfg.Warn})
+		s.Audit = newAudit(setup, cfg.Audited, cfg.noAudit)
+		s.Outbox = newOutbox(setup, cfg.Deliver, cfg.Outbox)
+		s.Approvals = newApprovals(setup, rows)
+		s.Sessions = newSessions(setup, parts{
+			rows: rows, events: events, index: s.Index, approvals: s.Approvals, audit: s.Audit, outbox: s.Outbox,
+		})
+		s.Facts = newFacts(setup)
+		s.Agents = admin.NewAgents(setup)
+		s.Keys = admin.NewKeys(setup, s.Audit)
+		s.Secrets = admin.NewSecrets(setup, s.Audit)
+		if err := setup.Err(); err != nil {
+			return err
+		}
+		return s.Audit.open(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close finishes what was accepted, copies the log into the database file and releases the
+// directory. Idempotent.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Epoch is the fencing token of this server: higher than that of any before.
+func (s *Store) Epoch() uint64 { return s.db.Epoch() }
+
+// Healthy returns nil while all writes are accepted, otherwise why some are not; see
+// db.DB.Healthy.
+func (s *Store) Healthy() error { return s.db.Healthy() }
+
+// Damaged lists the damaged places found since the store was opened, at most a hundred.
+func (s *Store) Damaged() []string { return s.db.Damaged() }
+
+// Counts counts sessions, open turns and pending approvals from indexes alone, and the
+// sessions with entries that are not searchable yet.
+func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
+	out := journal.Counts{
+		Sessions:  map[holdfast.Status]int64{},
+		Turns:     map[holdfast.TurnStatus]int64{holdfast.TurnQueued: 0, holdfast.TurnRunning: 0},
+		Unindexed: s.Index.Pending(),
+	}
+	for _, q := range []struct {
+		query string
+		add   func(status string, n int64)
+	}{
+		{`SELECT status, count(*) FROM sessions GROUP BY status`,
+			func(status string, n int64) { out.Sessions[holdfast.Status(status)] = n }},
+		// The partial index holds the open turns only.
+		{`SELECT status, count(*) FROM turns INDEXED BY turns_open WHERE status IN ('queued', 'running') GROUP BY status`,
+			func(status string, n int64) { out.Turns[holdfast.TurnStatus(status)] = n }},
+		{`SELECT state, count(*) FROM approvals INDEXED BY approvals_pending WHERE state = 'pending' GROUP BY state`,
+			func(_ string, n int64) { out.Approvals = n }},
+	} {
+		rows, err := s.db.Reads().QueryContext(ctx, q.query)
+		_, err = db.Collect("store.counts", rows, err, func(sc db.Scanner) (struct{}, error) {
+			var status string
+			var n int64
+			err := sc.Scan(&status, &n)
+			q.add(status, n)
+			return struct{}{}, err
+		})
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// Sealed counts the data that is sealed or signed with keys of the data directory: it is lost
+// without them.
+func (s *Store) Sealed(ctx context.Context) (environments, secrets, heads int64, err error) {
+	row := s.db.Reads().QueryRowContext(ctx, `SELECT (SELECT count(*) FROM sessions WHERE sealed_env IS NOT NULL),
+		(SELECT count(*) FROM secrets), (SELECT count(*) FROM audit_heads)`)
+	if err := row.Scan(&environments, &secrets, &heads); err != nil {
+		return 0, 0, 0, db.Failure("store.sealed", err)
+	}
+	return environments, secrets, heads, nil
+}
