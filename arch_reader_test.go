@@ -39,7 +39,6 @@ var over = map[string]int{
 	"package internal/chat":                    3206,
 	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
 	"package internal/driver/mem":              3111,
-	"package internal/egress":                  3019,
 	"package internal/runtime/claude":          4185,
 	"package internal/store/sqlite":            5039,
 	"package sandbox/check":                    4466, // stays: one reader of commands

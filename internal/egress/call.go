@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model"
 	"github.com/holdfast-run/holdfast/agent/model/remote"
+	"github.com/holdfast-run/holdfast/internal/egress/meter"
 	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
@@ -44,7 +45,7 @@ type call struct {
 	hide     *hider
 
 	settle  func(holdfast.Usage, bool)
-	meter   meter
+	meter   meter.Meter
 	began   time.Time
 	first   time.Time
 	request string
@@ -223,7 +224,7 @@ func (c *call) whole(ctx context.Context, resp *http.Response) error {
 		return c.failed(ctx, err)
 	}
 	c.first = c.b.cfg.Now()
-	c.meter.whole(raw)
+	c.meter.Whole(raw)
 	raw = c.hide.all(raw)
 	c.hear(raw)
 	if err := c.end(ctx, nil); err != nil {
@@ -246,10 +247,10 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 			if c.first.IsZero() {
 				c.first = c.b.cfg.Now()
 			}
-			c.meter.feed(buf[:n])
+			c.meter.Feed(buf[:n])
 			out := c.hide.pass(buf[:n])
 			c.hear(out)
-			if c.meter.ended() {
+			if c.meter.Ended() {
 				if rerr := c.end(ctx, nil); rerr != nil {
 					return http.ErrAbortHandler
 				}
@@ -260,7 +261,7 @@ func (c *call) stream(ctx context.Context, resp *http.Response) error {
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF) && c.meter.ended():
+		case errors.Is(err, io.EOF) && c.meter.Ended():
 			return aborted(c.tell(c.hide.end()))
 		case errors.Is(err, io.EOF):
 			c.broke(ctx, "cut", "the stream ended early")
@@ -289,7 +290,7 @@ func (c *call) tell(p []byte) error {
 // broke settles an answer that has no end, with what it came to.
 func (c *call) broke(ctx context.Context, class, message string) {
 	f := &model.Failure{Class: class, Message: message}
-	if m := c.meter.failure(); m != "" {
+	if m := c.meter.Failure(); m != "" {
 		f.Class, f.Message = "api", remote.Clean(string(c.hide.all([]byte(m))))
 	}
 	_ = c.end(ctx, remote.Hide(f, c.key)) // the answer is over either way
@@ -300,14 +301,14 @@ func (c *call) end(ctx context.Context, f *model.Failure) error {
 	if c.e.free {
 		return nil
 	}
-	used := c.meter.usage()
+	used := c.meter.Usage()
 	if f == nil && used == (holdfast.Usage{}) || f != nil && f.Class == "canceled" && used.Prompt() == 0 {
 		// Nobody said; a provider that says nothing and a client that leaves before
 		// it was said must not be free.
 		used.InputTokens = (c.size + 3) / 4
 	}
 	if f != nil || used.OutputTokens == 0 {
-		used.OutputTokens = max(used.OutputTokens, c.meter.seen()/4)
+		used.OutputTokens = max(used.OutputTokens, c.meter.Seen()/4)
 	}
 	return c.record(ctx, c.price(used), f, f == nil)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/model/remote"
+	"github.com/holdfast-run/holdfast/internal/egress/meter"
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
@@ -19,8 +20,8 @@ type api struct {
 	name string
 	// refuse writes an error as the API does.
 	refuse func(w http.ResponseWriter, status int, kind, message string)
-	// meter reads the usage out of an answer.
-	meter func() meter
+	// meter makes a meter for an answer.
+	meter func() meter.Meter
 }
 
 // endpoint is a path of an API: what may be sent there.
@@ -36,8 +37,8 @@ type endpoint struct {
 }
 
 var (
-	messagesAPI = &api{name: Anthropic, refuse: refuseMessages, meter: func() meter { return &messagesMeter{} }}
-	chatAPI     = &api{name: OpenAI, refuse: refuseChat, meter: func() meter { return &chatMeter{} }}
+	messagesAPI = &api{name: Anthropic, refuse: refuseMessages, meter: meter.Messages}
+	chatAPI     = &api{name: OpenAI, refuse: refuseChat, meter: meter.Chat}
 )
 
 // endpoints are all there are, by their path in a box.

@@ -1,4 +1,11 @@
-package egress
+// Package meter counts the tokens of an answer of a model while the answer passes: it reads
+// the usage out of the bytes that a provider sends, and changes none of them.
+//
+// What it owns: the bytes of an unfinished line and the counts so far. Only the broker
+// imports it. Invariants: the counts do not depend on the pieces in which an answer
+// arrives; a line that is too long is skipped, so memory stays bounded; no count is ever
+// negative, and a number that a provider reported cannot be taken back.
+package meter
 
 import (
 	"bytes"
@@ -7,28 +14,35 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// meter reads out of an answer, as it passes, what it used up.
-type meter interface {
-	// feed takes a piece of a stream, whole an answer without one.
-	feed(p []byte)
-	whole(raw []byte)
-	// ended: the stream has come to its end.
-	ended() bool
-	// usage is what the provider said so far; seen is about how many bytes of text
-	// it sent.
-	usage() holdfast.Usage
-	seen() int64
-	// failure is the provider's error within the stream; empty when there is none.
-	failure() string
+// Meter reads one answer. It belongs to one goroutine.
+type Meter interface {
+	// Feed takes the next piece of an answer that is streamed.
+	Feed(p []byte)
+	// Whole takes an answer that is not streamed.
+	Whole(raw []byte)
+	// Ended reports whether the answer is complete.
+	Ended() bool
+	// Usage returns the tokens that the provider has reported so far.
+	Usage() holdfast.Usage
+	// Seen returns about how many bytes of text the provider has sent.
+	Seen() int64
+	// Failure returns the message of an error within the stream; it is empty without one.
+	Failure() string
 }
 
-// maxLine is the longest line of a stream that is looked into. What counts is short.
+// Messages returns a meter for an answer of the Messages API.
+func Messages() Meter { return &messages{} }
+
+// Chat returns a meter for an answer of the chat completions API.
+func Chat() Meter { return &chat{} }
+
+// maxLine is the longest line of a stream that is read. Lines with usage are short.
 const maxLine = 1 << 20
 
 // lines cuts a stream into the data of its events.
 type lines struct {
 	line []byte
-	// long: the line is over maxLine, and skipped to its end.
+	// long is true while the rest of a line over maxLine is skipped.
 	long bool
 }
 
@@ -56,8 +70,8 @@ func (l *lines) add(p []byte) {
 	l.line = append(l.line, p...)
 }
 
-// messagesUsage is usage as the Messages API tells it. A later one adds to what an
-// earlier one left out.
+// messagesUsage is the usage in an answer of the Messages API. Several events of a stream
+// have one, and each may leave counts out.
 type messagesUsage struct {
 	Input      *int64 `json:"input_tokens"`
 	Output     *int64 `json:"output_tokens"`
@@ -65,7 +79,7 @@ type messagesUsage struct {
 	CacheWrite *int64 `json:"cache_creation_input_tokens"`
 }
 
-type messagesMeter struct {
+type messages struct {
 	lines
 	used  holdfast.Usage
 	bytes int64
@@ -73,9 +87,9 @@ type messagesMeter struct {
 	fault string
 }
 
-func (m *messagesMeter) feed(p []byte) { m.lines.feed(p, m.event) }
+func (m *messages) Feed(p []byte) { m.lines.feed(p, m.event) }
 
-func (m *messagesMeter) event(d []byte) {
+func (m *messages) event(d []byte) {
 	m.bytes += int64(len(d))
 	var ev struct {
 		Type    string `json:"type"`
@@ -111,7 +125,7 @@ func (m *messagesMeter) event(d []byte) {
 	}
 }
 
-func (m *messagesMeter) take(u messagesUsage) {
+func (m *messages) take(u messagesUsage) {
 	for _, f := range []struct {
 		from *int64
 		to   *int64
@@ -122,13 +136,13 @@ func (m *messagesMeter) take(u messagesUsage) {
 		{u.CacheWrite, &m.used.CacheWriteTokens},
 	} {
 		if f.from != nil {
-			// It only grows: nothing that was told is taken back.
+			// A count only grows.
 			*f.to = max(*f.to, *f.from)
 		}
 	}
 }
 
-func (m *messagesMeter) whole(raw []byte) {
+func (m *messages) Whole(raw []byte) {
 	var msg struct {
 		Usage messagesUsage `json:"usage"`
 	}
@@ -138,12 +152,12 @@ func (m *messagesMeter) whole(raw []byte) {
 	m.bytes, m.done = int64(len(raw)), true
 }
 
-func (m *messagesMeter) ended() bool           { return m.done }
-func (m *messagesMeter) usage() holdfast.Usage { return m.used }
-func (m *messagesMeter) seen() int64           { return m.bytes }
-func (m *messagesMeter) failure() string       { return m.fault }
+func (m *messages) Ended() bool           { return m.done }
+func (m *messages) Usage() holdfast.Usage { return m.used }
+func (m *messages) Seen() int64           { return m.bytes }
+func (m *messages) Failure() string       { return m.fault }
 
-// chatUsage is usage as chat completions tell it.
+// chatUsage is the usage in an answer of the chat completions API.
 type chatUsage struct {
 	Prompt     int64 `json:"prompt_tokens"`
 	Completion int64 `json:"completion_tokens"`
@@ -152,7 +166,7 @@ type chatUsage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-type chatMeter struct {
+type chat struct {
 	lines
 	used  holdfast.Usage
 	bytes int64
@@ -160,9 +174,9 @@ type chatMeter struct {
 	fault string
 }
 
-func (m *chatMeter) feed(p []byte) { m.lines.feed(p, m.event) }
+func (m *chat) Feed(p []byte) { m.lines.feed(p, m.event) }
 
-func (m *chatMeter) event(d []byte) {
+func (m *chat) event(d []byte) {
 	if string(d) == "[DONE]" {
 		m.done = true
 		return
@@ -191,13 +205,13 @@ func (m *chatMeter) event(d []byte) {
 	}
 }
 
-func (m *chatMeter) take(u *chatUsage) {
+func (m *chat) take(u *chatUsage) {
 	prompt := max(u.Prompt, 0)
 	cached := min(max(u.Details.Cached, 0), prompt)
 	m.used = holdfast.Usage{InputTokens: prompt - cached, CacheReadTokens: cached, OutputTokens: max(u.Completion, 0)}
 }
 
-func (m *chatMeter) whole(raw []byte) {
+func (m *chat) Whole(raw []byte) {
 	var msg struct {
 		Usage *chatUsage `json:"usage"`
 	}
@@ -207,7 +221,7 @@ func (m *chatMeter) whole(raw []byte) {
 	m.bytes, m.done = int64(len(raw)), true
 }
 
-func (m *chatMeter) ended() bool           { return m.done }
-func (m *chatMeter) usage() holdfast.Usage { return m.used }
-func (m *chatMeter) seen() int64           { return m.bytes }
-func (m *chatMeter) failure() string       { return m.fault }
+func (m *chat) Ended() bool           { return m.done }
+func (m *chat) Usage() holdfast.Usage { return m.used }
+func (m *chat) Seen() int64           { return m.bytes }
+func (m *chat) Failure() string       { return m.fault }
