@@ -36,7 +36,6 @@ var over = map[string]int{
 	"package internal/boxd":                    4942, // stays: one program, read from its ledger outwards
 	"package internal/boxd/files":              3337,
 	"package internal/boxd/jail":               3067, // stays: the walls
-	"package internal/chat":                    3206,
 	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
 	"package internal/driver/mem":              3111,
 	"package internal/runtime/claude":          4185,

@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/chat/compose"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -45,7 +46,7 @@ func (s *screen) key(msg tea.KeyPressMsg) tea.Cmd {
 	case "ctrl+l":
 		return tea.ClearScreen
 	case "ctrl+r":
-		s.search = &search{before: len(s.history.items), was: s.editor}
+		s.search = &search{before: s.history.Len(), was: s.editor}
 	case "ctrl+e":
 		return s.edit()
 	case "tab":
@@ -94,7 +95,7 @@ func (s *screen) enter() {
 	if s.question == "" {
 		s.history.Add(text)
 	}
-	s.editor = Editor{}
+	s.editor = compose.Editor{}
 	switch {
 	case s.question != "":
 		s.say([]plain.Line{{Kind: plain.Own, Text: plain.OneLine(text)}})
@@ -127,7 +128,7 @@ func (s *screen) newer() {
 type search struct {
 	text   string
 	before int // the newest place to look at
-	was    Editor
+	was    compose.Editor
 }
 
 // searching takes a key while a message is looked for, and reports whether that was all.
@@ -142,10 +143,10 @@ func (s *screen) searching(msg tea.KeyPressMsg) bool {
 		if r := []rune(f.text); len(r) > 0 {
 			f.text = string(r[:len(r)-1])
 		}
-		s.find(len(s.history.items))
+		s.find(s.history.Len())
 	case msg.Text != "":
-		f.text += clean(msg.Text)
-		s.find(len(s.history.items))
+		f.text += compose.Clean(msg.Text)
+		s.find(s.history.Len())
 	default: // the message is taken, and the key means what it does
 		s.search = nil
 		return name == "tab"

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/internal/chat/compose"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -155,7 +156,7 @@ func (f *lines) read(ctx context.Context, to chan<- string) {
 		l, err := in.ReadString('\n')
 		if l != "" {
 			if l = strings.TrimRight(l, "\r\n"); f.c.Person {
-				l = clean(l)
+				l = compose.Clean(l)
 			}
 			select {
 			case to <- l:

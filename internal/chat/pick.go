@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/chat/compose"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -55,7 +56,7 @@ func (p *picker) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		p.look.width, p.height = max(msg.Width-1, 8), max(msg.Height, 4)
 	case tea.PasteMsg:
-		p.typed, p.at = p.typed+strings.Join(strings.Fields(clean(msg.Content)), " "), 0
+		p.typed, p.at = p.typed+strings.Join(strings.Fields(compose.Clean(msg.Content)), " "), 0
 	case tea.KeyPressMsg:
 		return p, p.key(msg)
 	}
@@ -88,7 +89,7 @@ func (p *picker) key(msg tea.KeyPressMsg) tea.Cmd {
 		}
 	default:
 		if msg.Text != "" {
-			p.typed, p.at = p.typed+clean(msg.Text), 0
+			p.typed, p.at = p.typed+compose.Clean(msg.Text), 0
 		}
 	}
 	return nil

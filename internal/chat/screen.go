@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/client"
+	"github.com/holdfast-run/holdfast/internal/chat/compose"
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
@@ -37,14 +38,14 @@ type screen struct {
 	look look
 
 	height  int
-	editor  Editor
-	history History
+	editor  compose.Editor
+	history compose.History
 	search  *search
 	offers  []string
 
 	// A question takes the editor; the message that was being written comes back after it.
 	question holdfast.ApprovalID
-	draft    Editor
+	draft    compose.Editor
 
 	lines    []plain.Line // to be shown above
 	rows     []string     // the same, broken for the width
@@ -291,9 +292,9 @@ func (s *screen) turnTo() {
 	if s.question == "" {
 		s.draft = s.editor
 	}
-	s.editor, s.search, s.offers = Editor{}, nil, nil
+	s.editor, s.search, s.offers = compose.Editor{}, nil, nil
 	if s.question = a.ID; a.ID == "" {
-		s.editor, s.draft = s.draft, Editor{}
+		s.editor, s.draft = s.draft, compose.Editor{}
 	}
 }
 

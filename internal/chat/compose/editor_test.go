@@ -1,4 +1,4 @@
-package chat
+package compose
 
 import (
 	"strings"
@@ -82,8 +82,8 @@ func TestLongPastesAreOneCharacter(t *testing.T) {
 	}
 }
 
-// FuzzEditor: whatever is pasted, the text is that without control characters, no row is
-// wider than there is room, and the cursor stands in one.
+// FuzzEditor: for any paste the text is the paste without control characters, no row is
+// wider than its room, and the cursor is in a row.
 func FuzzEditor(f *testing.F) {
 	for _, s := range []string{"plain", "日本語 e\u0301 👩‍👩‍👧", "a\x1b[31mb\x07", "tab\there\r\nline", "\u202e\u200b\ufe0f", strings.Repeat("w ", 300)} {
 		f.Add(s, 7)
@@ -93,7 +93,7 @@ func FuzzEditor(f *testing.F) {
 			for _, m := range []ansi.Method{ansi.WcWidth, ansi.GraphemeWidth} {
 				var e Editor
 				e.Paste(s)
-				if e.Text() != clean(s) {
+				if e.Text() != Clean(s) {
 					t.Fatalf("%q became %q", s, e.Text())
 				}
 				e.at = min(max(at, 0), len(e.cells))
@@ -123,7 +123,7 @@ func TestNoControlCharacterIsSent(t *testing.T) {
 		"\u009b31m\u0085x":              "31mx",
 		"bad \xff byte":                 "bad \ufffd byte",
 	} {
-		if got := clean(in); got != want {
+		if got := Clean(in); got != want {
 			t.Errorf("%q: %q, not %q", in, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package chat
+package compose
 
 import (
 	"fmt"
@@ -11,18 +11,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Editor is a text being written, and the cursor in it. It moves by what people take for
-// a character. Its zero value is empty.
+// Editor is a text with a cursor. The cursor moves by grapheme clusters, which are what
+// people take for characters. The zero value is an empty text.
 type Editor struct {
 	cells []cell
 	at    int // the cursor stands before this cell
 }
 
-// cell is a character with what combines with it, or a long paste.
+// cell is a grapheme cluster, or a long paste, which counts as one character.
 type cell struct {
 	text  string
 	label string // shown instead of a long paste
-	// look is what is shown, wide how many columns it takes by each method.
+	// look is the text on the screen; wide is its width in columns by each method.
 	look string
 	wide [2]int
 }
@@ -41,13 +41,14 @@ func newCell(text, label string) cell {
 	return cell{text, label, look, [2]int{ansi.WcWidth: ansi.WcWidth.StringWidth(look), ansi.GraphemeWidth: ansi.GraphemeWidth.StringWidth(look)}}
 }
 
-// A paste longer than this is shown as one character with a label, whole when it is sent.
+// A paste longer than this is shown as a label that counts as one character. Text still
+// returns all of it.
 const (
 	foldBytes = 2000
 	foldLines = 8
 )
 
-// Text is what was written.
+// Text returns the whole text.
 func (e *Editor) Text() string {
 	var b strings.Builder
 	for _, c := range e.cells {
@@ -56,21 +57,21 @@ func (e *Editor) Text() string {
 	return b.String()
 }
 
-// Empty reports whether nothing is written.
+// Empty reports whether the text is empty.
 func (e *Editor) Empty() bool { return len(e.cells) == 0 }
 
-// AtEnd reports whether the cursor stands behind the text.
+// AtEnd reports whether the cursor is at the end of the text.
 func (e *Editor) AtEnd() bool { return e.at == len(e.cells) }
 
-// Set replaces the text; the cursor stands behind it.
+// Set replaces the text and puts the cursor at its end.
 func (e *Editor) Set(s string) {
 	*e = Editor{}
 	e.Paste(s)
 }
 
-// Insert writes at the cursor. What combines with the character before joins it.
+// Insert adds a text at the cursor. A combining character joins the character before it.
 func (e *Editor) Insert(s string) {
-	s = clean(s)
+	s = Clean(s)
 	from := e.at
 	if from > 0 && e.cells[from-1].label == "" && e.cells[from-1].text != "\n" {
 		from--
@@ -79,9 +80,9 @@ func (e *Editor) Insert(s string) {
 	e.replace(from, e.at, clusters(s))
 }
 
-// Paste writes a text at the cursor; a long one is folded.
+// Paste adds a text at the cursor; a long one is shown as a label.
 func (e *Editor) Paste(s string) {
-	s = clean(s)
+	s = Clean(s)
 	lines := strings.Count(s, "\n") + 1
 	if len(s) <= foldBytes && lines <= foldLines {
 		e.Insert(s)
@@ -101,7 +102,8 @@ func bytesOf(n int) string {
 	return fmt.Sprintf("%d MB", n/1_000_000)
 }
 
-// replace puts cells in the place of others, with the cursor behind them.
+// replace puts other cells in place of those from one index to another, and the cursor
+// behind them.
 func (e *Editor) replace(from, to int, with []cell) {
 	out := append([]cell(nil), e.cells[:from]...)
 	out = append(out, with...)
@@ -121,7 +123,7 @@ func clusters(s string) (out []cell) {
 	return out
 }
 
-// Left and Right move by a character.
+// Left moves to the previous character.
 func (e *Editor) Left() { e.at = max(0, e.at-1) }
 
 // Right moves to the next character.
@@ -160,7 +162,7 @@ func (c cell) word() bool {
 	return c.label != "" || unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
 }
 
-// Home moves to the beginning of the line, End to its end.
+// Home moves to the beginning of the line.
 func (e *Editor) Home() { e.at = e.lineStart() }
 
 // End moves to the end of the line.
@@ -182,7 +184,7 @@ func (e *Editor) lineEnd() int {
 	return i
 }
 
-// Backspace removes the character before the cursor, Delete the one at it.
+// Backspace removes the character before the cursor.
 func (e *Editor) Backspace() {
 	if e.at > 0 {
 		e.replace(e.at-1, e.at, nil)
@@ -203,16 +205,16 @@ func (e *Editor) DeleteWord() { e.replace(e.wordLeft(), e.at, nil) }
 // DeleteWordRight removes the word at the cursor.
 func (e *Editor) DeleteWordRight() { e.replace(e.at, e.wordRight(), nil) }
 
-// DeleteLeft removes the line up to the cursor, DeleteRight from it on.
+// DeleteLeft removes the text from the beginning of the line to the cursor.
 func (e *Editor) DeleteLeft() { e.replace(e.lineStart(), e.at, nil) }
 
-// DeleteRight removes the line from the cursor on.
+// DeleteRight removes the text from the cursor to the end of the line.
 func (e *Editor) DeleteRight() { e.replace(e.at, e.lineEnd(), nil) }
 
-// row is a row of the screen: cells from one to another.
+// row is a row of the screen: the cells from one index up to another.
 type row struct{ from, to int }
 
-// rows breaks the text where a row is full.
+// rows breaks the text at line ends and where a row is full.
 func (e *Editor) rows(width int, m ansi.Method) (out []row) {
 	from, x := 0, 0
 	for i, c := range e.cells {
@@ -231,7 +233,7 @@ func (e *Editor) rows(width int, m ansi.Method) (out []row) {
 	return append(out, row{from, len(e.cells)})
 }
 
-// shown is how a cell looks within a width.
+// shown returns the text of a cell, shortened to a width.
 func (c cell) shown(width int, m ansi.Method) string {
 	if c.wide[m] > width {
 		return m.Truncate(c.look, width, "…")
@@ -239,7 +241,7 @@ func (c cell) shown(width int, m ansi.Method) string {
 	return c.look
 }
 
-// Rows are the rows of the text within a width, and where the cursor is.
+// Rows returns the text as rows of a width, and the column and row of the cursor.
 func (e *Editor) Rows(width int, m ansi.Method) (text []string, x, y int) {
 	width = max(width, 1)
 	for i, r := range e.rows(width, m) {
@@ -266,10 +268,10 @@ func (e *Editor) Rows(width int, m ansi.Method) (text []string, x, y int) {
 	return text, x, y
 }
 
-// Up moves a row up, and reports whether there is one.
+// Up moves the cursor a row up, and reports whether there is one.
 func (e *Editor) Up(width int, m ansi.Method) bool { return e.vertical(width, m, -1) }
 
-// Down moves a row down, and reports whether there is one.
+// Down moves the cursor a row down, and reports whether there is one.
 func (e *Editor) Down(width int, m ansi.Method) bool { return e.vertical(width, m, 1) }
 
 func (e *Editor) vertical(width int, m ansi.Method, by int) bool {

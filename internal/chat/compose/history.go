@@ -1,31 +1,35 @@
-package chat
+package compose
 
 import (
 	"slices"
 	"strings"
 )
 
-// historyMost is how many messages are kept to be found again.
+// historyMost is the number of messages that are kept.
 const historyMost = 1000
 
-// History are the messages of the session and of this run, the newest last.
+// History holds the messages that were sent before, the newest last. Older and Newer walk
+// through it; the text that was being written is the newest entry of the walk.
 type History struct {
 	items []string
-	pos   int    // len(items) is what is being written
-	draft string // what was being written
+	pos   int    // len(items) stands for the draft
+	draft string // the text that was being written
 }
 
-// Load puts older messages before those of this run.
+// Load puts messages of earlier runs before those of this one.
 func (h *History) Load(older []string) {
 	mine := h.items
 	h.items = nil
 	for _, s := range append(slices.Clone(older), mine...) {
-		h.add(clean(s))
+		h.add(Clean(s))
 	}
 	h.pos = len(h.items)
 }
 
-// Add remembers a message.
+// Len returns the number of messages.
+func (h *History) Len() int { return len(h.items) }
+
+// Add appends a message and ends the walk.
 func (h *History) Add(s string) {
 	h.add(s)
 	h.pos, h.draft = len(h.items), ""
@@ -41,7 +45,7 @@ func (h *History) add(s string) {
 	}
 }
 
-// Older is the message before; now is what the editor holds.
+// Older returns the message before the current one; now is the text of the editor.
 func (h *History) Older(now string) (string, bool) {
 	if h.pos == 0 {
 		return "", false
@@ -53,7 +57,7 @@ func (h *History) Older(now string) (string, bool) {
 	return h.items[h.pos], true
 }
 
-// Newer is the message after, at last what was being written.
+// Newer returns the message after the current one, and in the end the draft.
 func (h *History) Newer() (string, bool) {
 	switch {
 	case h.pos >= len(h.items):
@@ -66,7 +70,7 @@ func (h *History) Newer() (string, bool) {
 	return h.items[h.pos], true
 }
 
-// Find is the newest message before a place that holds a text, and its place.
+// Find returns the newest message before an index that contains a text, and its index.
 func (h *History) Find(text string, before int) (string, int, bool) {
 	for i := min(before, len(h.items)) - 1; i >= 0; i-- {
 		if strings.Contains(strings.ToLower(h.items[i]), strings.ToLower(text)) {
