@@ -2,7 +2,6 @@ package chat
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast"
@@ -31,17 +30,16 @@ func (t *Talk) hear(ev holdfast.Event) ([]Effect, error) {
 		if err := ev.Decode(&a); err != nil {
 			return nil, err
 		}
-		t.settled(a.ID)
+		t.questions.settled(a.ID)
 	}
 	return nil, nil
 }
 
 // Ask shows a question and remembers it.
 func (t *Talk) Ask(a holdfast.Approval) []Effect {
-	if !t.Person || t.JSON || slices.ContainsFunc(t.questions, func(q holdfast.Approval) bool { return q.ID == a.ID }) {
+	if !t.Person || t.JSON || !t.questions.add(a) {
 		return nil
 	}
-	t.questions = append(t.questions, a)
 	out := Show(plain.Question(a, maxQuestion))
 	if len(out) > manyLines {
 		out = append(out, say("the call has %d lines; to read it again: holdfast approvals show %s", len(out), a.ID)...)
@@ -50,11 +48,6 @@ func (t *Talk) Ask(a holdfast.Approval) []Effect {
 		out = append(out, say("s and w would grant %s", strings.Join(rules, ", "))...)
 	}
 	return []Effect{out}
-}
-
-// settled forgets a question that has ended.
-func (t *Talk) settled(id holdfast.ApprovalID) {
-	t.questions = slices.DeleteFunc(t.questions, func(q holdfast.Approval) bool { return q.ID == id })
 }
 
 // rules are the rules of a line, which commas separate. A comma in parentheses is part of a
@@ -121,12 +114,12 @@ func (t *Talk) reply(text string) []Effect {
 // answered takes what the server said to an answer.
 func (t *Talk) answered(id holdfast.ApprovalID, text string, err error) []Effect {
 	if err == nil {
-		t.settled(id)
+		t.questions.settled(id)
 		return nil
 	}
 	out := []Effect{trouble(err)}
 	if holdfast.IsKind(err, holdfast.KindConflict) || holdfast.IsKind(err, holdfast.KindNotFound) {
-		t.settled(id)
+		t.questions.settled(id)
 		return out
 	}
 	return append(out, Restore{text})

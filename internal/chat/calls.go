@@ -28,10 +28,10 @@ func stopped(id holdfast.SessionID, turn holdfast.TurnID, byKey bool) doer {
 	}
 }
 
-// refreshed takes the session as it is now. An error is nothing to speak of: the next one
-// tells.
-func refreshed(id holdfast.SessionID) doer {
-	return func(ctx context.Context, c *client.Client) Input {
+// refresh reads the session again: its usage, and changes that were made elsewhere. An
+// error is not shown, because the next call reports it too.
+func refresh(id holdfast.SessionID) Effect {
+	return Call{callLimit, func(ctx context.Context, c *client.Client) Input {
 		s, err := c.Session(ctx, id)
 		return func(t *Talk) []Effect {
 			if err == nil {
@@ -40,12 +40,12 @@ func refreshed(id holdfast.SessionID) doer {
 			}
 			return nil
 		}
-	}
+	}}
 }
 
-// recalled asks again what was asked before the chat began.
-func recalled(id holdfast.SessionID) doer {
-	return func(ctx context.Context, c *client.Client) Input {
+// recall fetches the questions that were open before the chat began.
+func recall(id holdfast.SessionID) Effect {
+	return Call{callLimit, func(ctx context.Context, c *client.Client) Input {
 		page, err := c.Approvals(ctx, holdfast.ApprovalFilter{Session: string(id)})
 		return func(t *Talk) (out []Effect) {
 			if err != nil {
@@ -56,5 +56,5 @@ func recalled(id holdfast.SessionID) doer {
 			}
 			return out
 		}
-	}
+	}}
 }

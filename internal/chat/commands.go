@@ -76,7 +76,7 @@ func (t *Talk) command(text string) []Effect {
 				return []Effect{trouble(err)}
 			}
 			if c.name == "/status" {
-				lines = append(lines, t.waits()...)
+				lines = append(lines, t.pending.status(t.running != "")...)
 			}
 			return []Effect{Show(lines)}
 		}
@@ -118,19 +118,6 @@ func detail(d plain.Detail) func(*Talk, string) []Effect {
 		}
 		return []Effect{say("changes, output and thinking are shown whole; /verbose again folds them")}
 	}
-}
-
-// waits is what is under way.
-func (t *Talk) waits() Show {
-	switch {
-	case t.waiting > 0:
-		return say("%s on the way to the server", plain.Count(t.waiting, "message", "messages"))
-	case len(t.open) > 1:
-		return say("a turn runs, %s", plain.Count(len(t.open)-1, "message waits", "messages wait"))
-	case t.running != "" || len(t.open) > 0:
-		return say("a turn runs")
-	}
-	return say("nothing runs")
 }
 
 func showSession(ctx context.Context, c *client.Client, s holdfast.Session, _ string) ([]plain.Line, error) {

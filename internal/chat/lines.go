@@ -47,7 +47,7 @@ func (f *lines) run(ctx context.Context, inputs <-chan Input) (Outcome, error) {
 	if f.t.Create == nil {
 		effects = append(effects, Follow{f.t.Session.ID, f.t.Session.LastSeq})
 		if f.t.Person && !f.t.JSON {
-			effects = append(effects, f.t.recall())
+			effects = append(effects, recall(f.t.Session.ID))
 		}
 	}
 	for {

@@ -74,7 +74,7 @@ func TestAMessageIsSentOnce(t *testing.T) {
 		l.do(e)
 	}
 	var said []string
-	for !(k.Create == nil && k.waiting == 0) {
+	for !(k.Create == nil && k.pending.waiting == 0) {
 		said = append(said, text((<-inputs)(k)))
 	}
 	f.mu.Lock()

@@ -167,7 +167,7 @@ func (s *screen) begin(ctx context.Context) ([]Effect, error) {
 	s.t.live.known = s.t.Session.LastSeq
 	out := append(s.t.Begin(), Follow{s.t.Session.ID, after})
 	if after == s.t.Session.LastSeq {
-		return append(out, s.t.recall()), nil
+		return append(out, recall(s.t.Session.ID)), nil
 	}
 	s.t.recallAt = s.t.Session.LastSeq // what is shown comes first
 	return out, nil

@@ -87,7 +87,7 @@ func TestAQuestionTakesNoMessage(t *testing.T) {
 	if s.t.asking != 0 || len(s.l.messages) != 0 {
 		t.Error("a word was taken for an answer or a message")
 	}
-	s.Update(Input(func(k *Talk) []Effect { k.settled("q1"); return nil }))
+	s.Update(Input(func(k *Talk) []Effect { k.questions.settled("q1"); return nil }))
 	s.press(typed("ease")...)
 	s.press(enter)
 	if got := s.sent(t); got != "yes please" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,14 +29,12 @@ type Talk struct {
 	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
 
 	live      Live
-	waiting   int                      // messages that the server has not confirmed
-	asking    int                      // calls whose answer is awaited
-	open      map[holdfast.TurnID]bool // our turns that have not ended
-	ended     map[holdfast.TurnID]bool // ends that may come before the confirmation
+	pending   pending
+	asking    int // calls whose answer the next line waits for
 	running   holdfast.TurnID
-	questions []holdfast.Approval // the longest asked first
+	questions questions
 	interrupt interrupt
-	recallAt  int64 // the event after which open questions are asked for
+	recallAt  int64 // after this event the open questions are fetched
 	failed    bool
 }
 
@@ -54,24 +51,20 @@ const (
 // outboxMost is how many messages may wait for the server.
 const outboxMost = 1024
 
-// NewTalk is a conversation with a session, or one that the first message creates.
+// NewTalk makes a conversation with a session, or with one that the first message creates.
 func NewTalk(s holdfast.Session, create *holdfast.CreateSession) *Talk {
 	return &Talk{
-		Session: s, Create: create, open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{},
-		live: newLive(), About: func(holdfast.Session) []plain.Line { return nil },
+		Session: s, Create: create, pending: newPending(), live: newLive(),
+		About: func(holdfast.Session) []plain.Line { return nil },
 	}
 }
 
-// Idle: nothing of ours is on its way or runs.
-func (t *Talk) Idle() bool { return t.waiting == 0 && t.asking == 0 && len(t.open) == 0 }
+// Idle reports whether no message and no call of ours is on its way, and no turn of ours
+// runs.
+func (t *Talk) Idle() bool { return t.asking == 0 && t.pending.none() }
 
-// Question is the question that waits for an answer, the longest asked first.
-func (t *Talk) Question() (holdfast.Approval, bool) {
-	if len(t.questions) == 0 {
-		return holdfast.Approval{}, false
-	}
-	return t.questions[0], true
-}
+// Question returns the question that the next line answers.
+func (t *Talk) Question() (holdfast.Approval, bool) { return t.questions.first() }
 
 // Running reports whether a turn runs, and since when.
 func (t *Talk) Running() (since time.Time, ok bool) { return t.live.began, t.running != "" }
@@ -104,7 +97,7 @@ func (t *Talk) Event(ev holdfast.Event) []Effect {
 	}
 	if t.recallAt > 0 && ev.Seq >= t.recallAt {
 		t.recallAt = 0
-		out = append(out, t.recall())
+		out = append(out, recall(t.Session.ID))
 	}
 	return out
 }
@@ -129,7 +122,7 @@ func (t *Talk) event(ev holdfast.Event) (out []Effect, err error) {
 		return nil, err
 	}
 	if ev.Type == holdfast.EventSessionUpdated && t.Echo && ev.Seq > t.live.known {
-		out = append(out, t.refresh())
+		out = append(out, refresh(t.Session.ID))
 	}
 	if len(lines) > 0 {
 		out = append(out, Show(lines))
@@ -138,14 +131,14 @@ func (t *Talk) event(ev holdfast.Event) (out []Effect, err error) {
 	return append(out, more...), err
 }
 
-// tell is what there is to say about an event.
+// tell returns the lines that an event is shown as.
 func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
 	if ev.Type == holdfast.EventMessageUser {
 		var m holdfast.UserMessage
 		if err := ev.Decode(&m); err != nil || !t.Echo {
 			return nil, err
 		}
-		return t.own(m.Text()), nil
+		return ownMessage(m.Text(), t.Teller.Detail), nil
 	}
 	lines, err := t.Teller.Event(ev)
 	if ev.Type == holdfast.EventThinking && len(lines) == 0 && t.Echo && t.Teller.Detail == plain.Normal {
@@ -156,14 +149,14 @@ func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
 	return lines, err
 }
 
-// ownLines is how much of a message is shown to whoever wrote it.
+// ownLines is the number of lines after which a message of the user is folded.
 const ownLines = 12
 
-// own is a message of the user, a long one folded.
-func (t *Talk) own(text string) []plain.Line {
+// ownMessage returns a message of the user as lines, folded where it is long.
+func ownMessage(text string, detail plain.Detail) []plain.Line {
 	lines := strings.Split(strings.TrimRight(plain.Prose(text), "\n"), "\n")
 	more := len(lines) - ownLines
-	if more <= 0 || t.Teller.Detail == plain.Verbose {
+	if more <= 0 || detail == plain.Verbose {
 		return []plain.Line{{Kind: plain.Own, Text: strings.Join(lines, "\n")}}
 	}
 	return []plain.Line{
@@ -177,11 +170,8 @@ func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
 	if t.running == ev.Turn {
 		t.running = ""
 	}
-	if t.waiting > 0 {
-		t.ended[ev.Turn] = true
-	}
-	delete(t.open, ev.Turn)
-	t.questions = slices.DeleteFunc(t.questions, func(q holdfast.Approval) bool { return q.Turn == ev.Turn })
+	t.pending.over(ev.Turn)
+	t.questions.over(ev.Turn)
 	if t.JSON {
 		return []Effect{Print{ev}}, nil
 	}
@@ -191,17 +181,9 @@ func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
 	lines, err := t.Teller.End(ev)
 	out := []Effect{Show(append([]plain.Line{{Kind: plain.Break}}, lines...))}
 	if t.Echo && ev.Seq > t.live.known {
-		out = append(out, t.refresh())
+		out = append(out, refresh(t.Session.ID))
 	}
 	return out, err
-}
-
-// recall asks for what was asked before the chat began.
-func (t *Talk) recall() Effect { return Call{callLimit, recalled(t.Session.ID)} }
-
-// refresh reads the session again: what it used up, and what was changed elsewhere.
-func (t *Talk) refresh() Effect {
-	return Call{callLimit, refreshed(t.Session.ID)}
 }
 
 // Line takes a line or a whole message: a command, an answer, or a message.
@@ -222,13 +204,13 @@ func (t *Talk) Line(l string) []Effect {
 		return t.reply(text)
 	}
 	switch {
-	case t.waiting >= outboxMost:
-		return []Effect{Restore{l}, say("not sent: %d messages wait for the server already", t.waiting)}
+	case t.pending.waiting >= outboxMost:
+		return []Effect{Restore{l}, say("not sent: %d messages wait for the server already", t.pending.waiting)}
 	case len(text) > holdfast.MaxText:
 		return []Effect{Restore{l}, say("not sent: %d bytes are more than the %d of a message; put them in a file of the session: holdfast files put %s NAME",
 			len(text), holdfast.MaxText, t.name())}
 	}
-	t.waiting++
+	t.pending.sent()
 	t.live.sending(text)
 	return []Effect{Message{Text: text, Create: t.Create}}
 }
@@ -241,8 +223,8 @@ func (t *Talk) name() string {
 	return string(t.Session.ID)
 }
 
-// Confirmed takes what became of a message.
-func (t *Talk) Confirmed(r Sent) (out []Effect) {
+// Confirmed takes the outcome of sending a message.
+func (t *Talk) Confirmed(r Sent) []Effect {
 	if r.Created != nil {
 		t.Session, t.Create = *r.Created, nil
 		return []Effect{Remember{r.Created.ID}, t.greeting(), Follow{r.Created.ID, r.Created.LastSeq}}
@@ -257,17 +239,14 @@ func (t *Talk) Confirmed(r Sent) (out []Effect) {
 	case r.Err != nil:
 		t.failed = true
 		t.live.unsent(r.Text)
-		out = []Effect{Restore{r.Text}, trouble(r.Err)}
-	case !t.ended[r.Turn]:
-		t.open[r.Turn] = true
+		t.pending.answered()
+		return []Effect{Restore{r.Text}, trouble(r.Err)}
 	}
-	if t.live.confirmed(r); t.ended[r.Turn] {
+	t.live.confirmed(r)
+	if t.pending.confirmed(r.Turn) {
 		t.live.gone(r.Turn, "")
 	}
-	if t.waiting--; t.waiting == 0 {
-		clear(t.ended)
-	}
-	return out
+	return nil
 }
 
 // Linked takes that the client waits for the server, or that it is back.
@@ -343,15 +322,15 @@ func (t *Talk) Leave(code int) []Effect {
 	switch {
 	case t.Create != nil && t.Person:
 		lines = append(lines, plain.Line{Text: "left; no session was made"})
-	case t.Create != nil && t.waiting == 0:
+	case t.Create != nil && t.pending.waiting == 0:
 		lines = append(lines, plain.Line{Text: "nothing came on stdin: no session was made"})
-	case len(t.open) > 0 || t.running != "":
+	case len(t.pending.open) > 0 || t.running != "":
 		lines = append(lines, plain.Notef("left; the turn goes on: holdfast chat %s", t.Session.ID))
 	case t.Person:
 		lines = append(lines, plain.Notef("left; to come back: holdfast chat %s", t.Session.ID))
 	}
-	if t.waiting > 0 {
-		lines = append(lines, plain.Notef("%s not confirmed by the server", plain.Count(t.waiting, "message is", "messages are")))
+	if n := t.pending.waiting; n > 0 {
+		lines = append(lines, plain.Notef("%s not confirmed by the server", plain.Count(n, "message is", "messages are")))
 		code = max(code, 1)
 	}
 	if code == 0 && t.failed && !t.Person {

@@ -182,7 +182,7 @@ func (s *screen) status() string {
 		first = "asks"
 	case running:
 		first = elapsed(s.now().Sub(since))
-	case t.waiting > 0:
+	case t.pending.waiting > 0:
 		first = "sending"
 	}
 	used := t.Session.Spent.Usage.Add(t.live.usage)

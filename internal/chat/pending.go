@@ -1,0 +1,63 @@
+package chat
+
+import (
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/plain"
+)
+
+// pending counts the messages of this chat that the server has not confirmed, and holds
+// the turns that they started. The log can report the end of a turn before the server
+// confirms its message: pending remembers such ends until nothing waits.
+type pending struct {
+	waiting int
+	open    map[holdfast.TurnID]bool
+	ended   map[holdfast.TurnID]bool
+}
+
+func newPending() pending {
+	return pending{open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{}}
+}
+
+// none reports whether no message waits and no turn of ours is open.
+func (p *pending) none() bool { return p.waiting == 0 && len(p.open) == 0 }
+
+// sent counts a message that goes to the server.
+func (p *pending) sent() { p.waiting++ }
+
+// answered takes that a message waits no longer, whether the server took or refused it.
+func (p *pending) answered() {
+	if p.waiting--; p.waiting == 0 {
+		clear(p.ended)
+	}
+}
+
+// confirmed takes that the server has a message and its turn, and reports whether that
+// turn has ended already.
+func (p *pending) confirmed(turn holdfast.TurnID) (ended bool) {
+	if ended = p.ended[turn]; !ended {
+		p.open[turn] = true
+	}
+	p.answered()
+	return ended
+}
+
+// over takes the end of a turn, whoever started it.
+func (p *pending) over(turn holdfast.TurnID) {
+	if p.waiting > 0 {
+		p.ended[turn] = true
+	}
+	delete(p.open, turn)
+}
+
+// status returns a line for /status; running reports whether any turn runs.
+func (p *pending) status(running bool) Show {
+	switch {
+	case p.waiting > 0:
+		return say("%s on the way to the server", plain.Count(p.waiting, "message", "messages"))
+	case len(p.open) > 1:
+		return say("a turn runs, %s", plain.Count(len(p.open)-1, "message waits", "messages wait"))
+	case running || len(p.open) > 0:
+		return say("a turn runs")
+	}
+	return say("nothing runs")
+}
