@@ -27,7 +27,6 @@ var over = map[string]int{
 	"methods internal/boxd/jail.walls":         32,
 	"methods internal/driver/local.Driver":     57,
 	"methods internal/driver/mem.shell":        31,
-	"methods internal/loop.run":                43,
 	"methods internal/runtime/acp.run":         73,
 	"methods internal/runtime/claude.run":      89,
 	"methods internal/store/sqlite.Store":      102,

@@ -19,7 +19,7 @@ import (
 func (r *run) answer(ctx context.Context, uses []Use) error {
 	if r.env.Hooks != nil {
 		// A hook's run is named by what it is about, which has to be in the log.
-		if err := r.flush(); err != nil {
+		if err := r.batch.flush(); err != nil {
 			return err
 		}
 	}
@@ -66,8 +66,8 @@ func (r *run) answer(ctx context.Context, uses []Use) error {
 	if ctx.Err() != nil || r.noBox != nil {
 		return r.settle(ctx, uses)
 	}
-	r.tellBatch(ctx, uses)
-	if err := r.flush(); err != nil {
+	r.teller.answered(ctx, uses)
+	if err := r.batch.flush(); err != nil {
 		return err
 	}
 	r.hear(uses)
@@ -81,7 +81,9 @@ func (r *run) hear(uses []Use) {
 	for i := range uses {
 		results[i] = uses[i].Result
 	}
-	r.c.Messages = AppendUser(r.c.Messages, append(results, r.hooked()...)...)
+	pending := r.c.Hooked
+	r.c.Hooked = nil
+	r.c.Messages = AppendUser(r.c.Messages, append(results, r.teller.said(pending)...)...)
 }
 
 // reads reports that a use is of a tool that changes nothing.
@@ -111,7 +113,7 @@ func (r *run) settle(ctx context.Context, uses []Use) error {
 			r.finish(u, holdfast.ToolFinished{Outcome: holdfast.ExitCanceled, Content: textInterrupted, IsError: true})
 		}
 	}
-	if err := r.flush(); err != nil {
+	if err := r.batch.flush(); err != nil {
 		return err
 	}
 	r.hear(uses)
@@ -137,7 +139,7 @@ func (r *run) decide(ctx context.Context, u *Use) error {
 		var err error
 		v, err = r.env.Policy.Decide(ctx, policy.Request{
 			Session: r.c.Session, Mode: r.c.Mode, Tool: u.Name, ReadOnly: t.effect != tool.Mutate, Input: u.Input, CallID: u.ID,
-			Ready: r.flush,
+			Ready: r.batch.flush,
 		})
 		if err != nil && ctx.Err() != nil {
 			return nil
@@ -158,25 +160,25 @@ func (r *run) decide(ctx context.Context, u *Use) error {
 	d := holdfast.ToolDecision{ToolUseID: u.ID, Tool: u.Name, InputHash: holdfast.InputHash(u.Input), By: v.By, Rule: v.Rule}
 	if v.Verdict == policy.Allowed {
 		u.State, u.Rewritten, d.Input = Allowed, v.Input, v.Input
-		r.add(holdfast.EventToolAllowed, d)
+		r.batch.add(holdfast.EventToolAllowed, d)
 		return nil
 	}
 	if v.By == "unknown tool" || v.By == "input" {
-		r.tellRefused(ctx, u, v.Reason)
+		r.teller.refused(ctx, u, v.Reason)
 	}
 	d.Reason = valid(v.Reason)
 	if d.By == "" {
 		d.By = "policy"
 	}
 	u.State, u.Result = Answered, DeniedResult(d)
-	r.add(holdfast.EventToolDenied, d)
+	r.batch.add(holdfast.EventToolDenied, d)
 	return nil
 }
 
 // read runs the unanswered uses of a group that change nothing, and puts their
 // outcomes into the batch.
 func (r *run) read(ctx context.Context, group []Use) error {
-	if err := r.flush(); err != nil {
+	if err := r.batch.flush(); err != nil {
 		return err
 	}
 	limit := r.Parallel
@@ -209,7 +211,7 @@ func (r *run) read(ctx context.Context, group []Use) error {
 	wg.Wait()
 	for i := range group {
 		if group[i].State != Answered {
-			r.finish(&group[i], r.tell(ctx, &group[i], outcomes[i].ToolFinished, sandbox.Changes{}))
+			r.finish(&group[i], r.teller.finished(ctx, &group[i], outcomes[i].ToolFinished, sandbox.Changes{}))
 			if r.noBox == nil {
 				r.noBox = outcomes[i].noBox
 			}
@@ -293,8 +295,8 @@ func (r *run) intend(ctx context.Context, u *Use, box *sandbox.Box) (begun bool,
 		u.Started.Box, u.Started.Boot, _ = r.env.Boxes.Life(box)
 	}
 	u.State, u.Began = Started, r.Now()
-	r.add(holdfast.EventToolStarted, u.Started)
-	if err := r.flush(); err != nil {
+	r.batch.add(holdfast.EventToolStarted, u.Started)
+	if err := r.batch.flush(); err != nil {
 		return false, err
 	}
 	r.env.At("intent")
@@ -309,7 +311,7 @@ func (e recordError) Unwrap() error { return e.error }
 // acquire is the box. When it takes its time, what is in the batch is recorded
 // meanwhile; otherwise it is left to be recorded together with the intent.
 func (r *run) acquire(ctx context.Context) (*sandbox.Box, error) {
-	if r.warm || len(r.batch) == 0 {
+	if r.warm || len(r.batch.entries) == 0 {
 		return r.env.Boxes.Box(ctx)
 	}
 	type got struct {
@@ -331,7 +333,7 @@ func (r *run) acquire(ctx context.Context) (*sandbox.Box, error) {
 		return g.box, g.err
 	case <-t.C:
 	}
-	if err := r.flush(); err != nil {
+	if err := r.batch.flush(); err != nil {
 		cancel()
 		<-ch
 		return nil, recordError{err}

@@ -28,29 +28,29 @@ type reply struct {
 	request *holdfast.ModelRequest
 }
 
-// stream makes one model call and shows it as it comes. On error the reply tells
-// only whether something was shown.
-func (r *run) stream(ctx context.Context, req *model.Request) (a reply, err error) {
+// stream makes one model call and shows the answer as it arrives. With an error the reply
+// says only whether something was shown.
+func (k *caller) stream(ctx context.Context, req *model.Request) (a reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			a, err = reply{shown: a.shown}, holdfast.Errorf(holdfast.KindInternal, "model", "the provider panicked: %v", p)
 		}
 	}()
 	done := false
-	for chunk, err := range r.Provider.Stream(ctx, *req) {
+	for chunk, err := range k.loop.Provider.Stream(ctx, *req) {
 		if err != nil {
 			return reply{shown: a.shown, first: a.first}, err
 		}
-		if r.asked != "" && a.first.IsZero() {
-			a.first = r.Now()
+		if k.provider != "" && a.first.IsZero() {
+			a.first = k.loop.Now()
 		}
 		switch chunk.Type {
 		case model.ChunkText:
 			a.shown = true
-			r.env.Recorder.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: chunk.Delta})
+			k.rec.Delta(holdfast.DeltaText, holdfast.TextDelta{Text: chunk.Delta})
 		case model.ChunkThinking:
 			a.shown = true
-			r.env.Recorder.Delta(holdfast.DeltaThinking, holdfast.TextDelta{Text: chunk.Delta})
+			k.rec.Delta(holdfast.DeltaThinking, holdfast.TextDelta{Text: chunk.Delta})
 		case model.ChunkBlock:
 			a.take(chunk.Block)
 		case model.ChunkDone:

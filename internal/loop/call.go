@@ -83,38 +83,51 @@ func (p Retry) park(asked float64) bool {
 	return !p.NoPark && asked <= longest.Seconds()
 }
 
-// ask makes a model call, again as long as it fails in a way that may pass.
-func (r *run) ask(ctx context.Context) (reply, error) {
+// caller makes the model calls of a turn: within its budgets, again after failures that may
+// pass, and after the waits that the provider asks for. It adds failed calls and waits to the
+// batch.
+type caller struct {
+	loop  *Loop // the configuration, which does not change
+	meter Meter
+	rec   Recorder
+	at    func(point string)
+	batch *batch
+	// provider answers over the network; it is empty for a model that does not.
+	provider string
+}
+
+// ask makes a model call, and makes it again after each failure that may pass.
+func (k *caller) ask(ctx context.Context, c *Conversation) (reply, error) {
 	parks := 0
 	for n := 0; ; n++ {
-		a, err := r.call(ctx, n+1)
+		a, err := k.call(ctx, c, n+1)
 		if err == nil {
 			return a, nil
 		}
 		if ctx.Err() != nil {
-			return reply{}, r.gaveUp(context.Cause(ctx), a)
+			return reply{}, k.gaveUp(context.Cause(ctx), a)
 		}
 		var f *model.Failure
 		if !errors.As(err, &f) {
-			return reply{}, r.gaveUp(r.failed(err), a)
+			return reply{}, k.gaveUp(k.failed(err), a)
 		}
-		wait, patient := r.Retry.pause(n, f.RetryAfterSeconds, r.Rand())
-		parked := f.Retryable && !patient && parks < mostParks && r.Retry.park(f.RetryAfterSeconds)
-		if !parked && (!f.Retryable || n+1 >= r.Retry.attempts() || !patient) {
-			return reply{}, r.gaveUp(r.failed(err), a)
+		wait, patient := k.loop.Retry.pause(n, f.RetryAfterSeconds, k.loop.Rand())
+		parked := f.Retryable && !patient && parks < mostParks && k.loop.Retry.park(f.RetryAfterSeconds)
+		if !parked && (!f.Retryable || n+1 >= k.loop.Retry.attempts() || !patient) {
+			return reply{}, k.gaveUp(k.failed(err), a)
 		}
 		if a.request != nil {
-			r.add(holdfast.EventModelRequest, *a.request)
+			k.batch.add(holdfast.EventModelRequest, *a.request)
 		}
 		if a.shown {
-			r.add(holdfast.EventNotice, holdfast.Notice{Code: NoticeVoid, Text: "the answer broke off; what was shown of it is void"})
+			k.batch.add(holdfast.EventNotice, holdfast.Notice{Code: NoticeVoid, Text: "the answer broke off; what was shown of it is void"})
 		}
 		if parked {
 			// The wait is the provider's own: what failed before it does not count.
 			n, parks = -1, parks+1
-			err = r.park(ctx, f)
+			err = k.park(ctx, f)
 		} else {
-			err = r.pause(ctx, f, n, wait)
+			err = k.pause(ctx, f, n, wait)
 		}
 		if err != nil {
 			return reply{}, err
@@ -122,53 +135,53 @@ func (r *run) ask(ctx context.Context) (reply, error) {
 	}
 }
 
-// call makes one model call within the budgets.
-func (r *run) call(ctx context.Context, attempt int) (reply, error) {
+// call makes one model call within the budgets, and adds what it used up to c.
+func (k *caller) call(ctx context.Context, c *Conversation, attempt int) (reply, error) {
 	req := &model.Request{
-		Session: r.c.Session, Model: r.c.Model, System: r.c.System, Messages: r.c.Messages, Tools: r.Tools.offered,
-		MaxTokens: r.MaxTokens,
+		Session: c.Session, Model: c.Model, System: c.System, Messages: c.Messages, Tools: k.loop.Tools.offered,
+		MaxTokens: k.loop.MaxTokens,
 	}
-	settle, err := r.reserve(req)
+	settle, err := k.reserve(req)
 	if err != nil {
 		return reply{}, err
 	}
-	if r.Book != nil {
-		r.asked = r.Book.Provider(r.c.Model)
+	if k.loop.Book != nil {
+		k.provider = k.loop.Book.Provider(c.Model)
 	}
 	began := time.Time{}
-	if r.asked != "" {
-		began = r.Now()
+	if k.provider != "" {
+		began = k.loop.Now()
 	}
-	a, err := r.stream(ctx, req)
+	a, err := k.stream(ctx, req)
 	var f *model.Failure
 	if errors.As(err, &f) {
 		a.usage, a.id = f.Usage, f.RequestID
 	}
 	a.usage = a.usage.Clamp() // the provider may have reported anything
-	if r.Book != nil && a.usage != (holdfast.Usage{}) {
-		a.usage = r.Book.Price(r.c.Model, a.usage)
+	if k.loop.Book != nil && a.usage != (holdfast.Usage{}) {
+		a.usage = k.loop.Book.Price(c.Model, a.usage)
 	}
 	settle(a.usage, err == nil)
-	r.c.Usage = r.c.Usage.Add(a.usage)
-	if r.asked != "" {
-		a.request = r.request(req, &a, err, attempt, began)
+	c.Usage = c.Usage.Add(a.usage)
+	if k.provider != "" {
+		a.request = k.request(req, &a, err, attempt, began)
 	}
 	return a, err
 }
 
 // reserve sets aside what a call may use up: its size, and the longest answer.
-func (r *run) reserve(req *model.Request) (func(holdfast.Usage, bool), error) {
-	if r.env.Meter == nil {
+func (k *caller) reserve(req *model.Request) (func(holdfast.Usage, bool), error) {
+	if k.meter == nil {
 		return func(holdfast.Usage, bool) {}, nil
 	}
 	var most holdfast.Usage
-	if r.env.Meter.Bounded() {
+	if k.meter.Bounded() {
 		most = holdfast.Usage{InputTokens: (req.Bytes() + 3) / 4, OutputTokens: int64(req.MaxTokens)}
-		if r.Book != nil {
-			most = dearest(r.Book, req.Model, most)
+		if k.loop.Book != nil {
+			most = dearest(k.loop.Book, req.Model, most)
 		}
 	}
-	return r.env.Meter.Reserve(most)
+	return k.meter.Reserve(most)
 }
 
 // dearest prices a call as if the cache took its input in, where that costs more.
@@ -182,10 +195,10 @@ func dearest(book model.Book, name string, u holdfast.Usage) holdfast.Usage {
 }
 
 // request is the event of a call.
-func (r *run) request(req *model.Request, a *reply, err error, attempt int, began time.Time) *holdfast.ModelRequest {
+func (k *caller) request(req *model.Request, a *reply, err error, attempt int, began time.Time) *holdfast.ModelRequest {
 	e := &holdfast.ModelRequest{
-		Provider: r.asked, Model: req.Model, Status: holdfast.StatusOK, Attempt: attempt, RequestID: valid(a.id),
-		Messages: len(req.Messages), Bytes: req.Bytes(), Usage: a.usage, DurationMS: milliseconds(r.Now().Sub(began)),
+		Provider: k.provider, Model: req.Model, Status: holdfast.StatusOK, Attempt: attempt, RequestID: valid(a.id),
+		Messages: len(req.Messages), Bytes: req.Bytes(), Usage: a.usage, DurationMS: milliseconds(k.loop.Now().Sub(began)),
 	}
 	if !a.first.IsZero() {
 		e.FirstMS = milliseconds(a.first.Sub(began))
@@ -207,52 +220,52 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 // gaveUp records the request of a call that is not tried again, and what else
 // waits to be; then it returns why.
-func (r *run) gaveUp(err error, a reply) error {
+func (k *caller) gaveUp(err error, a reply) error {
 	if a.request == nil {
 		return err
 	}
-	r.add(holdfast.EventModelRequest, *a.request)
-	if ferr := r.flush(); ferr != nil {
+	k.batch.add(holdfast.EventModelRequest, *a.request)
+	if ferr := k.batch.flush(); ferr != nil {
 		return ferr
 	}
 	return err
 }
 
 // pause tells that a call is tried again and waits until then.
-func (r *run) pause(ctx context.Context, f *model.Failure, n int, wait time.Duration) error {
-	r.add(holdfast.EventNotice, holdfast.Notice{
+func (k *caller) pause(ctx context.Context, f *model.Failure, n int, wait time.Duration) error {
+	k.batch.add(holdfast.EventNotice, holdfast.Notice{
 		Code: NoticeRetry,
-		Text: fmt.Sprintf("%s; trying again in %s (%d of %d)", valid(f.Error()), wait.Round(time.Millisecond), n+2, r.Retry.attempts()),
+		Text: fmt.Sprintf("%s; trying again in %s (%d of %d)", valid(f.Error()), wait.Round(time.Millisecond), n+2, k.loop.Retry.attempts()),
 	})
-	if err := r.flush(); err != nil {
+	if err := k.batch.flush(); err != nil {
 		return err
 	}
 	return sleep(ctx, wait)
 }
 
 // park records when the provider takes calls again and waits until then.
-func (r *run) park(ctx context.Context, f *model.Failure) error {
+func (k *caller) park(ctx context.Context, f *model.Failure) error {
 	wait := time.Duration(f.RetryAfterSeconds * float64(time.Second))
 	// A little later, not all at once.
-	wait += time.Duration(r.Rand() * float64(min(wait/20, 30*time.Second)))
-	until := r.Now().Add(wait).UTC().Truncate(time.Millisecond)
-	r.add(holdfast.EventNotice, holdfast.Notice{
+	wait += time.Duration(k.loop.Rand() * float64(min(wait/20, 30*time.Second)))
+	until := k.loop.Now().Add(wait).UTC().Truncate(time.Millisecond)
+	k.batch.add(holdfast.EventNotice, holdfast.Notice{
 		Code: NoticeParked, Until: &until,
 		Text: fmt.Sprintf("%s; the turn is parked until %s", valid(f.Error()), until.Format(time.RFC3339)),
 	})
-	if err := r.flush(); err != nil {
+	if err := k.batch.flush(); err != nil {
 		return err
 	}
-	return r.wait(ctx, until)
+	return k.wait(ctx, until)
 }
 
 // wait waits until a time that is in the log.
-func (r *run) wait(ctx context.Context, until time.Time) error {
-	r.env.At("parked")
-	if r.env.Meter != nil {
-		return r.env.Meter.Park(ctx, until)
+func (k *caller) wait(ctx context.Context, until time.Time) error {
+	k.at("parked")
+	if k.meter != nil {
+		return k.meter.Park(ctx, until)
 	}
-	return sleep(ctx, until.Sub(r.Now()))
+	return sleep(ctx, until.Sub(k.loop.Now()))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -267,7 +280,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // failed turns a provider's error into the turn's.
-func (r *run) failed(err error) error {
+func (k *caller) failed(err error) error {
 	var f *model.Failure
 	if !errors.As(err, &f) {
 		var known *holdfast.Error
@@ -290,7 +303,7 @@ func (r *run) failed(err error) error {
 		e.Hint = "send the message again later"
 	}
 	if f.RetryAfterSeconds > 0 {
-		at := r.Now().Add(time.Duration(f.RetryAfterSeconds * float64(time.Second))).Add(time.Second - 1).UTC()
+		at := k.loop.Now().Add(time.Duration(f.RetryAfterSeconds * float64(time.Second))).Add(time.Second - 1).UTC()
 		e.Msg += "; it takes calls again at " + at.Format(time.RFC3339)
 	}
 	if f.Hint != "" {

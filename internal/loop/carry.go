@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/agent/tool"
-	"github.com/holdfast-run/holdfast/hook"
 	"github.com/holdfast-run/holdfast/policy"
 	"github.com/holdfast-run/holdfast/sandbox"
 )
@@ -53,12 +52,12 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 				return r.unknown(u, "the tool is not there any more")
 			}
 		}
-		watched, changes := r.watched(ctx, u)
+		watched, changes := r.teller.watched(ctx, u)
 		res, err := r.invoke(watched, t, u, tool.Call{ID: u.Started.Call, Input: u.runs(), Box: box})
 		unsent = unsent && errors.Is(err, sandbox.ErrUnsent)
 		if err != nil && holdfast.IsKind(err, holdfast.KindUnavailable) {
 			_, _, alive := r.env.Boxes.Life(box)
-			if n < r.patience(ctx, alive) {
+			if n < patience(ctx, alive) {
 				r.warm, box = false, nil
 				continue
 			}
@@ -70,10 +69,10 @@ func (r *run) carry(ctx context.Context, u *Use, box *sandbox.Box) error {
 			}
 		}
 		r.env.At("finished-uncommitted")
-		f := r.tell(ctx, u, r.outcome(ctx, res, err, u.Began), *changes)
+		f := r.teller.finished(ctx, u, r.outcome(ctx, res, err, u.Began), *changes)
 		f.Call = u.Started.Call
 		r.finish(u, f)
-		r.done = append(r.done, release{box, f.Call})
+		r.batch.done = append(r.batch.done, release{box, f.Call})
 		return nil
 	}
 }
@@ -91,9 +90,9 @@ func (r *run) neverSent(ctx context.Context, u *Use, err error) error {
 	return nil
 }
 
-// patience is how often a call may be issued again after unavailable. From a box
-// that stands that is an answer, so hardly; a cancelled turn does not linger.
-func (r *run) patience(ctx context.Context, alive bool) int {
+// patience returns how often a call may be issued again after it was unavailable. A box
+// that is alive meant it as its answer, so not often; and a cancelled turn ends soon.
+func patience(ctx context.Context, alive bool) int {
 	switch {
 	case ctx.Err() != nil:
 		return 1
@@ -129,7 +128,7 @@ func (r *run) askOnce(ctx context.Context, s holdfast.ToolStarted) (*sandbox.Box
 		}
 	}
 	// The turn was cancelled, which is no reason to leave the call behind.
-	short, cancel := context.WithTimeout(r.rec, afterCancel)
+	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterCancel)
 	defer cancel()
 	return r.env.Boxes.Outcome(short, s)
 }
@@ -141,7 +140,7 @@ func (r *run) carryHere(ctx context.Context, u *Use) error {
 		return r.unknown(u, valid(explain(err)))
 	}
 	r.env.At("finished-uncommitted")
-	f := r.tell(ctx, u, r.outcome(ctx, res, err, u.Began), sandbox.Changes{})
+	f := r.teller.finished(ctx, u, r.outcome(ctx, res, err, u.Began), sandbox.Changes{})
 	f.Call = u.Started.Call
 	r.finish(u, f)
 	return nil
@@ -160,8 +159,8 @@ func (r *run) unasked(u *Use, err error) error {
 func (r *run) unknown(u *Use, reason string) error {
 	e := holdfast.ToolUnknown{ToolUseID: u.ID, Call: u.Started.Call, Reason: reason}
 	u.State, u.Result = Answered, UnknownResult(e)
-	r.add(holdfast.EventToolUnknown, e)
-	return r.flush()
+	r.batch.add(holdfast.EventToolUnknown, e)
+	return r.batch.flush()
 }
 
 // invoke runs a tool, its output shown live; a panic becomes an error.
@@ -208,21 +207,6 @@ func layersOf(scope policy.Scope) []sandbox.Layer {
 	return out
 }
 
-// watched lets a call tell which files it changed, if hooks wait for that: listing them
-// takes time.
-func (r *run) watched(ctx context.Context, u *Use) (context.Context, *sandbox.Changes) {
-	all := &sandbox.Changes{}
-	if r.env.Hooks == nil || !r.env.Hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.Name}) {
-		return ctx, all
-	}
-	return sandbox.Watched(ctx, func(c sandbox.Changes) {
-		all.Files, all.More = append(all.Files, c.Files...), all.More+c.More
-		if c.Unseen != "" {
-			all.Unseen = c.Unseen
-		}
-	}), all
-}
-
 // outcome turns what a tool returned into what is recorded.
 func (r *run) outcome(ctx context.Context, res tool.Result, err error, began time.Time) holdfast.ToolFinished {
 	f := holdfast.ToolFinished{
@@ -262,7 +246,7 @@ func explain(err error) string {
 func (r *run) finish(u *Use, f holdfast.ToolFinished) {
 	f.ToolUseID = u.ID
 	u.State, u.Result = Answered, FinishedResult(f)
-	r.add(holdfast.EventToolFinished, f)
+	r.batch.add(holdfast.EventToolFinished, f)
 }
 
 // clip cuts a result that no model could read.

@@ -127,24 +127,15 @@ type Loop struct {
 // run is one turn under way.
 type run struct {
 	*Loop
-	env Env
-	c   Conversation
-	// rec is the context of records: they are not cut off by the turn's end.
-	rec context.Context
-	// batch are entries for the next record, done the calls to release after it.
-	batch []Entry
-	done  []release
-	// warm: the box answered in this turn, so it will answer at once.
+	env    Env
+	c      Conversation
+	batch  batch
+	caller caller
+	teller teller
+	// warm is true once the box answered in this turn, so it will answer at once.
 	warm bool
-	// asked is who is asked over the network; empty is nobody.
-	asked string
-	// noBox is why the box cannot be had; it ends the turn.
+	// noBox is the error of a box that could not be started; it ends the turn.
 	noBox error
-}
-
-type release struct {
-	box  *sandbox.Box
-	call holdfast.CallID
 }
 
 // Run carries a turn from where the conversation stands to its result. When ctx
@@ -157,10 +148,15 @@ func (l *Loop) Run(ctx context.Context, c Conversation, env Env) (Result, error)
 	if l.Provider == nil || l.Tools == nil || l.Now == nil || l.Rand == nil || env.Recorder == nil || env.Policy == nil {
 		return Result{}, holdfast.Errorf(holdfast.KindInvalid, "loop", "a loop needs Provider, Tools, Now, Rand, Recorder and Policy")
 	}
-	r := &run{Loop: l, env: env, c: c, rec: context.WithoutCancel(ctx)}
-	if r.env.At == nil {
-		r.env.At = func(string) {}
+	if env.At == nil {
+		env.At = func(string) {}
 	}
+	r := &run{
+		Loop: l, env: env, c: c,
+		batch: batch{ctx: context.WithoutCancel(ctx), rec: env.Recorder, boxes: env.Boxes, at: env.At},
+	}
+	r.caller = caller{loop: l, meter: env.Meter, rec: env.Recorder, at: env.At, batch: &r.batch}
+	r.teller = teller{hooks: env.Hooks, batch: &r.batch}
 	res, err := r.goOn(ctx)
 	res.Seen, res.Usage, res.Steps, res.Messages = r.c.Seen, r.c.Usage, r.c.Steps, r.c.Messages
 	return res, err
@@ -180,15 +176,15 @@ func (r *run) goOn(ctx context.Context) (Result, error) {
 	case ctx.Err() != nil:
 	case c.Parked.After(r.Now()):
 		// Nobody was asked yet after the wait that the log tells of.
-		if err := r.wait(ctx, c.Parked); err != nil {
+		if err := r.caller.wait(ctx, c.Parked); err != nil {
 			return Result{}, err
 		}
 	case c.Reissue:
-		r.add(holdfast.EventNotice, holdfast.Notice{
+		r.batch.add(holdfast.EventNotice, holdfast.Notice{
 			Code: NoticeReissued,
 			Text: "the model is asked again after an interruption of the server; what it had begun to say is void",
 		})
-		if err := r.flush(); err != nil {
+		if err := r.batch.flush(); err != nil {
 			return Result{}, err
 		}
 	}
@@ -212,7 +208,7 @@ func (r *run) steps(ctx context.Context) (Result, error) {
 			return Result{}, holdfast.Errorf(holdfast.KindTooLarge, "agent", "the turn took %d model calls, its limit", r.c.Steps).
 				WithHint("send another message to let the agent go on")
 		}
-		a, err := r.ask(ctx)
+		a, err := r.caller.ask(ctx, &r.c)
 		if err != nil {
 			return Result{}, err
 		}
@@ -222,7 +218,7 @@ func (r *run) steps(ctx context.Context) (Result, error) {
 			r.c.Messages = append(r.c.Messages, model.Message{Role: model.Assistant, Blocks: a.blocks})
 			return Result{Final: final, Text: a.text(), StopReason: a.stop}, nil
 		}
-		r.batch = append(r.batch, a.entries(&r.c)...)
+		r.batch.entries = append(r.batch.entries, a.entries(&r.c)...)
 		r.c.Messages = append(r.c.Messages, model.Message{Role: model.Assistant, Blocks: a.blocks})
 		if err := r.answer(ctx, a.uses); err != nil {
 			return Result{}, err
@@ -264,28 +260,4 @@ func AppendUser(msgs []model.Message, blocks ...model.Block) []model.Message {
 		return msgs
 	}
 	return append(msgs, model.Message{Role: model.User, Blocks: blocks})
-}
-
-func (r *run) add(typ holdfast.EventType, data any) {
-	r.batch = append(r.batch, Entry{Type: typ, Data: data})
-}
-
-// flush records the batch in one transaction and then releases the calls whose
-// outcome was in it.
-func (r *run) flush() error {
-	if len(r.batch) == 0 {
-		return nil
-	}
-	if err := r.env.Recorder.Record(r.rec, r.batch...); err != nil {
-		return err
-	}
-	r.batch = nil
-	if len(r.done) > 0 {
-		r.env.At("committed-unreleased")
-		for _, d := range r.done {
-			r.env.Boxes.Release(d.box, d.call)
-		}
-		r.done = r.done[:0]
-	}
-	return nil
 }

@@ -11,19 +11,39 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// tell fires the hooks after a tool call and gives its outcome back as they left
-// it. They run before the outcome is recorded: what ran in a box is held there
-// until then. No hook runs after an interrupted call. changes are the files that differ
-// after the call.
-func (r *run) tell(ctx context.Context, u *Use, f holdfast.ToolFinished, changes sandbox.Changes) holdfast.ToolFinished {
-	if r.env.Hooks == nil || ctx.Err() != nil {
+// teller tells the hooks of a turn about its tool calls. Without hooks it does nothing.
+type teller struct {
+	hooks Hooks
+	batch *batch
+}
+
+// watched returns a context with which a call reports the files that it changed. It does so
+// only if a hook waits for them, because finding them takes time.
+func (t *teller) watched(ctx context.Context, u *Use) (context.Context, *sandbox.Changes) {
+	all := &sandbox.Changes{}
+	if t.hooks == nil || !t.hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.Name}) {
+		return ctx, all
+	}
+	return sandbox.Watched(ctx, func(c sandbox.Changes) {
+		all.Files, all.More = append(all.Files, c.Files...), all.More+c.More
+		if c.Unseen != "" {
+			all.Unseen = c.Unseen
+		}
+	}), all
+}
+
+// finished fires the hooks after a tool call and returns its outcome, which they may have
+// changed. They run before the outcome is recorded; until then the box remembers the call.
+// No hook runs after an interrupted call. changes are the files that the call changed.
+func (t *teller) finished(ctx context.Context, u *Use, f holdfast.ToolFinished, changes sandbox.Changes) holdfast.ToolFinished {
+	if t.hooks == nil || ctx.Err() != nil {
 		return f
 	}
 	in := hook.Input{Event: hook.PostToolUse, ToolName: u.Name, ToolInput: u.runs(), ToolUseID: u.ID, ToolOutput: f.Content}
 	if f.IsError || f.Outcome != holdfast.ExitOK {
 		in.Event, in.ToolOutput, in.Error = hook.PostToolUseFailure, "", f.Content
 	}
-	res := r.env.Hooks.Fire(ctx, in)
+	res := t.hooks.Fire(ctx, in)
 	if res.ToolOutput != nil && strings.HasPrefix(u.Name, "mcp__") {
 		f.Content = clip(valid(*res.ToolOutput))
 	}
@@ -32,51 +52,50 @@ func (r *run) tell(ctx context.Context, u *Use, f holdfast.ToolFinished, changes
 			Path string `json:"file_path"`
 		}
 		if json.Unmarshal(u.runs(), &file) == nil && file.Path != "" {
-			r.env.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: u.Name, ToolUseID: u.ID, FilePath: file.Path})
+			t.hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: u.Name, ToolUseID: u.ID, FilePath: file.Path})
 		}
 	}
 	for _, c := range changes.Files {
-		r.env.Hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: u.Name, ToolUseID: u.ID, FilePath: c.Path, Trigger: string(c.Kind)})
+		t.hooks.Fire(ctx, hook.Input{Event: hook.FileChanged, ToolName: u.Name, ToolUseID: u.ID, FilePath: c.Path, Trigger: string(c.Kind)})
 	}
 	if untold := changes.Untold(); untold != "" {
-		r.add(holdfast.EventNotice, holdfast.Notice{Code: holdfast.NoticeFilesUntold, Text: valid(untold)})
+		t.batch.add(holdfast.EventNotice, holdfast.Notice{Code: holdfast.NoticeFilesUntold, Text: valid(untold)})
 	}
 	return f
 }
 
-// tellRefused fires the hooks of a call that was refused before anybody was asked.
-func (r *run) tellRefused(ctx context.Context, u *Use, why string) {
-	if r.env.Hooks == nil || ctx.Err() != nil {
+// refused fires the hooks of a call that was refused before any policy was asked.
+func (t *teller) refused(ctx context.Context, u *Use, why string) {
+	if t.hooks == nil || ctx.Err() != nil {
 		return
 	}
 	in := hook.Input{Event: hook.PreToolUse, ToolName: u.Name, ToolInput: u.Input, ToolUseID: u.ID}
-	r.env.Hooks.Fire(ctx, in)
+	t.hooks.Fire(ctx, in)
 	in.Event, in.Error = hook.PermissionDenied, why
-	r.env.Hooks.Fire(ctx, in)
+	t.hooks.Fire(ctx, in)
 }
 
-// tellBatch fires the hooks after all calls of one answer.
-func (r *run) tellBatch(ctx context.Context, uses []Use) {
-	if r.env.Hooks == nil || ctx.Err() != nil {
+// answered fires the hooks after all calls of one answer of the model.
+func (t *teller) answered(ctx context.Context, uses []Use) {
+	if t.hooks == nil || ctx.Err() != nil {
 		return
 	}
 	in := hook.Input{Event: hook.PostToolBatch}
 	for i := range uses {
 		in.ToolUseIDs = append(in.ToolUseIDs, uses[i].ID)
 	}
-	r.env.Hooks.Fire(ctx, in)
+	t.hooks.Fire(ctx, in)
 }
 
-// hooked are the texts of hooks that follow the answers of a step.
-func (r *run) hooked() []model.Block {
-	texts := r.c.Hooked
-	r.c.Hooked = nil
-	if r.env.Hooks != nil {
-		texts = append(texts, r.env.Hooks.Said()...)
+// said returns the texts of hooks that follow the answers of a step as blocks: the given
+// ones, and those since it was called last.
+func (t *teller) said(texts []string) []model.Block {
+	if t.hooks != nil {
+		texts = append(texts, t.hooks.Said()...)
 	}
 	out := make([]model.Block, len(texts))
-	for i, t := range texts {
-		out[i] = model.Block{Type: model.Text, Text: t}
+	for i, text := range texts {
+		out[i] = model.Block{Type: model.Text, Text: text}
 	}
 	return out
 }
