@@ -32,7 +32,6 @@ var over = map[string]int{
 	"methods internal/store/sqlite.Store":      102,
 	"methods sandbox/check.analyzer":           63,   // stays: a method for each kind of node
 	"package internal/boxd":                    4942, // stays: one program, read from its ledger outwards
-	"package internal/boxd/files":              3337,
 	"package internal/boxd/jail":               3067, // stays: the walls
 	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
 	"package internal/driver/mem":              3111,

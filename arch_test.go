@@ -43,6 +43,7 @@ var layers = map[string]layer{
 	"internal/tree":             {use: ".", third: "golang.org/x/sys/unix"},
 	"internal/boxd":             {use: ". internal/boxd/... internal/durable internal/trim sandbox/wire", third: "github.com/hashicorp/yamux golang.org/x/sys/unix"},
 	"internal/boxd/paths":       {third: "golang.org/x/sys/unix"},
+	"internal/boxd/pattern":     {use: "."},
 	"internal/boxd/files":       {use: ". internal/boxd/... internal/tree sandbox/wire", third: "golang.org/x/sys/unix"},
 	"internal/boxd/jail":        {use: ". internal/boxd/... sandbox/wire", third: "golang.org/x/sys/unix"},
 	"sandbox/boxd":              {use: ". internal/durable"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/boxd/pattern"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -39,7 +40,7 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 		return ans, fail(op, req.Path, err)
 	}
 	prefix, rest := splitPattern(DecodeName(req.Pattern))
-	p, err := compilePattern(op, rest)
+	p, err := pattern.Compile(op, rest)
 	if err != nil {
 		return ans, err
 	}
@@ -57,7 +58,7 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	defer g.end()
 	err = g.begin(op, req.Path, root)
 	if err == nil {
-		err = g.dir("", p.start())
+		err = g.dir("", p.Start())
 	}
 	if err != nil && !holdfast.IsKind(fail(op, "", err), holdfast.KindNotFound) {
 		return ans, fail(op, req.Pattern, err)
@@ -75,7 +76,7 @@ func splitPattern(s string) (prefix, rest string) {
 	rest = s
 	for {
 		part, after, found := strings.Cut(rest, "/")
-		if !found || hasMeta(part) || strings.Trim(after, "/") == "" {
+		if !found || pattern.HasMeta(part) || strings.Trim(after, "/") == "" {
 			break
 		}
 		prefix += part + "/"
@@ -94,7 +95,7 @@ type hit struct {
 
 type globber struct {
 	*walk
-	pattern *pattern
+	pattern *pattern.Pattern
 	limit   int
 	git     bool
 	hits    []hit
@@ -104,7 +105,7 @@ type globber struct {
 // dir searches one directory; rel is its path below the root, with a final slash. Only
 // the first directory's error is returned; unreadable directories below it are skipped,
 // like find with its messages hidden.
-func (g *globber) dir(rel string, at []place) error {
+func (g *globber) dir(rel string, at []pattern.Place) error {
 	fd, err := g.open(rel)
 	if err != nil {
 		return err
@@ -124,7 +125,7 @@ func (g *globber) dir(rel string, at []place) error {
 		if e.kind != kindDir || e.name == ".git" && !g.git || !g.holds(child) {
 			continue
 		}
-		next, _ := g.pattern.step(at, e.name)
+		next, _ := g.pattern.Step(at, e.name)
 		if len(next) == 0 {
 			continue
 		}
@@ -136,7 +137,7 @@ func (g *globber) dir(rel string, at []place) error {
 }
 
 // match keeps the files and links of one directory that the pattern ends with.
-func (g *globber) match(dir int, rel string, at []place, entries []entry) {
+func (g *globber) match(dir int, rel string, at []pattern.Place, entries []entry) {
 	for _, e := range entries {
 		if g.late() {
 			return
@@ -144,7 +145,7 @@ func (g *globber) match(dir int, rel string, at []place, entries []entry) {
 		if e.kind != kindFile && e.kind != kindLink {
 			continue
 		}
-		if _, matched := g.pattern.step(at, e.name); matched && g.holds(rel+e.name) {
+		if _, matched := g.pattern.Step(at, e.name); matched && g.holds(rel+e.name) {
 			g.hit(dir, e.name, paths.Join(g.root, rel+e.name))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/boxd/pattern"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -70,7 +71,7 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 type search struct {
 	*walk
 	matcher
-	glob   *pattern
+	glob   *pattern.Pattern
 	byName bool
 	mode   string
 	before int
@@ -108,7 +109,7 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 	}
 	s.matcher.late = s.walk.late
 	if req.Glob != "" {
-		if s.glob, err = compilePattern(op, DecodeName(req.Glob)); err != nil {
+		if s.glob, err = pattern.Compile(op, DecodeName(req.Glob)); err != nil {
 			return nil, err
 		}
 		s.byName = !strings.Contains(strings.TrimPrefix(req.Glob, "./"), "/")
@@ -159,9 +160,9 @@ func (s *search) wanted(rel, name string) bool {
 	case s.glob == nil:
 		return true
 	case s.byName:
-		return s.glob.match(name)
+		return s.glob.Match(name)
 	}
-	return s.glob.match(rel + name)
+	return s.glob.Match(rel + name)
 }
 
 // single searches a file that the request named: what would be passed over in a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
+	"github.com/holdfast-run/holdfast/internal/boxd/pattern"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
@@ -20,7 +21,7 @@ type scope struct {
 	said wire.Scope
 	// fs has no scope itself.
 	fs      *FS
-	masks   masks
+	masks   pattern.Masks
 	bad     error // why the scope cannot be enforced
 	located bool
 	denied  []string
@@ -33,8 +34,17 @@ type scope struct {
 func (f *FS) Within(s wire.Scope) *FS {
 	out := *f
 	out.scope = &scope{said: s, fs: f}
-	out.scope.masks, out.scope.bad = compileMasks(s.Patterns)
+	out.scope.masks, out.scope.bad = pattern.CompileMasks(decoded(s.Patterns))
 	return &out
+}
+
+// decoded returns names of the protocol as bytes.
+func decoded(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = DecodeName(n)
+	}
+	return out
 }
 
 // locate finds where the roots lead now.
@@ -74,7 +84,7 @@ func (s *scope) holds(path string) bool {
 	}
 	s.locate()
 	under := func(root string) bool { return within(root, path) }
-	if slices.ContainsFunc(s.denied, under) || s.masks.cover(path) {
+	if slices.ContainsFunc(s.denied, under) || s.masks.Cover(path) {
 		return false
 	}
 	for _, list := range s.within {
@@ -88,7 +98,7 @@ func (s *scope) holds(path string) bool {
 // refusesName reports whether a path is refused as written, wherever it leads.
 func (s *scope) refusesName(path string) bool {
 	s.locate()
-	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.cover(path)
+	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.Cover(path)
 }
 
 // deleted is the suffix that the kernel adds to the path of a removed file.

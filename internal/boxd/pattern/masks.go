@@ -1,4 +1,4 @@
-package files
+package pattern
 
 import (
 	"path"
@@ -8,35 +8,31 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxScopePatterns and maxScopePattern bound the patterns of one request.
-const (
-	maxScopePatterns = 1000
-	maxScopePattern  = maxPath
-)
+// maxMasks bounds the patterns of one list.
+const maxMasks = 1000
 
-// masks are the patterns of a scope, cut into segments. A path is refused when it
-// matches a pattern or lies below a match.
-type masks [][]string
+// Masks are patterns of absolute paths, cut into segments. They cover each path that matches
+// a pattern or lies below a match.
+type Masks [][]string
 
 // anyDirs is the segment that stands for any number of directories.
 const anyDirs = "**"
 
-// compileMasks reads patterns. One unreadable pattern refuses the whole request,
-// because the paths that it should protect are unknown.
-func compileMasks(patterns []string) (masks, error) {
+// CompileMasks reads patterns. One unreadable pattern refuses all of them, because the paths
+// that it should protect are unknown.
+func CompileMasks(patterns []string) (Masks, error) {
 	bad := func(p, why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "scope", "pattern %s: %s", holdfast.Quote(p), why).
 			WithHint("write an absolute path with * ? [a-z] and ** in it, as in /workspace/**/.env")
 	}
-	if len(patterns) > maxScopePatterns {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, "scope", "%d patterns are more than %d", len(patterns), maxScopePatterns).
+	if len(patterns) > maxMasks {
+		return nil, holdfast.Errorf(holdfast.KindTooLarge, "scope", "%d patterns are more than %d", len(patterns), maxMasks).
 			WithHint("write fewer and wider patterns")
 	}
-	out := make(masks, 0, len(patterns))
+	out := make(Masks, 0, len(patterns))
 	for _, p := range patterns {
-		p = DecodeName(p)
 		switch {
-		case len(p) > maxScopePattern:
+		case len(p) > maxPattern:
 			return nil, bad(p, "longer than 4096 bytes")
 		case !strings.HasPrefix(p, "/"):
 			return nil, bad(p, "not absolute")
@@ -63,9 +59,9 @@ func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
 
-// cover reports whether an absolute path matches a pattern or lies below a match. It
+// Cover reports whether an absolute path matches a pattern or lies below a match. It
 // takes at most one step for each pair of a segment and a name.
-func (m masks) cover(p string) bool {
+func (m Masks) Cover(p string) bool {
 	if len(m) == 0 {
 		return false
 	}
@@ -73,7 +69,7 @@ func (m masks) cover(p string) bool {
 	return slices.ContainsFunc(m, func(segs []string) bool { return covers(segs, names) })
 }
 
-// covers is coversBy with path.Match for each segment; compileMasks has checked them.
+// covers is coversBy with path.Match for each segment; CompileMasks has checked them.
 func covers(segs, names []string) bool {
 	return coversBy(segs, names, func(seg, name string) bool {
 		ok, _ := path.Match(seg, name)

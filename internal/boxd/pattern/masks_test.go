@@ -1,4 +1,4 @@
-package files
+package pattern
 
 import (
 	"path"
@@ -36,16 +36,16 @@ func TestScopePatterns(t *testing.T) {
 		{"/**/**/x", "/x", true},
 		{"/**/**/x", "/y", false},
 	} {
-		m, err := compileMasks([]string{c.pattern})
+		m, err := CompileMasks([]string{c.pattern})
 		if err != nil {
 			t.Fatalf("%s: %v", c.pattern, err)
 		}
-		if got := m.cover(c.p); got != c.want {
+		if got := m.Cover(c.p); got != c.want {
 			t.Errorf("%s covers %s: %v", c.pattern, c.p, got)
 		}
 	}
 	for _, bad := range []string{"", "a", "**/x", "/a/[", "/a/../b", "/./a", "/" + strings.Repeat("a", 5000), "/a\\"} {
-		if _, err := compileMasks([]string{bad}); !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) == "" {
+		if _, err := CompileMasks([]string{bad}); !holdfast.IsKind(err, holdfast.KindInvalid) || holdfast.HintOf(err) == "" {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestScopePatterns(t *testing.T) {
 // TestScopePatternsAreLinear: a pattern takes at most one step for each pair of a
 // segment and a name. Going back to each ** in turn would take years for this one.
 func TestScopePatternsAreLinear(t *testing.T) {
-	m, err := compileMasks([]string{strings.Repeat("/**/a", 400) + "/b", "/" + strings.Repeat("*a", 120) + "b"})
+	m, err := CompileMasks([]string{strings.Repeat("/**/a", 400) + "/b", "/" + strings.Repeat("*a", 120) + "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestScopePatternsAreLinear(t *testing.T) {
 	if most := len(m[0]) * len(names); tried == 0 || tried > most {
 		t.Errorf("%d steps, at most %d", tried, most)
 	}
-	if m.cover("/" + strings.Repeat("a", 255)) {
+	if m.Cover("/" + strings.Repeat("a", 255)) {
 		t.Error("it matches")
 	}
 }
@@ -98,11 +98,11 @@ func FuzzScopePattern(f *testing.F) {
 		return ok && plain(segs[1:], names[1:])
 	}
 	f.Fuzz(func(t *testing.T, pattern, p string) {
-		m, err := compileMasks([]string{pattern})
+		m, err := CompileMasks([]string{pattern})
 		if err != nil || len(m[0]) > 8 || len(split(p)) > 12 {
 			return
 		}
-		if got, want := m.cover(p), plain(m[0], split(p)); got != want {
+		if got, want := m.Cover(p), plain(m[0], split(p)); got != want {
 			t.Fatalf("%q covers %q: %v, want %v", pattern, p, got, want)
 		}
 	})

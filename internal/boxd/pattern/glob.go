@@ -1,4 +1,4 @@
-package files
+package pattern
 
 import (
 	"slices"
@@ -9,6 +9,8 @@ import (
 )
 
 const (
+	// maxPattern is the longest pattern, in bytes: as long as a path may be.
+	maxPattern = 4096
 	// maxAlternatives is how many patterns braces may expand to.
 	maxAlternatives = 1000
 	// maxExpansion is how many bytes the expansion may write. The work of compiling and
@@ -16,10 +18,9 @@ const (
 	maxExpansion = 256 << 10
 )
 
-// pattern is a compiled glob: alternatives of segments. A nil segment is "**",
-// any number of directories. Matching is by bytes cut at slashes, characters
-// being UTF-8 or single invalid bytes.
-type pattern struct {
+// Pattern is a compiled glob: alternatives of segments. A path is matched component by
+// component. A character is a UTF-8 sequence or a single invalid byte.
+type Pattern struct {
 	alts [][]segment
 }
 
@@ -42,22 +43,23 @@ type item struct {
 // badByte stands for a byte that is not UTF-8, apart for each value.
 const badByte = 0x110000
 
-// compilePattern reads a glob: * ? [a-z] [!a-z] {a,b} ** and \ before any
+// Compile reads a glob: * ? [a-z] [!a-z] {a,b} ** and \ before any
 // character. "**" is a whole component; inside one it is "*". Empty and "."
-// components are dropped, a final "**" means what lies below, not the directory.
-func compilePattern(op, src string) (*pattern, error) {
+// components are dropped; a final "**" matches everything below its directory, but not the
+// directory.
+func Compile(op, src string) (*Pattern, error) {
 	bad := func(why string) error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s: %s", holdfast.Quote(src), why).
 			WithHint(`write \ before a character that is meant as it is`)
 	}
-	if len(src) > maxPath {
+	if len(src) > maxPattern {
 		return nil, bad("longer than 4096 bytes")
 	}
 	b := braces{left: maxExpansion}
 	if why := b.expand(src); why != "" {
 		return nil, bad(why)
 	}
-	p := &pattern{}
+	p := &Pattern{}
 	for _, text := range b.texts {
 		var segs []segment
 		for part := range strings.SplitSeq(text, "/") {
@@ -285,15 +287,15 @@ func (s segment) matches(name string) bool {
 	return i == len(s.items)
 }
 
-// place is a position in a pattern while a path is matched component by
-// component: the next segment of an alternative.
-type place struct{ alt, seg int }
+// Place is a position in a pattern while a path is matched component by component: the
+// next segment of an alternative.
+type Place struct{ alt, seg int }
 
-// start is where matching begins.
-func (p *pattern) start() []place {
-	out := make([]place, 0, len(p.alts))
+// Start returns the places where matching begins.
+func (p *Pattern) Start() []Place {
+	out := make([]Place, 0, len(p.alts))
 	for a := range p.alts {
-		out = p.add(out, place{a, 0})
+		out = p.add(out, Place{a, 0})
 	}
 	return out
 }
@@ -301,7 +303,7 @@ func (p *pattern) start() []place {
 // add adds a place and, across a "**", the one behind it. Places are ordered by
 // alternative and rise within it: place s adds at most s, s+1 and s+2. So a place that
 // was added before is among the last three.
-func (p *pattern) add(to []place, at place) []place {
+func (p *Pattern) add(to []Place, at Place) []Place {
 	for {
 		if slices.Contains(to[max(0, len(to)-3):], at) {
 			return to
@@ -314,9 +316,9 @@ func (p *pattern) add(to []place, at place) []place {
 	}
 }
 
-// step consumes one component. matched says that the path may end with it; next
-// are the places from which its children go on, none when no child can match.
-func (p *pattern) step(from []place, name string) (next []place, matched bool) {
+// Step takes the next component of a path. matched reports whether the path may end with
+// it; next are the places for the component after it, none if nothing below can match.
+func (p *Pattern) Step(from []Place, name string) (next []Place, matched bool) {
 	for _, at := range from {
 		segs := p.alts[at.alt]
 		switch seg := segs[at.seg]; {
@@ -326,23 +328,23 @@ func (p *pattern) step(from []place, name string) (next []place, matched bool) {
 		case at.seg+1 == len(segs):
 			matched = true
 		default:
-			next = p.add(next, place{at.alt, at.seg + 1})
+			next = p.add(next, Place{at.alt, at.seg + 1})
 		}
 	}
 	return next, matched
 }
 
-// match reports whether a relative slash-separated path matches.
-func (p *pattern) match(path string) bool {
-	at, matched := p.start(), false
+// Match reports whether a relative slash-separated path matches.
+func (p *Pattern) Match(path string) bool {
+	at, matched := p.Start(), false
 	for part := range strings.SplitSeq(path, "/") {
 		if len(at) == 0 {
 			return false
 		}
-		at, matched = p.step(at, part)
+		at, matched = p.Step(at, part)
 	}
 	return matched
 }
 
-// hasMeta reports whether a component of a pattern is more than plain text.
-func hasMeta(s string) bool { return strings.ContainsAny(s, `*?[{\`) }
+// HasMeta reports whether a component of a pattern has wildcards, braces or escapes.
+func HasMeta(s string) bool { return strings.ContainsAny(s, `*?[{\`) }
