@@ -25,7 +25,7 @@ func benchBox(b *testing.B) *FS {
 
 func BenchmarkFiles(b *testing.B) {
 	f := benchBox(b)
-	s := wire.Scope{Denied: []string{f.cfg.Workspace + "/d19"}}
+	s := wire.Scope{Denied: []string{f.door.workspace + "/d19"}}
 	check := func(b *testing.B, err error) {
 		if err != nil {
 			b.Fatal(err)

@@ -30,14 +30,14 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	path, err := f.resolveDir(op, req.Path)
+	path, err := f.door.resolveDir(op, req.Path)
 	if err != nil {
 		return ans, err
 	}
 	w := f.newWalk()
 	defer w.end()
 	if err := w.begin(op, req.Path, path); err != nil {
-		if errors.Is(err, syscall.ENOTDIR) && f.exists(path) {
+		if errors.Is(err, syscall.ENOTDIR) && f.door.exists(path) {
 			err = holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a directory", holdfast.Quote(req.Path))
 		}
 		return ans, err
@@ -64,16 +64,6 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 		ans.Entries = append(ans.Entries, e)
 	}
 	return ans, nil
-}
-
-// exists reports whether a path leads to something.
-func (f *FS) exists(path string) bool {
-	fd, err := f.open("stat", path, path, paths.Way)
-	if err != nil {
-		return false
-	}
-	_ = unix.Close(fd)
-	return true
 }
 
 // firstNames returns the first limit names of an open directory in order. The limit
@@ -118,11 +108,11 @@ func limitOf(op string, n, def, most int) (int, error) {
 // Recursive a tree, whose symlinks are not followed.
 func (f *FS) Remove(req wire.RemoveRequest) error {
 	const op = "file.remove"
-	path, err := f.resolve(op, req.Path)
+	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
 		return err
 	}
-	dir, name, err := f.changing(op, req.Path, path)
+	dir, name, err := f.door.changing(op, req.Path, path)
 	if err != nil {
 		return err
 	}
@@ -145,18 +135,6 @@ func (f *FS) Remove(req wire.RemoveRequest) error {
 		return fail(op, req.Path, err)
 	}
 	return after(op, req.Path, syncAt(dir))
-}
-
-// changing is parent for a name that is to be removed or replaced: it refuses paths
-// that the box needs.
-func (f *FS) changing(op, shown, path string) (dir int, name string, err error) {
-	if dir, name, err = f.parent(op, shown, path); err != nil {
-		return dir, name, err
-	}
-	if err = f.fixed(op, shown, dir, name); err != nil {
-		_ = unix.Close(dir)
-	}
-	return dir, name, err
 }
 
 func removeOne(dir int, name string, isDir bool) error {
@@ -228,21 +206,21 @@ func removeSome(dir int) (n int, first error) {
 // Mkdir makes a directory and its parents; an existing one is fine.
 func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	const op = "file.mkdir"
-	path, err := f.resolve(op, req.Path)
+	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
 		return err
 	}
 	// An existing path is judged too: mkdirAll judges the directories it makes.
-	if fd, err := f.open(op, req.Path, path, paths.Way); err == nil {
+	if fd, err := f.door.open(op, req.Path, path, paths.Way); err == nil {
 		_ = unix.Close(fd)
 	} else if holdfast.IsKind(err, holdfast.KindDenied) {
 		return err
 	}
-	if err := f.mkdirAll(op, req.Path, path); err != nil {
+	if err := f.door.mkdirAll(op, req.Path, path); err != nil {
 		if !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.EEXIST) {
 			return fail(op, req.Path, err)
 		}
-		if fd, oerr := f.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW); oerr == nil {
+		if fd, oerr := f.door.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW); oerr == nil {
 			_ = unix.Close(fd)
 			return holdfast.Errorf(holdfast.KindConflict, op, "%s exists and is not a directory", holdfast.Quote(req.Path))
 		}
@@ -255,20 +233,20 @@ func (f *FS) Mkdir(req wire.MkdirRequest) error {
 // file in its place is replaced, an existing non-empty directory is conflict.
 func (f *FS) Rename(req wire.RenameRequest) error {
 	const op = "file.rename"
-	from, err := f.resolve(op, req.From)
+	from, err := f.door.resolve(op, req.From)
 	if err != nil {
 		return err
 	}
-	to, err := f.resolve(op, req.To)
+	to, err := f.door.resolve(op, req.To)
 	if err != nil {
 		return err
 	}
-	fromDir, fromName, err := f.changing(op, req.From, from)
+	fromDir, fromName, err := f.door.changing(op, req.From, from)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fromDir)
-	toDir, toName, err := f.changing(op, req.To, to)
+	toDir, toName, err := f.door.changing(op, req.To, to)
 	if err != nil {
 		return err
 	}
@@ -295,33 +273,4 @@ func after(op, shown string, err error) error {
 		return nil
 	}
 	return fail(op, shown, err)
-}
-
-// mkdirAll makes a directory and its parents where the scope allows it, each durable in
-// its parent.
-func (f *FS) mkdirAll(op, shown, path string) error {
-	err := paths.IsDir(path)
-	if err == nil || !errors.Is(err, syscall.ENOENT) {
-		return err
-	}
-	above, _ := paths.Split(path)
-	if above == path {
-		return err
-	}
-	if err := f.mkdirAll(op, shown, above); err != nil {
-		return err
-	}
-	dir, name, err := f.parent(op, shown, path)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	if err := unix.Mkdirat(dir, name, 0o755); err != nil {
-		if errors.Is(err, syscall.EEXIST) {
-			// Somebody made it meanwhile, or a symlink points nowhere.
-			return paths.IsDir(path)
-		}
-		return err
-	}
-	return syncAt(dir)
 }

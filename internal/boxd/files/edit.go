@@ -30,7 +30,7 @@ func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	if req.Old == req.New {
 		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the old and the new text are the same")
 	}
-	path, err := f.resolve(op, req.Path)
+	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
 		return none, err
 	}

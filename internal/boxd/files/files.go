@@ -19,12 +19,10 @@ import (
 	"crypto/rand"
 	"io"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
@@ -72,9 +70,11 @@ type Config struct {
 // Paths in requests and answers are byte strings that must survive JSON: see
 // EncodeName. Paths in answers of Stat, Glob and Grep are absolute.
 type FS struct {
-	cfg Config
-	// scope holds one request; nil allows everything.
-	scope *scope
+	door       door
+	maxEntries int
+	maxTime    time.Duration
+	now        func() time.Time
+	rand       io.Reader
 }
 
 // New makes an FS.
@@ -97,18 +97,21 @@ func New(cfg Config) *FS {
 	if cfg.Base == "/" {
 		cfg.Base = ""
 	}
-	return &FS{cfg: cfg}
+	return &FS{
+		door:       door{workspace: cfg.Workspace, home: cfg.Home, base: cfg.Base, proc: cfg.Proc},
+		maxEntries: cfg.MaxEntries, maxTime: cfg.MaxTime, now: cfg.Now, rand: cfg.Rand,
+	}
 }
 
 // Stat describes a path without following a final symlink.
 func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	const op = "file.stat"
-	path, err := f.resolve(op, req.Path)
+	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
 	// O_PATH, so that files without read permission count too.
-	fd, err := f.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW)
+	fd, err := f.door.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW)
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
@@ -117,7 +120,7 @@ func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return wire.FileInfo{}, fail(op, req.Path, err)
 	}
-	return describe(f.shown(path), &st, func() (string, error) { return linkAt(fd, "") }), nil
+	return describe(f.door.shown(path), &st, func() (string, error) { return linkAt(fd, "") }), nil
 }
 
 // describe makes a FileInfo; name is the path to show, link returns the target of a
@@ -144,87 +147,4 @@ func describe(name string, st *unix.Stat_t, link func() (string, error)) wire.Fi
 		}
 	}
 	return out
-}
-
-// resolve turns a path of a request into a path to open. ".." is taken
-// lexically, as editors do, so "link/../x" is "x" whatever link points to.
-func (f *FS) resolve(op, p string) (string, error) {
-	p = DecodeName(p)
-	switch {
-	case p == "":
-		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the path is empty")
-	case strings.IndexByte(p, 0) >= 0:
-		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the path %s holds a NUL byte", holdfast.Quote(p))
-	case len(p) > maxPath:
-		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the path %s has %d bytes, more than %d", holdfast.Quote(p), len(p), maxPath)
-	case p == "~" || strings.HasPrefix(p, "~/"):
-		p = filepath.Join(f.cfg.Home, p[1:])
-	case !filepath.IsAbs(p):
-		p = filepath.Join(f.cfg.Workspace, p)
-	}
-	return f.real(filepath.Clean(p)), nil
-}
-
-// resolveDir is resolve for operations on which an empty path means the workspace.
-func (f *FS) resolveDir(op, p string) (string, error) {
-	if p == "" {
-		p = "."
-	}
-	return f.resolve(op, p)
-}
-
-// real is where a clean absolute path lies.
-func (f *FS) real(p string) string {
-	if f.cfg.Base == "" || within(f.cfg.Base, p) {
-		return p
-	}
-	return filepath.Join(f.cfg.Base, p)
-}
-
-// shown is the inverse of real.
-func (f *FS) shown(p string) string {
-	if f.cfg.Base == "" || !within(f.cfg.Base, p) {
-		return p
-	}
-	if p = p[len(f.cfg.Base):]; p == "" {
-		return "/"
-	}
-	return p
-}
-
-// within reports whether the clean path p is dir or lies below it.
-func within(dir, p string) bool {
-	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
-}
-
-// fixed refuses paths that the box needs: the root, the workspace, the home and their
-// parents. dir is the open directory of the name.
-func (f *FS) fixed(op, shown string, dir int, name string) error {
-	at, err := paths.Where(dir)
-	if err != nil {
-		return fail(op, shown, err)
-	}
-	at = paths.Join(at, name)
-	for _, r := range []string{f.cfg.Workspace, f.cfg.Home} {
-		if r != "" && within(at, f.unlinked(f.real(filepath.Clean(r)))) {
-			return holdfast.Errorf(holdfast.KindDenied, op, "%s is a directory that the box stands on", holdfast.Quote(shown)).
-				WithHint("name what is inside it")
-		}
-	}
-	return nil
-}
-
-// unlinked is p with the links of its parents resolved, or p when that fails.
-func (f *FS) unlinked(p string) string {
-	above, name := paths.Split(p)
-	fd, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
-	if err != nil {
-		return p
-	}
-	defer unix.Close(fd)
-	at, err := paths.Where(fd)
-	if err != nil {
-		return p
-	}
-	return paths.Join(at, name)
 }

@@ -183,7 +183,7 @@ func TestSpecialFilesNeverBlock(t *testing.T) {
 func TestSpecialFileAtOpen(t *testing.T) {
 	b := newBox(t)
 	must(t, unix.Mkfifo(b.path("fifo"), 0o644))
-	fd, err := b.open("test", "fifo", b.path("fifo"), unix.O_RDONLY|unix.O_NONBLOCK)
+	fd, err := b.door.open("test", "fifo", b.path("fifo"), unix.O_RDONLY|unix.O_NONBLOCK)
 	must(t, err)
 	f := &file{fd: fd}
 	defer f.close()
@@ -193,7 +193,7 @@ func TestSpecialFileAtOpen(t *testing.T) {
 	if _, err := f.Read(make([]byte, 1)); err != io.EOF && !errors.Is(err, syscall.EAGAIN) {
 		t.Errorf("reading an empty FIFO: %v", err)
 	}
-	if _, err := b.open("test", "fifo", b.path("fifo"), toList); !errors.Is(err, syscall.ENOTDIR) {
+	if _, err := b.door.open("test", "fifo", b.path("fifo"), toList); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("a FIFO opened as a directory: %v", err)
 	}
 }

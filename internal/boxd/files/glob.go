@@ -32,7 +32,7 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	root, err := f.resolveDir(op, req.Path)
+	root, err := f.door.resolveDir(op, req.Path)
 	if err != nil {
 		return ans, err
 	}
@@ -47,9 +47,9 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	switch {
 	case prefix == "":
 	case filepath.IsAbs(prefix) || prefix == "~" || strings.HasPrefix(prefix, "~/"):
-		root, err = f.resolve(op, EncodeName(prefix))
+		root, err = f.door.resolve(op, EncodeName(prefix))
 	default:
-		root, err = f.resolve(op, EncodeName(filepath.Join(f.shown(root), prefix)))
+		root, err = f.door.resolve(op, EncodeName(filepath.Join(f.door.shown(root), prefix)))
 	}
 	if err != nil {
 		return ans, err
@@ -65,7 +65,7 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	}
 	g.trim()
 	for _, h := range g.hits {
-		ans.Paths = append(ans.Paths, EncodeName(f.shown(h.path)))
+		ans.Paths = append(ans.Paths, EncodeName(f.door.shown(h.path)))
 	}
 	ans.Truncated = g.truncated
 	return ans, nil

@@ -45,43 +45,39 @@ func (f *FS) Grep(req wire.GrepRequest) (wire.GrepAnswer, error) {
 	if err != nil {
 		return ans, err
 	}
-	root, err := f.resolveDir(op, req.Path)
+	root, err := f.door.resolveDir(op, req.Path)
 	if err != nil {
 		return ans, err
 	}
-	defer s.end()
-	err = s.begin(op, req.Path, root)
+	defer s.walk.end()
+	err = s.walk.begin(op, req.Path, root)
 	switch {
 	case err == nil:
 		err = s.dir("")
 	case errors.Is(err, syscall.ENOTDIR):
 		// The path is a file, or does not exist.
-		s.root = root
+		s.walk.root = root
 		err = s.single(op, req.Path, root)
 	}
 	if err != nil {
 		return ans, fail(op, req.Path, err)
 	}
-	ans.Matches = append(ans.Matches, s.out...)
-	ans.Truncated = s.truncated
+	ans.Matches = append(ans.Matches, s.found.out...)
+	ans.Truncated = s.walk.truncated || s.found.full
 	return ans, nil
 }
 
 // search is one grep under way.
 type search struct {
-	*walk
-	matcher
-	glob   *pattern.Pattern
-	byName bool
-	mode   string
-	before int
-	after  int
-	limit  int
-	hits   int
-	out    []wire.GrepMatch
-	room   int
-	stop   bool
-	buf    []byte
+	walk    *walk
+	matcher matcher
+	found   found
+	mode    string
+	// glob selects files, by their names alone if byName; nil selects all.
+	glob          *pattern.Pattern
+	byName        bool
+	before, after int
+	buf           []byte
 }
 
 func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
@@ -93,7 +89,7 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "before %d and after %d may not be negative", req.Before, req.After)
 	}
 	s := &search{
-		walk: f.newWalk(), mode: req.Mode, limit: limit, room: answerBytes,
+		walk: f.newWalk(), mode: req.Mode, found: found{limit: limit, room: answerBytes},
 		before: min(req.Before, maxContext), after: min(req.After, maxContext),
 	}
 	switch s.mode {
@@ -119,36 +115,36 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 
 // dir searches a directory; rel is its path below the root, with a final slash.
 func (s *search) dir(rel string) error {
-	fd, err := s.open(rel)
+	fd, err := s.walk.open(rel)
 	if err != nil {
 		return err
 	}
-	entries, err := s.entries(fd)
+	entries, err := s.walk.entries(fd)
 	// A deep tree must not take a descriptor for each level.
 	_ = unix.Close(fd)
 	if err != nil {
 		return err
 	}
-	defer s.done(entries)
+	defer s.walk.done(entries)
 	for _, e := range entries {
-		if s.stop || s.walk.late() {
+		if s.found.full || s.walk.late() {
 			return nil
 		}
 		child := rel + e.name
 		switch {
-		case !s.holds(child):
+		case !s.walk.holds(child):
 		case e.kind == kindDir:
 			if e.name == ".git" {
 				continue
 			}
 			if err := s.dir(child + "/"); err != nil && len(child) >= maxPath {
-				s.truncated = true
+				s.walk.truncated = true
 			}
 		case e.kind == kindFile && s.wanted(rel, e.name):
 			// A file that cannot be read is passed over, like one that went away.
-			file, err := regularBelow("file.grep", child, s.top, child)
+			file, err := regularBelow("file.grep", child, s.walk.top, child)
 			if data, ok, err := s.load(file, err); err == nil && ok {
-				s.file(paths.Join(s.root, child), data)
+				s.file(paths.Join(s.walk.root, child), data)
 			}
 		}
 	}
@@ -171,7 +167,7 @@ func (s *search) single(op, shown, path string) error {
 	if s.glob != nil && !s.wanted("", filepath.Base(path)) {
 		return nil
 	}
-	data, ok, err := s.load(s.fs.openRegular(op, shown, path, unix.O_RDONLY))
+	data, ok, err := s.load(s.walk.door.openRegular(op, shown, path, unix.O_RDONLY))
 	if err != nil {
 		return err
 	}
@@ -200,68 +196,84 @@ func (s *search) load(file *file, err error) (data []byte, ok bool, _ error) {
 
 // file searches one file's content.
 func (s *search) file(path string, data []byte) {
-	if !s.possible(data) || bytes.IndexByte(data, 0) >= 0 {
+	if !s.matcher.possible(data) || bytes.IndexByte(data, 0) >= 0 {
 		return
 	}
-	shown := EncodeName(s.fs.shown(path))
+	shown := EncodeName(s.walk.door.shown(path))
 	switch s.mode {
 	case grepFiles:
 		if s.any(data) {
-			s.add(wire.GrepMatch{Path: shown})
+			s.found.add(wire.GrepMatch{Path: shown})
 		}
 	case grepCount:
-		if n := s.count(data); n > 0 {
-			s.add(wire.GrepMatch{Path: shown, Count: n})
+		if n := s.matcher.count(data); n > 0 {
+			s.found.add(wire.GrepMatch{Path: shown, Count: n})
 		}
 	default:
-		c := &contents{search: s, path: shown, data: data, nextNo: 1}
-		s.each(data, c.match)
-		if !s.stop {
+		c := &contents{matcher: &s.matcher, found: &s.found, before: s.before, after: s.after, path: shown, data: data, nextNo: 1}
+		s.matcher.each(data, c.match)
+		if !s.found.full {
 			c.trail(len(data))
 		}
 	}
 }
 
 func (s *search) any(data []byte) (found bool) {
-	s.each(data, func(int, int, int) bool { found = true; return false })
+	s.matcher.each(data, func(int, int, int) bool { found = true; return false })
 	return found
 }
 
-// add records a hit; it ends the search when there is no room.
-func (s *search) add(m wire.GrepMatch) {
-	if !m.Context && s.hits == s.limit {
-		s.truncated, s.stop = true, true
+// found gathers the matches of a search, up to a number and within one answer.
+type found struct {
+	limit, hits int
+	// room is the number of bytes that are left in the answer.
+	room int
+	out  []wire.GrepMatch
+	// full is true once a match was left out; the search ends then.
+	full bool
+}
+
+// atLimit reports whether one more match would be too many; then the search is full.
+func (f *found) atLimit() bool {
+	f.full = f.full || f.hits == f.limit
+	return f.full
+}
+
+// add keeps a match or a line of its context, unless there is no room for it.
+func (f *found) add(m wire.GrepMatch) {
+	if !m.Context && f.atLimit() {
 		return
 	}
-	if s.room -= jsonLen(m.Path) + jsonLen(m.Text) + 80; s.room < 0 {
-		s.truncated, s.stop = true, true
+	if f.room -= jsonLen(m.Path) + jsonLen(m.Text) + 80; f.room < 0 {
+		f.full = true
 		return
 	}
 	if !m.Context {
-		s.hits++
+		f.hits++
 	}
-	s.out = append(s.out, m)
+	f.out = append(f.out, m)
 }
 
-// contents writes the matching lines of one file with the lines around them,
-// each line once.
+// contents writes the matching lines of one file with the lines around them, each line
+// once.
 type contents struct {
-	*search
-	path string
-	data []byte
-	// next is where the first line begins that was not yet written, nextNo its number.
+	matcher       *matcher
+	found         *found
+	before, after int
+	path          string
+	data          []byte
+	// next is the offset of the first line that was not written yet, nextNo its number.
 	next, nextNo int
 	// owed is how many lines of context still follow the last match.
 	owed int
 }
 
-// match writes the line at [start, end), number no, after the context it is owed.
+// match writes the line at [start, end), number no, after the context before it.
 func (c *contents) match(start, end, no int) bool {
 	if start < c.next {
 		return true // a multi-line match wrote it already
 	}
-	if c.hits == c.limit {
-		c.truncated, c.stop = true, true
+	if c.found.atLimit() {
 		return false
 	}
 	c.trail(start)
@@ -270,22 +282,22 @@ func (c *contents) match(start, end, no int) bool {
 		from = lineStart(c.data, from-1)
 		fromNo--
 	}
-	for from < start && !c.stop {
+	for from < start && !c.found.full {
 		e := lineEnd(c.data, from)
 		c.line(from, e, fromNo, true)
 		from, fromNo = e+1, fromNo+1
 	}
-	if c.stop {
+	if c.found.full {
 		return false
 	}
 	c.line(start, end, no, false)
 	c.owed = c.after
-	return !c.stop
+	return !c.found.full
 }
 
 // trail writes the context owed after the last match, up to an offset.
 func (c *contents) trail(to int) {
-	for c.owed > 0 && c.next < to && !c.stop {
+	for c.owed > 0 && c.next < to && !c.found.full {
 		c.owed--
 		c.line(c.next, lineEnd(c.data, c.next), c.nextNo, true)
 	}
@@ -293,7 +305,7 @@ func (c *contents) trail(to int) {
 
 func (c *contents) line(start, end, no int, context bool) {
 	c.next, c.nextNo = end+1, no+1
-	c.add(wire.GrepMatch{Path: c.path, Line: no, Text: c.cut(c.data[start:end]), Context: context})
+	c.found.add(wire.GrepMatch{Path: c.path, Line: no, Text: c.cut(c.data[start:end]), Context: context})
 }
 
 // cut shows a line: without its carriage return, valid UTF-8, at most maxLine
@@ -304,7 +316,7 @@ func (c *contents) cut(line []byte) string {
 		return strings.ToValidUTF8(string(line), "\uFFFD")
 	}
 	from := 0
-	if m := c.re.FindIndex(line); m != nil && m[0] > maxLine/2 {
+	if m := c.matcher.re.FindIndex(line); m != nil && m[0] > maxLine/2 {
 		from = min(m[0]-maxLine/4, len(line)-maxLine)
 	}
 	text := string(line[from:min(from+maxLine, len(line))])

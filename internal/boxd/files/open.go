@@ -11,87 +11,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
-// open opens what an absolute path leads to, below the box's "/" and through no magic
-// link. Files in /proc or outside of the scope are refused. The open file is judged, so
-// that no rename can come between the check and the use.
-func (f *FS) open(op, shown, path string, flags int) (int, error) {
-	fd, err := paths.Open(path, flags)
-	if err != nil {
-		return -1, fail(op, shown, err)
-	}
-	if err := f.admit(op, shown, path, fd); err != nil {
-		_ = unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
-// admit refuses an open file that no file operation may touch.
-func (f *FS) admit(op, shown, path string, fd int) error {
-	if err := f.notProc(op, shown, fd); err != nil {
-		return err
-	}
-	if f.scope == nil {
-		return nil
-	}
-	at, err := paths.Where(fd)
-	if err != nil {
-		return fail(op, shown, err)
-	}
-	return f.allowed(op, shown, path, at)
-}
-
-// notProc refuses a file of a procfs: the process that serves file operations would
-// show its own descriptors, memory and environment there.
-func (f *FS) notProc(op, shown string, fd int) error {
-	if f.cfg.Proc {
-		return nil
-	}
-	in, err := paths.InProc(fd)
-	if err != nil {
-		return fail(op, shown, err)
-	}
-	if in {
-		return holdfast.Errorf(holdfast.KindDenied, op, "%s leads into /proc, which file operations do not open", holdfast.Quote(shown)).
-			WithHint("use Bash for /proc, as in: cat /proc/meminfo")
-	}
-	return nil
-}
-
-// parent opens the directory of the last name of path, and returns that name. The name
-// may be missing or be a link, which is not followed; its directory is admitted instead
-// of it.
-func (f *FS) parent(op, shown, path string) (dir int, name string, err error) {
-	above, name := paths.Split(path)
-	dir, err = paths.Open(above, paths.Way|unix.O_DIRECTORY)
-	if err != nil {
-		return -1, "", fail(op, shown, err)
-	}
-	if err = f.notProc(op, shown, dir); err == nil && f.scope != nil {
-		var at string
-		if at, err = paths.Where(dir); err == nil {
-			err = f.allowed(op, shown, path, paths.Join(at, name))
-		}
-	}
-	if err != nil {
-		_ = unix.Close(dir)
-		return -1, "", fail(op, shown, err)
-	}
-	return dir, name, nil
-}
-
 // file is an open regular file. It reads by the descriptor itself: os.File
 // would park the thread in the poller where a read says EAGAIN (as some files
 // of /proc do); here that is an error.
 type file struct {
 	fd int
 	st unix.Stat_t
-}
-
-// openRegular opens a regular file, following links, and never waits: a FIFO, socket or
-// device is refused without being used.
-func (f *FS) openRegular(op, shown, path string, flags int) (*file, error) {
-	return regular(op, shown, flags, func(flags int) (int, error) { return f.open(op, shown, path, flags) })
 }
 
 // regularAt is openRegular of a name in an open directory; it follows no link.

@@ -18,11 +18,11 @@ func (f *FS) Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
 	if req.Offset < 0 || req.Limit < 0 {
 		return none, holdfast.Errorf(holdfast.KindInvalid, op, "offset %d and limit %d may not be negative", req.Offset, req.Limit)
 	}
-	path, err := f.resolve(op, req.Path)
+	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
 		return none, err
 	}
-	file, err := f.openRegular(op, req.Path, path, unix.O_RDONLY)
+	file, err := f.door.openRegular(op, req.Path, path, unix.O_RDONLY)
 	if err != nil {
 		return none, err
 	}

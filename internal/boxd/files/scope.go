@@ -19,8 +19,8 @@ import (
 // judgement: on a tool's thread, not where the request came in.
 type scope struct {
 	said wire.Scope
-	// fs has no scope itself.
-	fs      *FS
+	// door has no scope itself.
+	door    door
 	masks   pattern.Masks
 	bad     error // why the scope cannot be enforced
 	located bool
@@ -33,8 +33,9 @@ type scope struct {
 // really leads. It serves one request, and is not safe for concurrent use.
 func (f *FS) Within(s wire.Scope) *FS {
 	out := *f
-	out.scope = &scope{said: s, fs: f}
-	out.scope.masks, out.scope.bad = pattern.CompileMasks(decoded(s.Patterns))
+	sc := &scope{said: s, door: f.door}
+	sc.masks, sc.bad = pattern.CompileMasks(decoded(s.Patterns))
+	out.door.scope = sc
 	return &out
 }
 
@@ -66,7 +67,7 @@ func (s *scope) roots(rules []string, written bool) []string {
 		if r = filepath.Clean(DecodeName(r)); r == "/" {
 			out = append(out, r) // whatever lies where
 		}
-		p := s.fs.real(r)
+		p := s.door.real(r)
 		if at, err := located(p); err == nil {
 			out = append(out, at)
 		}
@@ -103,18 +104,6 @@ func (s *scope) refusesName(path string) bool {
 
 // deleted is the suffix that the kernel adds to the path of a removed file.
 const deleted = " (deleted)"
-
-// allowed refuses files outside of the scope: path is the name in the request, at the
-// place where the file was found.
-func (f *FS) allowed(op, shown, path, at string) error {
-	if f.scope.bad != nil {
-		return f.scope.bad
-	}
-	if f.scope.refusesName(path) || !f.scope.holds(at) || !f.scope.holds(strings.TrimSuffix(at, deleted)) {
-		return outOfScope(op, shown, f.shown(at))
-	}
-	return nil
-}
 
 func outOfScope(op, shown, real string) error {
 	return holdfast.Errorf(holdfast.KindDenied, op, "%s leads to %s, which the sandbox settings or deny rules do not allow", holdfast.Quote(shown), holdfast.Quote(real))

@@ -85,7 +85,7 @@ func TestSDKK14_LinksThatMoveMeanwhile(t *testing.T) {
 	w := f.newWalk()
 	must(t, w.begin("test", "", b.ws))
 	defer w.end()
-	dir, name, err := f.parent("test", "flip/new.txt", b.path("flip/new.txt"))
+	dir, name, err := f.door.parent("test", "flip/new.txt", b.path("flip/new.txt"))
 	must(t, err)
 	defer unix.Close(dir)
 	must(t, errors.Join(os.Rename(b.path("flip"), b.path("held")), os.Symlink("secret", b.path("flip"))))
@@ -98,7 +98,7 @@ func TestSDKK14_LinksThatMoveMeanwhile(t *testing.T) {
 		t.Errorf("what was judged is not what is used: %v", err)
 	}
 	must(t, os.Remove(b.path("held/new.txt")))
-	if fd, _, err := b.Within(s).parent("test", "flip/new.txt", b.path("flip/new.txt")); err == nil {
+	if fd, _, err := b.Within(s).door.parent("test", "flip/new.txt", b.path("flip/new.txt")); err == nil {
 		_ = unix.Close(fd)
 		t.Error("a directory to write in that turned into a link is followed")
 	}

@@ -273,3 +273,23 @@ func FuzzGrep(f *testing.F) {
 		}
 	})
 }
+
+// TestFoundIsBounded: matches end at the limit and context does not count; the room of an
+// answer ends both.
+func TestFoundIsBounded(t *testing.T) {
+	f := found{limit: 2, room: 10_000}
+	for _, m := range []wire.GrepMatch{{Line: 1}, {Line: 2, Context: true}, {Line: 3}, {Line: 4, Context: true}} {
+		f.add(m)
+	}
+	if f.full || len(f.out) != 4 {
+		t.Errorf("full %v with %d lines", f.full, len(f.out))
+	}
+	if f.add(wire.GrepMatch{Line: 5}); !f.full || len(f.out) != 4 {
+		t.Errorf("full %v with %d lines", f.full, len(f.out))
+	}
+	f = found{limit: 9, room: 200}
+	f.add(wire.GrepMatch{Line: 1})
+	if f.add(wire.GrepMatch{Text: strings.Repeat("x", 100), Context: true}); !f.full || len(f.out) != 1 {
+		t.Errorf("full %v with %d lines", f.full, len(f.out))
+	}
+}

@@ -47,11 +47,11 @@ func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(fu
 // source opens what is to be packed: a directory itself, as ".", or the directory of a
 // file and its name.
 func (f *FS) source(op, shown string) (*os.Root, string, error) {
-	path, err := f.resolveDir(op, shown)
+	path, err := f.door.resolveDir(op, shown)
 	if err != nil {
 		return nil, "", err
 	}
-	fd, err := f.open(op, shown, path, paths.Way)
+	fd, err := f.door.open(op, shown, path, paths.Way)
 	if err != nil {
 		return nil, "", err
 	}
@@ -71,11 +71,11 @@ func (f *FS) source(op, shown string) (*os.Root, string, error) {
 // Missing directories are made.
 func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Target, error) {
 	to := tree.Target{Name: req.Name, File: req.File}
-	path, err := f.resolveDir(op, req.Path)
+	path, err := f.door.resolveDir(op, req.Path)
 	if err != nil {
 		return nil, to, err
 	}
-	fd, err := f.open(op, req.Path, path, paths.Way)
+	fd, err := f.door.open(op, req.Path, path, paths.Way)
 	switch {
 	case err == nil:
 	case !holdfast.IsKind(err, holdfast.KindNotFound):
@@ -113,7 +113,7 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 
 // dangling reports whether a path that leads nowhere is a link.
 func (f *FS) dangling(op, shown, path string) bool {
-	fd, err := f.open(op, shown, path, paths.Way|unix.O_NOFOLLOW)
+	fd, err := f.door.open(op, shown, path, paths.Way|unix.O_NOFOLLOW)
 	if err == nil {
 		_ = unix.Close(fd)
 	}
@@ -122,10 +122,10 @@ func (f *FS) dangling(op, shown, path string) bool {
 
 // made opens a directory, and makes it and its parents if they are missing.
 func (f *FS) made(op, shown, path string) (*os.Root, error) {
-	if err := f.mkdirAll(op, shown, path); err != nil {
+	if err := f.door.mkdirAll(op, shown, path); err != nil {
 		return nil, fail(op, shown, err)
 	}
-	fd, err := f.open(op, shown, path, paths.Way|unix.O_DIRECTORY)
+	fd, err := f.door.open(op, shown, path, paths.Way|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (f *FS) above(op, shown string, fd int) (*os.Root, string, error) {
 		return nil, "", fail(op, shown, err)
 	}
 	dir, name := paths.Split(at)
-	in, err := f.open(op, shown, dir, paths.Way|unix.O_DIRECTORY)
+	in, err := f.door.open(op, shown, dir, paths.Way|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, "", err
 	}

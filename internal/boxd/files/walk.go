@@ -16,7 +16,7 @@ const maxPending = 8 << 20
 // walk bounds a search through a tree: entries looked at, names held, time.
 // What the bounds cut off is reported as truncated, never as an error.
 type walk struct {
-	fs *FS
+	door *door
 	// top is the open directory where the walk begins, root its path as it is shown, and
 	// real its actual path. Everything below is opened from top, through no link.
 	top        int
@@ -30,16 +30,16 @@ type walk struct {
 }
 
 func (f *FS) newWalk() *walk {
-	return &walk{fs: f, top: -1, left: f.cfg.MaxEntries, now: f.cfg.Now, deadline: f.cfg.Now().Add(f.cfg.MaxTime)}
+	return &walk{door: &f.door, top: -1, left: f.maxEntries, now: f.now, deadline: f.now().Add(f.maxTime)}
 }
 
 // begin opens the directory where the walk begins. The caller ends the walk.
 func (w *walk) begin(op, shown, path string) (err error) {
-	if w.top, err = w.fs.open(op, shown, path, toList); err != nil {
+	if w.top, err = w.door.open(op, shown, path, toList); err != nil {
 		return err
 	}
 	w.root, w.real = path, path
-	if w.fs.scope != nil {
+	if w.door.scope != nil {
 		w.real, err = paths.Where(w.top)
 	}
 	return err
@@ -53,10 +53,10 @@ func (w *walk) end() {
 
 // holds reports whether the scope allows a path below the root.
 func (w *walk) holds(rel string) bool {
-	if w.fs.scope == nil {
+	if w.door.scope == nil {
 		return true
 	}
-	return w.fs.scope.holds(paths.Join(w.real, rel)) && !w.fs.scope.refusesName(paths.Join(w.root, rel))
+	return w.door.scope.holds(paths.Join(w.real, rel)) && !w.door.scope.refusesName(paths.Join(w.root, rel))
 }
 
 // late reports that the walk's time is up.
@@ -86,7 +86,7 @@ func (w *walk) open(rel string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := w.fs.notProc("walk", rel, fd); err != nil {
+	if err := w.door.notProc("walk", rel, fd); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}

@@ -51,7 +51,7 @@ type stamp struct {
 func (f *FS) Watch() func() wire.Changes {
 	seed := maphash.MakeSeed()
 	before := f.list(seed)
-	if d := tick - f.cfg.Now().Sub(before.newest); d > 0 && d <= tick {
+	if d := tick - f.now().Sub(before.newest); d > 0 && d <= tick {
 		// A file that changed just now could change again without a later time.
 		time.Sleep(d)
 	}
@@ -60,13 +60,13 @@ func (f *FS) Watch() func() wire.Changes {
 
 func (f *FS) list(seed maphash.Seed) listing {
 	l := listing{files: map[string]uint64{}}
-	root, err := f.resolveDir("file.watch", "")
+	root, err := f.door.resolveDir("file.watch", "")
 	if err != nil {
 		return listing{unseen: err.Error()}
 	}
 	w := &watcher{walk: f.newWalk(), listing: &l, seed: seed}
 	w.left = min(w.left, watchEntries)
-	w.deadline = w.now().Add(min(f.cfg.MaxTime, watchTime))
+	w.deadline = w.now().Add(min(f.maxTime, watchTime))
 	defer w.end()
 	if err := w.begin("file.watch", "", root); err != nil {
 		return listing{unseen: err.Error()}
@@ -163,12 +163,12 @@ func (f *FS) compare(before, after listing) wire.Changes {
 	if n := len(found) - wire.MaxChanges; n > 0 {
 		found, out.More = found[:wire.MaxChanges], n
 	}
-	root, err := f.resolveDir("file.watch", "")
+	root, err := f.door.resolveDir("file.watch", "")
 	if err != nil {
 		return wire.Changes{Unseen: err.Error()}
 	}
 	for i := range found {
-		found[i].Path = EncodeName(f.shown(paths.Join(root, found[i].Path)))
+		found[i].Path = EncodeName(f.door.shown(paths.Join(root, found[i].Path)))
 	}
 	out.Files = found
 	return out

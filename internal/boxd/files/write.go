@@ -28,13 +28,13 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 	if strings.HasSuffix(req.Path, "/") {
 		return none, holdfast.Errorf(holdfast.KindInvalid, op, "%s names a directory", holdfast.Quote(req.Path))
 	}
-	path, err := f.resolve(op, req.Path)
+	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
 		return none, err
 	}
 	if req.Parents {
 		above, _ := paths.Split(path)
-		if err := f.mkdirAll(op, req.Path, above); err != nil {
+		if err := f.door.mkdirAll(op, req.Path, above); err != nil {
 			return none, fail(op, req.Path, err)
 		}
 	}
@@ -95,7 +95,7 @@ func (f *FS) step(op, shown, path string) (t target, link string, err error) {
 	if name == "" || name == "." || name == ".." {
 		return t, "", notRegular(op, shown, "a directory")
 	}
-	dir, name, err := f.parent(op, shown, path)
+	dir, name, err := f.door.parent(op, shown, path)
 	if err != nil {
 		return t, "", err
 	}
@@ -220,7 +220,7 @@ func (s *source) Read(p []byte) (int, error) {
 func (f *FS) temp(t target) (*file, string, error) {
 	for try := 0; ; try++ {
 		var b [8]byte
-		if _, err := io.ReadFull(f.cfg.Rand, b[:]); err != nil {
+		if _, err := io.ReadFull(f.rand, b[:]); err != nil {
 			return nil, "", err
 		}
 		name := ".holdfast-" + hex.EncodeToString(b[:]) + ".tmp"
