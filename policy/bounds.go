@@ -84,7 +84,7 @@ func (c *call) judged(t *Trace, opinion func() Decision) (d Decision, err error)
 // analyze reads the call's command. An analysis that runs out of time ends the judging:
 // otherwise an allow rule would read it as a command without an opinion.
 func (c *call) analyze() (*check.Analysis, error) {
-	an, err := check.AnalyzeWithin(c.clock.ended, c.Command, c.cwd(), c.home())
+	an, err := check.AnalyzeWithin(c.clock.ended, c.Command, c.req.cwd(), c.req.home())
 	if err != nil && c.clock.ended() != nil {
 		panic(outOfTime{c.clock.ended()})
 	}
@@ -93,8 +93,8 @@ func (c *call) analyze() (*check.Analysis, error) {
 
 // outsized denies inputs that are too long to examine.
 func (c *call) outsized() Decision {
-	if len(c.Input) > maxInput {
-		return deny("bounds", "its input is %d bytes long, and no more than %d are judged", len(c.Input), maxInput)
+	if len(c.req.Input) > maxInput {
+		return deny("bounds", "its input is %d bytes long, and no more than %d are judged", len(c.req.Input), maxInput)
 	}
 	if len(c.Path) > maxPath {
 		return deny("bounds", "its path is %d bytes long, and no system opens one of more than %d", len(c.Path), maxPath)

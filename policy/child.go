@@ -105,12 +105,12 @@ func (e *Engine) unwalled(home string) (denied, readOnly []string) {
 
 // unheld denies a command of a child agent if nothing can enforce its denied paths:
 // Landlock accepts only lists of allowed paths.
-func (e *Engine) unheld(req *call) Decision {
-	if req.tool.Subject != SubjectCommand || !req.Sandboxed {
+func (e *Engine) unheld(c *call) Decision {
+	if c.tool.Subject != SubjectCommand || !c.req.Sandboxed {
 		return Decision{}
 	}
-	layers := e.layers(req.Request)
-	denied, readOnly := e.unwalled(req.home())
+	layers := e.layers(c.req)
+	denied, readOnly := e.unwalled(c.req.home())
 	for _, x := range []struct {
 		field, lists string
 		paths        []string

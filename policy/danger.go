@@ -44,42 +44,42 @@ var dangers = sync.OnceValues(func() (*danger, error) {
 })
 
 // dangerous says what is dangerous about a call; empty for nothing.
-func dangerous(req *call) string {
+func dangerous(c *call) string {
 	d, err := dangers()
 	if err != nil {
 		return "the list of dangers cannot be read: " + err.Error()
 	}
-	switch req.tool.Class {
+	switch c.tool.Class {
 	case ClassEdits:
-		p, ok := req.filePath()
+		p, ok := c.filePath()
 		switch {
 		case !ok:
 			return "it names no file"
-		case !below(p, req.cwd()):
+		case !below(p, c.req.cwd()):
 			return p + " lies outside of the workspace"
 		}
-		return d.secret(req, p)
+		return d.secret(c, p)
 	case ClassRuns:
 		switch {
-		case req.tool.Subject == SubjectCommand:
-			return d.command(req)
-		case req.tool.Subject == SubjectURL:
-			return req.Tool + " reaches the network"
-		case req.tool.Name == "Task":
+		case c.tool.Subject == SubjectCommand:
+			return d.command(c)
+		case c.tool.Subject == SubjectURL:
+			return c.req.Tool + " reaches the network"
+		case c.tool.Name == "Task":
 			return ""
 		}
-		return req.Tool + " may run commands of its own"
+		return c.req.Tool + " may run commands of its own"
 	case ClassPlans, ClassSearches:
 		return ""
 	}
-	return "nothing is known of " + holdfast.Quote(req.Tool)
+	return "nothing is known of " + holdfast.Quote(c.req.Tool)
 }
 
-func (d *danger) command(req *call) string {
-	if !req.readable {
+func (d *danger) command(c *call) string {
+	if !c.readable {
 		return "it names no command"
 	}
-	an, err := req.analysis()
+	an, err := c.analysis()
 	switch {
 	case err != nil:
 		return "the command cannot be read: " + err.Error()
@@ -88,50 +88,50 @@ func (d *danger) command(req *call) string {
 	case len(an.Unsure) > 0:
 		return an.Unsure[0].Reason
 	}
-	for _, c := range an.Commands {
-		req.clock.tick()
-		if why := d.call(req, c); why != "" {
+	for _, cmd := range an.Commands {
+		c.clock.tick()
+		if why := d.call(c, cmd); why != "" {
 			return why
 		}
 	}
 	for _, r := range an.Redirects {
-		p := req.absolute(r.Path)
-		if r.Writes && !below(p, req.cwd()) && !strings.HasPrefix(p, "/dev/") && !below(p, "/tmp") {
+		p := c.req.absolute(r.Path)
+		if r.Writes && !below(p, c.req.cwd()) && !strings.HasPrefix(p, "/dev/") && !below(p, "/tmp") {
 			return p + " lies outside of the workspace"
 		}
-		if why := d.secret(req, p); why != "" {
+		if why := d.secret(c, p); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-func (d *danger) call(req *call, c check.Command) string {
-	name := path.Base(c.Name)
+func (d *danger) call(c *call, cmd check.Command) string {
+	name := path.Base(cmd.Name)
 	if why := d.byName[name]; why != "" {
 		return name + " " + why
 	}
 	for _, a := range d.Arguments {
-		if a.Command == name && !slices.ContainsFunc(a.Words, func(w string) bool { return !slices.Contains(c.Args, w) }) {
+		if a.Command == name && !slices.ContainsFunc(a.Words, func(w string) bool { return !slices.Contains(cmd.Args, w) }) {
 			return fmt.Sprintf("%s %s %s", name, strings.Join(a.Words, " "), a.Why)
 		}
 	}
-	for _, arg := range c.Args {
-		req.clock.tick()
+	for _, arg := range cmd.Args {
+		c.clock.tick()
 		if _, v, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
 			arg = v
 		}
-		if why := d.secret(req, req.absolute(arg)); why != "" {
+		if why := d.secret(c, c.req.absolute(arg)); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-func (d *danger) secret(req *call, p string) string {
-	req.clock.tick()
+func (d *danger) secret(c *call, p string) string {
+	c.clock.tick()
 	for _, pattern := range d.Secrets {
-		if matchPath(req.Request, pattern, p) {
+		if matchPath(c.req, pattern, p) {
 			return p + " may hold secrets"
 		}
 	}

@@ -256,21 +256,21 @@ func (e *Engine) opinion(ctx context.Context, req *Request, t *Trace) (Decision,
 }
 
 // fixed asks what neither hooks nor callbacks may overrule.
-func (e *Engine) fixed(req *call, t *Trace) Decision {
-	if d := req.outsized(); d.Verdict != NoOpinion {
+func (e *Engine) fixed(c *call, t *Trace) Decision {
+	if d := c.outsized(); d.Verdict != NoOpinion {
 		return t.add("bounds", d)
 	}
 	if e.refuse != "" {
 		return t.add("settings", Decision{Verdict: Denied, By: "settings", Reason: e.refuse})
 	}
-	if d := t.add("deny rules", e.rules.denies(req)); d.Verdict != NoOpinion {
+	if d := t.add("deny rules", e.rules.denies(c)); d.Verdict != NoOpinion {
 		return d
 	}
-	checked := e.sandbox(req)
+	checked := e.sandbox(c)
 	if checked.Verdict == Denied {
 		return t.add("sandbox", checked)
 	}
-	if d := t.add("ask rules", e.rules.asks(req)); d.Verdict != NoOpinion {
+	if d := t.add("ask rules", e.rules.asks(c)); d.Verdict != NoOpinion {
 		return d
 	}
 	return t.add("sandbox", checked)
@@ -280,7 +280,7 @@ func (e *Engine) fixed(req *call, t *Trace) Decision {
 // several callbacks every one is asked, and the strictest counts.
 func (e *Engine) opinions(ctx context.Context, c *call, t *Trace) (Decision, error) {
 	var d Decision
-	req := c.Request
+	req := c.req
 	for _, cb := range e.callbacks {
 		said, err := cb.ask(ctx, req)
 		if err != nil {
@@ -306,7 +306,7 @@ func (e *Engine) opinions(ctx context.Context, c *call, t *Trace) (Decision, err
 		}
 	}
 	if d.Verdict != NoOpinion {
-		return e.again(ctx, c.Request, d, t)
+		return e.again(ctx, c.req, d, t)
 	}
 	return c.judged(t, func() Decision {
 		if d := t.add("allow rules", e.rules.allows(c)); d.Verdict != NoOpinion {
@@ -415,16 +415,16 @@ func (p callback) ask(ctx context.Context, req Request) (Decision, error) {
 
 // sandbox holds a call against the sandbox settings of every layer, and approves
 // Bash where one says so and a sandbox of the system is in force.
-func (e *Engine) sandbox(req *call) Decision {
+func (e *Engine) sandbox(c *call) Decision {
 	var out Decision
-	if req.wantsOut() && !e.letsOut() {
+	if c.wantsOut() && !e.letsOut() {
 		return deny("sandbox", "a command outside of the sandbox is allowed only with allowUnsandboxedCommands")
 	}
-	if d := e.unheld(req); d.Verdict == Denied {
+	if d := e.unheld(c); d.Verdict == Denied {
 		return d
 	}
 	for _, s := range e.sandboxes {
-		d := s.holds(req)
+		d := s.holds(c)
 		if d.Verdict == Denied {
 			return d
 		}
@@ -441,40 +441,40 @@ func (e *Engine) letsOut() bool {
 	return len(e.sandboxes) > 0 && !slices.ContainsFunc(e.sandboxes, func(s sandboxed) bool { return !s.settings.AllowUnsandboxedCommands })
 }
 
-func (s *sandboxed) holds(req *call) Decision {
-	c := s.checker
-	if o := options(req.Request); o.Cwd != usualCwd || o.Home != usualHome || o.FS != nil {
+func (s *sandboxed) holds(c *call) Decision {
+	checker := s.checker
+	if o := options(c.req); o.Cwd != usualCwd || o.Home != usualHome || o.FS != nil {
 		var err error
-		if c, err = check.New(s.settings, o); err != nil {
+		if checker, err = check.New(s.settings, o); err != nil {
 			return deny("sandbox", "the sandbox settings make no sense: %s", err)
 		}
 	}
-	if !req.readable {
+	if !c.readable {
 		return deny("sandbox", "the input cannot be read")
 	}
 	v := check.Verdict{Allowed: true}
-	switch req.tool.Subject {
+	switch c.tool.Subject {
 	case SubjectCommand:
-		v = c.CommandWithin(req.clock.ended, req.Command)
+		v = checker.CommandWithin(c.clock.ended, c.Command)
 	case SubjectURL:
-		v = c.Domain(hostOf(req.URL))
+		v = checker.Domain(hostOf(c.URL))
 	case SubjectPath:
-		p, ok := req.filePath()
+		p, ok := c.filePath()
 		if !ok {
 			return deny("sandbox", "the call names no file")
 		}
 		op := check.Read
-		if req.tool.Class == ClassEdits {
+		if c.tool.Class == ClassEdits {
 			op = check.Write
 		}
-		v = c.Path(p, op)
+		v = checker.Path(p, op)
 	}
 	switch {
 	case !v.Allowed:
 		d := deny("sandbox", "%s: %s", holdfast.Quote(v.Subject), v.Reason)
-		d.Quiet = s.settings.Ignores(category(req.tool.Subject, v.Code), v.Subject)
+		d.Quiet = s.settings.Ignores(category(c.tool.Subject, v.Code), v.Subject)
 		return d
-	case req.tool.Subject == SubjectCommand && s.settings.AutoAllowBashIfSandboxed && req.Sandboxed && !req.wantsOut():
+	case c.tool.Subject == SubjectCommand && s.settings.AutoAllowBashIfSandboxed && c.req.Sandboxed && !c.wantsOut():
 		return Decision{Verdict: Allowed, By: "sandbox"}
 	}
 	return Decision{}

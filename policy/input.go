@@ -19,7 +19,7 @@ type fields struct {
 
 // call is a request with its input taken apart, each part once.
 type call struct {
-	Request
+	req Request
 	fields
 	// tool is the registered tool that the call means, ignoring case; the zero Tool if
 	// none is registered under that name. tools are all of them.
@@ -32,7 +32,7 @@ type call struct {
 }
 
 func newCall(ctx context.Context, req Request, known tools) *call {
-	c := &call{Request: req, tools: known, clock: clock{ctx: ctx, left: judgingTime}}
+	c := &call{req: req, tools: known, clock: clock{ctx: ctx, left: judgingTime}}
 	c.tool, _ = known.find(req.Tool)
 	c.readable = len(req.Input) <= maxInput && c.read()
 	c.analysis = sync.OnceValues(c.analyze)
@@ -43,7 +43,7 @@ func newCall(ctx context.Context, req Request, known tools) *call {
 // registered, because tools read them so: another spelling is another field.
 func (c *call) read() bool {
 	var in map[string]json.RawMessage
-	if json.Unmarshal(c.Input, &in) != nil {
+	if json.Unmarshal(c.req.Input, &in) != nil {
 		return false
 	}
 	var to *string
@@ -70,9 +70,9 @@ func (c *call) filePath() (string, bool) {
 	case !c.readable || c.tool.Subject != SubjectPath:
 		return "", false
 	case c.Path != "":
-		return c.absolute(c.Path), true
+		return c.req.absolute(c.Path), true
 	}
-	return c.cwd(), c.tool.Optional
+	return c.req.cwd(), c.tool.Optional
 }
 
 // wantsOut reports whether a command asks to run outside of the sandbox.

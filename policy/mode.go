@@ -8,41 +8,41 @@ import (
 )
 
 // byMode is the last opinion: that of the permission mode.
-func byMode(req *call) Decision {
-	if _, err := holdfast.ParseMode(string(req.Mode)); err != nil {
-		return deny("mode", "%s is not a permission mode", holdfast.Quote(string(req.Mode)))
+func byMode(c *call) Decision {
+	if _, err := holdfast.ParseMode(string(c.req.Mode)); err != nil {
+		return deny("mode", "%s is not a permission mode", holdfast.Quote(string(c.req.Mode)))
 	}
-	c := req.tool.Class
+	class := c.tool.Class
 	switch {
-	case (c == 0 || req.tool.Name != req.Tool) && !serverTool(req.Tool):
-		return deny("mode", "%s is not a tool that permission modes know", holdfast.Quote(req.Tool))
-	case c == ClassReads && !req.ReadOnly:
-		return deny("mode", "%s claims a reading tool's name but changes things", holdfast.Quote(req.Tool))
-	case c == ClassReads:
+	case (class == 0 || c.tool.Name != c.req.Tool) && !serverTool(c.req.Tool):
+		return deny("mode", "%s is not a tool that permission modes know", holdfast.Quote(c.req.Tool))
+	case class == ClassReads && !c.req.ReadOnly:
+		return deny("mode", "%s claims a reading tool's name but changes things", holdfast.Quote(c.req.Tool))
+	case class == ClassReads:
 		return Decision{Verdict: Allowed, By: "mode"}
 	}
 	pass := Decision{Verdict: Allowed, By: "mode"}
-	switch req.Mode {
+	switch c.req.Mode {
 	case holdfast.ModeBypassPermissions:
 		return pass
 	case holdfast.ModeAuto:
-		if why := dangerous(req); why != "" {
+		if why := dangerous(c); why != "" {
 			return modeAsks("permission mode auto does not allow this by itself: %s", why)
 		}
 		return pass
 	case holdfast.ModeAcceptEdits:
-		if c == ClassPlans || c == ClassEdits && inWorkspace(req) {
+		if class == ClassPlans || class == ClassEdits && inWorkspace(c) {
 			return pass
 		}
 	case holdfast.ModeDefault, holdfast.ModeDontAsk:
-		if c == ClassPlans {
+		if class == ClassPlans {
 			return pass
 		}
 	}
-	if req.Mode == holdfast.ModeDontAsk {
-		return deny("mode", "permission mode dontAsk allows only what a rule allows, and %s reads nothing but itself", holdfast.Quote(req.Tool))
+	if c.req.Mode == holdfast.ModeDontAsk {
+		return deny("mode", "permission mode dontAsk allows only what a rule allows, and %s reads nothing but itself", holdfast.Quote(c.req.Tool))
 	}
-	return modeAsks("permission mode %s does not allow %s by itself", req.Mode, holdfast.Quote(req.Tool))
+	return modeAsks("permission mode %s does not allow %s by itself", c.req.Mode, holdfast.Quote(c.req.Tool))
 }
 
 func modeAsks(format string, args ...any) Decision {
@@ -53,9 +53,9 @@ func modeAsks(format string, args ...any) Decision {
 
 // inWorkspace reports whether the file a call names lies below the tools' working
 // directory, by its text: links are the box's business.
-func inWorkspace(req *call) bool {
-	p, ok := req.filePath()
-	return ok && below(p, req.cwd())
+func inWorkspace(c *call) bool {
+	p, ok := c.filePath()
+	return ok && below(p, c.req.cwd())
 }
 
 func below(p, root string) bool {

@@ -173,18 +173,18 @@ func Rules(s RuleSet, more ...Tool) Policy {
 	})
 }
 
-func (s RuleSet) denies(req *call) Decision {
+func (s RuleSet) denies(c *call) Decision {
 	for _, r := range s.Deny {
-		if why, ok := r.touches(req); ok {
+		if why, ok := r.touches(c); ok {
 			return Decision{Verdict: Denied, By: "deny rule", Rule: r.String(), Reason: "the rule " + r.String() + " denies it" + why}
 		}
 	}
 	return Decision{}
 }
 
-func (s RuleSet) asks(req *call) Decision {
+func (s RuleSet) asks(c *call) Decision {
 	for _, r := range s.Ask {
-		if why, ok := r.touches(req); ok {
+		if why, ok := r.touches(c); ok {
 			return Decision{Verdict: Asked, By: "ask rule", Rule: r.String(), Reason: "the rule " + r.String() + " wants it asked" + why}
 		}
 	}
@@ -192,21 +192,21 @@ func (s RuleSet) asks(req *call) Decision {
 }
 
 // allows holds only if every part of the call is allowed by some rule.
-func (s RuleSet) allows(req *call) Decision {
-	rules := slices.DeleteFunc(slices.Clone(s.Allow), func(r Rule) bool { return !r.about(req) })
+func (s RuleSet) allows(c *call) Decision {
+	rules := slices.DeleteFunc(slices.Clone(s.Allow), func(r Rule) bool { return !r.about(c) })
 	if len(rules) == 0 {
 		return Decision{}
 	}
 	yes := func(r Rule) Decision { return Decision{Verdict: Allowed, By: "allow rule", Rule: r.String()} }
 	for _, r := range rules {
-		if !r.Scoped || req.tool.Subject != SubjectCommand && r.matches(req) {
+		if !r.Scoped || c.tool.Subject != SubjectCommand && r.matches(c) {
 			return yes(r)
 		}
 	}
-	if req.tool.Subject != SubjectCommand || !req.readable {
+	if c.tool.Subject != SubjectCommand || !c.readable {
 		return Decision{}
 	}
-	an, err := req.analysis()
+	an, err := c.analysis()
 	if err != nil || len(an.Opaque)+len(an.Unsure) > 0 || len(an.Commands) == 0 {
 		return Decision{}
 	}
@@ -217,13 +217,13 @@ func (s RuleSet) allows(req *call) Decision {
 	}
 	// The rule that is named is that of the first command.
 	first := -1
-	for _, c := range an.Commands {
-		if c.Lent {
+	for _, cmd := range an.Commands {
+		if cmd.Lent {
 			continue // the rule for npx is about what npx runs
 		}
 		i := slices.IndexFunc(rules, func(r Rule) bool {
-			req.clock.tick()
-			return r.names(c) && commandMatches(r.Spec, c, c.Name)
+			c.clock.tick()
+			return r.names(cmd) && commandMatches(r.Spec, cmd, cmd.Name)
 		})
 		if i < 0 {
 			return Decision{}
@@ -258,8 +258,8 @@ func (r Rule) server(tool string) bool {
 
 // about reports whether a rule means the tool of a call, ignoring case: by its name, as
 // a tool of a server, or as one of a family.
-func (r Rule) about(req *call) bool {
-	return strings.EqualFold(r.Tool, req.Tool) || r.server(req.Tool) || r.family(req.tool)
+func (r Rule) about(c *call) bool {
+	return strings.EqualFold(r.Tool, c.req.Tool) || r.server(c.req.Tool) || r.family(c.tool)
 }
 
 // family reports whether a rule for one file tool applies to another one too: a rule
@@ -276,35 +276,35 @@ func (r Rule) family(t Tool) bool {
 
 // touches reports whether any part of a call is what a deny or ask rule is about.
 // What cannot be read might be: then the rule holds, and says why.
-func (r Rule) touches(req *call) (why string, ok bool) {
-	if !r.about(req) || !r.Scoped && r.family(req.tool) && !strings.EqualFold(r.Tool, req.Tool) {
+func (r Rule) touches(c *call) (why string, ok bool) {
+	if !r.about(c) || !r.Scoped && r.family(c.tool) && !strings.EqualFold(r.Tool, c.req.Tool) {
 		return "", false
 	}
 	if !r.Scoped {
 		return "", true
 	}
-	if !req.readable {
+	if !c.readable {
 		return ": its input cannot be read", true
 	}
-	if req.tool.Subject != SubjectCommand {
-		return "", r.matches(req)
+	if c.tool.Subject != SubjectCommand {
+		return "", r.matches(c)
 	}
-	an, err := req.analysis()
+	an, err := c.analysis()
 	if err != nil {
 		return ": the command cannot be read: " + err.Error(), true
 	}
-	for _, c := range an.Commands {
-		req.clock.tick()
-		if commandMatches(r.Spec, c, path.Base(c.Name)) || commandMatches(r.Spec, c, c.Name) {
+	for _, cmd := range an.Commands {
+		c.clock.tick()
+		if commandMatches(r.Spec, cmd, path.Base(cmd.Name)) || commandMatches(r.Spec, cmd, cmd.Name) {
 			return "", true
 		}
-		if bare := c; c.Bare != nil {
-			if bare.Args = c.Bare; commandMatches(r.Spec, bare, path.Base(c.Name)) {
+		if bare := cmd; cmd.Bare != nil {
+			if bare.Args = cmd.Bare; commandMatches(r.Spec, bare, path.Base(cmd.Name)) {
 				return "", true
 			}
 		}
-		if c.Computed && couldMatch(r.Spec, c) {
-			return ": " + path.Base(c.Name) + " has arguments that are known only when it runs", true
+		if cmd.Computed && couldMatch(r.Spec, cmd) {
+			return ": " + path.Base(cmd.Name) + " has arguments that are known only when it runs", true
 		}
 	}
 	if len(an.Opaque) > 0 {
@@ -314,17 +314,17 @@ func (r Rule) touches(req *call) (why string, ok bool) {
 }
 
 // matches holds a scoped rule of any tool but Bash against a call.
-func (r Rule) matches(req *call) bool {
-	switch req.tool.Subject {
+func (r Rule) matches(c *call) bool {
+	switch c.tool.Subject {
 	case SubjectName:
 		// A rule may leave out where a name comes from: Skill(review) is about agent:review.
-		return wildcard(r.Spec, req.Name) || wildcard(r.Spec, req.Name[strings.LastIndexByte(req.Name, ':')+1:])
+		return wildcard(r.Spec, c.Name) || wildcard(r.Spec, c.Name[strings.LastIndexByte(c.Name, ':')+1:])
 	case SubjectURL:
-		return check.MatchDomain(strings.TrimPrefix(r.Spec, "domain:"), hostOf(req.URL))
+		return check.MatchDomain(strings.TrimPrefix(r.Spec, "domain:"), hostOf(c.URL))
 	}
-	req.clock.tick()
-	p, ok := req.filePath()
-	return ok && matchPath(req.Request, r.Spec, p)
+	c.clock.tick()
+	p, ok := c.filePath()
+	return ok && matchPath(c.req, r.Spec, p)
 }
 
 // commandMatches holds the text of a Bash rule against a command: `git *` is git

@@ -93,7 +93,7 @@ func (c *call) uses() []string {
 	name := c.tool.Name
 	switch c.tool.Subject {
 	case SubjectNone:
-		return []string{c.Request.Tool}
+		return []string{c.req.Tool}
 	case SubjectCommand:
 		if uses = c.commands(); len(uses) > maxParts {
 			return nil
@@ -143,7 +143,7 @@ func (c *call) commands() []string {
 // its quotes a command may read otherwise: a person would agree to `echo a b` and not to
 // an argument with a blank in it.
 func (c *call) readsAs(text string, cmd check.Command) bool {
-	an, err := check.AnalyzeWithin(c.clock.ended, text, c.cwd(), c.home())
+	an, err := check.AnalyzeWithin(c.clock.ended, text, c.req.cwd(), c.req.home())
 	if err != nil {
 		if c.clock.ended() != nil {
 			panic(outOfTime{c.clock.ended()})
