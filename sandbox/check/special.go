@@ -95,7 +95,7 @@ func (r *reading) inPlace() {
 func (r *reading) linker() {
 	for _, u := range r.line.Uses {
 		if u.Option == "-ldflags" && strings.Contains(r.value(u).text, "extld") {
-			r.opaque(CodeLauncher, r.words[u.At].pos, r.words[u.At].text, "an option with which go runs something else")
+			r.a.opaque(CodeLauncher, r.words[u.At].pos, r.words[u.At].text, "an option with which go runs something else")
 		}
 	}
 }
@@ -107,7 +107,7 @@ func (r *reading) remote() {
 			continue
 		}
 		if host, _, ok := strings.Cut(r.value(u).text, ":"); ok && !strings.Contains(host, "/") {
-			r.opaque(CodeLauncher, r.words[u.At].pos, r.value(u).text, "an archive that tar runs another program for")
+			r.a.opaque(CodeLauncher, r.words[u.At].pos, r.value(u).text, "an archive that tar runs another program for")
 		}
 	}
 }
@@ -140,13 +140,13 @@ var settingsOfGit = regexp.MustCompile(`^(?i)(user\.(name|email|signingkey)|init
 func (r *reading) git() {
 	for _, w := range r.words {
 		if transport.MatchString(w.text) {
-			r.opaque(CodeLauncher, w.pos, w.text, "an address for which git runs a program")
+			r.a.opaque(CodeLauncher, w.pos, w.text, "an address for which git runs a program")
 			return
 		}
 	}
 	for _, u := range r.line.Uses {
 		if u.Kind == usage.Write && u.Option != "" {
-			r.unsure(r.words[u.At].pos, r.words[u.At].text, "a file that git writes, which may be its own settings")
+			r.a.unsure(r.words[u.At].pos, r.words[u.At].text, "a file that git writes, which may be its own settings")
 		}
 	}
 	if r.line.Sub >= 0 && r.words[r.line.Sub].text == "config" {
@@ -169,14 +169,14 @@ func (r *reading) gitConfig() {
 		}
 	}
 	if r.line.Has("--rename-section") || len(operands) > 0 && (operands[0].text == "rename-section" || operands[0].text == "edit") {
-		r.opaque(CodeLauncher, r.first.pos, "config", "what was harmless under one name may run under another")
+		r.a.opaque(CodeLauncher, r.first.pos, "config", "what was harmless under one name may run under another")
 		return
 	}
 	if r.line.Has("--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool", "--list", "-l", "--unset", "--unset-all") || len(operands) < 2 {
 		return
 	}
 	if key := operands[0]; key.kind != literal || !settingsOfGit.MatchString(key.text) {
-		r.opaque(CodeLauncher, key.pos, key.text, "a setting with which git may run something else")
+		r.a.opaque(CodeLauncher, key.pos, key.text, "a setting with which git may run something else")
 	}
 }
 
@@ -205,7 +205,7 @@ func (r *reading) links() {
 		base := path.Base(dir.text)
 		itself = len(operands) == 1 && base != "." && base != ".." && !strings.HasSuffix(dir.text, "/")
 	}
-	cmd := &r.out.Commands[r.cmd]
+	cmd := &r.a.out.Commands[r.cmd]
 	for _, to := range operands {
 		inside := dir
 		inside.text = join(dir.text, path.Base(to.text))

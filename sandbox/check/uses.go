@@ -35,7 +35,8 @@ func withoutVersion(name string) string {
 
 // reading is the state of reading one command by its program's table.
 type reading struct {
-	*analyzer
+	// a collects what the command does.
+	a     *analyzer
 	name  string
 	first word
 	words []word
@@ -51,7 +52,7 @@ type reading struct {
 
 // used reads the words of a program by its table.
 func (a *analyzer) used(p *usage.Program, first word, words []word, in input) {
-	r := &reading{analyzer: a, name: baseName(first.text), first: first, words: words, cmd: len(a.out.Commands) - 1, in: in, places: a.cwds}
+	r := &reading{a: a, name: baseName(first.text), first: first, words: words, cmd: len(a.out.Commands) - 1, in: in, places: a.cwds}
 	r.line = p.Read(tableWords(words))
 	if p.Unread || r.line.Unread {
 		a.opaque(CodeLauncher, first.pos, first.text, r.name+" runs other programs in ways that this checker does not follow")
@@ -167,25 +168,25 @@ func (r *reading) program(u usage.Use, w word) {
 		}
 	case usage.Shell:
 		if w.kind != literal || u.Word < 0 {
-			r.hidden(w, "the program of a shell has to be written out")
+			r.a.hidden(w, "the program of a shell has to be written out")
 			return
 		}
-		r.nested(w.text, w.pos, dialects["sh"]...)
+		r.a.nested(w.text, w.pos, dialects["sh"]...)
 	case usage.Expand:
 		if w.kind == computed || strings.ContainsAny(w.text, "$`") {
-			r.hidden(w, "a text that is expanded once more")
+			r.a.hidden(w, "a text that is expanded once more")
 		}
 	case usage.Run:
 		if u.Word >= 0 || u.Option != "--exec-path" {
-			r.opaque(CodeLauncher, w.pos, r.words[u.At].text, "an option with which "+r.name+" runs something else")
+			r.a.opaque(CodeLauncher, w.pos, r.words[u.At].text, "an option with which "+r.name+" runs something else")
 		}
 	case usage.Ask:
-		r.unsure(w.pos, r.words[u.At].text, "an option of "+r.name+" that may lead to other settings")
+		r.a.unsure(w.pos, r.words[u.At].text, "an option of "+r.name+" that may lead to other settings")
 	case usage.Var:
-		r.named([]word{w}, r.first.pos)
+		r.a.named([]word{w}, r.first.pos)
 	case usage.Assign:
 		name, value, _ := strings.Cut(w.text, "=")
-		r.setsText(name, value, w.pos)
+		r.a.setsText(name, value, w.pos)
 	case usage.Setting:
 		r.setting(w)
 	}
@@ -193,7 +194,7 @@ func (r *reading) program(u usage.Use, w word) {
 
 // code records a program in a language other than the shell's.
 func (r *reading) code(w word) {
-	r.out.Opaque = append(r.out.Opaque, Opaque{
+	r.a.out.Opaque = append(r.a.out.Opaque, Opaque{
 		Code: CodeProgram, Pos: w.pos, Subject: w.text, interpreter: r.name,
 		Reason: "code for " + r.name + " that this checker does not read",
 	})
@@ -204,14 +205,14 @@ func (r *reading) load(u usage.Use, w word) {
 	if u.Word < 0 {
 		return
 	}
-	if w.kind == computed || w.kind == stream || r.streams(w) || strings.HasPrefix(w.text, "data:") {
+	if w.kind == computed || w.kind == stream || r.a.streams(w) || strings.HasPrefix(w.text, "data:") {
 		if !u.Maybe || u.Option != "" {
 			r.code(w)
 		}
 		return
 	}
 	if u.Option != "" && (r.name == "sed" || r.name == "gsed" || strings.HasSuffix(r.name, "awk")) {
-		r.unsure(w.pos, w.text, "a program that this checker has not read")
+		r.a.unsure(w.pos, w.text, "a program that this checker has not read")
 	}
 	r.file(u, w, Read, false)
 }
@@ -234,9 +235,9 @@ func (r *reading) setting(w word) {
 	switch {
 	case !ok || w.kind == computed && !strings.Contains(w.text, "="):
 	case strings.HasSuffix(name, "!") || w.kind == literal && strings.Contains(value, "$") || name == "SHELL" || name == ".SHELLFLAGS" || name == "MAKEFLAGS":
-		r.opaque(CodeLauncher, w.pos, w.text, "a setting that "+r.name+" runs")
+		r.a.opaque(CodeLauncher, w.pos, w.text, "a setting that "+r.name+" runs")
 	case loads(strings.TrimRight(name, ":+?"), value):
-		r.unsure(w.pos, w.text, "a setting that may name a program")
+		r.a.unsure(w.pos, w.text, "a setting that may name a program")
 	}
 }
 
@@ -249,7 +250,7 @@ func (r *reading) file(u usage.Use, w word, o Op, sure bool) {
 }
 
 func (r *reading) add(f file) {
-	cmd := &r.out.Commands[r.cmd]
+	cmd := &r.a.out.Commands[r.cmd]
 	cmd.files = append(cmd.files, f)
 }
 
@@ -271,10 +272,10 @@ func (r *reading) at(w word) {
 // the directory before it or to the one after it.
 func (r *reading) enter(w word) {
 	// Each of them is relative to the one before.
-	before := r.cwds
-	r.cwds = r.places
-	to := r.destination([]word{{text: "--"}, w})
-	r.cwds = before
+	before := r.a.cwds
+	r.a.cwds = r.places
+	to := r.a.destination([]word{{text: "--"}, w})
+	r.a.cwds = before
 	if to == nil {
 		r.places = nil
 		return
@@ -284,16 +285,16 @@ func (r *reading) enter(w word) {
 
 // runs reads the commands that the program runs on its words.
 func (r *reading) runs() {
-	before := r.cwds
-	r.cwds = r.places
+	before := r.a.cwds
+	r.a.cwds = r.places
 	defer func() {
 		// Only these run a builtin of the same shell, which may be cd.
 		if r.name != "command" && r.name != "builtin" {
-			r.cwds = before
+			r.a.cwds = before
 		}
 	}()
 	if r.line.Command >= 0 {
-		r.simple(r.replaced(), r.in)
+		r.a.simple(r.replaced(), r.in)
 	}
 	for _, e := range r.line.Execs {
 		cmd := append([]word(nil), r.words[e[0]:e[1]]...)
@@ -303,10 +304,10 @@ func (r *reading) runs() {
 			}
 		}
 		if len(cmd) == 0 {
-			r.hidden(r.first, "a command is missing")
+			r.a.hidden(r.first, "a command is missing")
 			return
 		}
-		r.simple(cmd, r.in)
+		r.a.simple(cmd, r.in)
 	}
 }
 
