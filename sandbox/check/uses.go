@@ -35,7 +35,6 @@ func withoutVersion(name string) string {
 
 // reading is the state of reading one command by its program's table.
 type reading struct {
-	// a collects what the command does.
 	a     *analyzer
 	name  string
 	first word

@@ -23,7 +23,7 @@ func (e *entry) buildWalls() error {
 	if e.jail.Walls == nil || e.jail.Walls.Empty() {
 		return nil
 	}
-	e.walls = &walls{spec: e.jail.Walls.Canonical(), workspace: e.cfg.Workspace, home: e.cfg.Home, tool: e.jail.ToolUID}
+	e.walls = &walls{spec: e.jail.Walls.Canonical(), grounds: grounds{e.cfg.Workspace, e.cfg.Home}, tool: e.jail.ToolUID}
 	if e.jail.SameUID {
 		e.walls.tool = -1
 	}
@@ -151,14 +151,14 @@ func sameMode(p string) error {
 func (w *walls) built(list []*node) []wire.Wall {
 	var out []wire.Wall
 	for _, n := range list {
-		if n.writable || w.tree(n.path) != w.workspace && w.tree(n.path) != w.home {
+		if n.writable || !slices.Contains(w.grounds.lasting(), w.grounds.tree(n.path)) {
 			continue
 		}
 		out = append(out, wire.Wall{Path: n.path, Kind: n.kind, Dir: n.dir, Made: w.made[n.path], Ino: n.ino})
 		delete(w.made, n.path)
 	}
 	for _, p := range slices.Sorted(maps.Keys(w.made)) {
-		if w.tree(p) == w.workspace || w.tree(p) == w.home {
+		if slices.Contains(w.grounds.lasting(), w.grounds.tree(p)) {
 			out = append(out, wire.Wall{Path: p, Kind: wire.WallPin, Dir: true, Made: true})
 		}
 	}

@@ -85,7 +85,7 @@ func (w *walls) matched(m match) error {
 // tops are the directories to search: those that hold the session's files, and the
 // fixed directories that patterns begin with.
 func (x *expander) tops() []string {
-	out := []string{x.w.workspace, x.w.home}
+	out := x.w.grounds.lasting()
 	for _, g := range x.patterns {
 		top := "/"
 		for _, s := range g.segments {
@@ -94,7 +94,7 @@ func (x *expander) tops() []string {
 			}
 			top = path.Join(top, s)
 		}
-		if top != "/" && !slices.ContainsFunc(out, func(t string) bool { return within(top, t) }) && !x.w.own(top) {
+		if top != "/" && !slices.ContainsFunc(out, func(t string) bool { return within(top, t) }) && !own(top) {
 			out = append(out, top)
 		}
 	}
@@ -228,7 +228,7 @@ func (x *expander) entries(dir string) ([]os.DirEntry, error) {
 // failed refuses a directory of the session's files that cannot be searched. Elsewhere,
 // if boxd cannot read a directory the tools cannot either.
 func (x *expander) failed(dir string, err error) error {
-	if x.w.tree(dir) == "" {
+	if x.w.grounds.tree(dir) == "" {
 		return nil
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be searched for what %s matches: %w",

@@ -29,13 +29,12 @@ const (
 // walls builds path rules into the mounts of the box: after its root is complete and
 // before any tool runs. Every path is resolved below the new root.
 type walls struct {
-	spec      wire.Walls
-	workspace string
-	home      string
-	tool      int // the owner of placeholders
-	root      int // the new root, opened
-	nodes     map[string]*node
-	made      map[string]bool
+	spec    wire.Walls
+	grounds grounds
+	tool    int // the owner of placeholders
+	root    int // the new root, opened
+	nodes   map[string]*node
+	made    map[string]bool
 	// masks are the inodes of maskDir, maskFile and absentLink, by kind.
 	masks   map[string]unix.Stat_t
 	missing []string
@@ -118,12 +117,16 @@ func (w *walls) templates() error {
 	return nil
 }
 
-// trees are the places where processes of the box can make, rename and remove files.
-func (w *walls) trees() []string { return []string{w.workspace, w.home, "/tmp", "/dev/shm"} }
+// grounds are the trees in which processes of the box can make, rename and remove files.
+type grounds struct{ workspace, home string }
 
-// tree returns the writable tree that holds p, or "".
-func (w *walls) tree(p string) string {
-	for _, t := range w.trees() {
+// lasting returns those of them that outlive the box, trees returns all.
+func (g grounds) lasting() []string { return []string{g.workspace, g.home} }
+func (g grounds) trees() []string   { return append(g.lasting(), "/tmp", "/dev/shm") }
+
+// tree returns the tree that holds p, or "".
+func (g grounds) tree(p string) string {
+	for _, t := range g.trees() {
 		if within(p, t) {
 			return t
 		}
@@ -132,9 +135,7 @@ func (w *walls) tree(p string) string {
 }
 
 // within reports whether p is root or lies below it. Both are clean.
-func within(p, root string) bool {
-	return root == "/" || p == root || strings.HasPrefix(p, root+"/")
-}
+func within(p, root string) bool { return root == "/" || p == root || strings.HasPrefix(p, root+"/") }
 
 // note records a rule that gets no wall, and why.
 func (w *walls) note(rule, why string) {
@@ -151,7 +152,7 @@ func (w *walls) want(n node) {
 // pin keeps every directory on the way to p where it is: a wall follows a renamed
 // directory, and after the next start something else could stand at its path.
 func (w *walls) pin(p, rule string) {
-	top := w.tree(p)
+	top := w.grounds.tree(p)
 	if top == "" {
 		return
 	}
@@ -160,9 +161,8 @@ func (w *walls) pin(p, rule string) {
 	}
 }
 
-// own reports whether the box itself lives on the mount of p. A rule about such a mount
-// is checked only by the text of calls.
-func (w *walls) own(p string) bool {
+// own reports whether the box itself lives on the mount of p: there only the text of calls is checked.
+func own(p string) bool {
 	return p == "/" || within(p, "/proc") || within(p, "/run") || within(p, "/"+wallsDir)
 }
 
@@ -185,9 +185,9 @@ func (w *walls) fixed() error {
 // directories that lead there stay in place.
 func (w *walls) rule(rule, kind string, pinned bool) error {
 	clean := path.Clean(rule)
-	if kind == wire.WallReadOnly && (clean == "/" || slices.ContainsFunc(w.trees(), func(t string) bool { return t != clean && within(t, clean) })) {
+	if kind == wire.WallReadOnly && (clean == "/" || slices.ContainsFunc(w.grounds.trees(), func(t string) bool { return t != clean && within(t, clean) })) {
 		// Everything outside of these trees is read-only already.
-		for _, t := range w.trees() {
+		for _, t := range w.grounds.trees() {
 			if within(t, clean) {
 				w.want(node{path: t, kind: kind, dir: true, rule: rule})
 			}
@@ -198,7 +198,7 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "the rule %s leaves nothing of a box", holdfast.Quote(rule)).
 			WithHint("deny the tools by their names instead: Read, Edit, Bash")
 	}
-	if w.own(clean) {
+	if own(clean) {
 		w.note(rule, "the box itself lives there; only file tools and the text of commands are held to it")
 		return nil
 	}
@@ -213,7 +213,7 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 			w.pin(l, rule)
 		}
 	}
-	if len(p.links) > 0 && (p.loop || w.tree(p.where()) == "") {
+	if len(p.links) > 0 && (p.loop || w.grounds.tree(p.where()) == "") {
 		w.note(rule, "a link on its way leads out of the session's files, to "+holdfast.Quote(p.where()))
 		return nil
 	}
@@ -236,7 +236,7 @@ const fixRule = "look at the path in the session's workspace, or change the rule
 // absent handles a rule whose path does not exist. If the path could appear, a
 // placeholder takes its place.
 func (w *walls) absent(rule, kind string, p lead) error {
-	if w.tree(p.path) == "" {
+	if w.grounds.tree(p.path) == "" {
 		return nil // everything else is read-only: nothing can appear
 	}
 	if !p.isDir() {

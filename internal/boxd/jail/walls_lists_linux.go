@@ -15,9 +15,9 @@ import (
 // listed returns the trees that allow lists restrict: the session's own files.
 func (w *walls) listed() []string {
 	if w.spec.KeepHome {
-		return []string{w.workspace}
+		return []string{w.grounds.workspace}
 	}
-	return []string{w.workspace, w.home}
+	return w.grounds.lasting()
 }
 
 // writable makes workspace and home read-only except for the roots that every list of
@@ -73,7 +73,7 @@ func (w *walls) readable() error {
 	for _, e := range entries {
 		p := "/" + e.Name()
 		usual := slices.Contains([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/dev", "/tmp", "/run"}, p)
-		if e.IsDir() && !usual && p != "/"+wallsDir && !slices.ContainsFunc(w.trees(), func(t string) bool { return within(t, p) }) {
+		if e.IsDir() && !usual && p != "/"+wallsDir && !slices.ContainsFunc(w.grounds.trees(), func(t string) bool { return within(t, p) }) {
 			hidden = append(hidden, p)
 		}
 	}
@@ -110,7 +110,7 @@ func (w *walls) roots(list []string, create bool) ([]string, error) {
 			p.rest = nil
 		}
 		if len(p.rest) > 0 || p.loop {
-			if w.tree(p.where()) != "" {
+			if w.grounds.tree(p.where()) != "" {
 				w.note(rule, "it does not exist, so it allows nothing until the box starts again")
 			}
 			continue

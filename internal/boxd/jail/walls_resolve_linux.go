@@ -58,7 +58,7 @@ func (w *walls) follow(p string) (lead, error) {
 			out.path, out.st = at, next.st
 			continue
 		}
-		if w.tree(at) != "" {
+		if w.grounds.tree(at) != "" {
 			out.links = append(out.links, at)
 		}
 		if links++; links > maxLinks {

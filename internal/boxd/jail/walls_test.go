@@ -91,3 +91,16 @@ func TestHZ25_ListsMeet(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestGrounds: a path belongs to the tree above it, by whole names.
+func TestGrounds(t *testing.T) {
+	g := grounds{workspace: "/workspace", home: "/home/agent"}
+	for p, want := range map[string]string{
+		"/workspace": "/workspace", "/workspace/a/b": "/workspace", "/workspaces": "", "/home": "",
+		"/home/agent/.x": "/home/agent", "/tmp/a": "/tmp", "/dev/shm/a": "/dev/shm", "/dev/null": "", "/": "",
+	} {
+		if got := g.tree(p); got != want {
+			t.Errorf("%s lies in %q, not %q", p, got, want)
+		}
+	}
+}
