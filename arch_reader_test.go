@@ -24,7 +24,6 @@ var over = map[string]int{
 	"methods cmd/holdfast.env":                 76, // stays: a method for each command
 	"methods internal/boxd.Server":             52, // stays: an operation of the protocol each, over one ledger and one gate
 	"methods internal/driver/local.Driver":     57, // stays: a step of making or ending a box each, over the same directories and cgroups
-	"methods internal/driver/mem.shell":        31,
 	"methods internal/runtime/acp.run":         73,
 	"methods internal/runtime/claude.run":      89,
 	"methods internal/store/sqlite.Store":      102,
@@ -32,7 +31,6 @@ var over = map[string]int{
 	"package internal/boxd":                    4942, // stays: one program, read from its ledger outwards
 	"package internal/boxd/jail":               3067, // stays: the walls
 	"package internal/driver/local":            3998, // stays: what a box is made of on this machine
-	"package internal/driver/mem":              3111,
 	"package internal/runtime/claude":          4185,
 	"package internal/store/sqlite":            5039,
 	"package sandbox/check":                    4466, // stays: one reader of commands
