@@ -7,10 +7,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-run/holdfast/internal/driver/mem/script"
 )
 
 // redirect changes the streams until undo; false when a file cannot be opened.
-func (s *shell) redirect(rs []redir) (undo func(), ok bool) {
+func (s *shell) redirect(rs []script.Redir) (undo func(), ok bool) {
 	in, out, errw := s.in, s.out, s.err
 	var opened []func()
 	undo = func() {
@@ -20,25 +22,25 @@ func (s *shell) redirect(rs []redir) (undo func(), ok bool) {
 		}
 	}
 	for _, r := range rs {
-		target := s.text(r.target)
-		if r.op == ">&" {
+		target := s.text(r.Target)
+		if r.Op == ">&" {
 			switch {
-			case r.fd == 2 && target == "1":
+			case r.FD == 2 && target == "1":
 				s.err = s.out
-			case r.fd == 1 && target == "2":
+			case r.FD == 1 && target == "2":
 				s.out = s.err
 			default:
 				return s.refuse(undo, "descriptor "+target)
 			}
 			continue
 		}
-		f, err := s.open(r.op, target)
+		f, err := s.open(r.Op, target)
 		if err != nil {
 			return s.refuse(undo, target+": "+reason(err))
 		}
 		opened = append(opened, s.p.track(f))
 		st := &stream{m: s.m, p: s.p, f: f, file: true}
-		switch r.fd {
+		switch r.FD {
 		case 0:
 			s.in = st
 		case 1:
@@ -76,7 +78,7 @@ func (s *shell) open(op, target string) (f *os.File, err error) {
 }
 
 // text is a word's expansion without splitting.
-func (s *shell) text(w word) string {
+func (s *shell) text(w script.Word) string {
 	var b strings.Builder
 	for _, p := range w {
 		b.WriteString(s.part(p))
@@ -85,13 +87,13 @@ func (s *shell) text(w word) string {
 }
 
 // fields is a word's expansion, split where nothing is quoted.
-func (s *shell) fields(w word) []string {
+func (s *shell) fields(w script.Word) []string {
 	var out []string
 	var cur strings.Builder
 	open, none := false, false
 	for _, p := range w {
-		if p.kind == partText || p.quoted {
-			if p.kind == partVar && p.text == "@" {
+		if p.Kind == script.Text || p.Quoted {
+			if p.Kind == script.Variable && p.Text == "@" {
 				// "$@" is one field for each, and none for none.
 				for i, a := range s.args[1:] {
 					if i > 0 {
@@ -130,21 +132,21 @@ func (s *shell) fields(w word) []string {
 	return out
 }
 
-func (s *shell) part(p part) string {
-	switch p.kind {
-	case partVar:
-		return s.variable(p.text)
-	case partSub:
+func (s *shell) part(p script.Part) string {
+	switch p.Kind {
+	case script.Variable:
+		return s.variable(p.Text)
+	case script.Substitution:
 		var b bytes.Buffer
 		c := s.fork()
 		c.out = &b
-		c.list(p.sub)
+		c.list(p.Sub)
 		s.status = c.status
 		return strings.TrimRight(b.String(), "\n")
-	case partArith:
-		return strconv.FormatInt(s.arith(p.text), 10)
+	case script.Arithmetic:
+		return strconv.FormatInt(arith(p.Text, s.variable), 10)
 	}
-	return p.text
+	return p.Text
 }
 
 func (s *shell) variable(name string) string {
@@ -169,8 +171,9 @@ func (s *shell) variable(name string) string {
 	return s.vars[name]
 }
 
-// arith computes + and - of numbers and names, left to right: what counters need.
-func (s *shell) arith(expr string) int64 {
+// arith adds and subtracts numbers and variables from left to right, which is enough for
+// counters.
+func arith(expr string, variable func(name string) string) int64 {
 	var sum int64
 	sign := int64(1)
 	for _, f := range strings.Fields(strings.NewReplacer("+", " + ", "-", " - ", "$", "").Replace(expr)) {
@@ -182,7 +185,7 @@ func (s *shell) arith(expr string) int64 {
 		default:
 			n, err := strconv.ParseInt(f, 10, 64)
 			if err != nil {
-				n, _ = strconv.ParseInt(s.variable(f), 10, 64)
+				n, _ = strconv.ParseInt(variable(f), 10, 64)
 			}
 			sum += sign * n
 		}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-run/holdfast/internal/driver/mem/script"
 )
 
 // shell runs scripts. A copy of it is a subshell.
@@ -144,8 +146,8 @@ func (t *stream) Write(b []byte) (int, error) {
 }
 
 // run parses and runs a script.
-func (s *shell) run(script string) int {
-	l, err := parse(script)
+func (s *shell) run(text string) int {
+	l, err := script.Parse(text)
 	if err != nil {
 		fmt.Fprintf(s.err, "%s: %v\n", s.args[0], err)
 		s.status = statusUsage
@@ -155,24 +157,24 @@ func (s *shell) run(script string) int {
 	return s.status
 }
 
-func (s *shell) list(l list) {
+func (s *shell) list(l script.List) {
 	for _, it := range l {
 		if s.over() {
 			return
 		}
-		if it.background {
-			s.background(it.andOr)
+		if it.Background {
+			s.background(it.AndOr)
 			continue
 		}
-		s.andOr(it.andOr)
-		if s.errexit && s.status != 0 && len(it.andOr.rest) == 0 && !it.andOr.first.negate {
+		s.andOr(it.AndOr)
+		if s.errexit && s.status != 0 && len(it.AndOr.Rest) == 0 && !it.AndOr.First.Negate {
 			s.exit = true
 		}
 	}
 }
 
 // background runs a list as a process of its own, in the same group.
-func (s *shell) background(ao andOr) {
+func (s *shell) background(ao script.AndOr) {
 	files, err := dupAll(s.p.files)
 	if err != nil {
 		fmt.Fprintln(s.err, err)
@@ -198,25 +200,25 @@ func (s *shell) background(ao andOr) {
 	s.status = 0
 }
 
-func (s *shell) andOr(ao andOr) {
-	s.pipeline(ao.first)
-	for _, l := range ao.rest {
+func (s *shell) andOr(ao script.AndOr) {
+	s.pipeline(ao.First)
+	for _, l := range ao.Rest {
 		if s.over() {
 			return
 		}
-		if (s.status == 0) == l.and {
-			s.pipeline(l.next)
+		if (s.status == 0) == l.And {
+			s.pipeline(l.Next)
 		}
 	}
 }
 
-func (s *shell) pipeline(pl pipeline) {
-	if len(pl.cmds) == 1 {
-		s.node(pl.cmds[0])
+func (s *shell) pipeline(pl script.Pipeline) {
+	if len(pl.Commands) == 1 {
+		s.node(pl.Commands[0])
 	} else {
-		s.pipe(pl.cmds)
+		s.pipe(pl.Commands)
 	}
-	if pl.negate {
+	if pl.Negate {
 		if s.status == 0 {
 			s.status = 1
 		} else {
@@ -226,7 +228,7 @@ func (s *shell) pipeline(pl pipeline) {
 }
 
 // pipe runs all commands at once, each in a subshell.
-func (s *shell) pipe(cmds []command) {
+func (s *shell) pipe(cmds []script.Command) {
 	var wg sync.WaitGroup
 	in := s.in
 	var before *io.PipeReader
@@ -259,50 +261,50 @@ func (s *shell) pipe(cmds []command) {
 	s.status = last.status
 }
 
-func (s *shell) node(c command) {
+func (s *shell) node(c script.Command) {
 	if s.over() {
 		return
 	}
 	switch c := c.(type) {
-	case simple:
+	case script.Simple:
 		s.simple(c)
-	case compound:
-		undo, ok := s.redirect(c.redirs)
+	case script.Compound:
+		undo, ok := s.redirect(c.Redirs)
 		if !ok {
 			return
 		}
 		defer undo()
-		if !c.subshell {
-			s.list(c.body)
+		if !c.Subshell {
+			s.list(c.Body)
 			return
 		}
 		sub := s.fork()
-		sub.list(c.body)
+		sub.list(c.Body)
 		s.status = sub.status
-	case ifClause:
-		s.quietly(func() { s.list(c.cond) })
+	case script.If:
+		s.quietly(func() { s.list(c.Cond) })
 		if s.status == 0 {
-			s.list(c.then)
+			s.list(c.Then)
 		} else {
 			s.status = 0
-			s.list(c.els)
+			s.list(c.Else)
 		}
-	case whileLoop:
+	case script.While:
 		status := 0
 		for !s.over() {
-			s.quietly(func() { s.list(c.cond) })
-			if (s.status == 0) == c.until {
+			s.quietly(func() { s.list(c.Cond) })
+			if (s.status == 0) == c.Until {
 				break
 			}
-			s.list(c.body)
+			s.list(c.Body)
 			status = s.status
 		}
 		if !s.exit {
 			s.status = status
 		}
-	case forLoop:
+	case script.For:
 		var values []string
-		for _, w := range c.words {
+		for _, w := range c.Words {
 			values = append(values, s.fields(w)...)
 		}
 		s.status = 0
@@ -310,8 +312,8 @@ func (s *shell) node(c command) {
 			if s.over() {
 				return
 			}
-			s.vars[c.name] = v
-			s.list(c.body)
+			s.vars[c.Name] = v
+			s.list(c.Body)
 		}
 	}
 }
@@ -324,28 +326,28 @@ func (s *shell) quietly(fn func()) {
 	s.errexit = was
 }
 
-func (s *shell) simple(c simple) {
+func (s *shell) simple(c script.Simple) {
 	var argv []string
-	for _, w := range c.words {
+	for _, w := range c.Words {
 		argv = append(argv, s.fields(w)...)
 	}
-	undo, ok := s.redirect(c.redirs)
+	undo, ok := s.redirect(c.Redirs)
 	if !ok {
 		return
 	}
 	defer undo()
 	if len(argv) == 0 {
 		s.status = 0
-		for _, a := range c.assigns {
-			s.vars[a.name] = s.text(a.value)
+		for _, a := range c.Assigns {
+			s.vars[a.Name] = s.text(a.Value)
 		}
 		return
 	}
-	if len(c.assigns) > 0 {
+	if len(c.Assigns) > 0 {
 		// For this command only.
 		before, exported := maps.Clone(s.vars), maps.Clone(s.exported)
-		for _, a := range c.assigns {
-			s.setenv(a.name + "=" + s.text(a.value))
+		for _, a := range c.Assigns {
+			s.setenv(a.Name + "=" + s.text(a.Value))
 		}
 		defer func() { s.vars, s.exported = before, exported }()
 	}

@@ -156,17 +156,6 @@ func TestShellRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	for _, s := range scripts {
-		f.Add(s)
-	}
-	f.Add("$(" + "$((" + "\"${")
-	f.Fuzz(func(_ *testing.T, script string) {
-		// It ends, without a panic.
-		_ = mem.Parse(script)
-	})
-}
-
 func TestProgramsComplain(t *testing.T) {
 	b := up(t, mem.New(mem.Config{}), spec(t))
 	for script, code := range map[string]int{

@@ -1,10 +1,10 @@
-package mem
+package script
 
 import "strings"
 
 type token struct {
 	op   string // an operator, "\n", or "" for a word
-	word word
+	word Word
 	end  bool
 }
 
@@ -61,12 +61,12 @@ func (l *lexer) next() (token, error) {
 }
 
 // word reads parts up to one of the stop characters.
-func (l *lexer) word(stop string) (word, error) {
-	var w word
+func (l *lexer) word(stop string) (Word, error) {
+	var w Word
 	var text strings.Builder
 	flush := func() {
 		if text.Len() > 0 {
-			w = append(w, part{kind: partText, text: text.String()})
+			w = append(w, Part{Kind: Text, Text: text.String()})
 			text.Reset()
 		}
 	}
@@ -77,7 +77,7 @@ func (l *lexer) word(stop string) (word, error) {
 				return nil, syntaxError("backslash at the end")
 			}
 			flush()
-			w = append(w, part{kind: partText, text: l.src[l.pos+1 : l.pos+2], quoted: true})
+			w = append(w, Part{Kind: Text, Text: l.src[l.pos+1 : l.pos+2], Quoted: true})
 			l.pos += 2
 		case '\'':
 			end := strings.IndexByte(l.src[l.pos+1:], '\'')
@@ -85,7 +85,7 @@ func (l *lexer) word(stop string) (word, error) {
 				return nil, syntaxError("unterminated '")
 			}
 			flush()
-			w = append(w, part{kind: partText, text: l.src[l.pos+1 : l.pos+1+end], quoted: true})
+			w = append(w, Part{Kind: Text, Text: l.src[l.pos+1 : l.pos+1+end], Quoted: true})
 			l.pos += end + 2
 		case '"':
 			flush()
@@ -112,12 +112,12 @@ func (l *lexer) word(stop string) (word, error) {
 }
 
 // double reads the inside of double quotes.
-func (l *lexer) double() (word, error) {
+func (l *lexer) double() (Word, error) {
 	// An empty quoted part makes "" a field.
-	w := word{{kind: partText, quoted: true}}
+	w := Word{{Kind: Text, Quoted: true}}
 	var text strings.Builder
 	flush := func() {
-		w = append(w, part{kind: partText, text: text.String(), quoted: true})
+		w = append(w, Part{Kind: Text, Text: text.String(), Quoted: true})
 		text.Reset()
 	}
 	for l.pos < len(l.src) {
@@ -135,7 +135,7 @@ func (l *lexer) double() (word, error) {
 			if err != nil {
 				return nil, err
 			}
-			p.quoted = true
+			p.Quoted = true
 			w = append(w, p)
 		default:
 			text.WriteByte(c)
@@ -150,53 +150,58 @@ func nameByte(c byte, first bool) bool {
 }
 
 // dollar reads $name, ${name}, $?, $$, $1, $(list) and $((sum)).
-func (l *lexer) dollar() (part, error) {
+func (l *lexer) dollar() (Part, error) {
 	l.pos++
 	rest := l.src[l.pos:]
 	switch {
 	case strings.HasPrefix(rest, "(("):
 		end := strings.Index(rest, "))")
 		if end < 0 {
-			return part{}, syntaxError("unterminated $((")
+			return Part{}, syntaxError("unterminated $((")
 		}
 		l.pos += end + 2
-		return part{kind: partArith, text: rest[2:end]}, nil
+		return Part{Kind: Arithmetic, Text: rest[2:end]}, nil
 	case strings.HasPrefix(rest, "("):
+		// Its first word may be another one, which is read before a list begins.
+		if l.depth++; l.depth > maxDepth {
+			return Part{}, syntaxError("nested too deeply")
+		}
+		defer func() { l.depth-- }()
 		l.pos++
 		p := &parser{lex: l}
 		p.advance()
 		body, err := p.list(")")
 		if err != nil {
-			return part{}, err
+			return Part{}, err
 		}
 		if p.err != nil || p.tok.op != ")" {
-			return part{}, syntaxError("unterminated $(")
+			return Part{}, syntaxError("unterminated $(")
 		}
-		return part{kind: partSub, sub: body}, nil
+		return Part{Kind: Substitution, Sub: body}, nil
 	case strings.HasPrefix(rest, "{"):
 		end := strings.IndexByte(rest, '}')
 		if end < 0 {
-			return part{}, syntaxError("unterminated ${")
+			return Part{}, syntaxError("unterminated ${")
 		}
 		name := rest[1:end]
 		for i := range len(name) {
 			if !nameByte(name[i], i == 0) {
-				return part{}, syntaxError("bad substitution ${" + name + "}")
+				return Part{}, syntaxError("bad substitution ${" + name + "}")
 			}
 		}
 		l.pos += end + 1
-		return part{kind: partVar, text: name}, nil
+		return Part{Kind: Variable, Text: name}, nil
 	case rest != "" && strings.IndexByte("?$#@!0123456789", rest[0]) >= 0:
 		l.pos++
-		return part{kind: partVar, text: rest[:1]}, nil
+		return Part{Kind: Variable, Text: rest[:1]}, nil
 	}
 	n := 0
 	for n < len(rest) && nameByte(rest[n], n == 0) {
 		n++
 	}
 	if n == 0 {
-		return part{kind: partText, text: "$", quoted: true}, nil
+		return Part{Kind: Text, Text: "$", Quoted: true}, nil
 	}
 	l.pos += n
-	return part{kind: partVar, text: rest[:n]}, nil
+	return Part{Kind: Variable, Text: rest[:n]}, nil
 }

@@ -1,79 +1,94 @@
-package mem
+package script
 
 import (
 	"fmt"
 	"strings"
 )
 
-// The shell's syntax tree. It is the part of the POSIX shell that tests and
-// small scripts use; everything else is a syntax error, never something else.
 type (
-	list []item
-	item struct {
-		andOr      andOr
-		background bool
+	// List is a script, or a part of one that stands in another command.
+	List []Item
+	// Item is a list of pipelines that && and || join, run in the background or not.
+	Item struct {
+		AndOr      AndOr
+		Background bool
 	}
-	andOr struct {
-		first pipeline
-		rest  []link
+	// AndOr is a pipeline and those that run after it.
+	AndOr struct {
+		First Pipeline
+		Rest  []Link
 	}
-	link struct {
-		and  bool
-		next pipeline
+	// Link is a pipeline that runs if the one before succeeded (And) or failed.
+	Link struct {
+		And  bool
+		Next Pipeline
 	}
-	pipeline struct {
-		negate bool
-		cmds   []command
+	// Pipeline is commands of which each reads the output of the one before.
+	Pipeline struct {
+		Negate   bool
+		Commands []Command
 	}
-	command interface{}
+	// Command is a Simple, Compound, If, While or For.
+	Command interface{}
 
-	simple struct {
-		assigns []assign
-		words   []word
-		redirs  []redir
+	// Simple is a program with arguments, or assignments alone.
+	Simple struct {
+		Assigns []Assign
+		Words   []Word
+		Redirs  []Redir
 	}
-	assign struct {
-		name  string
-		value word
+	// Assign sets a variable.
+	Assign struct {
+		Name  string
+		Value Word
 	}
-	redir struct {
-		fd     int
-		op     string // > >> < >&
-		target word
+	// Redir opens a file in place of a descriptor.
+	Redir struct {
+		FD     int
+		Op     string // > >> < >&
+		Target Word
 	}
-	compound struct {
-		body     list
-		subshell bool
-		redirs   []redir
+	// Compound is { list; } or ( list ).
+	Compound struct {
+		Body     List
+		Subshell bool
+		Redirs   []Redir
 	}
-	ifClause struct {
-		cond, then, els list
+	// If is if and elif.
+	If struct {
+		Cond, Then, Else List
 	}
-	whileLoop struct {
-		until      bool
-		cond, body list
+	// While is while and until.
+	While struct {
+		Until      bool
+		Cond, Body List
 	}
-	forLoop struct {
-		name  string
-		words []word
-		body  list
+	// For is for name in words.
+	For struct {
+		Name  string
+		Words []Word
+		Body  List
 	}
 
-	word []part
-	part struct {
-		kind   partKind
-		text   string
-		quoted bool
-		sub    list
+	// Word is parts that expand to one text.
+	Word []Part
+	// Part is a piece of a word; Text is a text, the name of a variable, or a sum.
+	Part struct {
+		Kind   Kind
+		Text   string
+		Quoted bool
+		Sub    List
 	}
-	partKind int
+	// Kind is what a part expands to.
+	Kind int
 )
 
+// The kinds of parts.
 const (
-	partText partKind = iota + 1
-	partVar
-	partSub
-	partArith
+	Text Kind = iota + 1
+	Variable
+	Substitution
+	Arithmetic
 )
 
 // parser builds the tree by recursive descent.
@@ -86,7 +101,8 @@ type parser struct {
 // maxDepth bounds nesting: the script is the model's.
 const maxDepth = 100
 
-func parse(src string) (list, error) {
+// Parse reads a script.
+func Parse(src string) (List, error) {
 	p := &parser{lex: &lexer{src: src}}
 	p.advance()
 	l, err := p.list()
@@ -120,8 +136,8 @@ func (p *parser) show() string {
 
 // keyword is the text of an unquoted single-part word.
 func (p *parser) keyword() string {
-	if p.tok.op == "" && len(p.tok.word) == 1 && p.tok.word[0].kind == partText && !p.tok.word[0].quoted {
-		return p.tok.word[0].text
+	if p.tok.op == "" && len(p.tok.word) == 1 && p.tok.word[0].Kind == Text && !p.tok.word[0].Quoted {
+		return p.tok.word[0].Text
 	}
 	return ""
 }
@@ -133,12 +149,12 @@ func (p *parser) newlines() {
 }
 
 // list reads items up to one of the closing operators or keywords.
-func (p *parser) list(closing ...string) (list, error) {
+func (p *parser) list(closing ...string) (List, error) {
 	if p.lex.depth++; p.lex.depth > maxDepth {
 		return nil, syntaxError("nested too deeply")
 	}
 	defer func() { p.lex.depth-- }()
-	var out list
+	var out List
 	for {
 		p.newlines()
 		if p.tok.end {
@@ -153,7 +169,7 @@ func (p *parser) list(closing ...string) (list, error) {
 		if err != nil {
 			return nil, err
 		}
-		it := item{andOr: ao, background: p.tok.op == "&"}
+		it := Item{AndOr: ao, Background: p.tok.op == "&"}
 		out = append(out, it)
 		switch {
 		case p.tok.op == ";" || p.tok.op == "&" || p.tok.op == "\n":
@@ -165,29 +181,29 @@ func (p *parser) list(closing ...string) (list, error) {
 	}
 }
 
-func (p *parser) andOr() (andOr, error) {
+func (p *parser) andOr() (AndOr, error) {
 	first, err := p.pipeline()
 	if err != nil {
-		return andOr{}, err
+		return AndOr{}, err
 	}
-	ao := andOr{first: first}
+	ao := AndOr{First: first}
 	for p.tok.op == "&&" || p.tok.op == "||" {
 		and := p.tok.op == "&&"
 		p.advance()
 		p.newlines()
 		next, err := p.pipeline()
 		if err != nil {
-			return andOr{}, err
+			return AndOr{}, err
 		}
-		ao.rest = append(ao.rest, link{and: and, next: next})
+		ao.Rest = append(ao.Rest, Link{And: and, Next: next})
 	}
 	return ao, nil
 }
 
-func (p *parser) pipeline() (pipeline, error) {
-	var pl pipeline
+func (p *parser) pipeline() (Pipeline, error) {
+	var pl Pipeline
 	if p.keyword() == "!" {
-		pl.negate = true
+		pl.Negate = true
 		p.advance()
 	}
 	for {
@@ -195,7 +211,7 @@ func (p *parser) pipeline() (pipeline, error) {
 		if err != nil {
 			return pl, err
 		}
-		pl.cmds = append(pl.cmds, c)
+		pl.Commands = append(pl.Commands, c)
 		if p.tok.op != "|" {
 			return pl, nil
 		}
@@ -204,7 +220,7 @@ func (p *parser) pipeline() (pipeline, error) {
 	}
 }
 
-func (p *parser) command() (command, error) {
+func (p *parser) command() (Command, error) {
 	switch p.keyword() {
 	case "if":
 		return p.ifClause()
@@ -216,7 +232,7 @@ func (p *parser) command() (command, error) {
 			return nil, err
 		}
 		body, err := p.block("done")
-		return whileLoop{until: until, cond: cond, body: body}, err
+		return While{Until: until, Cond: cond, Body: body}, err
 	case "for":
 		return p.forLoop()
 	case "{":
@@ -226,7 +242,7 @@ func (p *parser) command() (command, error) {
 			return nil, err
 		}
 		redirs, err := p.redirs()
-		return compound{body: body, redirs: redirs}, err
+		return Compound{Body: body, Redirs: redirs}, err
 	}
 	switch p.keyword() {
 	case "then", "else", "elif", "fi", "do", "done", "}", "in", "case", "esac", "function", "select":
@@ -239,13 +255,13 @@ func (p *parser) command() (command, error) {
 			return nil, err
 		}
 		redirs, err := p.redirs()
-		return compound{body: body, subshell: true, redirs: redirs}, err
+		return Compound{Body: body, Subshell: true, Redirs: redirs}, err
 	}
 	return p.simple()
 }
 
 // block reads a list and the word that closes it.
-func (p *parser) block(closing string) (list, error) {
+func (p *parser) block(closing string) (List, error) {
 	body, err := p.list(closing)
 	if err == nil {
 		err = p.expect(closing)
@@ -264,7 +280,7 @@ func (p *parser) expect(s string) error {
 	return nil
 }
 
-func (p *parser) ifClause() (command, error) {
+func (p *parser) ifClause() (Command, error) {
 	p.advance()
 	cond, err := p.block("then")
 	if err != nil {
@@ -274,15 +290,15 @@ func (p *parser) ifClause() (command, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := ifClause{cond: cond, then: then}
+	c := If{Cond: cond, Then: then}
 	switch p.keyword() {
 	case "elif":
 		nested, err := p.ifClause()
-		c.els = list{{andOr: andOr{first: pipeline{cmds: []command{nested}}}}}
+		c.Else = List{{AndOr: AndOr{First: Pipeline{Commands: []Command{nested}}}}}
 		return c, err
 	case "else":
 		p.advance()
-		c.els, err = p.list("fi")
+		c.Else, err = p.list("fi")
 		if err != nil {
 			return nil, err
 		}
@@ -290,10 +306,10 @@ func (p *parser) ifClause() (command, error) {
 	return c, p.expect("fi")
 }
 
-func (p *parser) forLoop() (command, error) {
+func (p *parser) forLoop() (Command, error) {
 	p.advance()
-	f := forLoop{name: p.keyword()}
-	if !isName(f.name) {
+	f := For{Name: p.keyword()}
+	if !isName(f.Name) {
 		return nil, syntaxError("for without a name")
 	}
 	p.advance()
@@ -301,7 +317,7 @@ func (p *parser) forLoop() (command, error) {
 		return nil, err
 	}
 	for p.tok.op == "" && !p.tok.end {
-		f.words = append(f.words, p.tok.word)
+		f.Words = append(f.Words, p.tok.word)
 		p.advance()
 	}
 	if p.tok.op == ";" {
@@ -312,22 +328,22 @@ func (p *parser) forLoop() (command, error) {
 		return nil, err
 	}
 	var err error
-	f.body, err = p.block("done")
+	f.Body, err = p.block("done")
 	return f, err
 }
 
-func (p *parser) simple() (command, error) {
-	var c simple
+func (p *parser) simple() (Command, error) {
+	var c Simple
 	for {
 		r, ok, err := p.redir()
 		switch {
 		case err != nil:
 			return nil, err
 		case ok:
-			c.redirs = append(c.redirs, r)
+			c.Redirs = append(c.Redirs, r)
 			continue
 		case p.tok.end || p.tok.op != "":
-			if len(c.words) == 0 && len(c.assigns) == 0 && len(c.redirs) == 0 {
+			if len(c.Words) == 0 && len(c.Assigns) == 0 && len(c.Redirs) == 0 {
 				if p.err != nil {
 					return nil, p.err
 				}
@@ -336,25 +352,25 @@ func (p *parser) simple() (command, error) {
 			return c, nil
 		}
 		w := p.tok.word
-		if a, ok := asAssign(w); ok && len(c.words) == 0 {
-			c.assigns = append(c.assigns, a)
+		if a, ok := asAssign(w); ok && len(c.Words) == 0 {
+			c.Assigns = append(c.Assigns, a)
 		} else {
-			c.words = append(c.words, w)
+			c.Words = append(c.Words, w)
 		}
 		p.advance()
 	}
 }
 
-func asAssign(w word) (assign, bool) {
-	if len(w) == 0 || w[0].kind != partText || w[0].quoted {
-		return assign{}, false
+func asAssign(w Word) (Assign, bool) {
+	if len(w) == 0 || w[0].Kind != Text || w[0].Quoted {
+		return Assign{}, false
 	}
-	name, value, ok := strings.Cut(w[0].text, "=")
+	name, value, ok := strings.Cut(w[0].Text, "=")
 	if !ok || !isName(name) {
-		return assign{}, false
+		return Assign{}, false
 	}
-	rest := append(word{{kind: partText, text: value}}, w[1:]...)
-	return assign{name: name, value: rest}, true
+	rest := append(Word{{Kind: Text, Text: value}}, w[1:]...)
+	return Assign{Name: name, Value: rest}, true
 }
 
 func isName(s string) bool {
@@ -366,8 +382,8 @@ func isName(s string) bool {
 	return s != ""
 }
 
-func (p *parser) redirs() ([]redir, error) {
-	var out []redir
+func (p *parser) redirs() ([]Redir, error) {
+	var out []Redir
 	for {
 		r, ok, err := p.redir()
 		if err != nil || !ok {
@@ -377,23 +393,23 @@ func (p *parser) redirs() ([]redir, error) {
 	}
 }
 
-func (p *parser) redir() (redir, bool, error) {
+func (p *parser) redir() (Redir, bool, error) {
 	op := strings.TrimLeft(p.tok.op, "12")
 	if op != ">" && op != ">>" && op != "<" && op != ">&" {
-		return redir{}, false, p.err
+		return Redir{}, false, p.err
 	}
-	r := redir{op: op, fd: 1}
+	r := Redir{Op: op, FD: 1}
 	if op == "<" {
-		r.fd = 0
+		r.FD = 0
 	}
 	if p.tok.op[0] == '2' {
-		r.fd = 2
+		r.FD = 2
 	}
 	p.advance()
 	if p.tok.op != "" || p.tok.end || len(p.tok.word) == 0 {
 		return r, false, syntaxError("redirection without a target")
 	}
-	r.target = p.tok.word
+	r.Target = p.tok.word
 	p.advance()
 	return r, true, nil
 }
