@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// lineType is the media type of one JSON value on each line.
+// lineType is the media type of a text with one JSON value on each line.
 const lineType = "application/jsonl"
 
 type auditInput struct {
@@ -56,8 +56,8 @@ func (a *API) exportAudit(ctx context.Context, in *auditInput) (*raw, error) {
 			return
 		}
 		if err := write(r.Context(), w); err != nil && !holdfast.IsKind(err, holdfast.KindInternal) {
-			// The status is sent: only a broken connection says that lines are missing.
-			// A chain that is damaged says so itself, in its last line.
+			// The status is sent already: only a broken connection shows that lines are
+			// missing. The last line of the export itself reports a damaged chain.
 			panic(http.ErrAbortHandler)
 		} else if err != nil {
 			a.cfg.Log.ErrorContext(r.Context(), "audit", "error", err)

@@ -42,7 +42,7 @@ func (a *API) boxRoutes() {
 	huma.Register(a.huma, route(http.MethodPost, "/v1/containers/stop", "stop-containers", tag, "Stop boxes; answers what was stopped"),
 		func(ctx context.Context, in *stopInput) (*boxesOutput, error) {
 			if in.Body.All == (len(in.Body.IDs) > 0) {
-				return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all is needed").
+				return nil, a.fail(holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "exactly one of ids and all must be set").
 					WithHint("holdfast containers list shows the ids"))
 			}
 			return a.boxes(a.cfg.Self.Containers.StopContainers(ctx, in.Body))
@@ -96,12 +96,12 @@ func (a *API) notReady(ctx context.Context, h holdfast.Health) error {
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes").WithHint("ask with a key for the reason")
 	case h.ReadOnly != "":
 		return holdfast.Errorf(holdfast.KindUnavailable, "readyz", "the store takes no writes: %s", h.ReadOnly).
-			WithHint("free space on its disk: writes come back by themselves; after another cause start the server again")
+			WithHint("free space on its disk: writes then start by themselves; if the disk has space, restart the server")
 	}
 	return nil
 }
 
-// healthRoutes need no token but for the metrics: probes have none.
+// healthRoutes serve probes, which have no token, and the metrics, which need one.
 func (a *API) healthRoutes() {
 	const tag = "health"
 	alive := route(http.MethodGet, "/healthz", "healthz", tag, "Whether the server runs")

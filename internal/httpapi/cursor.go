@@ -8,9 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// parseCursor accepts a sequence number as it stands in an SSE id: decimal
-// digits without sign, space or leading zero. The empty string is 0, the
-// beginning of the log.
+// parseCursor accepts a sequence number in the form of an SSE id: decimal digits without
+// sign, space or leading zero. The empty string is 0, the beginning of the log.
 func parseCursor(where, s string) (int64, error) {
 	if s == "" {
 		return 0, nil
@@ -23,8 +22,8 @@ func parseCursor(where, s string) (int64, error) {
 	return n, nil
 }
 
-// cursor is where a reader wants to go on. A reconnecting browser repeats its
-// first URL, so the header is newer than the query and wins.
+// cursor returns the number after which a reader wants to go on. A browser that reconnects
+// repeats its first URL: the header is newer than the query, and wins.
 func cursor(lastEventID, after string) (int64, error) {
 	fromQuery, err := parseCursor("after", after)
 	if err != nil {
@@ -36,8 +35,8 @@ func cursor(lastEventID, after string) (int64, error) {
 	return parseCursor("Last-Event-ID", lastEventID)
 }
 
-// parseTypes reads a comma-separated filter. Empty selects everything; a word
-// that is no event type would select nothing for ever, so it is refused.
+// parseTypes reads a filter of event types, separated by commas. An empty one selects
+// everything. An unknown type is refused, since a stream of it would stay silent for ever.
 func parseTypes(s string) ([]holdfast.EventType, error) {
 	if s == "" {
 		return nil, nil

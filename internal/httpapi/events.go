@@ -89,7 +89,7 @@ func (a *API) readEvents(ctx context.Context, in *eventsInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	if !accepts(in.Accept, "text/event-stream") {
+	if !lists(in.Accept, "text/event-stream") {
 		return a.pageOfEvents(ctx, id, holdfast.EventFilter{After: after, Limit: in.Limit, Types: types})
 	}
 	src, err := a.cfg.Views.Follow(ctx, id, after)
@@ -127,8 +127,9 @@ func (a *API) pageOfEvents(ctx context.Context, id holdfast.SessionID, f holdfas
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusOK, page) }), nil
 }
 
-// accepts reports whether an Accept header names the type.
-func accepts(header, want string) bool {
+// lists reports whether a header that lists names, such as Accept or Prefer, has one of
+// them. It ignores parameters and case.
+func lists(header, want string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, _, _ := strings.Cut(part, ";")
 		if strings.EqualFold(strings.TrimSpace(name), want) {

@@ -51,7 +51,7 @@ func (a *API) exec(ctx context.Context, in *execInput) (*raw, error) {
 		return nil, a.fail(err)
 	}
 	guard.LeaveRoom(ctx)
-	if accepts(in.Accept, "text/event-stream") {
+	if lists(in.Accept, "text/event-stream") {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.execStream(w, r, id, in.Body) }), nil
 	}
 	ctx, cancel := a.streams.Join(ctx)

@@ -63,7 +63,7 @@ func (a *API) fileRoutes() {
 	remove.Parameters = spec.FilePath()
 	huma.Register(a.huma, remove, a.removeFile)
 
-	// Without these the router would redirect to a path that names no file either.
+	// Without these routes the router would redirect to a path that does not name a file.
 	for _, method := range []string{http.MethodPut, http.MethodDelete} {
 		a.mux.HandleFunc(method+" "+root, func(w http.ResponseWriter, r *http.Request) {
 			_, err := fileName(r)
@@ -94,7 +94,7 @@ func (a *API) readFile(ctx context.Context, in *filesInput) (*raw, error) {
 		case err == nil:
 			out.begin() // an empty file has no first write
 		case out.begun:
-			// The status is sent: only a broken connection says that bytes are missing.
+			// The status is sent already: only a broken connection shows that bytes are missing.
 			panic(http.ErrAbortHandler)
 		case holdfast.IsKind(err, holdfast.KindInvalid):
 			// It may be a directory.
@@ -169,7 +169,7 @@ func (a *API) removeFile(ctx context.Context, in *removeInput) (*struct{}, error
 	return nil, nil
 }
 
-// fileName is the path of a route that changes one file.
+// fileName returns the path of the one file that a request changes.
 func fileName(r *http.Request) (string, error) {
 	name := r.PathValue("path")
 	if name == "" || name[len(name)-1] == '/' {
@@ -179,11 +179,11 @@ func fileName(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// download writes a file's bytes; the header goes out with the first of them,
-// so that an error before is still a problem document.
+// download writes the bytes of a file or an archive. The header goes out with the first of
+// them, so that an error before it is still a problem document.
 type download struct {
 	w http.ResponseWriter
-	// name is the file's, typ the type of the bytes; empty: bytes of any type.
+	// name is the file's name, typ the media type; both may be empty.
 	name, typ string
 	begun     bool
 }
@@ -194,7 +194,7 @@ func (d *download) begin() {
 	}
 	d.begun = true
 	h := d.w.Header()
-	// What an agent wrote is never rendered by a browser.
+	// A browser must not render content that an agent wrote.
 	h.Set("Content-Type", cmp.Or(d.typ, "application/octet-stream"))
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Cache-Control", "no-store")

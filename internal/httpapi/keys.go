@@ -21,7 +21,7 @@ type createKeyInput struct {
 type createdKeyOutput struct {
 	Body struct {
 		Key holdfast.Key `json:"key"`
-		// Secret is the bearer token. It is told this once.
+		// Secret is the bearer token. No later answer repeats it.
 		Secret string `json:"secret"`
 	}
 }
@@ -50,8 +50,8 @@ func (a *API) keyRoutes() {
 func (a *API) createKey(ctx context.Context, in *createKeyInput) (*createdKeyOutput, error) {
 	most := guard.CallerOf(ctx).MaxTrust()
 	if t, err := holdfast.ParseTrust(in.Body.MaxTrust); err == nil && t.Exceeds(most) {
-		return nil, a.fail(holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above that of the key that asks, which is %s",
-			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key or the owner token that may have it"))
+		return nil, a.fail(holdfast.Errorf(holdfast.KindDenied, "key.create", "max_trust %s is above the maximum trust of the key in use, which is %s",
+			holdfast.Quote(in.Body.MaxTrust), most).WithHint("use a key with that maximum trust, or the owner token"))
 	}
 	k, secret, err := a.cfg.Keys.Create(ctx, in.Body)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *API) listKeys(ctx context.Context, _ *struct{}) (*keysOutput, error) {
 	return out, nil
 }
 
-// revokeKey also ends what the key holds open: streams, terminals, commands.
+// revokeKey also ends the streams, terminals and commands that the key has open.
 func (a *API) revokeKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	id, err := holdfast.ParseKeyID(in.ID)
 	if err != nil {

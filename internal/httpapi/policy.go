@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxExplain bounds the call in a question: the longest command, with every character
-// escaped. A key that may only read can ask.
+// maxExplain bounds the tool call of a request: the longest command with every character
+// escaped. It is small because a key that may only read can send one.
 const maxExplain = 512 << 10
 
 type explainInput struct {

@@ -66,7 +66,7 @@ func (a *API) setSecret(ctx context.Context, in *setSecretInput) (*secretOutput,
 	return out, nil
 }
 
-// removeSecret answers with what is left.
+// removeSecret removes a secret and answers with the remaining ones.
 func (a *API) removeSecret(ctx context.Context, in *secretInput) (*secretsOutput, error) {
 	name, err := holdfast.ParseSecretName(in.Name)
 	if err == nil {

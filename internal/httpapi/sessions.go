@@ -118,7 +118,7 @@ func (a *API) listSessions(ctx context.Context, in *listInput) (*listOutput, err
 	return &listOutput{page}, nil
 }
 
-// onSession runs one of the calls that take a session and answer with it.
+// onSession makes a call on a session and answers with the session that it returns.
 func (a *API) onSession(in SessionInput, call func(holdfast.SessionID) (holdfast.Session, error)) (*sessionOutput, error) {
 	id, err := in.session()
 	if err != nil {
@@ -204,7 +204,7 @@ func (a *API) deleteSession(ctx context.Context, in *deleteInput) (*struct{}, er
 	return nil, nil
 }
 
-// orZero is the value of an optional body.
+// orZero returns the value of an optional body, the zero value if it is absent.
 func orZero[T any](v *T) T {
 	if v == nil {
 		var zero T

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/httpapi/problem"
 )
 
-// maxKeys is the largest message of a terminal's client: a paste.
+// maxKeys bounds a message of a terminal's client, in bytes: a large paste.
 const maxKeys = 1 << 20
 
 type terminalInput struct {
@@ -27,8 +27,8 @@ type terminalInput struct {
 	Exec bool   `query:"exec" doc:"A command gets the terminal instead of a login shell: the first message from the client names it."`
 }
 
-// termEnd is the last message of a terminal: how its command ended, or why there is no
-// end to tell of.
+// termEnd is the last message to a terminal's client: how the command ended, or the error
+// that kept it from running.
 type termEnd struct {
 	Exit    *int               `json:"exit,omitempty"`
 	Class   holdfast.ExitClass `json:"class,omitempty"`
@@ -45,7 +45,7 @@ func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
 	if err := checkUpgrade(in.r); err != nil {
 		return nil, a.fail(err)
 	}
-	// After the upgrade an error is no HTTP status any more: ask first.
+	// After the upgrade an error can no longer be an HTTP status, so look at the session first.
 	s, err := a.cfg.Views.Session(ctx, id)
 	if err != nil {
 		return nil, a.fail(err)
@@ -67,9 +67,9 @@ func (a *API) terminal(ctx context.Context, in *terminalInput) (*raw, error) {
 	return answer(func(w http.ResponseWriter, r *http.Request) { a.runTerminal(w, r, id, req) }), nil
 }
 
-// checkUpgrade refuses what is no WebSocket handshake, with a problem document.
+// checkUpgrade refuses a request that is not a WebSocket handshake.
 func checkUpgrade(r *http.Request) error {
-	if r.Method == http.MethodGet && accepts(r.Header.Get("Connection"), "upgrade") &&
+	if r.Method == http.MethodGet && lists(r.Header.Get("Connection"), "upgrade") &&
 		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") &&
 		r.Header.Get("Sec-WebSocket-Version") == "13" && len(r.Header.Get("Sec-WebSocket-Key")) == 24 {
 		return nil
@@ -121,14 +121,15 @@ func problemEnd(err error) termEnd {
 	return termEnd{Error: &p}
 }
 
-// term is one terminal's connection; what it is written goes to the client.
+// term is the connection to one terminal's client.
 type term struct {
 	conn  *websocket.Conn
 	limit time.Duration
 	ctx   context.Context
 }
 
-// Write sends output; a client that does not take it in time ends the terminal.
+// Write sends output to the client. If the client does not take it in time, the terminal
+// ends.
 func (t *term) Write(p []byte) (int, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.limit)
 	defer cancel()
@@ -163,7 +164,7 @@ func (t *term) command(to *holdfast.ExecRequest) error {
 		WithHint(`send {"exec":{"argv":["bash"]}} first, or leave the parameter exec out`)
 }
 
-// receive passes keys and sizes on until the client leaves.
+// receive passes on the client's keys and window sizes until it leaves.
 func (t *term) receive(keys io.Writer, resize chan holdfast.TermSize) error {
 	for {
 		typ, data, err := t.conn.Read(t.ctx)
@@ -189,7 +190,7 @@ func (t *term) receive(keys io.Writer, resize chan holdfast.TermSize) error {
 	}
 }
 
-// parseResize reads a client's text message.
+// parseResize reads a text message of the client, which is a new window size.
 func parseResize(data []byte) (holdfast.TermSize, error) {
 	var m struct {
 		Resize *holdfast.TermSize `json:"resize"`
@@ -206,7 +207,7 @@ func parseResize(data []byte) (holdfast.TermSize, error) {
 
 func sane(n uint16) bool { return n >= 1 && n <= 1000 }
 
-// pings finds out when a client is gone without a word.
+// pings calls dead when the client no longer answers pings.
 func (t *term) pings(every time.Duration, dead context.CancelFunc) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -226,7 +227,7 @@ func (t *term) pings(every time.Duration, dead context.CancelFunc) {
 	}
 }
 
-// finish says how the terminal ended and closes the connection.
+// finish sends the last message and closes the connection.
 func (t *term) finish(last termEnd) {
 	data, err := json.Marshal(last)
 	if err != nil {

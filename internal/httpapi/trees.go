@@ -77,7 +77,7 @@ func (a *API) treeRoutes() {
 	huma.Register(a.huma, diff, a.readDiff)
 }
 
-// maxTar is the largest archive: the most content, and room for its headers.
+// maxTar bounds an archive, in bytes: the most content, and room for its headers.
 func (a *API) maxTar() int64 { return a.cfg.Bounds.Copy + a.cfg.Bounds.Copy/2 + 64<<20 }
 
 func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
@@ -85,7 +85,6 @@ func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	guard.LeaveRoom(ctx)
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := a.streams.Join(r.Context())
 		defer cancel()
@@ -96,13 +95,13 @@ func (a *API) readTree(ctx context.Context, in *treeInput) (*raw, error) {
 	}), nil
 }
 
-// send sends an answer that begins with its first byte: an error before is a problem
-// document, one after it breaks the connection.
+// send sends an archive or a diff. An error before its first byte is a problem document;
+// a later one breaks the connection.
 func (a *API) send(w http.ResponseWriter, r *http.Request, out *download, write func(*download) error) {
 	err := write(out)
 	switch {
 	case err == nil:
-		out.begin() // what is empty has no first write
+		out.begin() // an empty answer has no first write
 	case out.begun:
 		panic(http.ErrAbortHandler)
 	default:
@@ -143,7 +142,7 @@ func (a *API) importFiles(ctx context.Context, in *treeInput) (*importOutput, er
 	return &importOutput{done}, nil
 }
 
-// diffNotes is the trailer that says what could not be compared, percent-encoded.
+// diffNotes is the trailer that names files that could not be compared, percent-encoded.
 const diffNotes = "Holdfast-Notes"
 
 func (a *API) readDiff(ctx context.Context, in *diffInput) (*raw, error) {
@@ -151,7 +150,6 @@ func (a *API) readDiff(ctx context.Context, in *diffInput) (*raw, error) {
 	if err != nil {
 		return nil, a.fail(err)
 	}
-	guard.LeaveRoom(ctx)
 	return answer(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := a.streams.Join(r.Context())
 		defer cancel()

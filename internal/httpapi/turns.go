@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -74,11 +73,11 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 		return nil, a.fail(err)
 	}
 	in.Body.Key, in.Body.MaxTrust = in.Key, guard.CallerOf(ctx).MaxTrust()
-	streamed := prefers(in.Prefer, "stream")
+	streamed := lists(in.Prefer, "stream")
 	var src *journal.Reader
 	var from int64
 	if streamed {
-		// A reader that is there before the message gets the turn from memory.
+		// A reader that is opened before the message gets the turn's events from memory.
 		if src, from, err = a.followEnd(ctx, id); err != nil {
 			return nil, a.fail(err)
 		}
@@ -99,7 +98,7 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 		return answer(func(w http.ResponseWriter, r *http.Request) { a.writeJSON(w, r, http.StatusAccepted, sent) }), nil
 	}
 	if at := replayFrom(sent); at < from {
-		// A repeated request: its turn began before this reader.
+		// The request is a repeated one: its turn began before this reader was opened.
 		src.Close()
 		if src, err = a.cfg.Views.Follow(ctx, id, at); err != nil {
 			return nil, a.fail(err)
@@ -116,8 +115,8 @@ func (a *API) sendMessage(ctx context.Context, in *sendInput) (*raw, error) {
 	}), nil
 }
 
-// replayFrom is the log position from which the whole turn is seen. That of a
-// repeated request may lie behind the turn, so the message's own counts too.
+// replayFrom returns the position in the log after which all events of the turn lie. For a
+// repeated request that is the position before the turn's message, if it is known.
 func replayFrom(s holdfast.Sent) int64 {
 	if s.Duplicate && s.Turn.MessageSeq > 0 && s.Turn.MessageSeq <= s.Seq {
 		return s.Turn.MessageSeq - 1
@@ -125,7 +124,7 @@ func replayFrom(s holdfast.Sent) int64 {
 	return s.Seq
 }
 
-// followEnd opens a reader at the present end of a log, and says where that is.
+// followEnd opens a reader at the end of a log, and returns the position of that end.
 func (a *API) followEnd(ctx context.Context, id holdfast.SessionID) (*journal.Reader, int64, error) {
 	s, err := a.cfg.Views.Session(ctx, id)
 	if err != nil {
@@ -135,8 +134,8 @@ func (a *API) followEnd(ctx context.Context, id holdfast.SessionID) (*journal.Re
 	return src, s.LastSeq, err
 }
 
-// ofTurn picks a turn's events after a position and the session's own (boxes,
-// notices), leaving out those of other turns.
+// ofTurn picks the events of a turn after a position, and those of the session that belong
+// to no turn (boxes, notices).
 func ofTurn(turn holdfast.TurnID, after int64) func(holdfast.Event) stream.Choice {
 	return func(e holdfast.Event) stream.Choice {
 		if e.Seq > 0 && e.Seq <= after {
@@ -145,17 +144,6 @@ func ofTurn(turn holdfast.TurnID, after int64) func(holdfast.Event) stream.Choic
 		mine := e.Turn == turn
 		return stream.Choice{Write: mine || e.Turn == "", Last: mine && e.EndsTurn()}
 	}
-}
-
-// prefers reads a Prefer header (RFC 7240).
-func prefers(header, want string) bool {
-	for part := range strings.SplitSeq(header, ",") {
-		name, _, _ := strings.Cut(part, ";")
-		if strings.EqualFold(strings.TrimSpace(name), want) {
-			return true
-		}
-	}
-	return false
 }
 
 func (a *API) listTurns(ctx context.Context, in *turnsInput) (*turnsOutput, error) {

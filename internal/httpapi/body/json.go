@@ -99,7 +99,7 @@ func (dec *decoder) value(field string, depth int) (any, error) {
 		return null{}, nil
 	}
 	if text, is := tok.(string); is && len(text) > maxName && !long[field] {
-		return nil, fmt.Errorf("%s is %d bytes long, and no more than %d are taken", holdfast.Quote(field), len(text), maxName)
+		return nil, fmt.Errorf("%s is %d bytes long: the limit is %d", holdfast.Quote(field), len(text), maxName)
 	}
 	if !ok {
 		return tok, nil
@@ -127,7 +127,7 @@ func (dec *decoder) value(field string, depth int) (any, error) {
 		}
 		name, _ := key.(string)
 		if len(name) > maxName {
-			return nil, fmt.Errorf("a key is %d bytes long", len(name))
+			return nil, fmt.Errorf("a key is %d bytes long: the limit is %d", len(name), maxName)
 		}
 		if _, dup := object[name]; dup {
 			return nil, fmt.Errorf("key %s occurs twice", holdfast.Quote(name))

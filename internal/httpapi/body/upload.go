@@ -25,7 +25,7 @@ func CheckLength(r *http.Request, limit int64) error {
 	if r.ContentLength <= limit {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindTooLarge, "request", "a body of %d bytes is too large, %d are taken", r.ContentLength, limit).
+	return holdfast.Errorf(holdfast.KindTooLarge, "request", "a body of %d bytes is too large: the limit is %d bytes", r.ContentLength, limit).
 		WithHint("send less at once")
 }
 

@@ -178,8 +178,8 @@ func (g *Guard) checkHead(r *http.Request) error {
 		return err
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return holdfast.Errorf(holdfast.KindInvalid, "request", "content encoding %s is not taken", holdfast.Quote(enc)).
-			WithHint("send the body as it is")
+		return holdfast.Errorf(holdfast.KindInvalid, "request", "content encoding %s is not supported", holdfast.Quote(enc)).
+			WithHint("send the body without an encoding")
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func refuseUnknown(routes *http.ServeMux, w http.ResponseWriter, r *http.Request
 		return
 	}
 	allow := probe.header.Get("Allow")
-	p := problem.Of(holdfast.Errorf(holdfast.KindInvalid, "request", "method %s is not for %s",
+	p := problem.Of(holdfast.Errorf(holdfast.KindInvalid, "request", "method %s is not allowed for %s",
 		holdfast.Quote(r.Method), holdfast.Quote(r.URL.Path)).WithHint("use %s", allow))
 	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
 	w.Header().Set("Allow", allow)
