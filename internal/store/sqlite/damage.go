@@ -25,10 +25,14 @@ const maxDamage = 100
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// sumRooms keeps the buffers of eventSum, which escape into the checksum's code.
+var sumRooms = sync.Pool{New: func() any { return new([256]byte) }}
+
 // eventSum returns the checksum of an event's row, including its place in the log. An event
 // of the session's own agent has the sum that it had before there were child agents.
 func eventSum(id, at int64, e *holdfast.Event) int64 {
-	var room [256]byte
+	room := sumRooms.Get().(*[256]byte)
+	defer sumRooms.Put(room)
 	b := binary.LittleEndian.AppendUint64(room[:0], uint64(id))
 	b = binary.LittleEndian.AppendUint64(b, uint64(at))
 	b = append(append(b, e.Type...), 0)
