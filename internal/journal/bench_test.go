@@ -3,6 +3,7 @@ package journal
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -40,6 +41,21 @@ func BenchmarkDeltas1000Readers(b *testing.B) {
 	}
 	j.Publish(sid, "end", "t", nil)
 	wg.Wait()
+}
+
+// BenchmarkEvent is the encoding of an event: its payload for the log, the whole for its
+// readers.
+func BenchmarkEvent(b *testing.B) {
+	e := holdfast.Event{Session: sid, Seq: 12, Type: holdfast.EventNotice, Turn: "turn", Time: time.Unix(1, 0).UTC()}
+	b.ReportAllocs()
+	for b.Loop() {
+		data, err := marshal(holdfast.Notice{Code: "code", Text: "some words of a notice"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		e.Data = data
+		encodedFrame(e).JSON()
+	}
 }
 
 // BenchmarkCommitWithoutReaders is what the journal adds to a commit.

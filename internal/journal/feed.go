@@ -78,7 +78,7 @@ func (f *feed) append(evs []holdfast.Event) {
 	}
 	frames := make([]*Frame, len(evs))
 	for i, e := range evs {
-		frames[i] = newFrame(e)
+		frames[i] = encodedFrame(e)
 	}
 	f.push(evs[0].Seq, frames)
 	f.signal()
@@ -142,7 +142,7 @@ func (f *feed) rest() (keep bool) {
 
 // publish adds a delta; the oldest go when they are too many.
 func (f *feed) publish(e holdfast.Event, value any) {
-	d := &delta{frame: newFrame(e), value: value, cost: len(e.Data) + deltaOverhead}
+	d := &delta{frame: encodedFrame(e), value: value, cost: len(e.Data) + deltaOverhead}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d.after = f.head

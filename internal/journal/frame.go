@@ -2,8 +2,10 @@ package journal
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfast-run/holdfast"
 )
@@ -13,16 +15,27 @@ import (
 type Frame struct {
 	holdfast.Event
 
+	// encoded: the journal itself encoded Data, so that it is JSON in one line.
+	encoded bool
+
 	once sync.Once
 	json []byte
 }
 
+// newFrame makes the frame of an event from a store.
 func newFrame(e holdfast.Event) *Frame { return &Frame{Event: e} }
+
+// encodedFrame makes the frame of an event whose Data is the result of marshal.
+func encodedFrame(e holdfast.Event) *Frame { return &Frame{Event: e, encoded: true} }
 
 // JSON is the event as JSON in one line, without a line end. Callers must not
 // change it. Safe for concurrent use.
 func (f *Frame) JSON() []byte {
 	f.once.Do(func() {
+		if f.encoded {
+			f.json = appendEvent(make([]byte, 0, len(f.Data)+eventOverhead), &f.Event)
+			return
+		}
 		b, err := marshal(f.Event)
 		if err != nil {
 			// Only Data can fail, and the journal marshalled it itself or read it
@@ -35,6 +48,41 @@ func (f *Frame) JSON() []byte {
 		f.json = b
 	})
 	return f.json
+}
+
+// eventOverhead is about how long the JSON of an event is without its payload.
+const eventOverhead = 256
+
+// appendEvent appends an event as marshal encodes it, without a second look at Data, which
+// must be the result of marshal.
+func appendEvent(b []byte, e *holdfast.Event) []byte {
+	b = appendString(append(b, `{"session_id":`...), string(e.Session))
+	if e.Seq != 0 {
+		b = strconv.AppendInt(append(b, `,"seq":`...), e.Seq, 10)
+	}
+	b = appendString(append(b, `,"type":`...), string(e.Type))
+	if e.Turn != "" {
+		b = appendString(append(b, `,"turn_id":`...), string(e.Turn))
+	}
+	if e.Agent != "" {
+		b = appendString(append(b, `,"agent":`...), string(e.Agent))
+	}
+	b = append(append(b, `,"data":`...), e.Data...)
+	b = e.Time.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
+	return append(b, `"}`...)
+}
+
+// appendString appends a string as marshal encodes it.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := marshal(s) // strings marshal
+			return append(b, quoted...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }
 
 // piece is something for a reader: a frame, or several deltas that it is to get
@@ -98,5 +146,5 @@ func (p piece) join() *Frame {
 		return p.frame
 	}
 	e.Data = data
-	return newFrame(e)
+	return encodedFrame(e)
 }

@@ -373,17 +373,36 @@ func badAfter(after, head int64) error {
 	return e.WithHint("the newest event is #%d", head)
 }
 
+// encoder is a JSON encoder with the buffer that it writes to.
+type encoder struct {
+	*json.Encoder
+	buf bytes.Buffer
+}
+
+// encoders keeps encoders between calls of marshal.
+var encoders = sync.Pool{New: func() any {
+	e := &encoder{}
+	e.Encoder = json.NewEncoder(&e.buf)
+	e.SetEscapeHTML(false)
+	return e
+}}
+
+// largestKept bounds the buffer of an encoder that is kept, in bytes.
+const largestKept = 64 << 10
+
 // marshal renders a payload without HTML escaping: model text is full of
-// angle brackets, and each would cost six bytes.
+// angle brackets, and each would cost six bytes. The result is one line.
 func marshal(v any) ([]byte, error) {
 	if v == nil {
 		return []byte("{}"), nil
 	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	e := encoders.Get().(*encoder)
+	if err := e.Encode(v); err != nil {
 		return nil, err
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+	out := bytes.Clone(bytes.TrimSuffix(e.buf.Bytes(), []byte("\n")))
+	if e.buf.Reset(); e.buf.Cap() <= largestKept {
+		encoders.Put(e)
+	}
+	return out, nil
 }

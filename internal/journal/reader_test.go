@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -199,6 +200,35 @@ func TestReadersShareOneEncoding(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(back), fmt.Sprint(done.Events[0]); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestFrameIsTheEventsJSON: a frame that is put together by hand is what the encoder makes of
+// the event. A new field of Event turns it red.
+func TestFrameIsTheEventsJSON(t *testing.T) {
+	var full holdfast.Event
+	fields := reflect.ValueOf(&full).Elem()
+	for i := range fields.NumField() {
+		switch f := fields.Field(i); f.Interface().(type) {
+		case json.RawMessage:
+			f.SetBytes([]byte(`{"text":"<&>\\n\u2028"}`))
+		case time.Time:
+			f.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, 5, 67e6, time.UTC)))
+		case int64:
+			f.SetInt(1 << 40)
+		default:
+			f.SetString("a<\"\\\n\u00e9\xff\x7f")
+		}
+	}
+	plain := holdfast.Event{Session: sid, Type: "notice", Data: json.RawMessage("{}"), Time: time.Unix(0, 0).UTC()}
+	for _, e := range []holdfast.Event{full, plain} {
+		want, err := marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := encodedFrame(e).JSON(); string(got) != string(want) {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
 	}
 }
 

@@ -28,18 +28,22 @@ func absolute(op, dir string) (string, error) {
 
 // fail gives an error of the file system its Kind.
 func fail(op string, err error) error {
-	var known *holdfast.Error
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &known):
-		return err
-	case errors.Is(err, fs.ErrNotExist):
-		return holdfast.Errorf(holdfast.KindNotFound, op, "%w", err)
-	case errors.Is(err, fs.ErrPermission):
-		return holdfast.Errorf(holdfast.KindDenied, op, "%w", err)
-	case errors.Is(err, fs.ErrExist):
-		return holdfast.Errorf(holdfast.KindConflict, op, "%w", err)
 	}
-	return holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+	var known *holdfast.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	// Most calls are about files that need not be there: the text is made when it is read.
+	e := &holdfast.Error{Op: op, Kind: holdfast.KindInternal, Err: err}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.Kind = holdfast.KindNotFound
+	case errors.Is(err, fs.ErrPermission):
+		e.Kind = holdfast.KindDenied
+	case errors.Is(err, fs.ErrExist):
+		e.Kind = holdfast.KindConflict
+	}
+	return e
 }

@@ -3,16 +3,21 @@ package schema
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"sync"
 
 	"github.com/holdfast-run/holdfast"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// sumRooms keeps the buffers of Sum, which escape into the code of the checksum.
+var sumRooms = sync.Pool{New: func() any { return new([256]byte) }}
+
 // Sum returns the checksum of an event's row, including its place in the log. An event
 // of the session's own agent has the sum that it had before there were child agents.
 func Sum(id, at int64, e *holdfast.Event) int64 {
-	var room [256]byte
+	room := sumRooms.Get().(*[256]byte)
+	defer sumRooms.Put(room)
 	b := binary.LittleEndian.AppendUint64(room[:0], uint64(id))
 	b = binary.LittleEndian.AppendUint64(b, uint64(at))
 	b = append(append(b, e.Type...), 0)
