@@ -131,6 +131,10 @@ func (d *Driver) lock(ctx context.Context, box holdfast.BoxID) (unlock func(), e
 	d.mu.Unlock()
 	select {
 	case l <- struct{}{}:
+		if err := ctx.Err(); err != nil { // both were ready
+			<-l
+			return nil, err
+		}
 		return func() { <-l }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
