@@ -151,7 +151,7 @@ func startOf(t journal.TurnRow, now time.Time) time.Time {
 
 // free reports whether a message would start its turn now.
 func (t *turns) free(u *unit) bool {
-	return u.running == nil && u.parked == 0 && (len(t.p.cfg.After) == 0 || !t.stages.Holds(t.p.boxes.Scope(u.id).Box, u.id))
+	return u.running == nil && u.parked == 0 && !t.held(u)
 }
 
 // first starts a turn with a message in a session where none runs nor waits.

@@ -22,10 +22,10 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 			close(own)
 			t.resume(t.stages.End(s.Box, at))
 		}) {
-			t.stages.Holds(s.Box, u.id)
+			t.held(u)
 			return
 		}
-		// The engine has closed.
+		// The engine has closed: the next start begins the turns that wait.
 		close(own)
 		t.stages.End(s.Box, at)
 	}
@@ -52,12 +52,26 @@ func (t *turns) stage(s stages.Settled) {
 	}
 }
 
-// resume starts the waiting turns of sessions.
+// held reports whether stages hold the new turns of a session back. If so, the session's unit
+// stays until resume: it knows how many turns wait.
+func (t *turns) held(u *unit) bool {
+	if len(t.p.cfg.After) == 0 {
+		return false
+	}
+	held, first := t.stages.Holds(t.p.boxes.Scope(u.id).Box, u.id)
+	if first {
+		t.p.units.claim(u.id)
+	}
+	return held
+}
+
+// resume starts the waiting turns of sessions that stages held back.
 func (t *turns) resume(ids []holdfast.SessionID) {
 	for _, id := range ids {
 		u := t.p.units.lock(id)
 		// A failure is tried again in the background.
 		_ = t.next(t.p.life.Base, u)
 		t.p.units.unlock(u)
+		t.p.units.disclaim(u) // the claim of held
 	}
 }

@@ -83,13 +83,16 @@ func (s *Stages) End(box holdfast.BoxID, at *Staged) []holdfast.SessionID {
 }
 
 // Holds reports whether the turns of a scope wait for stages. If so, the session is remembered for
-// their end.
-func (s *Stages) Holds(box holdfast.BoxID, id holdfast.SessionID) bool {
+// their end; first reports that it was not before.
+func (s *Stages) Holds(box holdfast.BoxID, id holdfast.SessionID) (held, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.at[box]
-	if at != nil && !slices.Contains(at.waiting, id) {
+	if at == nil {
+		return false, false
+	}
+	if first = !slices.Contains(at.waiting, id); first {
 		at.waiting = append(at.waiting, id)
 	}
-	return at != nil
+	return true, first
 }

@@ -82,6 +82,15 @@ func (r *recent) forget() {
 	r.rows = nil
 }
 
+// drop forgets rows.
+func (r *recent) drop(ids []holdfast.SessionID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		delete(r.rows, id)
+	}
+}
+
 // put publishes rows after their commit. row returns nil for a deleted session.
 func (r *recent) put(ids []holdfast.SessionID, row func(holdfast.SessionID) *journal.Row) {
 	r.mu.Lock()

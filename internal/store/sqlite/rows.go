@@ -129,6 +129,10 @@ func (r *rows) delete(t *db.Tx, row *journal.Row) (key sql.NullString, err error
 	return key, err
 }
 
+// hide makes readers read the rows of the transaction from the database until committed: so nobody
+// sees a turn, say, as the transaction left it and the row of its session as it was before.
+func (r *rows) hide() { r.recent.drop(r.touched) }
+
 // committed shows the rows of the transaction to readers, and returns their sessions.
 func (r *rows) committed() []holdfast.SessionID {
 	touched := r.touched

@@ -46,7 +46,11 @@ func newSessions(s *db.Setup, p parts) *Sessions {
 	}
 	s.Read(&v.starting, `SELECT id FROM sessions WHERE status = 'starting' ORDER BY number`)
 	s.Join(db.Member{
-		Flush: v.events.flush, Forget: v.rows.forget,
+		Flush: func(t *db.Tx) error {
+			v.rows.hide()
+			return v.events.flush(t)
+		},
+		Forget:    v.rows.forget,
 		Committed: func() { v.index.Touch(v.rows.committed()...) },
 		Undone: func() {
 			v.events.waiting = nil

@@ -1,0 +1,73 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/holdfast-run/holdfast"
+	"github.com/holdfast-run/holdfast/internal/engine"
+	"github.com/holdfast-run/holdfast/internal/stages"
+)
+
+// slow is a stage that takes as long as the test wants.
+type slow struct {
+	began chan stages.Settled
+	end   chan error
+}
+
+func (s slow) Name() string { return "slow" }
+
+func (s slow) After(_ context.Context, t stages.Settled) error {
+	s.began <- t
+	return <-s.end
+}
+
+// TestTurnsWaitForStages: a message that comes while a stage of the last turn runs is queued, and
+// its turn starts when the stage has ended, even if that failed. A turn that runs in another
+// session, and its messages, do not wait. The end of the server waits for the stage.
+func TestTurnsWaitForStages(t *testing.T) {
+	p := newPuppet()
+	stage := slow{began: make(chan stages.Settled), end: make(chan error)}
+	w := newWorld(t, p, func(c *engine.Config) { c.After = []stages.Stage{stage} })
+	id, other := w.create(holdfast.CreateSession{}), w.create(holdfast.CreateSession{})
+	first := w.send(id, "one")
+	p.wait(t)
+	settled := <-stage.began
+	if got, err := w.Turn(t.Context(), id, first.ID); err != nil || got.Status != holdfast.TurnCompleted || settled.Turn != first.ID || settled.Box == "" || settled.Dir == "" {
+		t.Errorf("%+v, %v, after %+v", got, err, settled)
+	}
+	second := w.send(id, "two")
+	if second.Status != holdfast.TurnQueued || second.QueuePosition != 1 {
+		t.Errorf("the next turn is %+v", second)
+	}
+	if beside := w.send(other, "wait"); beside.Status != holdfast.TurnRunning {
+		t.Errorf("a turn of another session is %+v", beside)
+	}
+	if got := p.wait(t); got == second.ID {
+		t.Error("a turn has started before the stage has ended")
+	}
+	stage.end <- errors.New("the disk is slow")
+	if got := p.wait(t); got != second.ID {
+		t.Errorf("turn %s has started, want %s", got, second.ID)
+	}
+	notices := datas[holdfast.Notice](w, id, holdfast.EventNotice)
+	if len(notices) != 1 || notices[0].Code != "stage.failed" || notices[0].Text != "slow: the disk is slow" {
+		t.Errorf("notices: %+v", notices)
+	}
+	<-stage.began
+	close(p.release)
+	drained := make(chan error, 1)
+	go func() { drained <- w.Drain(t.Context()) }()
+	stage.end <- nil
+	<-stage.began
+	select {
+	case err := <-drained:
+		t.Errorf("drained while a stage runs: %v", err)
+	default:
+	}
+	stage.end <- nil
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
