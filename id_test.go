@@ -163,6 +163,7 @@ func FuzzParseCallID(f *testing.F)    { fuzzParser(f, "call", hexes+"-", someUUI
 func FuzzParseAgentName(f *testing.F) {
 	fuzzParser(f, "agent", alnum+"-_.", "default", "a.b-c_d", "a..b")
 }
+
 func FuzzParseChildID(f *testing.F) {
 	fuzzParser(f, "child", alnum+strings.ToUpper(alnum)+"-_", "a1", "Agent_Bb", "a/b")
 }

@@ -283,6 +283,7 @@ func (c *Choices) lowered(req holdfast.CreateSession) *journal.Draft {
 		Text: "the session is " + string(req.MaxTrust) + ", not " + string(c.cfg.Defaults.Trust) + " as the server's default: the key that made it may not have more",
 	}}
 }
+
 func checkSource(s string) error {
 	if len(s) > maxSource || journal.CheckText("source", s) != nil {
 		return holdfast.Errorf(holdfast.KindInvalid, "session.create", "the source %s is not a text of at most %d bytes", holdfast.Quote(s), maxSource)

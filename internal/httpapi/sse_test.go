@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-run/holdfast"
-	"github.com/holdfast-run/holdfast/internal/journal"
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
@@ -136,26 +135,6 @@ func TestASH17_StreamOfATurnGoesOnBeyondOtherTurns(t *testing.T) {
 		}
 	}
 }
-
-// quiet is a source that has nothing to say, or one batch.
-type quiet struct {
-	frames []*journal.Frame
-	err    error
-}
-
-func (q *quiet) NextFrames(ctx context.Context) ([]*journal.Frame, error) {
-	if fr := q.frames; len(fr) > 0 {
-		q.frames = nil
-		return fr, nil
-	}
-	if q.err != nil {
-		return nil, q.err
-	}
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-func (q *quiet) Close() {}
 
 // recorder is a response writer that remembers.
 type recorder struct {

@@ -37,7 +37,9 @@ func (t *turn) Cancel() {
 		close(t.done)
 	}
 }
+
 func (t *turn) StopBox(context.Context) error { t.note("stop"); return errors.New("it does not stop") }
+
 func (t *turn) Settle() error {
 	t.note("settle")
 	if !t.mends {

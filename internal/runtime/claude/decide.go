@@ -73,7 +73,7 @@ func (q *requests) asked(ctx context.Context, l *line) error {
 	// An answer that is not complete yet may be the one that asks for it.
 	waits := agent == "" && q.asm.open != nil && (u == nil || q.asm.open.has(p.Use))
 	if !waits && u == nil {
-		u = q.turn.Uses.Request(p.Use, toolName(name), input)
+		q.turn.Uses.Request(p.Use, toolName(name), input)
 	}
 	if !sameJSON(q.recorded(p.Use), input) {
 		p.Input = input

@@ -75,6 +75,7 @@ func typeOf(v any) holdfast.EventType {
 func user(text string) holdfast.UserMessage {
 	return holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}}
 }
+
 func steer(text string) holdfast.UserMessage {
 	return holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}, Steer: true}
 }

@@ -69,6 +69,7 @@ func (p *parrot) Advance(context.Context) (over bool, _ error) { return false, n
 func (p *parrot) Halt(context.Context) (bool, error)           { return false, nil }
 func (p *parrot) AtWork() bool                                 { return p.work }
 func (p *parrot) Cut(why Cause)                                { p.cuts, p.work = append(p.cuts, why), false }
+
 func (p *parrot) Snapshot() holdfast.AgentState {
 	s := p.r.Recorder.State
 	s.Generation, s.Taken = 1, p.r.Offset

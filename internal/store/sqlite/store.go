@@ -123,13 +123,19 @@ func (s *Store) Counts(ctx context.Context) (journal.Counts, error) {
 		query string
 		add   func(status string, n int64)
 	}{
-		{`SELECT status, count(*) FROM sessions GROUP BY status`,
-			func(status string, n int64) { out.Sessions[holdfast.Status(status)] = n }},
+		{
+			`SELECT status, count(*) FROM sessions GROUP BY status`,
+			func(status string, n int64) { out.Sessions[holdfast.Status(status)] = n },
+		},
 		// The partial index holds the open turns only.
-		{`SELECT status, count(*) FROM turns INDEXED BY turns_open WHERE status IN ('queued', 'running') GROUP BY status`,
-			func(status string, n int64) { out.Turns[holdfast.TurnStatus(status)] = n }},
-		{`SELECT state, count(*) FROM approvals INDEXED BY approvals_pending WHERE state = 'pending' GROUP BY state`,
-			func(_ string, n int64) { out.Approvals = n }},
+		{
+			`SELECT status, count(*) FROM turns INDEXED BY turns_open WHERE status IN ('queued', 'running') GROUP BY status`,
+			func(status string, n int64) { out.Turns[holdfast.TurnStatus(status)] = n },
+		},
+		{
+			`SELECT state, count(*) FROM approvals INDEXED BY approvals_pending WHERE state = 'pending' GROUP BY state`,
+			func(_ string, n int64) { out.Approvals = n },
+		},
 	} {
 		rows, err := s.db.Reads().QueryContext(ctx, q.query)
 		_, err = db.Collect("store.counts", rows, err, func(sc db.Scanner) (struct{}, error) {
