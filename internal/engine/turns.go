@@ -267,7 +267,7 @@ func classify(r *turnRun, res runtime.Result, err error) (to holdfast.TurnStatus
 //
 //go:noinline
 func deepen(n int) byte {
-	var room [14 << 10]byte
+	var room [24 << 10]byte
 	room[n&0xfff] = 1
 	return room[n*7&0xfff]
 }
