@@ -28,7 +28,8 @@ func noRules() (*policy.Engine, error) { return policy.New(policy.Config{}) }
 func made(t interface {
 	Helper()
 	Fatal(...any)
-}, cfg network.Config) *network.Network {
+}, cfg network.Config,
+) *network.Network {
 	t.Helper()
 	n, err := network.New(cfg)
 	if err != nil {
