@@ -237,6 +237,61 @@ func TestAnAnswerInTheLogIsUsed(t *testing.T) {
 	<-again
 }
 
+// TestAnAnswerIsForItsInput: what a person said about one input decides no call with another one,
+// also where the model gave both the same id; a question that waits for an answer about the former
+// input ends.
+func TestAnAnswerIsForItsInput(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		r := newRig(t)
+		first := r.approve(r.turn(false), call("use", "ls"))
+		want := holdfast.ApprovalExpired
+		if answered {
+			_, err := r.AnswerApproval(t.Context(), r.questions()[0].ID, holdfast.AnswerApproval{Decision: "allow"}, "me")
+			r.ok(err)
+			<-first
+			<-r.asked // "answered"
+			want = holdfast.ApprovalAllowed
+		}
+		r.Questions = approvals.New(r.cfg)
+		second := r.approve(r.turn(true), call("use", "rm -rf x"))
+		asked := r.questions()
+		if len(asked) != 2 || asked[0].State != want || asked[1].State != holdfast.ApprovalPending {
+			t.Errorf("answered %t: %+v", answered, asked)
+		}
+		close(r.leaving)
+		if got := <-second; !errors.Is(got.err, errLeaving) {
+			t.Errorf("answered %t: the other input is decided: %+v", answered, got)
+		}
+		if !answered {
+			<-first
+		}
+	}
+}
+
+// TestOneQuestionForManyThatWait: whoever waits for the answer about the same call waits for the same
+// question.
+func TestOneQuestionForManyThatWait(t *testing.T) {
+	r := newRig(t)
+	turn := r.turn(false)
+	var waiting []<-chan answer
+	for range 3 {
+		waiting = append(waiting, r.approve(turn, call("use", "ls")))
+	}
+	asked := r.questions()
+	if len(asked) != 1 {
+		t.Errorf("%d questions", len(asked))
+	}
+	for _, a := range asked {
+		_, err := r.AnswerApproval(t.Context(), a.ID, holdfast.AnswerApproval{Decision: "allow"}, "me")
+		r.ok(err)
+	}
+	for _, w := range waiting {
+		if got := <-w; got.err != nil || got.Verdict != policy.Allowed {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 // TestAQuestionHasOneAnswer: of many answers one is taken, and the others are a conflict.
 func TestAQuestionHasOneAnswer(t *testing.T) {
 	r := newRig(t)
