@@ -370,7 +370,7 @@ func TestATurnLeavesNoQuestion(t *testing.T) {
 	}
 }
 
-// TestAnAnswerForTheSessionGrantsItsRules: the rules and the answer are one change.
+// TestAnAnswerForTheSessionGrantsItsRules, each once.
 func TestAnAnswerForTheSessionGrantsItsRules(t *testing.T) {
 	r := newRig(t)
 	got := r.approve(r.turn(false), call("use", "git status"))
@@ -379,6 +379,16 @@ func TestAnAnswerForTheSessionGrantsItsRules(t *testing.T) {
 	_, err := r.AnswerApproval(t.Context(), r.questions()[0].ID, req, "me")
 	r.ok(err)
 	<-got
+	for ev, err := range r.journal.Replay(t.Context(), session, 0) {
+		r.ok(err)
+		var d holdfast.RulesChanged
+		if ev.Type != holdfast.EventRulesChanged {
+			continue
+		}
+		if r.ok(ev.Decode(&d)); len(d.Changes) != 1 {
+			t.Errorf("the log says %+v", d)
+		}
+	}
 	kept, err := r.store.Approvals.Rules(t.Context(), "session "+string(session))
 	r.ok(err)
 	var texts []string

@@ -58,7 +58,8 @@ func newRig(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{T: t, sessions: store.Sessions, registry: new(hook.Registry), journal: journal.New(journal.Config{Store: store.Sessions})}
+	r := &rig{T: t, sessions: store.Sessions, registry: new(hook.Registry)}
+	r.journal = journal.New(journal.Config{Store: r.sessions})
 	c := journal.NewChange(session)
 	c.Create = &journal.Row{Session: holdfast.Session{
 		Status: holdfast.StatusActive, Agent: holdfast.DefaultAgent, Trust: holdfast.Untrusted, Runtime: "native",
