@@ -181,7 +181,7 @@ type HookRan struct {
 	// Call names the run for good: it is what a hook that ran is found again by, and
 	// in a box the id of its call.
 	Call CallID `json:"call_id,omitempty"`
-	// Outcome is ok, blocked, failed, timeout or refused.
+	// Outcome is how the hook's run ended: ok, blocked, failed, timeout or refused.
 	Outcome  string `json:"outcome"`
 	ExitCode *int   `json:"exit_code,omitempty"`
 	// Message is what it said, Reason why it blocked or failed.

@@ -16,7 +16,8 @@ import (
 // welcomeCalls is how many calls fit a Welcome; more are listed by OpCalls.
 const welcomeCalls = 1000
 
-// peer is one connection after its hello.
+// peer is a connection whose hello was accepted: its protocol version and fencing token are good.
+// A hello authenticates nobody.
 type peer struct {
 	token uint64
 	conn  net.Conn

@@ -40,7 +40,7 @@ func fileInfo(f wire.FileInfo) holdfast.FileInfo {
 	return holdfast.FileInfo{Path: f.Path, Type: string(f.Type), Size: f.Size, Mode: f.Mode, ModTime: f.ModTime, Target: f.Target}
 }
 
-// ReadFile copies a regular file to w.
+// ReadFile copies a regular file to a writer.
 func (w *Work) ReadFile(ctx context.Context, id holdfast.SessionID, path string, to io.Writer) error {
 	out := &counted{w: to}
 	var err error

@@ -116,7 +116,8 @@ func checkChatMessages(where string, v value, g grants) error {
 	})
 }
 
-// checkPart lets pass what the request itself holds.
+// checkPart passes a part whose content is in the request itself. A part with an address or a stored
+// file needs a grant.
 func checkPart(where string, m map[string]value, g grants) error {
 	switch kind, _ := m["type"].text(); kind {
 	case "text", "refusal", "input_audio":

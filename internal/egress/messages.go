@@ -205,7 +205,8 @@ func checkBlock(where string, m map[string]value, g grants, depth int) error {
 	return nil
 }
 
-// checkSource lets pass what the request itself holds.
+// checkSource passes a source whose content is in the request itself. A source with an address or a
+// stored file needs a grant.
 func checkSource(where string, v value, g grants, depth int) error {
 	m, err := v.members(where)
 	if err != nil {

@@ -81,7 +81,7 @@ func newDoor(h http.Handler, logger *slog.Logger) *door {
 	}
 	go func() {
 		defer close(d.done)
-		_ = d.http.Serve(d) // it ends by close only
+		_ = d.http.Serve(d) // it returns only after close, so its error says nothing
 	}()
 	return d
 }

@@ -165,5 +165,5 @@ type turn struct {
 	request string
 }
 
-// begins is the position in the log from which on the turn's events stand.
+// begins returns the sequence number before the turn's first event: the turn's events come after it.
 func (t turn) begins() int64 { return max(t.messageSeq-1, 0) }

@@ -66,8 +66,8 @@ type File struct {
 	end  int64
 }
 
-// Open counts the calls that the previous server was judging when it ended, and empties
-// the file. The counts are durable when it returns.
+// Open adds one unclean end to the count of each call that the previous server was judging when it
+// ended. It replaces the content of the file by these counts, which are durable when it returns.
 func Open(path string) (*File, error) {
 	const op = "judging"
 	broken := func(err error) error {

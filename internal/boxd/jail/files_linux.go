@@ -28,8 +28,8 @@ func newPool() *pool {
 	return p
 }
 
-// confine completes the first thread, and says who the threads are. The rule set
-// is duplicated: the caller closes its own.
+// confine sets the uid and the rule set of all threads of the pool, and completes the first thread
+// with them. It duplicates the rule set: the caller closes its own.
 func (p *pool) confine(uid, rules int) error {
 	p.uid = uid
 	if rules >= 0 {
@@ -44,7 +44,7 @@ func (p *pool) confine(uid, rules int) error {
 	return <-done
 }
 
-// run makes the calling goroutine's thread one of the pool, once begin has run on it.
+// run calls begin on the calling goroutine's thread. If that succeeds, the thread serves the pool.
 func (p *pool) run(begin func() error, begun chan<- error) {
 	runtime.LockOSThread()
 	err := begin()

@@ -48,7 +48,7 @@ func (b *idBlock) next(dir string, base uint32) (uint32, error) {
 	return id, nil
 }
 
-// takeIDs makes a block of pairs ours before any of them is used.
+// takeIDs takes the next block of pairs of host uids; it is on record before any is used.
 func takeIDs(dir string) (from uint32, err error) {
 	name := filepath.Join(dir, idsFile)
 	old, err := os.ReadFile(name)
