@@ -14,6 +14,7 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 		scope := t.p.boxes.Scope(u.id)
 		s.Box, s.Dir = scope.Box, scope.Dir
 		at, before, own := t.stages.Begin(s.Box)
+		t.held(u) // before the stages can end
 		if t.p.life.Turns.Run(func() {
 			if before != nil {
 				<-before
@@ -22,7 +23,6 @@ func (t *turns) after(u *unit, row journal.Row, s stages.Settled) {
 			close(own)
 			t.resume(t.stages.End(s.Box, at))
 		}) {
-			t.held(u)
 			return
 		}
 		// The engine has closed: the next start begins the turns that wait.
@@ -44,7 +44,7 @@ func (t *turns) stage(s stages.Settled) {
 		}
 		c := journal.NewChange(s.Row.ID)
 		c.Events = []journal.Draft{{Type: holdfast.EventNotice, Turn: s.Turn, Data: holdfast.Notice{
-			Code: "stage.failed", Level: "warning", Text: stage.Name() + ": " + err.Error(),
+			Code: "stage.failed", Level: "warning", Text: journal.Plain(stage.Name() + ": " + err.Error()),
 		}}}
 		if _, err := t.p.cfg.Journal.Commit(context.WithoutCancel(t.p.life.Base), c); err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) {
 			t.p.cfg.Log.Warn("event not recorded", "session_id", s.Row.ID, "type", holdfast.EventNotice, "error", err)

@@ -71,3 +71,26 @@ func TestTurnsWaitForStages(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// quick is a stage that has nothing to do.
+type quick struct{}
+
+func (quick) Name() string                                { return "quick" }
+func (quick) After(context.Context, stages.Settled) error { return nil }
+
+// TestQuickStagesLoseNoTurn: turns that waited when a turn ended start, however soon its stages end.
+func TestQuickStagesLoseNoTurn(t *testing.T) {
+	p := newPuppet()
+	w := newWorld(t, p, func(c *engine.Config) { c.After = []stages.Stage{quick{}} })
+	for range 200 {
+		id := w.create(holdfast.CreateSession{})
+		w.send(id, "wait")
+		p.wait(t)
+		second := w.send(id, "two")
+		p.release <- struct{}{}
+		if got := p.wait(t); got != second.ID {
+			t.Fatalf("turn %s has started, want %s", got, second.ID)
+		}
+		w.ended(id, second.ID)
+	}
+}
