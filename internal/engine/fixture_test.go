@@ -273,11 +273,17 @@ func (w *world) types(id holdfast.SessionID) []holdfast.EventType {
 
 func (w *world) log(id holdfast.SessionID) []holdfast.Event {
 	w.t.Helper()
-	evs, err := w.Events(w.t.Context(), id, holdfast.EventFilter{Limit: 1000})
-	if err != nil {
-		w.t.Fatal(err)
+	var all []holdfast.Event
+	for {
+		evs, err := w.Events(w.t.Context(), id, holdfast.EventFilter{After: int64(len(all)), Limit: 1000})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(evs) == 0 {
+			return all
+		}
+		all = append(all, evs...)
 	}
-	return evs
 }
 
 func (w *world) dump(id holdfast.SessionID) string {
