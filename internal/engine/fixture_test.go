@@ -143,7 +143,7 @@ func (w *world) try() error {
 			Approvals: store.Approvals, Rules: store.Approvals, Facts: store.Facts,
 		},
 		Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
-		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees{}}, Clock: time.Now, Rand: rand.Reader,
+		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: place.LocalFiles{}}, Clock: time.Now, Rand: rand.Reader,
 		Defaults: choices.Defaults{
 			Trust: holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,
 		},
@@ -446,20 +446,3 @@ func checkModel(name string) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "session", "%s is not a model of this server", holdfast.Quote(name)).
 		WithHint("use one of: scripted, other")
 }
-
-// trees are the trees of the sessions, on this machine.
-type trees struct{}
-
-func (trees) Seed(_ context.Context, workspace string, files []rooted.File, uid, gid int) error {
-	return rooted.Seed(workspace, files, uid, gid)
-}
-
-func (trees) Usage(ctx context.Context, dir string) (rooted.Usage, error) {
-	return rooted.DiskUsage(ctx, dir, 0)
-}
-
-func (trees) Remove(_ context.Context, dir string) error { return rooted.RemoveAll(dir) }
-
-func (trees) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }
-
-func (trees) Tree(dir string) place.Tree { return rooted.Tree(dir) }

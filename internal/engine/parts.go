@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/holdfast-run/holdfast"
 	"github.com/holdfast-run/holdfast/hook"
@@ -81,16 +82,10 @@ func ended(id holdfast.SessionID) error {
 // rulesOf returns the policy of a session as things stand.
 type rulesOf func(context.Context) (*policy.Engine, error)
 
-// rulesNow reads the policy of a session outside of a turn. With strict, settings of the workspace
-// that cannot be read are an error; without, they only allow nothing: the next turn reports them.
-func (p *parts) rulesNow(u *unit, row journal.Row, strict bool) rulesOf {
-	return func(ctx context.Context) (*policy.Engine, error) {
-		rules, fault, err := p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
-		if err == nil && strict && fault != "" {
-			err = holdfast.Errorf(holdfast.KindDenied, "network", "%s", fault)
-		}
-		return rules, err
-	}
+// rulesNow reads the policy of a session outside of a turn. fault describes settings of the
+// workspace that cannot be read: they allow nothing, and the session's next turn reports them.
+func (p *parts) rulesNow(ctx context.Context, u *unit, row journal.Row) (rules *policy.Engine, fault string, err error) {
+	return p.policies.Layers(permit.Session{Row: row, Changes: u.rules.Load}).Policy(ctx)
 }
 
 // acquire claims a session's box. rules gives the policy that its walls are made from; nil
@@ -100,7 +95,10 @@ func (p *parts) acquire(ctx context.Context, u *unit, c place.Claim, rules rules
 	c.Walls = func(ctx context.Context, row journal.Row) (wire.Walls, error) {
 		now := rules
 		if now == nil {
-			now = p.rulesNow(u, row, false)
+			now = func(ctx context.Context) (*policy.Engine, error) {
+				rules, _, err := p.rulesNow(ctx, u, row)
+				return rules, err
+			}
 		}
 		policy, err := now(ctx)
 		if err != nil {
@@ -140,7 +138,11 @@ func (p *parts) reach(ctx context.Context, row journal.Row) (check.Reach, error)
 	return p.network.Reach(row, agent, func() (*policy.Engine, error) {
 		u := p.units.claim(row.ID)
 		defer p.units.disclaim(u)
-		return p.rulesNow(u, row, true)(ctx)
+		rules, fault, err := p.rulesNow(ctx, u, row)
+		if err == nil && fault != "" {
+			err = holdfast.Errorf(holdfast.KindDenied, "network", "%s", fault)
+		}
+		return rules, err
 	})
 }
 
@@ -223,19 +225,10 @@ func (p *parts) onlyAgents(ctx context.Context, id holdfast.SessionID, box *sand
 	if err != nil {
 		return false
 	}
-	for _, c := range calls {
-		if c.Status != wire.CallRunning {
-			continue
-		}
-		agent := false
-		for _, s := range states {
-			agent = agent || s.Call == c.Call
-		}
-		if !agent {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(calls, func(c wire.CallState) bool {
+		isAgent := func(s holdfast.AgentState) bool { return s.Call == c.Call }
+		return c.Status == wire.CallRunning && !slices.ContainsFunc(states, isAgent)
+	})
 }
 
 // at marks a named kill point for crash tests.
