@@ -46,10 +46,10 @@ Examples:
 // sees it.
 const exitDisk = 7
 
-// gcPercent is by how much the server's memory may grow between collections: what
-// lives in it is a few megabytes, so that twice of it costs little room and spares half
-// of the collector's work.
-const gcPercent = 200
+// gcPercent is by how many percent of the live bytes the heap grows between two collections.
+// A busy server has some 15 MB of live bytes, so four times as much costs little memory and saves
+// most of the collector's work. KeepSmall bounds a server that has many more.
+const gcPercent = 400
 
 // Run serves until it is told to stop.
 func (s *serveCmd) Run(e *env) error {

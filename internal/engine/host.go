@@ -144,9 +144,9 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 		case holdfast.EventToolDenied:
 			h.denied.Store(true)
 		}
-		if t := drafts[i].Type; t != holdfast.EventToolAllowed && t != holdfast.EventToolStarted {
-			h.layers.Recorded() // a call that was only decided has changed no file yet
-		}
+	}
+	if !onlyDecided(drafts) {
+		h.layers.Recorded()
 	}
 	c := journal.NewChange(h.u.id)
 	c.States, c.Events = states, drafts
@@ -161,6 +161,22 @@ func (h *host) Keep(ctx context.Context, states []holdfast.AgentState, drafts ..
 	}
 	h.saying.Recorded(drafts)
 	return done.Events[before : before+len(drafts)], nil
+}
+
+// onlyDecided reports whether drafts record a decision, for which the policy was just read, and
+// what it was about. No call has changed a file since.
+func onlyDecided(drafts []journal.Draft) bool {
+	decided := false
+	for _, d := range drafts {
+		switch d.Type {
+		case holdfast.EventToolAllowed, holdfast.EventToolStarted:
+			decided = true
+		case holdfast.EventMessageAssistant, holdfast.EventToolRequested:
+		default:
+			return false
+		}
+	}
+	return decided
 }
 
 // commitAt commits a change that is made from the session's row, with the facts that wait.

@@ -149,7 +149,8 @@ func (r *Reader) fill(n int) error {
 
 // Coalesce wraps the connection below the multiplexer so that a data frame's
 // head and body, and the opening of a stream and its first data, leave in one
-// write. It holds back only what the multiplexer follows up at once.
+// write. It holds back what the multiplexer follows up at once, and the acceptance
+// of a stream, for which nobody waits, until the next write.
 func Coalesce(conn net.Conn) *Coalesced { return &Coalesced{Conn: conn} }
 
 // Coalesced is such a connection. Each write wakes the other side.
@@ -173,11 +174,16 @@ const (
 	muxData   = 0
 	muxWindow = 1
 	muxSYN    = 1
+	muxACK    = 2
 	muxFIN    = 4
 )
 
-// heldMost bounds what is held back, in bytes.
-const heldMost = 32 << 10
+// heldMost bounds what is held back, in bytes. While that is heldACKs or more, acceptances are
+// not held: the multiplexer opens at most 256 streams that were not accepted.
+const (
+	heldMost = 32 << 10
+	heldACKs = 64 * muxHead
+)
 
 // Ends announces that the caller closes these streams now. The frames that end them need not be
 // sent at once: they are held, and go with the next write.
@@ -240,5 +246,5 @@ func (c *Coalesced) holds(p []byte) bool {
 		}
 		return slices.Contains(c.ends, c.of)
 	}
-	return p[1] == muxWindow && flags == muxSYN && length == 0
+	return p[1] == muxWindow && length == 0 && (flags == muxSYN || flags == muxACK && len(c.held) < heldACKs)
 }

@@ -266,7 +266,7 @@ func TestCoalesceKeepsBytesAndJoinsWrites(t *testing.T) {
 	c := wire.Coalesce(rec)
 	open := []byte{0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0}      // window update, SYN
 	head := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}      // data of 5 bytes
-	ack := []byte{0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0}       // window update, ACK
+	window := []byte{0, 1, 0, 0, 0, 0, 0, 1, 0, 4, 0, 0}    // window update of 256 KiB
 	bigHead := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0}   // data of 64 KiB
 	lookalike := []byte{0, 1, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0} // a body that looks like an opening
 	likeHead := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 12} // its head
@@ -276,19 +276,19 @@ func TestCoalesceKeepsBytesAndJoinsWrites(t *testing.T) {
 		p      []byte
 		writes int
 	}{
-		{ack, 1},
+		{window, 1},
 		{open, 0},
 		{head, 0},
 		{[]byte("hello"), 1},
 		{head, 0},
 		{[]byte("again"), 1},
 		{open, 0},
-		{ack, 1},
+		{window, 1},
 		{likeHead, 0},
 		{lookalike, 1},
 		{bigHead, 0},
 		{big, 2},
-		{ack, 1},
+		{window, 1},
 	} {
 		if n, err := c.Write(step.p); n != len(step.p) || err != nil {
 			t.Fatal(n, err)
@@ -298,15 +298,38 @@ func TestCoalesceKeepsBytesAndJoinsWrites(t *testing.T) {
 			t.Fatalf("after %q: %d writes, want %d", step.p[:min(12, len(step.p))], rec.writes, want)
 		}
 	}
-	all := bytes.Join([][]byte{ack, open, head, []byte("hello"), head, []byte("again"), open, ack, likeHead, lookalike, bigHead, big, ack}, nil)
+	all := bytes.Join([][]byte{window, open, head, []byte("hello"), head, []byte("again"), open, window, likeHead, lookalike, bigHead, big, window}, nil)
 	if !bytes.Equal(rec.buf.Bytes(), all) {
 		t.Error("other bytes came out")
 	}
 	rec.fail = true
-	for _, p := range [][]byte{ack, head, []byte("hello"), bigHead, big} {
+	for _, p := range [][]byte{window, head, []byte("hello"), bigHead, big} {
 		if n, err := c.Write(p); err == nil && len(p) != 12 || err != nil && n != 0 {
 			t.Errorf("%d %v", n, err)
 		}
+	}
+}
+
+// TestCoalesceHoldsAcceptances: that a stream was accepted goes with the next write. So many
+// are held that the other side can still open streams.
+func TestCoalesceHoldsAcceptances(t *testing.T) {
+	rec := &recorder{}
+	c := wire.Coalesce(rec)
+	accept := []byte{0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0}
+	head := []byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}
+	for _, p := range [][]byte{accept, head, []byte("hello")} {
+		if n, err := c.Write(p); n != len(p) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if rec.writes != 1 {
+		t.Errorf("an acceptance and the answer are %d writes", rec.writes)
+	}
+	for range 256 {
+		_, _ = c.Write(accept)
+	}
+	if rec.writes < 3 {
+		t.Errorf("256 acceptances wait for an answer, %d writes", rec.writes-1)
 	}
 }
 
