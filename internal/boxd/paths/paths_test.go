@@ -175,6 +175,7 @@ func FuzzResolve(f *testing.F) {
 	f.Add("\x00\x00\x00\x00\x80\x01\x02\x05", "/a/b/../a")
 	f.Add("\x01\x00\x02\x01\x82\x03\x02\x31\x03\x01\x02\x07", "/b/../../c//d/./e")
 	f.Add("\x00\x00\x02\x02", "/a")
+	f.Add("\x00\x00\x02\x00\x01\x00\x01\x00", "/a/../../a/b") // a leads to the root, b is a file
 	outside := f.TempDir()
 	root := filepath.Join(outside, "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
