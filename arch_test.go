@@ -87,6 +87,7 @@ var layers = map[string]layer{
 	"internal/watchdog":         {},
 	"internal/direct":           {use: ". sandbox sandbox/wire"},
 	"internal/place":            {use: ". internal/journal internal/pool internal/resume internal/rooted sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
+	"internal/trees":            {use: "internal/place internal/rooted"},
 	"internal/pool":             {use: ". sandbox sandbox/wire", third: "golang.org/x/sync/errgroup"},
 	"internal/seal":             {use: ". internal/durable"},
 	"internal/agentcli":         {use: ". internal/durable"},

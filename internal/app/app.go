@@ -48,6 +48,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/seal"
 	"github.com/holdfast-run/holdfast/internal/secrets"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/trees"
 	"github.com/holdfast-run/holdfast/internal/trim"
 	"github.com/holdfast-run/holdfast/internal/webhook"
 	"github.com/holdfast-run/holdfast/sandbox"
@@ -257,7 +258,7 @@ func (s *server) build(ctx context.Context, drivers map[holdfast.Trust]sandbox.D
 		Runtimes: runtimes,
 		Agents:   s.agents, Sealer: sealer, Policy: base, Hooks: hooks,
 		Boxes: place.Config{
-			Dir: filepath.Join(s.cfg.Data, "sessions"), Files: place.LocalFiles{}, Drivers: s.drivers,
+			Dir: filepath.Join(s.cfg.Data, "sessions"), Files: trees.Local{}, Drivers: s.drivers,
 			Limits: s.cfg.Limits.Box(), LimitsMode: s.cfg.Limits.Mode, Landlock: s.cfg.Limits.Landlock, OrphanAfter: s.cfg.OrphanAfter,
 			SpoolBytes: int64(s.cfg.SpoolBytes), UIDBase: uidBase,
 		},

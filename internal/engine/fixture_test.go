@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 	"github.com/holdfast-run/holdfast/internal/settings"
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
+	"github.com/holdfast-run/holdfast/internal/trees"
 	"github.com/holdfast-run/holdfast/internal/views"
 	"github.com/holdfast-run/holdfast/policy"
 )
@@ -143,7 +144,7 @@ func (w *world) try() error {
 			Approvals: store.Approvals, Rules: store.Approvals, Facts: store.Facts,
 		},
 		Journal: w.journal, Runtimes: []runtime.Runtime{w.rt}, Agents: oneAgent{}, Sealer: plainSealer{},
-		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: place.LocalFiles{}}, Clock: time.Now, Rand: rand.Reader,
+		Policy: new(policy.Engine), Boxes: place.Config{Dir: filepath.Join(w.dir, "sessions"), Files: trees.Local{}}, Clock: time.Now, Rand: rand.Reader,
 		Defaults: choices.Defaults{
 			Trust: holdfast.Untrusted, Model: func(context.Context) (string, error) { return "scripted", nil }, CheckModel: checkModel,
 		},

@@ -8,7 +8,7 @@ import (
 )
 
 // Files is the one way to the trees of scopes without a box: to Scope.Dir and what lies in it.
-// LocalFiles is the one for trees on this machine; a driver whose trees are elsewhere needs
+// Package trees has the one for trees on this machine; a driver whose trees are elsewhere needs
 // another, for which the paths are names. Safe for concurrent use.
 type Files interface {
 	// Seed makes a workspace if it is missing and copies files into it, which are durable
@@ -42,27 +42,3 @@ type Tree interface {
 	// most.
 	ReadDir(ctx context.Context, name string, most int) ([]fs.DirEntry, error)
 }
-
-// LocalFiles are trees on this machine, read and written through rooted.
-type LocalFiles struct{}
-
-var _ Files = LocalFiles{}
-
-// Seed implements Files.
-func (LocalFiles) Seed(_ context.Context, workspace string, files []rooted.File, uid, gid int) error {
-	return rooted.Seed(workspace, files, uid, gid)
-}
-
-// Usage implements Files.
-func (LocalFiles) Usage(ctx context.Context, dir string) (rooted.Usage, error) {
-	return rooted.DiskUsage(ctx, dir, 0)
-}
-
-// Remove implements Files.
-func (LocalFiles) Remove(_ context.Context, dir string) error { return rooted.RemoveAll(dir) }
-
-// Sync implements Files.
-func (LocalFiles) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }
-
-// Tree implements Files.
-func (LocalFiles) Tree(dir string) Tree { return rooted.Tree(dir) }

@@ -1,0 +1,37 @@
+// Package trees gives the server the workspaces of sessions whose boxes run on this machine.
+//
+// app hands Local to the engine, which knows only place.Files. It imports place and rooted.
+// Invariant: whatever an agent does in a tree meanwhile, no call leads out of it, because every call
+// goes through rooted.
+package trees
+
+import (
+	"context"
+
+	"github.com/holdfast-run/holdfast/internal/place"
+	"github.com/holdfast-run/holdfast/internal/rooted"
+)
+
+// Local are the trees on this machine. Safe for concurrent use.
+type Local struct{}
+
+var _ place.Files = Local{}
+
+// Seed implements place.Files.
+func (Local) Seed(_ context.Context, workspace string, files []rooted.File, uid, gid int) error {
+	return rooted.Seed(workspace, files, uid, gid)
+}
+
+// Usage implements place.Files.
+func (Local) Usage(ctx context.Context, dir string) (rooted.Usage, error) {
+	return rooted.DiskUsage(ctx, dir, 0)
+}
+
+// Remove implements place.Files.
+func (Local) Remove(_ context.Context, dir string) error { return rooted.RemoveAll(dir) }
+
+// Sync implements place.Files.
+func (Local) Sync(_ context.Context, dir string) error { return rooted.Sync(dir) }
+
+// Tree implements place.Files.
+func (Local) Tree(dir string) place.Tree { return rooted.Tree(dir) }
