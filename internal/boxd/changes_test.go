@@ -97,7 +97,7 @@ func TestExecSaysWhyItTellsNoChanges(t *testing.T) {
 	})
 	why := watched(c, call, sh("sleep 1000"))
 	killed.Wait()
-	if !strings.Contains(why, "ended before") {
+	if !strings.Contains(why, "was canceled") {
 		t.Errorf("of a call that was killed: %q", why)
 	}
 	if why := watched(c, newCall(t), wire.ExecRequest{Argv: []string{"no-such-program"}}); why != "" {
