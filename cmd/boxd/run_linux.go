@@ -80,7 +80,7 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 		return nil, nil, st, err
 	}
 	if cfg.Listener == 0 {
-		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "the configuration has no listening socket")
+		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "the configuration names no listener")
 	}
 	if cfg.StateFD > 0 {
 		cfg.State = fmt.Sprintf("/proc/self/fd/%d", cfg.StateFD)
