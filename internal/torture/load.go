@@ -61,7 +61,7 @@ func (w *worker) work(ctx context.Context) {
 }
 
 // script returns a turn of one to three tools, each of which appends a unique line after a short
-// while; in some turns the model first writes a text.
+// while; then the model says "done".
 func (w *worker) script(k int) string {
 	type step map[string]any
 	var steps []step

@@ -50,8 +50,8 @@ func (e *entry) dropOwn() error {
 }
 
 // dropAmbient clears the ambient capabilities, which an exec would pass on. Only an ordinary
-// user's boxd got some by its own exec, because the first uid of its user namespace needs them;
-// every other boxd starts without.
+// user's boxd got some by its own exec, because it does not run as uid 0 of its user namespace;
+// every other boxd does, and starts without.
 func (e *entry) dropAmbient() error {
 	if !e.jail.SameUID {
 		return nil
