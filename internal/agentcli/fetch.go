@@ -127,7 +127,7 @@ func unpack(packed string, k pkg, tree string) error {
 			continue
 		}
 		if err := place(root, path.Join(k.Into, name), head, r); err != nil {
-			return bad("%s: %w", holdfast.Quote(head.Name), err)
+			return bad("cannot unpack %s: %w", holdfast.Quote(head.Name), err)
 		}
 		taken++
 	}

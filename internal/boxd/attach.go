@@ -31,7 +31,7 @@ func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wi
 		return err
 	}
 	if b.Attach.StdoutFrom < 0 || b.Attach.StderrFrom < 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "offset %d or %d is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "the output offset %d or %d to attach at is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
 	}
 	a := &attachment{
 		s: s, p: p, stream: stream, outOff: b.Attach.StdoutFrom, errOff: b.Attach.StderrFrom,

@@ -80,7 +80,7 @@ func (s *Server) serveWatch(req wire.WatchRequest) (wire.Changes, error) {
 	case !req.End:
 		return wire.Changes{}, nil
 	case since == nil:
-		return wire.Changes{}, holdfast.Errorf(holdfast.KindNotFound, "boxd watch", "no listing is named %s", holdfast.Quote(req.Name))
+		return wire.Changes{}, holdfast.Errorf(holdfast.KindNotFound, "boxd watch", "there is no listing of the workspace with the name %s", holdfast.Quote(req.Name))
 	}
 	return since(), nil
 }

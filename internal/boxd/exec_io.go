@@ -257,7 +257,7 @@ func (s *stdin) run() {
 			}
 		case last:
 			if typed {
-				_, _ = s.w.Write([]byte{4}) // end of file, as typed
+				_, _ = s.w.Write([]byte{4}) // Ctrl-D, the end of file as a user types it
 			}
 			return
 		default:

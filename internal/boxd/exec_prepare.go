@@ -57,11 +57,11 @@ func checkExec(req *wire.ExecRequest) error {
 		return bad("an exec request needs exactly one of argv and shell")
 	}
 	if len(req.Argv) > 0 && req.Argv[0] == "" {
-		return bad("argv names no program")
+		return bad("the command's argv names no program")
 	}
 	for _, a := range append(slices.Clone(req.Argv), req.Shell, req.Cwd) {
 		if strings.ContainsRune(a, 0) {
-			return bad("%s holds a NUL byte", holdfast.Quote(a))
+			return bad("the part %s holds a NUL byte, which no command can have", holdfast.Quote(a))
 		}
 	}
 	for _, v := range req.Env {
@@ -202,6 +202,6 @@ func lookPath(name, dir string, env []string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "program %s is not in PATH", holdfast.Quote(name)).
+	return "", holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "the program %s is not in PATH", holdfast.Quote(name)).
 		WithHint("PATH is %s", path)
 }

@@ -112,7 +112,7 @@ func (l *ledger) guard(p *peer, fn func()) error {
 
 func (l *ledger) checkLocked(p *peer) error {
 	if l.current != p {
-		return holdfast.Errorf(holdfast.KindConflict, "boxd", "connection with token %d was replaced; the highest token is %d", p.token, l.token).
+		return holdfast.Errorf(holdfast.KindConflict, "boxd", "the connection with token %d was replaced; the highest token is %d", p.token, l.token).
 			WithHint("another server or connection owns this box now")
 	}
 	return nil
@@ -168,7 +168,7 @@ func (l *ledger) findLocked(req wire.Request) (*call, error) {
 		return nil, nil
 	}
 	if !c.sees(req.Session) {
-		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "call %s is held for another session", holdfast.Quote(string(req.Call))).
+		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "the call id %s belongs to a call of another session", holdfast.Quote(string(req.Call))).
 			WithHint("make a new id for a new call")
 	}
 	if c.op != req.Op || req.Hash != "" && c.hash != req.Hash {

@@ -76,22 +76,22 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 		return holdfast.Errorf(kind, "boxd listen", format, args...)
 	}
 	if ls.closed {
-		return bad(holdfast.KindUnavailable, "the box is stopping")
+		return bad(holdfast.KindUnavailable, "no listener can be opened: the box is stopping")
 	}
 	if req.Name == "" {
-		return bad(holdfast.KindInvalid, "a listener needs a name")
+		return bad(holdfast.KindInvalid, "a listener in the box needs a name")
 	}
 	id := wire.AcceptedRequest{Name: req.Name, Session: session}
 	if p := ls.open[id]; p != nil {
 		if p.req != req {
-			return bad(holdfast.KindConflict, "listener %s is open already, on %s", holdfast.Quote(req.Name), holdfast.Quote(p.req.Address))
+			return bad(holdfast.KindConflict, "the listener %s is open already, on %s", holdfast.Quote(req.Name), holdfast.Quote(p.req.Address))
 		}
 		return nil
 	}
 	for other, p := range ls.open {
 		// Unix sockets too: the new listener would replace the socket file of the old one.
 		if p.req.Network == req.Network && p.req.Address == req.Address && other.Session != session {
-			return bad(holdfast.KindConflict, "another session listens on %s", holdfast.Quote(req.Address))
+			return bad(holdfast.KindConflict, "another session of the box listens on %s already", holdfast.Quote(req.Address))
 		}
 	}
 	l, err := listen(req)
@@ -112,14 +112,14 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 		host, _, err := net.SplitHostPort(req.Address)
 		ip := net.ParseIP(host)
 		if err != nil || ip == nil || !ip.IsLoopback() {
-			return nil, bad(holdfast.KindInvalid, "address %s is not a loopback address and port", holdfast.Quote(req.Address))
+			return nil, bad(holdfast.KindInvalid, "the listener's address %s is not a loopback address and port", holdfast.Quote(req.Address))
 		}
 	case "unix":
 		if err := makeRoom(req.Address); err != nil {
 			return nil, err
 		}
 	default:
-		return nil, bad(holdfast.KindInvalid, "network %s is neither tcp nor unix", holdfast.Quote(req.Network))
+		return nil, bad(holdfast.KindInvalid, "the listener's network %s is neither tcp nor unix", holdfast.Quote(req.Network))
 	}
 	l, err := listenPlain(req)
 	if err != nil {
@@ -129,7 +129,7 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 		// Tools have another uid; access to the directory decides which of them reach the socket.
 		if err := openToAll(req.Address); err != nil {
 			_ = l.Close()
-			return nil, bad(holdfast.KindUnavailable, "cannot open %s to tools: %w", holdfast.Quote(req.Address), err)
+			return nil, bad(holdfast.KindUnavailable, "cannot make the socket %s writable for tools: %w", holdfast.Quote(req.Address), err)
 		}
 	}
 	return l, nil

@@ -93,7 +93,7 @@ func (s *Server) hello(conn net.Conn, t wire.FrameType, payload []byte) (*peer, 
 		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame of the connection is not a hello")
 	}
 	if h.Version != wire.Version {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "protocol version %d is not %d", h.Version, wire.Version).
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the server speaks protocol version %d, but this boxd speaks %d", h.Version, wire.Version).
 			WithHint("stop the box, so that the next start uses this server's boxd")
 	}
 	if h.Token == 0 {
@@ -103,7 +103,7 @@ func (s *Server) hello(conn net.Conn, t wire.FrameType, payload []byte) (*peer, 
 	defer s.helloMu.Unlock()
 	highest := s.led.highest()
 	if h.Token < highest {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "token %d is stale: the highest seen is %d", h.Token, highest).
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "the fencing token %d is stale: the highest seen is %d", h.Token, highest).
 			WithHint("another server owns this box now")
 	}
 	if h.Token > highest {

@@ -48,7 +48,7 @@ func openState(path string) (*stateDir, error) {
 }
 
 func (d *stateDir) corrupt(name, why string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "state file %s is not valid: %s", holdfast.Quote(filepath.Join(d.path, name)), why).
+	return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "the state file %s is not valid: %s", holdfast.Quote(filepath.Join(d.path, name)), why).
 		WithHint("the outcomes of the box's earlier calls cannot be read; move the file away to start without them")
 }
 
@@ -63,7 +63,7 @@ func (d *stateDir) loadToken() (uint64, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the fencing token: %w", err)
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the file of the fencing token: %w", err)
 	}
 	if len(bytes.Trim(b, "\x00")) == 0 {
 		return 0, nil // a power cut left an empty file: it was not flushed

@@ -116,7 +116,7 @@ func decode(op wire.Op, raw []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(op), "request %s: %s", holdfast.Quote(string(raw)), err.Error())
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(op), "the request %s is invalid: %s", holdfast.Quote(string(raw)), err.Error())
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 		return err
 	}
 	if b.Offset < 0 || b.Limit < 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd read", "offset %d or limit %d is negative", b.Offset, b.Limit)
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd read", "the offset %d or the limit %d of a read is negative", b.Offset, b.Limit)
 	}
 	if err := s.led.check(p); err != nil {
 		return err

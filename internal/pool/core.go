@@ -59,7 +59,7 @@ func (c *core) open() error {
 	if c.phase == phaseOpen {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "pool", "the server is not serving boxes").
+	return holdfast.Errorf(holdfast.KindUnavailable, "pool", "the server does not run boxes now: it is starting or shutting down").
 		WithHint("retry when the server has started")
 }
 

@@ -223,5 +223,5 @@ func through(name string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		kind = holdfast.KindTooLarge
 	}
-	return holdfast.Errorf(kind, "workspace.seed", "%s: %w", holdfast.Quote(name), err)
+	return holdfast.Errorf(kind, "workspace.seed", "cannot write %s into the workspace: %w", holdfast.Quote(name), err)
 }

@@ -245,7 +245,7 @@ func (p *packer) header(h *tar.Header, info fs.FileInfo) error {
 	h.Mode = int64(info.Mode().Perm())
 	h.ModTime = info.ModTime().Truncate(time.Second)
 	if err := p.tw.WriteHeader(h); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "tree.pack", "%s: %w", holdfast.Quote(h.Name), err)
+		return holdfast.Errorf(holdfast.KindInvalid, "tree.pack", "cannot write the archive's header of %s: %w", holdfast.Quote(h.Name), err)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func newMatcher(op string, req wire.GrepRequest) (matcher, error) {
 	}
 	re, err := regexp.Compile(src)
 	if err != nil {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s: %s", holdfast.Quote(req.Pattern), reason(err)).
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the search pattern %s is invalid: %s", holdfast.Quote(req.Pattern), reason(err)).
 			WithHint("the syntax is RE2: no look-around, no back-references")
 	}
 	m.re = re

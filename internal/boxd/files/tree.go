@@ -32,7 +32,7 @@ func (f *FS) Pack(req wire.PackRequest, w io.Writer, do func(func() error) error
 func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error) {
 	const op = "file.unpack"
 	if req.Name == "." || req.Name == ".." || strings.ContainsAny(req.Name, "/\x00") || req.Name == "" && (req.Into || req.File && req.Path == "") {
-		return holdfast.Copied{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not the name of a file", holdfast.Quote(req.Name))
+		return holdfast.Copied{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be the name of a copied file", holdfast.Quote(req.Name))
 	}
 	var root *os.Root
 	var to tree.Target

@@ -19,11 +19,11 @@ func (e *entry) detach() error {
 			continue
 		}
 		if err := detachDir(fd); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("cannot detach the %s from the host: %w", what, err)
 		}
 		top, err := isTop(fd)
 		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("cannot check the detached %s: %w", what, err)
 		}
 		if !top {
 			return holdfast.Errorf(holdfast.KindUnavailable, op, "the %s still leads to the host's files by \"..\"", what)
@@ -63,12 +63,12 @@ func Detached(dir int, path string) (int, error) {
 	}
 	tree, err := unix.OpenTree(dir, path, flags)
 	if err != nil {
-		return -1, fmt.Errorf("open_tree: %w", err)
+		return -1, fmt.Errorf("cannot clone the mount of a directory (open_tree): %w", err)
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		_ = unix.Close(tree)
-		return -1, fmt.Errorf("mount_setattr: %w", err)
+		return -1, fmt.Errorf("cannot restrict a detached mount (mount_setattr): %w", err)
 	}
 	return tree, nil
 }

@@ -87,7 +87,7 @@ func (p *pool) do(fn func() error) error {
 		go p.run(func() error { return errors.Join(p.filter(), p.close()) }, begun)
 		if err := <-begun; err != nil {
 			<-p.slots
-			return unavailable("confine a thread for file operations", err)
+			return unavailable("thread for file operations", err)
 		}
 		p.work <- job
 	}

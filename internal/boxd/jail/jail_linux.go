@@ -48,7 +48,7 @@ func (e *entry) lack(name, reason string) {
 }
 
 func unavailable(what string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", what, err)
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot confine the box, step %s: %w", what, err)
 }
 
 // steps runs named steps in order until one fails, and returns that step's error.

@@ -107,7 +107,7 @@ func newRuleset(abi int, handled uint64) (int, error) {
 func createRuleset(attr *unix.LandlockRulesetAttr, size uintptr) (int, error) {
 	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(attr)), size, 0)
 	if errno != 0 {
-		return -1, fmt.Errorf("create_ruleset: %w", errno)
+		return -1, fmt.Errorf("cannot create a Landlock rule set: %w", errno)
 	}
 	return int(fd), nil
 }
@@ -149,7 +149,7 @@ func (e *entry) rules(r *rulesets, handled uint64) error {
 			sets = sets[:1]
 		}
 		if err := addRule(x.path, x.access&handled, sets...); err != nil {
-			return fmt.Errorf("rule for %s: %w", x.path, err)
+			return fmt.Errorf("cannot add a Landlock rule for %s: %w", x.path, err)
 		}
 	}
 	return nil

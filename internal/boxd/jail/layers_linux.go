@@ -316,7 +316,7 @@ func openRoot(name string) (int, error) {
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.ENAMETOOLONG):
 		return -1, nil
 	}
-	return -1, fmt.Errorf("%s: %w", holdfast.Quote(name), err)
+	return -1, fmt.Errorf("cannot open the path %s of an agent's path rules: %w", holdfast.Quote(name), err)
 }
 
 // leads returns the roots as written, and the paths that they lead to.

@@ -24,7 +24,7 @@ func (r *root) build() error { return replaced(r.make()) }
 func (r *root) make() error {
 	// Nothing that is mounted here may propagate back to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make private: %w", err)
+		return fmt.Errorf("cannot make the mounts private: %w", err)
 	}
 	// Open all sources first: the new root is mounted over a directory of the host and would hide
 	// everything below it.
@@ -47,10 +47,10 @@ func (r *root) make() error {
 // enter makes the new root, which is the working directory, the only root of the process.
 func (r *root) enter() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
+		return fmt.Errorf("cannot switch to the box's root (pivot_root): %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount the old root: %w", err)
+		return fmt.Errorf("cannot unmount the host's root: %w", err)
 	}
 	return unix.Chdir("/")
 }
@@ -59,7 +59,7 @@ func (r *root) enter() error {
 func (r *root) seal() error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &attr); err != nil {
-		return fmt.Errorf("read-only root: %w", err)
+		return fmt.Errorf("cannot make the box's root read-only: %w", err)
 	}
 	if err := unix.Mkdir("/.probe", 0o700); !errors.Is(err, unix.EROFS) {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the box's root is still writable (%v)", err)
@@ -87,11 +87,11 @@ func (r *root) openTrees(mounts []wire.Mount) error {
 func (r *root) openTree(m wire.Mount) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
-		return -1, fmt.Errorf("open_tree %s: %w", holdfast.Quote(m.Source), err)
+		return -1, fmt.Errorf("cannot clone the mounts at %s (open_tree): %w", holdfast.Quote(m.Source), err)
 	}
 	if err := Restrict(fd, m); err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("restrict %s: %w", holdfast.Quote(m.Source), err)
+		return -1, fmt.Errorf("cannot restrict the mounts of %s: %w", holdfast.Quote(m.Source), err)
 	}
 	return fd, nil
 }
@@ -121,7 +121,7 @@ func (r *root) enterTmpfs() error {
 			return unix.Chdir(at)
 		}
 	}
-	return fmt.Errorf("tmpfs root: %w", err)
+	return fmt.Errorf("cannot mount a tmpfs for the box's root: %w", err)
 }
 
 // place makes one entry below the new root, which is the working directory.
@@ -131,7 +131,7 @@ func place(m wire.Mount) error {
 		return err
 	}
 	if err := os.MkdirAll(path.Dir(rel), 0o755); err != nil {
-		return fmt.Errorf("%s: %w", m.Target, err)
+		return fmt.Errorf("cannot make the directory of %s in the box's root: %w", m.Target, err)
 	}
 	switch {
 	case m.Link != "":
@@ -153,7 +153,7 @@ func place(m wire.Mount) error {
 		err = holdfast.Errorf(holdfast.KindInvalid, op, "the mount entry %s has neither a source nor a content", holdfast.Quote(m.Target))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", m.Target, err)
+		return fmt.Errorf("cannot make %s in the box's root: %w", m.Target, err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ const badByte = 0x110000
 // "**" matches everything below its directory, but not the directory itself.
 func Compile(op, src string) (*Pattern, error) {
 	bad := func(why string) error {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s: %s", holdfast.Quote(src), why).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the pattern %s is invalid: %s", holdfast.Quote(src), why).
 			WithHint(`write \ before a character that is meant as it is`)
 	}
 	if len(src) > maxPattern {

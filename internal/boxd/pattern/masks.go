@@ -22,7 +22,7 @@ const anyDirs = "**"
 // that it should protect are unknown.
 func CompileMasks(patterns []string) (Masks, error) {
 	bad := func(p, why string) error {
-		return holdfast.Errorf(holdfast.KindInvalid, "scope", "pattern %s: %s", holdfast.Quote(p), why).
+		return holdfast.Errorf(holdfast.KindInvalid, "scope", "the pattern %s is invalid: %s", holdfast.Quote(p), why).
 			WithHint("write an absolute path with * ? [a-z] and ** in it, as in /workspace/**/.env")
 	}
 	if len(patterns) > maxMasks {

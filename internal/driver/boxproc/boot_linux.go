@@ -213,7 +213,7 @@ func (b *Boot) Status(ctx context.Context) (wire.JailStatus, error) {
 		return st, st.Err.Err(op)
 	}
 	if err != nil {
-		return st, holdfast.Errorf(holdfast.KindUnavailable, op, "boxd: %w", err)
+		return st, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the status of boxd: %w", err)
 	}
 	return st, nil
 }

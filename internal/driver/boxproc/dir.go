@@ -57,13 +57,13 @@ func Open(path, owner string) (*Dir, error) {
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "cannot find the driver's directory: %w", err)
 	}
 	if err := durable.MkdirAll(path, 0o700); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the driver's directory: %w", err)
 	}
 	if err := os.Chmod(path, 0o700); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot close the driver's directory to other users: %w", err).
 			WithHint("the server's user must own %s", path)
 	}
 	d := &Dir{path: path, owner: owner}
@@ -123,7 +123,7 @@ func (d *Dir) write(r Record, rename func(from, to string) error) error {
 	r.Owner = d.owner
 	b, err := json.Marshal(r)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, "boxproc.write", "%w", err)
+		return holdfast.Errorf(holdfast.KindInternal, "boxproc.write", "cannot encode the record of a box: %w", err)
 	}
 	tmp, err := d.temp(b)
 	if err == nil {
@@ -155,7 +155,7 @@ func (d *Dir) Read(box holdfast.BoxID) (Record, error) {
 func (d *Dir) Delete(box holdfast.BoxID) error {
 	for _, ext := range []string{".sock", ".log", ".json"} {
 		if err := os.Remove(d.file(box, ext)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.delete", "%w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.delete", "cannot remove a file of the box: %w", err)
 		}
 	}
 	return nil
@@ -164,7 +164,7 @@ func (d *Dir) Delete(box holdfast.BoxID) error {
 // Ended records that the box does not run, and removes its socket. It may be called again.
 func (d *Dir) Ended(box holdfast.BoxID) error {
 	if err := os.Remove(d.Socket(box)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.ended", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.ended", "cannot remove the socket of the box: %w", err)
 	}
 	r, err := d.Read(box)
 	if holdfast.IsKind(err, holdfast.KindNotFound) || err == nil && r.PID == 0 {
@@ -192,7 +192,7 @@ func (d *Dir) List() ([]Record, error) {
 func (d *Dir) all() ([]Record, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.list", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.list", "cannot list the records of boxes: %w", err)
 	}
 	var out []Record
 	for _, e := range entries {
@@ -216,13 +216,13 @@ func (d *Dir) all() ([]Record, error) {
 func Inspect(path string) (records []Record, broken []string, err error) {
 	names, err := filepath.Glob(filepath.Join(path, "*.json"))
 	if err != nil {
-		return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "boxproc.inspect", "%s: %w", holdfast.Quote(path), err)
+		return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "boxproc.inspect", "cannot list the records of boxes in %s: %w", holdfast.Quote(path), err)
 	}
 	for _, name := range names {
 		b, err := os.ReadFile(name)
 		var r Record
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the record was removed meanwhile
 		case err == nil && len(bytes.Trim(b, "\x00")) == 0:
 		case err != nil || json.Unmarshal(b, &r) != nil || Key(r.Box)+".json" != filepath.Base(name):
 			broken = append(broken, name)
@@ -242,7 +242,7 @@ const StrayAge = time.Hour
 func (d *Dir) Strays(age time.Duration) ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot look for leftovers of boxes: %w", err)
 	}
 	recorded := map[string]bool{}
 	for _, e := range entries {
@@ -281,7 +281,7 @@ func (d *Dir) Sweep(age time.Duration) ([]string, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot remove leftovers of boxes: %w", err)
 	}
 	return names, nil
 }

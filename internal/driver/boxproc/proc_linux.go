@@ -21,7 +21,7 @@ import (
 func KernelBoot() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "%w", err).WithHint("mount /proc")
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "cannot read the kernel's boot id: %w", err).WithHint("mount /proc")
 	}
 	return strings.TrimSpace(string(b)), nil
 }
@@ -136,7 +136,7 @@ func (d *Dir) Find(r Record) (*Proc, error) {
 func hold(pid int) (*Proc, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "process %d: %w", pid, err)
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "cannot open process %d: %w", pid, err)
 	}
 	return &Proc{pid: pid, pidfd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}, nil
 }

@@ -23,7 +23,7 @@ func ListenAt(path string) (*os.File, error) {
 	defer l.Close()
 	f, err := l.File()
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "cannot make a socket for boxd: %w", err)
 	}
 	return f, nil
 }
@@ -32,12 +32,12 @@ func listenAt(path string) (*net.UnixListener, error) {
 	_ = os.Remove(path)
 	addr, done, err := address(path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "cannot make a socket for boxd: %w", err)
 	}
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "cannot make a socket for boxd: %w", err)
 	}
 	l.SetUnlinkOnClose(false)
 	return l, nil
@@ -47,13 +47,13 @@ func listenAt(path string) (*net.UnixListener, error) {
 func (d *Dir) Dial(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
 	addr, done, err := address(d.Socket(box))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "cannot connect to the box: %w", err)
 	}
 	defer done()
 	c, err := new(net.Dialer).DialContext(ctx, "unix", addr)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "%w", err)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "cannot connect to the box: %w", err)
 		}
 		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc.dial", "box %s is not running: %w", holdfast.Quote(string(box)), err)
 	}

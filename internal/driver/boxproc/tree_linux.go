@@ -24,7 +24,7 @@ const pace = 2 * time.Millisecond
 func Bearers(entry string) ([]int, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "%w", err).WithHint("mount /proc")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "cannot list processes: %w", err).WithHint("mount /proc")
 	}
 	var out []int
 	for _, d := range dirs {
@@ -121,7 +121,7 @@ type stat struct {
 func processes() (map[int]stat, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "%w", err).WithHint("mount /proc")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "cannot list processes: %w", err).WithHint("mount /proc")
 	}
 	out := make(map[int]stat, len(dirs))
 	for _, d := range dirs {

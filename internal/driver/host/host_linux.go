@@ -123,7 +123,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	}
 	for _, dir := range []string{c.Workspace, c.Home, c.State, c.Tmp} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory of the box: %w", err)
 		}
 	}
 	mark, err := d.mark(spec.Box)
@@ -148,7 +148,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 func (d *Driver) mark(box holdfast.BoxID) (string, error) {
 	dir, err := d.dir.Mark()
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "cannot identify the driver's directory: %w", err)
 	}
 	return sandbox.Mark + "=" + dir + "." + boxproc.Key(box), nil
 }

@@ -130,7 +130,7 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	home, state := filepath.Join(spec.Dir, "home"), filepath.Join(spec.Dir, "state")
 	root := filepath.Join(spec.Dir, "root")
 	if err := makeRoot(root, workspace, home, state); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "mem.ensure", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.ensure", "cannot make the directories of the box: %w", err)
 	}
 	m := newMachine(root)
 	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, walls: spec.Walls.Hash(), ended: make(chan struct{})}
@@ -192,7 +192,7 @@ func makeRoot(root, workspace, home, state string) error {
 // Connect opens a connection to the running box.
 func (d *Driver) Connect(ctx context.Context, id holdfast.BoxID) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.connect", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.connect", "gave up connecting to the box: %w", err)
 	}
 	lf := d.w.alive(d.w.box(id, false))
 	if lf == nil {
@@ -240,7 +240,7 @@ func (d *Driver) stop(b *box) error {
 		return nil
 	}
 	if err := os.RemoveAll(root); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "mem.stop", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.stop", "cannot remove the directories of the box: %w", err)
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (d *Driver) Remove(ctx context.Context, id holdfast.BoxID) error {
 // List returns the state of each box of this world.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.list", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.list", "gave up listing boxes: %w", err)
 	}
 	d.w.mu.Lock()
 	var all []*box
@@ -290,7 +290,7 @@ func (d *Driver) Freeze(ctx context.Context, id holdfast.BoxID) error {
 		return nil
 	case <-ctx.Done():
 		lf.m.ice.thaw()
-		return holdfast.Errorf(holdfast.KindUnavailable, "mem.freeze", "%w", ctx.Err())
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.freeze", "gave up waiting for the freeze of the box: %w", ctx.Err())
 	}
 }
 
