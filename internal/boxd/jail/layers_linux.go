@@ -112,7 +112,7 @@ func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
 		return nil, err
 	}
 	if len(f.sets.threads) >= maxSets {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "start", "the box has path rules of %d child agents already, the most it can enforce", maxSets).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "start", "the box has path rules of %d agents already, the most it can enforce", maxSets).
 			WithHint("give child agents the same allowedReadPaths and allowedWritePaths, or end the box, which forgets them: holdfast containers stop ID")
 	}
 	t, err := f.layered(layers)
