@@ -219,7 +219,7 @@ func (s *stdin) count() int64 {
 	return s.taken
 }
 
-// speak makes from the current writer; it drops the unfinished line of another client.
+// speak records from as the current writer; it drops the unfinished line of another client.
 func (s *stdin) speak(from *attachment) {
 	if s.from != from {
 		s.partial, s.from = nil, from

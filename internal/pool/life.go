@@ -32,8 +32,9 @@ type life struct {
 	// mu is the pool's lock: it guards all fields below and is never held during I/O or a
 	// callback.
 	mu *sync.Mutex
-	// conn is the open connection to the box's boxd, nil if none was made. running is true while the
-	// pool assumes that the box runs, connected or not. boot is the id of its last known start.
+	// conn is the latest connection to the box's boxd, which may be broken; nil if there is none.
+	// running is true while the pool assumes that the box runs, connected or not. boot is the id of
+	// its last known start.
 	conn    *sandbox.Box
 	running bool
 	boot    string
