@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// coverDir is where a boxd that was built for measuring leaves its counters; it
-// is set by the linker (scripts/cover). A boxd that users get has none of this.
+// coverDir is the directory where a boxd built to measure test coverage writes its counters. The
+// linker sets it (scripts/cover). A released boxd does not contain this file.
 var coverDir string
 
-// The directory is opened before the box closes around boxd, and boxd may be
-// killed at any moment: so it writes all the time.
+// measure opens the directory before the jail closes around boxd. It writes the counters all the
+// time, because boxd may be killed at any moment.
 var _ = measure()
 
 func measure() error {
@@ -34,7 +34,7 @@ func measure() error {
 			if coverage.WriteMeta(&meta) != nil || coverage.WriteCounters(&now) != nil || bytes.Equal(last, now.Bytes()) {
 				continue
 			}
-			// Magic, version, length, entries; then the hash that names the files.
+			// The meta data starts with magic, version, length and entries; then the hash that names the files.
 			hash := fmt.Sprintf("%x", meta.Bytes()[24:40])
 			if name == "" {
 				name = fmt.Sprintf("covcounters.%s.%d.%d", hash, os.Getpid(), time.Now().UnixNano())

@@ -1,5 +1,5 @@
-// The runtime is not to look for cgroup limits before main: it would keep a
-// descriptor open, and the number of threads is set here anyway.
+// The Go runtime must not look for cgroup limits before main: it would keep a descriptor open,
+// and boxd sets the number of threads itself anyway.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
@@ -18,10 +18,10 @@ import (
 )
 
 func main() {
-	// Before any thread is made from this one: with late timers they would be as late
-	// in finding what there is to do.
+	// Before this thread makes others: they inherit its timer slack, and with a large one they
+	// would find new work late.
 	usualTimers()
-	// First of all: the confined threads are made from this one (HZ-1).
+	// Then lock the thread: the confined threads are made from this one (HZ-1).
 	runtime.LockOSThread()
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "boxd:", err)

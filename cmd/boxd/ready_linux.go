@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// stand is the life of a ready boot, behind its walls, until it has its box.
+// stand waits for the claim of a ready boot: a boxd in its finished jail that has no box id yet.
 func stand(c *wire.Control, cfg *wire.Config, st *wire.JailStatus) error {
 	var claim wire.Claim
 	warm(&claim)
@@ -27,16 +27,16 @@ func stand(c *wire.Control, cfg *wire.Config, st *wire.JailStatus) error {
 	return nil
 }
 
-// warm does what would otherwise be done once the claim is here: what JSON has to
-// know of the type, what a signal needs of the runtime, and the collector's work.
+// warm does work ahead that would otherwise follow the claim: JSON's preparation of the type, the
+// runtime's preparation for signals, and a garbage collection.
 func warm(claim *wire.Claim) {
 	_ = json.Unmarshal([]byte(`{}`), claim)
-	// It keeps one signal and drops the rest: the hands listen on a channel of their own.
+	// The channel holds one signal and drops the rest: the hands listen on a channel of their own.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGCHLD)
 	runtime.GC()
 }
 
-// warmHello is the same for the first connection, beside all that comes before it.
+// warmHello does the same for the first connection, concurrently with the rest of the start.
 func warmHello() {
 	_ = json.Unmarshal([]byte(`{}`), new(wire.Hello))
 	_, _ = json.Marshal(wire.Welcome{})

@@ -24,21 +24,20 @@ import (
 )
 
 const (
-	// standing is when a box that was started has all that comes with the start
-	// behind it.
+	// standing is how long after its start a box is taken to be busy with the start.
 	standing = 250 * time.Millisecond
-	// memoryGoal is what the heap is kept below where that is possible.
+	// memoryGoal is the heap size, in bytes, below which the runtime tries to stay.
 	memoryGoal = 24 << 20
 )
 
 func run() error {
-	// Descriptors first: whatever the driver left open stays with boxd (HZ-9).
+	// Descriptors first: whatever the driver left open must not reach a child (HZ-9).
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmtError("close-on-exec", err)
 	}
 	var threads *jail.Threads
 	if os.Getpid() == 1 {
-		threads = jail.Begin() // there will be a jail
+		threads = jail.Begin() // boxd will enter a jail
 	}
 	go warmHello()
 	debug.SetGCPercent(50)
@@ -49,7 +48,7 @@ func run() error {
 	c := wire.NewControl(wire.ControlFD)
 	cfg, forker, st, err := begin(c, threads)
 	if errors.Is(err, io.EOF) {
-		return nil // the server went away, or needs no more box
+		return nil // the server went away, or no longer needs this box
 	}
 	var srv *boxd.Server
 	var l net.Listener
@@ -59,29 +58,29 @@ func run() error {
 	if err != nil {
 		st.Err = wire.AsError(err)
 	}
-	// Should it fail, the server sees the closed socket and boxd's end; or it needs
-	// no word, or is no more, and the box goes on.
+	// If telling fails, either boxd ends below and the server sees its closed socket, or the
+	// server needs no report or is gone, and the box goes on.
 	_ = c.Tell(st)
 	c.Close()
 	if err != nil {
 		return err
 	}
-	// Once it stands, the box' processes have work, not boxd: a second thread that
-	// looks for Go code to run costs more than it does.
+	// From then on the processes of the box have work, not boxd: a second thread that looks for
+	// Go code to run would cost more than it gains.
 	time.AfterFunc(standing, func() { runtime.GOMAXPROCS(1) })
 	boxd.LateTimers()
 	return srv.Serve(context.Background(), l)
 }
 
-// begin takes the configuration, enters the jail, if there is one, and waits for
-// the claim where there is to be one. io.EOF is the end of a server that never said
-// whose box this is: then it is nobody's.
+// begin receives the configuration, enters the jail if there is one, and for a box without an id
+// waits for the claim. It returns io.EOF if the server's connection ended before the server named
+// the box: then the box is not needed.
 func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker boxd.Forker, st wire.JailStatus, err error) {
 	if cfg, err = c.Config(); err != nil {
 		return nil, nil, st, err
 	}
 	if cfg.Listener == 0 {
-		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "it names no listener")
+		return nil, nil, st, holdfast.Errorf(holdfast.KindInvalid, "config", "the configuration names no listener")
 	}
 	if cfg.StateFD > 0 {
 		cfg.State = fmt.Sprintf("/proc/self/fd/%d", cfg.StateFD)
@@ -101,8 +100,7 @@ func begin(c *wire.Control, threads *jail.Threads) (cfg *wire.Config, forker box
 	return cfg, forker, st, err
 }
 
-// serve makes all that a server needs, so that a driver that waits is told
-// whether there will be one.
+// serve makes the Server and the listener, so that the driver can be told whether the box works.
 func serve(cfg *wire.Config, forker boxd.Forker, st wire.JailStatus) (*boxd.Server, net.Listener, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, nil, fmtError("dumpable", err)
@@ -137,14 +135,13 @@ func fmtError(what string, err error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, what, "%w", err)
 }
 
-// holdSignals keeps every signal that can be held from ending boxd: a process of
-// the box must not end the box. They are not ignored, because children inherit
-// what is ignored.
+// holdSignals prevents signals from ending boxd, as far as that is possible: a process of the box
+// must not end the box. The signals are not ignored, because children would inherit that.
 //
-// The first process of a pid namespace is spared by the kernel what would end it by
-// default, so there the default is put back. Anywhere else, and for what the
-// runtime itself raises, a signal is handled, which costs two switches of threads
-// each: for all of them a third of a box's start.
+// The kernel protects the first process of a pid namespace from signals whose default would end
+// it, so there the default is restored. Elsewhere, and for signals that the runtime itself
+// raises, a handler is installed. Each handler costs two switches of threads: for all signals
+// that is a third of a box's start.
 func holdSignals() {
 	first := os.Getpid() == 1
 	var held []os.Signal
@@ -169,7 +166,7 @@ func holdSignals() {
 	}()
 }
 
-// byDefault puts a signal's default back.
+// byDefault restores a signal's default action.
 func byDefault(n syscall.Signal) bool {
 	var action [4]uint64 // the kernel's sigaction: handler SIG_DFL, no flags, no mask
 	_, _, errno := unix.Syscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)

@@ -1,9 +1,8 @@
-// Package agentcli keeps the agent CLIs that run in boxes: which npm packages each
-// is made of, to the bit, and where they lie once they were fetched.
+// Package agentcli manages the agent CLIs that run in boxes: which npm packages, with exact
+// content, each CLI consists of, and where the CLIs are installed.
 //
-// cmd/holdfast, app and testkit import it. Layout: <dir>/<name>/<version>-<sum>/…,
-// and <dir>/<name>/current names the one that new starts take. Invariant: a tree
-// that can be found is complete and is what the pins of the release that installed
-// it say; it never changes, so a box that runs from it is not disturbed by a newer
-// one.
+// cmd/holdfast, app and testkit import it. Layout: <dir>/<name>/<version>-<sum>/…, and
+// <dir>/<name>/current links to the tree that new starts use. Invariant: a tree that can be found
+// is complete and has exactly the content that the pins of the installing release specify; it
+// never changes, so a box that runs from it is not disturbed by a newer tree.
 package agentcli

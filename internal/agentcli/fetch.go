@@ -20,25 +20,25 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// Bounds of one package: what is pinned is far below them, so more is not it.
+// Limits for one package. Pinned packages are far below them, so a larger download is not a pinned package.
 const (
 	maxPacked   = 512 << 20
 	maxUnpacked = 2 << 30
 	maxEntries  = 50_000
 )
 
-// url is where a package lies in a registry.
+// url returns the URL of a package in a registry.
 func (k pkg) url(registry string) string {
 	return fmt.Sprintf("%s/%s/-/%s-%s.tgz", registry, k.Name, path.Base(k.Name), k.Version)
 }
 
-// fetch gets a package into a file and sees that it is the pinned one, before
-// anybody reads it.
+// fetch downloads a package into a file and checks that it is the pinned one, before its content
+// is used.
 func (s *Store) fetch(ctx context.Context, k pkg, to string, tell func(got, total int64)) error {
 	url := k.url(s.cfg.Registry)
 	out := func(err error) error {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "fetch %s: %w", holdfast.Quote(url), err).
-			WithHint("npm_config_registry names another registry")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot download %s: %w", holdfast.Quote(url), err).
+			WithHint("set npm_config_registry to use another registry")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Store) fetch(ctx context.Context, k pkg, to string, tell func(got, tota
 		return out(err)
 	}
 	if got := "sha512-" + base64.StdEncoding.EncodeToString(sum.Sum(nil)); got != k.Integrity {
-		return holdfast.Errorf(holdfast.KindDenied, op, "%s is not what is pinned: its integrity is %s, pinned is %s", holdfast.Quote(url), got, k.Integrity).
+		return holdfast.Errorf(holdfast.KindDenied, op, "%s is not the pinned package: its integrity is %s, but %s is pinned", holdfast.Quote(url), got, k.Integrity).
 			WithHint("try another registry; do not install it by hand")
 	}
 	return unavailable(f.Close())
@@ -82,9 +82,9 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unpack takes the files of a package into a tree. Only directories and plain files
-// are taken, and none outside of the package's place: what is pinned holds nothing
-// else, so anything else is refused.
+// unpack unpacks the files of a package into a tree. It accepts only directories and plain files
+// with paths inside the package's directory. The pinned packages contain nothing else, so any
+// other entry is an error.
 func unpack(packed string, k pkg, tree string) error {
 	bad := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindDenied, op, "package "+holdfast.Quote(k.Name)+": "+format, args...)
@@ -113,7 +113,7 @@ func unpack(packed string, k pkg, tree string) error {
 			return bad("%w", err)
 		}
 		if size += head.Size; n >= maxEntries || size > maxUnpacked {
-			return bad("it holds too much")
+			return bad("it has too many entries or unpacks to too many bytes")
 		}
 		top, name, ok := strings.Cut(head.Name, "/")
 		switch {
@@ -122,22 +122,22 @@ func unpack(packed string, k pkg, tree string) error {
 		case head.Typeflag != tar.TypeReg:
 			return bad("%s is neither a file nor a directory", holdfast.Quote(head.Name))
 		case !ok || top == "" || !fs.ValidPath(name) || name == ".":
-			return bad("%s is no place in it", holdfast.Quote(head.Name))
+			return bad("the entry %s has an invalid path", holdfast.Quote(head.Name))
 		case len(k.Only) > 0 && !slices.Contains(k.Only, name):
 			continue
 		}
 		if err := place(root, path.Join(k.Into, name), head, r); err != nil {
-			return bad("%s: %w", holdfast.Quote(head.Name), err)
+			return bad("cannot unpack %s: %w", holdfast.Quote(head.Name), err)
 		}
 		taken++
 	}
 	if taken == 0 {
-		return bad("nothing in it")
+		return bad("it contains no files to install")
 	}
 	return nil
 }
 
-// place writes one file. Boxes read it under another user.
+// place writes one file. Boxes read the file under another user, so its mode must allow that.
 func place(root *os.Root, name string, head *tar.Header, r io.Reader) error {
 	mode := fs.FileMode(0o644)
 	if head.Mode&0o111 != 0 || programs[path.Base(name)] {
@@ -152,10 +152,10 @@ func place(root *os.Root, name string, head *tar.Header, r io.Reader) error {
 	}
 	return durable.Write(f, func(f *os.File) error {
 		_, err := io.Copy(f, r)
-		// The umask of the process does not change this mode.
+		// chmod is not affected by the umask of the process.
 		return errors.Join(err, f.Chmod(mode))
 	})
 }
 
-// programs are files to execute whose packages may not say so.
+// programs are names of files that must be executable even if their packages do not mark them so.
 var programs = map[string]bool{"claude": true, "node": true, "opencode": true}

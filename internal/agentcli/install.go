@@ -13,21 +13,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// Progress tells how far the fetching of a package is. Total is -1 where the
-// registry does not say.
+// Progress reports how many bytes of a package have been downloaded. Total is -1 if the registry
+// does not report the size.
 type Progress struct {
 	Name, Package string
 	Got, Total    int64
 }
 
-// fetching is the start of the names of what is being made; what is left of a
-// killed installation is removed by the next.
+// fetching is the name prefix of directories for unfinished installations. What a killed
+// installation left is removed by the next one.
 const fetching = ".fetch-"
 
-// Install makes the pinned version of a CLI, and of what it needs, the one that new
-// starts take; what is there already is not fetched again. Errors: not_found for a
-// name without a pin, unavailable when the registry is out of reach, denied when
-// what came is not what is pinned.
+// Install installs the pinned version of a CLI, with the CLIs that it needs, and makes it the one
+// that new starts use. It does not download again what is installed already. Errors: not_found
+// for a name without a pin, unavailable if the registry cannot be reached, denied if a download
+// is not the pinned package.
 func (s *Store) Install(ctx context.Context, name string, tell func(Progress)) (Installed, error) {
 	all, err := s.pins()
 	if err != nil {
@@ -77,8 +77,8 @@ func (s *Store) install(ctx context.Context, name string, all map[string]pin, te
 	return in, s.point(in)
 }
 
-// make fetches and unpacks a tree beside the others and gives it its name when it
-// is whole and on the disk.
+// make downloads and unpacks a tree into a temporary directory, and renames it once it is
+// complete and on disk.
 func (s *Store) make(ctx context.Context, in Installed, p pin, tell func(Progress)) error {
 	tmp, err := os.MkdirTemp(s.cfg.Dir, fetching)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Store) make(ctx context.Context, in Installed, p pin, tell func(Progres
 	if err := durable.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return unavailable(err)
 	}
-	// One that lost its manifest is not whole.
+	// A tree without its manifest is incomplete: move it away.
 	if err := os.Rename(to, filepath.Join(tmp, "old")); err != nil && !os.IsNotExist(err) {
 		return unavailable(err)
 	}
@@ -124,7 +124,7 @@ func (s *Store) make(ctx context.Context, in Installed, p pin, tell func(Progres
 	return unavailable(durable.Publish(tree, to))
 }
 
-// readable lets the users of boxes into a tree, whatever the umask was.
+// readable makes the directories of a tree readable for the users of boxes, whatever the umask was.
 func readable(tree string) error {
 	return filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -134,7 +134,7 @@ func readable(tree string) error {
 	})
 }
 
-// point makes a tree the current one. A symlink has no content that durable could write.
+// point makes a tree the current one. Package durable cannot do it, because a symlink has no content.
 func (s *Store) point(in Installed) error {
 	dir := filepath.Join(s.cfg.Dir, in.Name)
 	tmp := filepath.Join(dir, "."+pointer)
@@ -164,12 +164,12 @@ func unavailable(err error) error {
 	}
 	e := holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
 	if strings.Contains(err.Error(), "no space") {
-		return e.WithHint("free the disk: an agent CLI takes up to 400 MB")
+		return e.WithHint("free space on the disk: an agent CLI takes up to 400 MB")
 	}
 	return e
 }
 
-// lock lets one installation at a time into the directory.
+// lock prevents concurrent installations into the directory.
 func (s *Store) lock() (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(s.cfg.Dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -18,18 +18,18 @@ const op = "runtime"
 //go:embed pins.json
 var pinned []byte
 
-// pin is a program and the packages that it is made of.
+// pin describes a program and the npm packages that it consists of.
 type pin struct {
 	About string   `json:"about"`
 	Needs []string `json:"needs"`
-	// Program starts it, Env is what it has to be told; {NAME} is the tree of NAME.
+	// Program is the command that starts it, Env its environment; {NAME} stands for the tree of the CLI NAME.
 	Program  []string          `json:"program"`
 	Env      map[string]string `json:"env"`
 	Packages []pkg             `json:"packages"`
 }
 
-// pkg is one tarball of the registry. Into is where it goes in the tree; Only are
-// the files taken, none for all.
+// pkg is one tarball of the registry. Into is the directory for it in the tree; Only lists the
+// files to install, none means all.
 type pkg struct {
 	Name      string   `json:"name"`
 	Version   string   `json:"version"`
@@ -39,16 +39,16 @@ type pkg struct {
 	Into      string   `json:"into,omitempty"`
 }
 
-// pins are those of this release.
+// pins returns the pins of this release.
 func (s *Store) pins() (map[string]pin, error) {
 	var out map[string]pin
 	if err := json.Unmarshal(s.pinned, &out); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, op, "pins: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, op, "the built-in list of agent CLIs cannot be read: %w", err)
 	}
 	return out, nil
 }
 
-// on is the pin for one platform. The first package gives it its version.
+// on returns the pin with the packages for one platform. The first package determines its version.
 func (p pin) on(name, platform string) (pin, error) {
 	var has []pkg
 	for _, k := range p.Packages {
@@ -57,13 +57,13 @@ func (p pin) on(name, platform string) (pin, error) {
 		}
 	}
 	if p.Packages = has; len(has) == 0 {
-		return p, holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not offered for %s", holdfast.Quote(name), platform).
-			WithHint("install it by hand and name its command in the configuration: acp")
+		return p, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent CLI %s is not available for the platform %s", holdfast.Quote(name), platform).
+			WithHint("install it yourself and set its command in the configuration, under acp")
 	}
 	return p, nil
 }
 
-// resolved is what installing a CLI on one platform comes to, and its packages.
+// resolved returns what installing a CLI on one platform results in, and the pin with its packages.
 func resolved(name, platform string, all map[string]pin) (Installed, pin, error) {
 	p, ok := all[name]
 	if !ok {
@@ -82,7 +82,7 @@ func resolved(name, platform string, all map[string]pin) (Installed, pin, error)
 		}
 		in.Needs[need] = part.Tree
 	}
-	// Another pin, of itself or of what it needs, is another tree.
+	// A change of the pin, or of the pin of a CLI that it needs, results in another tree.
 	b, err := json.Marshal(struct {
 		pin
 		Trees map[string]string

@@ -18,23 +18,23 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// Dir is where the trees are; it need not exist.
+	// Dir is the directory of the trees; it need not exist.
 	Dir string
-	// Registry is the URL of the npm registry; empty is the public one.
+	// Registry is the URL of the npm registry; empty means the public one.
 	Registry string
-	// Platform is as linux/amd64; empty is this machine's.
+	// Platform is a platform such as linux/amd64; empty means that of this machine.
 	Platform string
 }
 
-// Store is a directory of agent CLIs. Several processes may use one at a time.
+// Store is a directory of installed agent CLIs. Several processes may use one directory at the same time.
 type Store struct {
 	cfg    Config
 	client http.Client
-	// pinned are the pins as JSON.
+	// pinned is the JSON text of the pins.
 	pinned []byte
 }
 
-// New makes a Store; it touches nothing.
+// New makes a Store. It does not access the disk.
 func New(cfg Config) *Store {
 	if cfg.Registry = strings.TrimSuffix(cfg.Registry, "/"); cfg.Registry == "" {
 		cfg.Registry = "https://registry.npmjs.org"
@@ -45,20 +45,20 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, pinned: pinned, client: http.Client{Timeout: 30 * time.Minute}}
 }
 
-// Installed is a CLI that is there.
+// Installed describes a CLI that is installed.
 type Installed struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Tree is its directory, below that of the store; Needs are those of others.
+	// Tree is its directory, relative to the store's; Needs are the directories of the CLIs that it needs.
 	Tree  string            `json:"tree"`
 	Needs map[string]string `json:"needs,omitempty"`
-	// Program starts it, with Env. {NAME} stands for the tree of NAME.
+	// Program is the command that starts it, with the environment Env. {NAME} stands for the tree of the CLI NAME.
 	Program []string          `json:"program"`
 	Env     map[string]string `json:"env,omitempty"`
 }
 
-// At is the command and its environment for those who see the store's directory at
-// root.
+// At returns the command and its environment for a place, such as a box, where the store's
+// directory has the path root.
 func (i Installed) At(root string) (argv []string, env map[string]string) {
 	pairs := []string{"{" + i.Name + "}", filepath.Join(root, i.Tree)}
 	for name, tree := range i.Needs {
@@ -75,8 +75,8 @@ func (i Installed) At(root string) (argv []string, env map[string]string) {
 	return argv, env
 }
 
-// Find gives the CLI that new starts take. One that is missing is unavailable, with
-// the command that installs it.
+// Find returns the CLI that new starts use. If it is not installed, the error is unavailable,
+// with the command that installs it as its hint.
 func (s *Store) Find(name string) (Installed, error) {
 	all, err := s.pins()
 	if err != nil {
@@ -96,14 +96,14 @@ func (s *Store) Find(name string) (Installed, error) {
 	return in, nil
 }
 
-// manifest is the file in a tree that says what it is; it is written last.
+// manifest is the file in a tree that describes the tree; it is written last.
 const manifest = "holdfast.json"
 
-// pointer names the tree that new starts take.
+// pointer is the symlink to the tree that new starts use.
 const pointer = "current"
 
-// current reads what the pointer of a name points to, and sees that what it needs
-// is there.
+// current reads the tree that the pointer of a name leads to, and checks that the CLIs that it
+// needs are installed.
 func (s *Store) current(name string) (Installed, error) {
 	var in Installed
 	to, err := os.Readlink(filepath.Join(s.cfg.Dir, name, pointer))
@@ -111,7 +111,7 @@ func (s *Store) current(name string) (Installed, error) {
 		return in, err
 	}
 	if to != filepath.Base(to) || strings.HasPrefix(to, ".") {
-		return in, holdfast.Errorf(holdfast.KindUnavailable, op, "%s points to %s", pointer, holdfast.Quote(to))
+		return in, holdfast.Errorf(holdfast.KindUnavailable, op, "the link %s of the agent CLI points to %s, which is not one of its trees", pointer, holdfast.Quote(to))
 	}
 	b, err := os.ReadFile(filepath.Join(s.cfg.Dir, name, to, manifest))
 	if err != nil {
@@ -128,22 +128,22 @@ func (s *Store) current(name string) (Installed, error) {
 	return in, nil
 }
 
-// Status is a CLI of this release and what is there of it.
+// Status describes a CLI of this release and its installation.
 type Status struct {
 	Name  string   `json:"name"`
 	About string   `json:"about"`
 	Needs []string `json:"needs,omitempty"`
-	// Pinned is the version of this release; empty where there is none for this
-	// machine. Installed is the one that is there.
+	// Pinned is the version of this release; empty if there is none for this machine. Installed
+	// is the version that is installed.
 	Pinned    string `json:"pinned,omitempty"`
 	Installed string `json:"installed,omitempty"`
-	// Current: what is there is what this release pins.
+	// Current reports whether the installed tree is the one that this release pins.
 	Current bool `json:"current"`
-	// Problem says why what is there cannot be used.
+	// Problem is why the installed CLI cannot be used; empty if it can.
 	Problem string `json:"problem,omitempty"`
 }
 
-// List tells of every CLI, by name.
+// List returns the status of every CLI, sorted by name.
 func (s *Store) List() ([]Status, error) {
 	all, err := s.pins()
 	if err != nil {

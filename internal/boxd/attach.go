@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// offsetLen is the offset before the bytes of an output frame.
+	// offsetLen is the length of the offset (a big-endian uint64) in front of the bytes of an output frame.
 	offsetLen = 8
-	// outBuf is what an attached stream sends in one write.
+	// outBuf is the size of the buffer that an attached stream writes at once.
 	outBuf = 64 << 10
-	// hangup is the grace of a terminal whose client went away.
+	// hangup is how long the processes of a terminal may run after its client went away.
 	hangup = 2 * time.Second
 )
 
@@ -31,7 +31,7 @@ func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wi
 		return err
 	}
 	if b.Attach.StdoutFrom < 0 || b.Attach.StderrFrom < 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "offset %d or %d is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", "the output offset %d or %d to attach at is negative", b.Attach.StdoutFrom, b.Attach.StderrFrom)
 	}
 	a := &attachment{
 		s: s, p: p, stream: stream, outOff: b.Attach.StdoutFrom, errOff: b.Attach.StderrFrom,
@@ -63,7 +63,7 @@ func (s *Server) serveExec(p *peer, stream *yamux.Stream, r *wire.Reader, req wi
 	return nil
 }
 
-// detached ends a call that nobody will attach to again.
+// detached ends a call whose client went away and that no client can attach to again.
 func (s *Server) detached(c *call) {
 	grace := time.Duration(0)
 	if c.exec.req.PTY != nil {
@@ -83,7 +83,7 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 	if b.AttachOnly {
 		c, err := s.led.find(p, req)
 		if c == nil && err == nil {
-			err = holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "call %s is not held", holdfast.Quote(string(req.Call)))
+			err = holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "no call %s is held by this box", holdfast.Quote(string(req.Call)))
 		}
 		return c, false, err
 	}
@@ -118,7 +118,7 @@ func (s *Server) beginExec(a *attachment, req wire.Request, b wire.ExecBody) (*c
 	return c, fresh, err
 }
 
-// attachment is one stream on one exec.
+// attachment is one stream that is attached to one exec call.
 type attachment struct {
 	s              *Server
 	p              *peer
@@ -126,11 +126,11 @@ type attachment struct {
 	e              *execution
 	stream         *yamux.Stream
 	outOff, errOff int64
-	// gone is closed when the client's side of the stream ended, ready when c
-	// and e are set and started, over when the stream was served.
+	// gone is closed when the client ended its side of the stream, ready once c and e are set and
+	// the exec has started, over when the server has finished with the stream.
 	gone, ready, over chan struct{}
 
-	// mu orders what the client sent: early frames before later ones.
+	// mu keeps the client's frames in order: early ones are served before later ones.
 	mu    sync.Mutex
 	begun bool
 	early []inFrame
@@ -141,12 +141,12 @@ type inFrame struct {
 	payload []byte
 }
 
-// earlyMost is how many bytes of frames wait for an exec that has not begun;
-// behind more, the end of the stream is not seen until it has.
+// earlyMost is how many bytes of frames are queued for an exec that has not begun. After that
+// input stops reading, so that it notices the end of the stream only once the exec has begun.
 const earlyMost = 256 << 10
 
-// input serves what the client sends until its side ends. Frames wait until the
-// exec has begun, but the end of the stream is noticed before.
+// input reads and serves the client's frames until the client ends its side. Frames are queued
+// until the exec has begun; input notices the end of the stream even before that.
 func (a *attachment) input(r *wire.Reader) {
 	defer func() {
 		close(a.gone)
@@ -181,7 +181,7 @@ func (a *attachment) input(r *wire.Reader) {
 	}
 }
 
-// begin lets what the client sent reach the exec.
+// begin serves the client's queued frames and lets later ones go to the exec directly.
 func (a *attachment) begin() {
 	a.mu.Lock()
 	a.begun = true
@@ -202,7 +202,7 @@ func (a *attachment) begin() {
 	}()
 }
 
-// serveFrame serves one frame; false when nothing more is taken from this client.
+// serveFrame serves one frame. It returns false when it accepts no more frames from this client.
 func (a *attachment) serveFrame(t wire.FrameType, payload []byte) bool {
 	switch t {
 	case wire.FrameStdin:
@@ -225,10 +225,10 @@ func (a *attachment) serveFrame(t wire.FrameType, payload []byte) bool {
 	return true
 }
 
-// guard runs fn unless another server took the box over (HZ-3).
+// guard runs fn, or returns an error if another connection has taken over the box (HZ-3).
 func (a *attachment) guard(fn func()) error { return a.s.led.guard(a.p, fn) }
 
-// signal signals the foreground of a terminal, else the leader's group.
+// signal sends sig to a terminal's foreground group, or else to the leader's process group.
 func (a *attachment) signal(sig int) {
 	if a.e.proc == nil || sig < 1 || sig > 64 {
 		return
@@ -239,11 +239,11 @@ func (a *attachment) signal(sig int) {
 	_ = a.s.cfg.Hands.Signal(a.e.proc, sig)
 }
 
-// startWait is how long the news that a plain command has started waits for its
-// output or its end, to leave in one write with it.
+// startWait is how long the "started" frame of a plain command is held back, so that it can be
+// sent in one write with the first output or the end.
 const startWait = 5 * time.Millisecond
 
-// output streams until the answer is sent; false when the client went away first.
+// output streams until the answer is sent. It returns false when the client went away first.
 func (a *attachment) output(attached bool) bool {
 	ch := a.e.subscribe()
 	defer a.e.unsubscribe(ch)
@@ -290,8 +290,8 @@ func (a *attachment) output(attached bool) bool {
 	}
 }
 
-// send writes what there is, at most one buffer full, and the answer when the
-// call is final and its output is out. more says that output may be left.
+// send writes the output that is available, at most one buffer, and then the answer if the call
+// is final and all its output is sent. more reports that output may be left.
 func (a *attachment) send(first []byte, final bool) (more, ok bool) {
 	bp := outBufs.Get().(*[]byte)
 	defer outBufs.Put(bp)
@@ -327,7 +327,7 @@ func (a *attachment) send(first []byte, final bool) (more, ok bool) {
 	return more, true
 }
 
-// appendOutput appends one frame with at most that many bytes of output.
+// appendOutput appends one frame with at most most bytes of the spool's output from offset off.
 func appendOutput(buf []byte, most int64, t wire.FrameType, sp *spool, off int64, final bool) ([]byte, int64, bool) {
 	const head = wire.HeadLen + offsetLen
 	space := int(min(most, sp.available(off, final)))

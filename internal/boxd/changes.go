@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// watch lists the workspace before a call starts, if the call asks for that. The
-// function that it returns says, once the call has ended, which files differ.
+// watch lists the workspace before a call starts, if the call asks for that. The function that it
+// returns reports, once the call has ended, which files the call changed.
 func (s *Server) watch(e *execution) func(endReason) *wire.Changes {
 	if !e.watch {
 		return func(endReason) *wire.Changes { return nil }
@@ -17,16 +17,16 @@ func (s *Server) watch(e *execution) func(endReason) *wire.Changes {
 	since := s.list()
 	return func(reason endReason) *wire.Changes {
 		if reason == endCanceled || reason == endStopped {
-			// Whoever ends a call waits for it, and a box that stops has little time.
-			return &wire.Changes{Unseen: "the call was ended before it was over"}
+			// A caller that ends a call waits for it, and a box that is stopping has little time.
+			return &wire.Changes{Unseen: "the call was canceled or its box stopped before it finished"}
 		}
 		c := since()
 		return &c
 	}
 }
 
-// list lists the workspace as a tool sees it. The function that it returns lists it again
-// and compares; it may be called once.
+// list lists the workspace with the rights of a tool. The function that it returns lists it again
+// and returns the differences; it may be called once.
 func (s *Server) list() func() wire.Changes {
 	if s.cfg.Watch == nil {
 		return func() wire.Changes { return wire.Changes{Unseen: "this box does not list files"} }
@@ -44,23 +44,23 @@ func (s *Server) list() func() wire.Changes {
 	}
 }
 
-// watches are listings by name, the newest last.
+// watches holds the listings that a server asked for, by name. names has the newest last.
 type watches struct {
 	mu    sync.Mutex
 	names []string
 	since map[string]func() wire.Changes
 }
 
-// serveWatch serves OpWatch.
+// serveWatch serves OpWatch: it starts a named listing, or ends it and returns the changes.
 func (s *Server) serveWatch(req wire.WatchRequest) (wire.Changes, error) {
 	if req.Name == "" || len(req.Name) > wire.MaxWatchName {
-		return wire.Changes{}, holdfast.Errorf(holdfast.KindInvalid, "boxd watch", "name %s has %d bytes, not 1 to %d", holdfast.Quote(req.Name), len(req.Name), wire.MaxWatchName)
+		return wire.Changes{}, holdfast.Errorf(holdfast.KindInvalid, "boxd watch", "the name %s of a listing has %d bytes, not 1 to %d", holdfast.Quote(req.Name), len(req.Name), wire.MaxWatchName)
 	}
 	w := &s.watches
 	w.mu.Lock()
 	since := w.since[req.Name]
 	if since == nil && !req.End {
-		// The listing is made outside of the lock; whoever asks for the end waits for it.
+		// The listing is made outside the lock; a request that ends it waits until it is made.
 		begin := sync.OnceValue(s.list)
 		since = sync.OnceValue(func() wire.Changes { return begin()() })
 		if w.since == nil {
@@ -80,7 +80,7 @@ func (s *Server) serveWatch(req wire.WatchRequest) (wire.Changes, error) {
 	case !req.End:
 		return wire.Changes{}, nil
 	case since == nil:
-		return wire.Changes{}, holdfast.Errorf(holdfast.KindNotFound, "boxd watch", "no listing is named %s", holdfast.Quote(req.Name))
+		return wire.Changes{}, holdfast.Errorf(holdfast.KindNotFound, "boxd watch", "there is no listing of the workspace with the name %s", holdfast.Quote(req.Name))
 	}
 	return since(), nil
 }

@@ -97,7 +97,7 @@ func TestExecSaysWhyItTellsNoChanges(t *testing.T) {
 	})
 	why := watched(c, call, sh("sleep 1000"))
 	killed.Wait()
-	if !strings.Contains(why, "ended before") {
+	if !strings.Contains(why, "was canceled") {
 		t.Errorf("of a call that was killed: %q", why)
 	}
 	if why := watched(c, newCall(t), wire.ExecRequest{Argv: []string{"no-such-program"}}); why != "" {
@@ -161,7 +161,7 @@ func TestWatchedByName(t *testing.T) {
 	for i := range wire.MaxWatches {
 		watch(c, strings.Repeat("x", i+1))
 	}
-	if got := c.Watched(t.Context(), "b"); !strings.Contains(got.Unseen, `no listing is named "b"`) {
+	if got := c.Watched(t.Context(), "b"); !strings.Contains(got.Unseen, `no listing of the workspace with the name "b"`) {
 		t.Errorf("of a name that is gone: %+v", got)
 	}
 	for _, bad := range []string{"", strings.Repeat("x", wire.MaxWatchName+1)} {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Stats reads the box's counters; -1 for what cannot be read.
+// Stats reads the box's counters. A counter that cannot be read is -1.
 func (h *OSHands) Stats() wire.Stats {
 	st := wire.Stats{
 		MemoryBytes: h.number("memory.usage"), MemoryLimit: h.number("memory.limit"),
@@ -23,12 +23,12 @@ func (h *OSHands) Stats() wire.Stats {
 	return st
 }
 
-// Events reads the counters that exit classes are judged from; -1 is unknown.
+// Events reads the counters that exit classes are judged by; -1 means unknown.
 func (h *OSHands) Events() (oomKills, pidsRefused int64) {
 	return h.field("memory.events", "oom_kill"), h.field("pids.events", "max")
 }
 
-// number reads a counter file with one number; "max" and what is absent are -1.
+// number reads a counter file that holds one number. It returns -1 for "max" or a missing file.
 func (h *OSHands) number(name string) int64 {
 	s, ok := h.forker.Counter(name)
 	if !ok {
@@ -41,7 +41,7 @@ func (h *OSHands) number(name string) int64 {
 	return n
 }
 
-// field reads "key number" from a counter file.
+// field returns the value of the line "key value" in a counter file, or -1.
 func (h *OSHands) field(name, key string) int64 {
 	s, ok := h.forker.Counter(name)
 	if !ok {
@@ -62,7 +62,8 @@ func lookField(s, key string) int64 {
 	return -1
 }
 
-// cpu is microseconds: cpu.stat of cgroup v2, or nanoseconds of cpuacct.usage.
+// cpu returns the CPU time used, in microseconds, from cpu.stat (cgroup v2) or cpuacct.usage (v1,
+// in ns); -1 if unknown.
 func (h *OSHands) cpu() int64 {
 	s, ok := h.forker.Counter("cpu")
 	if !ok {

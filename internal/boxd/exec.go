@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// endReason says why boxd itself ended a call; the first one counts.
+// endReason is why boxd itself ended a call. The first reason is the one recorded.
 type endReason string
 
 const (
@@ -22,22 +22,22 @@ const (
 	endStopped  endReason = "stopped"
 )
 
-// execution is the running side of an exec call.
+// execution is the process side of an exec call: its process, its pipes and its spools.
 //
-// It ends with its leader, a line protocol when the output was taken as well. What is in the pipes then still belongs to it; what
-// background processes write later is read and thrown away, so that they neither
-// block nor die of SIGPIPE: the output of a finished call never changes.
+// It ends when its leader exits; with a line protocol Write also waits until a server has taken
+// the output. What the pipes hold at that moment is still part of the output. Later output of
+// background processes is read and thrown away, so that they neither block nor die of SIGPIPE.
 type execution struct {
 	req    wire.ExecRequest
 	layers []wire.Layer
 	watch  bool
 	mark   uint64
-	// started is closed when the process exists or could not be started.
+	// started is closed when the process has started or has failed to start.
 	started chan struct{}
-	// proc and tty are set before started is closed; proc is nil when there is none.
+	// proc and tty are set before started is closed. proc is nil if the process could not be started.
 	proc Process
 	tty  *os.File
-	// dead is closed when the leader ended.
+	// dead is closed when the leader has ended, or could not be started.
 	dead           chan struct{}
 	stdout, stderr *spool
 	stdin          *stdin
@@ -46,7 +46,7 @@ type execution struct {
 	subs   map[chan struct{}]struct{}
 	reason endReason
 	detail string
-	// kills counts kills under way; closing refuses new ones.
+	// kills counts the kills in progress. closing makes beginKill refuse new ones.
 	kills   sync.WaitGroup
 	closing bool
 }
@@ -63,7 +63,7 @@ func (s *Server) newExecution(req wire.ExecRequest) *execution {
 	return e
 }
 
-// notify wakes the attached streams.
+// notify wakes the attached streams: the output has changed.
 func (e *execution) notify() {
 	e.mu.Lock()
 	for ch := range e.subs {
@@ -89,8 +89,8 @@ func (e *execution) unsubscribe(ch chan struct{}) {
 	e.mu.Unlock()
 }
 
-// beginKill records why and admits one kill; false when the call is ending. From
-// then on nothing waits for its output to be taken.
+// beginKill records why the call is ended and registers one kill; it returns false when the call
+// is ending already. From then on the process no longer waits for a server to take its output.
 func (e *execution) beginKill(reason endReason, detail string) bool {
 	e.stdout.free()
 	e.mu.Lock()
@@ -105,7 +105,7 @@ func (e *execution) beginKill(reason endReason, detail string) bool {
 	return true
 }
 
-// end waits for kills under way and says why the call was ended, if it was.
+// end waits for the kills in progress and returns why the call was ended; empty if it ended by itself.
 func (e *execution) end() (endReason, string) {
 	e.mu.Lock()
 	e.closing = true
@@ -121,8 +121,8 @@ func (e *execution) close() {
 	}
 }
 
-// run starts the process of a fresh call. The caller holds the gate. The rest
-// happens in the background.
+// run starts the process of a new call. The caller is inside the gate. Waiting for the process
+// and recording its outcome happen in the background.
 func (s *Server) run(c *call) {
 	e := c.exec
 	changes := s.watch(e)
@@ -184,7 +184,7 @@ func (s *Server) run(c *call) {
 	})
 }
 
-// killNow ends everything the call started.
+// killNow kills every process that the call started.
 func (s *Server) killNow(e *execution, reason endReason, detail string) {
 	if !e.beginKill(reason, detail) {
 		return
@@ -193,8 +193,8 @@ func (s *Server) killNow(e *execution, reason endReason, detail string) {
 	s.cfg.Hands.KillAll(e.mark)
 }
 
-// killSoftly asks the leader's group to end, and after grace, or when the leader
-// ended, kills everything the call started. It follows a beginKill.
+// killSoftly sends SIGTERM to the leader's group. After grace, or once the leader has ended, it
+// kills everything that the call started. The caller must have called beginKill.
 func (s *Server) killSoftly(e *execution, grace time.Duration) {
 	defer e.kills.Done()
 	select {
@@ -221,8 +221,8 @@ func (s *Server) killSoftly(e *execution, grace time.Duration) {
 	s.cfg.Hands.KillAll(e.mark)
 }
 
-// serveKill ends a call and everything it started, background processes of a
-// finished one included. It returns when the call has its outcome.
+// serveKill ends a call and all processes it started, also background processes of a finished
+// call. It returns when the call has its outcome.
 func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillRequest) error {
 	var c *call
 	begun := false
@@ -235,7 +235,7 @@ func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillReques
 		return err
 	}
 	if c == nil {
-		return holdfast.Errorf(holdfast.KindNotFound, "boxd kill", "call %s is not held", holdfast.Quote(string(req.Call)))
+		return holdfast.Errorf(holdfast.KindNotFound, "boxd kill", "no call %s is held by this box", holdfast.Quote(string(req.Call)))
 	}
 	if c.exec == nil || c.flushed {
 		return nil // file operations are short and not cut in the middle
@@ -252,7 +252,7 @@ func (s *Server) serveKill(p *peer, asks holdfast.SessionID, req wire.KillReques
 	return nil
 }
 
-// serveTake makes room in the spool of a line protocol.
+// serveTake releases output of a line protocol that the server has taken, so that its spool has room again.
 func (s *Server) serveTake(p *peer, asks holdfast.SessionID, req wire.TakeRequest) error {
 	var c *call
 	err := s.led.guard(p, func() { c = s.led.seen(asks, req.Call) })
@@ -260,15 +260,15 @@ func (s *Server) serveTake(p *peer, asks holdfast.SessionID, req wire.TakeReques
 	case err != nil:
 		return err
 	case c == nil || c.exec == nil:
-		return holdfast.Errorf(holdfast.KindNotFound, "boxd take", "call %s is not held", holdfast.Quote(string(req.Call)))
+		return holdfast.Errorf(holdfast.KindNotFound, "boxd take", "no call %s is held by this box", holdfast.Quote(string(req.Call)))
 	case !c.exec.req.Lines:
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd take", "call %s speaks no line protocol", holdfast.Quote(string(req.Call)))
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd take", "output of call %s cannot be taken: the call does not use a line protocol", holdfast.Quote(string(req.Call)))
 	}
 	c.exec.stdout.release(req.StdoutTo)
 	return nil
 }
 
-// startFailure is the outcome of a process that could not be started.
+// startFailure returns the result of an exec whose process could not be started.
 func startFailure(err error) wire.ExecResult {
 	e := wire.AsError(err)
 	res := wire.ExecResult{Class: holdfast.ExitError, Code: -1, Message: e.Msg}
@@ -286,8 +286,8 @@ func startFailure(err error) wire.ExecResult {
 	return res
 }
 
-// eventCounter is what Hands may offer beside Stats: the counters that exit
-// classes are judged from, cheaply. -1 is unknown.
+// eventCounter is an optional method of Hands: it reads only the counters that exit classes are
+// judged by, which is cheaper than Stats. -1 means unknown.
 type eventCounter interface {
 	Events() (oomKills, pidsRefused int64)
 }
@@ -302,8 +302,8 @@ func (s *Server) events() events {
 	return events{s.cfg.Hands.Stats().OOMKills, -1}
 }
 
-// judge classifies how a call ended. Out of memory and out of processes are
-// read from the box's counters, never from exit code 137 or 254.
+// judge classifies how a call ended. Whether memory or processes ran out is read from the box's
+// counters, never guessed from exit code 137 or 254.
 func (s *Server) judge(e *execution, st ExitStatus, reason endReason, detail string, before events) wire.ExecResult {
 	res := wire.ExecResult{Code: st.Code, Class: holdfast.ExitOK}
 	if st.Signal != 0 {
@@ -326,7 +326,7 @@ func (s *Server) judge(e *execution, st ExitStatus, reason endReason, detail str
 		case before.oom >= 0 && after.oom > before.oom:
 			res.Class, res.Message = holdfast.ExitOOM, "the box ran out of memory and the kernel killed a process"
 		case before.pids >= 0 && after.pids > before.pids && st.Signal == 0:
-			res.Class, res.Message = holdfast.ExitPids, "the box had no room for another process"
+			res.Class, res.Message = holdfast.ExitPids, "the box reached its limit of processes and a fork failed"
 		}
 	}
 	for _, p := range s.cfg.Hands.Left(e.mark) {

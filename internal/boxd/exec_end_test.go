@@ -138,7 +138,7 @@ func TestExecKillGivesGrace(t *testing.T) {
 		})
 	}
 	err := c.Kill(t.Context(), wire.KillRequest{Call: newID(t)})
-	wantKind(t, err, holdfast.KindNotFound, "is not held")
+	wantKind(t, err, holdfast.KindNotFound, "no call")
 }
 
 func TestExecDetachesOnContextAndAttachesAgain(t *testing.T) {

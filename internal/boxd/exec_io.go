@@ -10,27 +10,28 @@ import (
 )
 
 const (
-	// pumpChunk is read from a pipe at once.
+	// pumpChunk is how many bytes one read of a pipe may return.
 	pumpChunk = 32 << 10
-	// drainMax is the most a pipe may hold when its leader ends (fs.pipe-max-size).
+	// drainMax is how many bytes are read from a pipe after its leader ended: a pipe holds no
+	// more (fs.pipe-max-size).
 	drainMax = 1 << 20
-	// ttyDrain is how long a terminal may take to deliver what its leader wrote.
+	// ttyDrain is how long, after the leader ended, a terminal may take to deliver the leader's output.
 	ttyDrain = 200 * time.Millisecond
-	// stdinMax is how much stdin waits in memory for a process that does not read.
+	// stdinMax is how many bytes of stdin are queued in memory for a process that does not read.
 	stdinMax = 1 << 20
-	// lineMax is the longest line to a line protocol.
+	// lineMax is the longest line that a client may send to a line protocol's stdin, in bytes.
 	lineMax = 64 << 20
 )
 
 var pumpBufs = sync.Pool{New: func() any { return new([pumpChunk]byte) }}
 
-// pump carries one output of a process into its spool. It holds a buffer only
-// while there is something to read.
+// pump copies one output of a process into its spool. It holds a buffer only while the pipe has
+// data to read.
 type pump struct {
 	r     *os.File
 	spool *spool
 	tty   bool
-	// gone is closed at the leader's end, drained when the spool has all of it.
+	// gone is closed when the leader has ended, drained when the spool has all output of the call.
 	gone, drained chan struct{}
 }
 
@@ -38,7 +39,7 @@ func newPump(r *os.File, s *spool, tty bool) *pump {
 	return &pump{r: r, spool: s, tty: tty, gone: make(chan struct{}), drained: make(chan struct{})}
 }
 
-// leaderGone makes the pump take what is in the pipe and end the call's output.
+// leaderGone tells the pump that the leader ended: what is in the pipe is the last of the call's output.
 func (p *pump) leaderGone() {
 	close(p.gone)
 	until := past
@@ -98,7 +99,7 @@ func (p *pump) run() {
 	}
 }
 
-// readInto reads once, without waiting, and hands on what it got.
+// readInto reads once, without blocking, and passes the bytes to take.
 func readInto(fd uintptr, take func([]byte)) (int, error) {
 	buf := pumpBufs.Get().(*[pumpChunk]byte)
 	defer pumpBufs.Put(buf)
@@ -114,22 +115,22 @@ func readInto(fd uintptr, take func([]byte)) (int, error) {
 	}
 }
 
-// stdin carries input to a process. A process that does not read stalls only
-// what the client sends behind it. For a line protocol it hands on whole lines:
-// half a line from a client that died is forgotten.
+// stdin is the queue of a process's standard input. While the process does not read, only the
+// client's later frames wait. For a line protocol it forwards whole lines only: half a line from
+// a client that died is dropped.
 type stdin struct {
 	w     *os.File
 	lines bool
 	tty   bool
 
 	mu sync.Mutex
-	// changed is closed and replaced at each change.
+	// changed is closed, and replaced by a new channel, at each change of the queue.
 	changed chan struct{}
 	queue   []byte
-	// partial is the half line of one client, the one that wrote last.
+	// partial is the unfinished line of the client that wrote last; from is that client.
 	partial []byte
 	from    *attachment
-	// taken counts the bytes that were queued.
+	// taken is the total number of stdin bytes accepted for the process, without partial lines.
 	taken   int64
 	eof     bool
 	stopped bool
@@ -139,14 +140,14 @@ func newStdin(w *os.File, lines, tty bool) *stdin {
 	return &stdin{w: w, lines: lines, tty: tty, changed: make(chan struct{})}
 }
 
-// wake tells everybody of a change. Callers hold mu.
+// wake wakes every goroutine that waits for a change of the queue. Callers hold mu.
 func (s *stdin) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// write queues p, waiting for room. It reports false when nothing more is taken
-// from this client: it is gone, it was replaced, or its line is too long.
+// write queues p once the queue has room. It returns false when no more input is accepted from
+// this client: its stream is over, another connection replaced it, or its line is too long.
 func (s *stdin) write(p []byte, from *attachment) bool {
 	for {
 		var wait <-chan struct{}
@@ -173,7 +174,7 @@ func (s *stdin) write(p []byte, from *attachment) bool {
 
 func (s *stdin) take(p []byte, from *attachment) bool {
 	if s.stopped || s.eof {
-		return true // the process reads no more
+		return true // the process no longer reads
 	}
 	s.speak(from)
 	before := len(s.queue)
@@ -197,8 +198,8 @@ func (s *stdin) take(p []byte, from *attachment) bool {
 	return true
 }
 
-// end closes the process's stdin after what is queued. Half a line is handed on:
-// the client said that it is all.
+// end closes the process's stdin after the queued input. An unfinished line is forwarded too: the
+// client declared that its input is complete.
 func (s *stdin) end(from *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,21 +212,21 @@ func (s *stdin) end(from *attachment) {
 	}
 }
 
-// count is how much stdin was taken, for a client that comes back.
+// count returns how many bytes of stdin were accepted, so that a client that reconnects can continue there.
 func (s *stdin) count() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taken
 }
 
-// speak forgets half a line of another client: it went away, or was replaced.
+// speak records from as the current writer; it drops the unfinished line of another client.
 func (s *stdin) speak(from *attachment) {
 	if s.from != from {
 		s.partial, s.from = nil, from
 	}
 }
 
-// stop ends the run and whatever it waits for.
+// stop drops queued input, ends run and wakes the writers that wait for room.
 func (s *stdin) stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -256,7 +257,7 @@ func (s *stdin) run() {
 			}
 		case last:
 			if typed {
-				_, _ = s.w.Write([]byte{4}) // end of file, as typed
+				_, _ = s.w.Write([]byte{4}) // Ctrl-D, the end of file as a user types it
 			}
 			return
 		default:

@@ -13,11 +13,11 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// stdio is both ends of what a process reads and writes.
+// stdio holds both ends of the pipes, or of the terminal, that a process uses.
 type stdio struct {
 	child []*os.File
-	// in is nil without stdin; err is nil when it goes where out goes. For a
-	// terminal in, out and tty are the same file.
+	// in is nil if the process has no stdin; err is nil if stderr goes into out. For a terminal
+	// in, out and tty are the same file.
 	in, out, err, tty *os.File
 }
 
@@ -48,40 +48,40 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// checkExec refuses what no box could run, before anything is recorded.
+// checkExec refuses an exec request that is invalid in every box, before anything is recorded.
 func checkExec(req *wire.ExecRequest) error {
 	bad := func(format string, args ...any) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "boxd exec", format, args...)
 	}
 	if (len(req.Argv) == 0) == (req.Shell == "") {
-		return bad("exactly one of argv and shell is needed")
+		return bad("an exec request needs exactly one of argv and shell")
 	}
 	if len(req.Argv) > 0 && req.Argv[0] == "" {
-		return bad("argv names no program")
+		return bad("the command's argv names no program")
 	}
 	for _, a := range append(slices.Clone(req.Argv), req.Shell, req.Cwd) {
 		if strings.ContainsRune(a, 0) {
-			return bad("%s holds a NUL byte", holdfast.Quote(a))
+			return bad("the part %s holds a NUL byte, which no command can have", holdfast.Quote(a))
 		}
 	}
 	for _, v := range req.Env {
 		if i := strings.IndexByte(v, '='); i <= 0 || strings.ContainsRune(v, 0) {
-			return bad("environment entry %s is not NAME=value", holdfast.Quote(v))
+			return bad("the environment entry %s is not NAME=value", holdfast.Quote(v))
 		}
 	}
 	if req.TimeoutMS < 0 {
-		return bad("timeout of %d ms is negative", req.TimeoutMS)
+		return bad("the command's timeout of %d ms is negative", req.TimeoutMS)
 	}
 	if req.PTY != nil {
 		req.Merge, req.Stdin = true, true
 		if req.Lines {
-			return bad("a terminal is not a line protocol")
+			return bad("an exec request cannot have both a terminal and a line protocol")
 		}
 	}
 	return nil
 }
 
-// prepare resolves the program and opens what the process reads and writes.
+// prepare finds the program to run and opens its pipes or terminal.
 func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	req := e.req
 	spec := StartSpec{Env: mergeEnv(s.cfg.Env, req.Env), Dir: s.cfg.Workspace, Mark: e.mark, TTY: req.PTY != nil, Layers: e.layers}
@@ -95,7 +95,7 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 		if spec.Path, err = lookPath("bash", spec.Dir, spec.Env); err != nil {
 			spec.Path, err = lookPath("sh", spec.Dir, spec.Env)
 		}
-		// A shell that is told its path does not search for it again.
+		// The shell gets its absolute path as argv[0], so that it does not search for itself again.
 		spec.Argv = []string{spec.Path, "-c", req.Shell}
 	} else {
 		spec.Argv = req.Argv
@@ -107,7 +107,7 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	x, err := s.openIO(req)
 	if err != nil {
 		if holdfast.KindOf(err) == holdfast.KindInternal {
-			err = holdfast.Errorf(holdfast.KindUnavailable, "boxd exec", "cannot open pipes: %w", err)
+			err = holdfast.Errorf(holdfast.KindUnavailable, "boxd exec", "cannot open the pipes or the terminal of the command: %w", err)
 		}
 		return spec, nil, err
 	}
@@ -121,8 +121,8 @@ func (s *Server) prepare(e *execution) (StartSpec, *stdio, error) {
 	return spec, x, nil
 }
 
-// openIO opens pipes or a terminal. The child's files are in the order of its
-// descriptors: stdin when it has one, stdout, stderr when it is apart.
+// openIO opens pipes or a terminal. The child's files are in the order of its descriptors: stdin
+// if it has one, stdout, and stderr if it is separate.
 func (s *Server) openIO(req wire.ExecRequest) (*stdio, error) {
 	if req.PTY != nil {
 		master, slave, err := s.cfg.Hands.OpenPTY()
@@ -158,7 +158,7 @@ func (s *Server) openIO(req wire.ExecRequest) (*stdio, error) {
 	return x, nil
 }
 
-// mergeEnv adds the entries of add to base; later entries of a name win.
+// mergeEnv returns base with the entries of add; the last entry for a name wins.
 func mergeEnv(base, add []string) []string {
 	if len(add) == 0 {
 		return base
@@ -179,7 +179,7 @@ func mergeEnv(base, add []string) []string {
 	return out
 }
 
-// lookPath finds the program: with a slash relative to dir, else in PATH of env.
+// lookPath returns the program's path: a name with a slash is relative to dir, any other is searched in env's PATH.
 func lookPath(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
@@ -202,6 +202,6 @@ func lookPath(name, dir string, env []string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "program %s is not in PATH", holdfast.Quote(name)).
+	return "", holdfast.Errorf(holdfast.KindNotFound, "boxd exec", "the program %s is not in PATH", holdfast.Quote(name)).
 		WithHint("PATH is %s", path)
 }

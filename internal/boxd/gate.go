@@ -2,12 +2,12 @@ package boxd
 
 import "sync"
 
-// gate holds back what starts processes while the work leaf is to be frozen
-// (HZ-10, I-17). It stands before the ledger's check, so that a call that waited for
-// it is judged by the token of the moment it acts.
+// gate holds back calls that start processes while the tools' cgroup is about to be frozen
+// (HZ-10, I-17). A call passes the gate before the ledger checks its fencing token, so that the
+// token is checked at the moment when the call acts.
 type gate struct {
 	hands Hands
-	// turn serialises changes.
+	// turn serialises calls of set.
 	turn sync.Mutex
 
 	mu     sync.Mutex
@@ -23,8 +23,8 @@ func (g *gate) init(h Hands) {
 	g.opened = make(chan struct{})
 }
 
-// enter waits until the gate is open. It reports false when one of the channels
-// closed first. Every true is followed by leave.
+// enter waits until the gate is open. It returns false if one of the channels is closed first.
+// After each true the caller must call leave.
 func (g *gate) enter(replaced, gone, stopped <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
@@ -56,8 +56,8 @@ func (g *gate) leave() {
 	g.mu.Unlock()
 }
 
-// set closes or opens the gate. Closing returns when nothing is under way. The
-// change itself runs through guard, which may refuse it.
+// set closes or opens the gate. Closing waits until every call inside has left. The change is
+// made through guard, which may refuse it.
 func (g *gate) set(closed bool, guard func(func()) error) error {
 	g.turn.Lock()
 	defer g.turn.Unlock()
@@ -82,7 +82,7 @@ func (g *gate) set(closed bool, guard func(func()) error) error {
 		}
 		g.mu.Unlock()
 	}
-	// The hands hold back on their own what slips in between.
+	// Hands has a gate of its own, which holds back a start that passed this one meanwhile.
 	g.hands.Gate(closed)
 	return nil
 }

@@ -4,9 +4,9 @@
 //
 // It is linked only into cmd/boxd (and, in process, into driver/mem). It
 // imports the standard library, golang.org/x/sys, the multiplexer, the wire
-// protocol and the vocabulary: nothing of the server. Invariant (I-10, I-11, I-12, I-14): a call id acts
-// at most once in one life of the box, and its outcome stays readable until
-// released.
+// protocol and the vocabulary: nothing of the server. Invariant (I-10, I-11, I-12, I-14): a call
+// id acts at most once in one life of the box (from boxd's start to its end), and its outcome
+// stays readable until it is released.
 package boxd
 
 import (
@@ -15,21 +15,21 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// StartSpec says what to start. Files are dup'ed into the child as 0, 1, 2.
+// StartSpec describes the process to start. Its files are duplicated to the child's descriptors 0, 1 and 2.
 type StartSpec struct {
-	// Path is absolute; Argv[0] may differ.
+	// Path is the program's absolute path; Argv[0] may be another name.
 	Path string
 	Argv []string
 	Env  []string
 	Dir  string
-	// Stdin, Stdout and Stderr are owned by the caller, who closes them after Start.
+	// Stdin, Stdout and Stderr stay the caller's, who closes them after Start.
 	Stdin, Stdout, Stderr *os.File
 	// TTY makes Stdin the controlling terminal of a new session.
 	TTY bool
-	// Mark is unique per call and inherited by everything the child starts, so
-	// that KillAll and Left find what left its process group and session.
+	// Mark is a number unique to the call. Every process that the child starts inherits it, so
+	// that KillAll and Left find also those that left the process group and session.
 	Mark uint64
-	// Layers restrict the process and everything it starts to less than the box allows.
+	// Layers restrict the process and its descendants to less than the box allows.
 	Layers []wire.Layer
 }
 
@@ -44,35 +44,35 @@ type ExitStatus struct {
 // Process is a started process. Every process leads a session of its own.
 type Process interface {
 	PID() int
-	// Wait blocks until the leader ended. It may be called once.
+	// Wait blocks until the process has ended. It may be called once.
 	Wait() ExitStatus
 }
 
-// Hands are how boxd acts: the operating system behind one interface, so that
-// the hardened box, the host driver and the in-memory driver share all above.
-// Safe for concurrent use.
+// Hands is the operating system as boxd uses it. The hardened box, the host driver and the
+// in-memory driver each implement it and share all code above. Implementations must be safe for
+// concurrent use.
 type Hands interface {
-	// Start starts a process. KindNotFound for a missing program or directory,
-	// KindDenied for one that may not run, KindBusy when the box has no room for
-	// another process (pids).
+	// Start starts a process. It fails with KindNotFound for a missing program or directory,
+	// KindDenied for a program that may not be executed, KindBusy when the box is at its limit of
+	// processes (pids).
 	Start(StartSpec) (Process, error)
-	// Signal signals the process group that p leads.
+	// Signal sends a signal to the process group that p leads.
 	Signal(p Process, signal int) error
-	// KillAll kills with SIGKILL everything that bears the mark, and returns when
-	// nothing of it is left.
+	// KillAll sends SIGKILL to every process that has the mark and returns when none of them is
+	// left.
 	KillAll(mark uint64)
-	// Left lists what bears the mark and still runs.
+	// Left lists the running processes that have the mark.
 	Left(mark uint64) []wire.Process
 	// Processes lists every process of the box but boxd.
 	Processes() ([]wire.Process, error)
-	// Do runs fn with the identity and confinement tools have: for file operations.
+	// Do runs fn with the identity and confinement of a tool. File operations use it.
 	Do(fn func() error) error
-	// Gate holds back (true) or admits (false) Start. Holding returns only when
-	// no start is under way and no thread of boxd is inside the work leaf.
+	// Gate blocks Start (true) or allows it again (false). Blocking returns once no start is in
+	// progress and no thread of boxd is inside the work leaf (the tools' cgroup).
 	Gate(closed bool)
-	// Stats reads the box's counters; -1 for what cannot be read.
+	// Stats reads the box's counters. A counter that cannot be read is -1.
 	Stats() wire.Stats
-	// OpenPTY opens a terminal pair.
+	// OpenPTY opens both ends of a new pseudo-terminal.
 	OpenPTY() (master, slave *os.File, err error)
 }
 
@@ -80,13 +80,13 @@ type Hands interface {
 // and a plain host: everything from fork to exec. The hardened one lives in
 // package jail; it runs on one permanently confined thread.
 type Forker interface {
-	// Fork starts spec and returns the child's pid. The caller reaps.
+	// Fork starts spec's process and returns its pid. The caller waits for the process.
 	Fork(StartSpec) (pid int, err error)
-	// Do runs fn on a thread confined like a tool.
+	// Do runs fn on a thread that is confined like a tool.
 	Do(fn func() error) error
-	// Gate is Hands.Gate.
+	// Gate blocks Fork (true) or allows it again (false), as Hands.Gate does for Start.
 	Gate(closed bool)
-	// Counter reads a named cgroup counter file of the work leaf (see
-	// wire.Jail.Counters); ok is false when there is none.
+	// Counter reads a cgroup counter file of the work leaf (the tools' cgroup) by the name that
+	// wire.Jail.Counters gives it; ok is false when the file cannot be read.
 	Counter(name string) (content string, ok bool)
 }

@@ -17,44 +17,44 @@ import (
 )
 
 const (
-	// rlimitRTTime is the inherited marker: the soft limit on the time that a
-	// realtime task may run, which no ordinary program reads or sets.
+	// rlimitRTTime is RLIMIT_RTTIME, whose soft limit carries a call's mark: children inherit it,
+	// and no ordinary program reads or sets it.
 	rlimitRTTime = 15
-	// markBase lifts marks far over any real limit: 2^50 µs are 35 years.
+	// markBase is added to each mark, so that it is far above any real limit: 2^50 µs are 35 years.
 	markBase = uint64(1) << 50
-	// killPatience bounds KillAll for processes that even SIGKILL does not end
-	// (a frozen leaf, a dead disk).
+	// killPatience bounds KillAll, because some processes do not end even on SIGKILL (in a frozen
+	// cgroup, or waiting for a dead disk).
 	killPatience = 30 * time.Second
 )
 
-// OSHands are the real Hands, over a Forker. There is one per process: it waits
+// OSHands is the Hands of a real system, on top of a Forker. A process has one at most: it waits
 // for every child of the process, so nothing else may (no os/exec).
 //
-// What belongs to a call is found by three signs: the inherited marker, the
-// session of the call's leader, and descent from either. Orphans come to boxd,
-// because it is PID 1 or a subreaper.
+// It finds the processes of a call by three signs: the inherited mark, the session of the call's
+// leader, and descent from either. Orphans become children of boxd, because boxd is PID 1 or a
+// subreaper.
 type OSHands struct {
 	forker Forker
-	// self and session are boxd's own.
+	// self and session are boxd's own process id and session id.
 	self, session int
 	orphans       orphanage
-	// noMark is set where the hard limit leaves no room for markers.
+	// noMark is true when the hard limit of RLIMIT_RTTIME leaves no room for marks.
 	noMark bool
 
-	// forkMu serialises forks: the marker is set on boxd itself around each.
+	// forkMu serialises forks: the mark is set on boxd itself for the time of each fork.
 	forkMu sync.Mutex
 
 	mu       sync.Mutex
 	leaders  map[int]*leader
 	sessions map[uint64]int
 	forking  bool
-	// early are children that ended before their fork was registered.
+	// early holds the exit status of children that ended before Start had registered them.
 	early map[int]ExitStatus
-	// child is signalled when a child may have ended.
+	// child receives SIGCHLD: a child may have ended.
 	child chan os.Signal
 }
 
-// leader is a started process until it was reaped.
+// leader is a process that was started and has not been reaped yet.
 type leader struct {
 	hands *OSHands
 	pid   int
@@ -62,8 +62,8 @@ type leader struct {
 	done  chan ExitStatus
 }
 
-// NewOSHands makes the Hands of this process and starts its reaper, which runs
-// as long as the process. Without PID 1 it makes the process a subreaper.
+// NewOSHands makes the Hands of this process and starts its reaper, which runs as long as the
+// process. If the process is not PID 1, it becomes a subreaper.
 func NewOSHands(forker Forker) (*OSHands, error) {
 	h := &OSHands{
 		forker: forker, self: os.Getpid(), leaders: map[int]*leader{}, sessions: map[uint64]int{},
@@ -85,10 +85,10 @@ func NewOSHands(forker Forker) (*OSHands, error) {
 	return h, nil
 }
 
-// PID is the leader's process id.
+// PID returns the leader's process id.
 func (l *leader) PID() int { return l.pid }
 
-// Wait blocks until the leader ended.
+// Wait blocks until the leader has ended.
 func (l *leader) Wait() ExitStatus { return <-l.done }
 
 // Start starts a process; see Hands.
@@ -146,7 +146,7 @@ func (h *OSHands) startError(spec StartSpec, err error) error {
 	return holdfast.Errorf(kind, "boxd exec", "%s %s: %w", what, holdfast.Quote(spec.Path), err)
 }
 
-// Signal signals the process group that p leads; nothing when it ended.
+// Signal signals the process group that p leads. It does nothing when p has ended.
 func (h *OSHands) Signal(p Process, signal int) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -156,9 +156,9 @@ func (h *OSHands) Signal(p Process, signal int) error {
 	return unix.Kill(-p.PID(), syscall.Signal(signal))
 }
 
-// reap waits for every child. It only looks before it takes the lock, so that a
-// pid that Signal sees cannot be another process yet. A thread that blocks in
-// waitid would do as well, and cost more: the runtime has to notice that it blocks.
+// reap waits for every child. It reaps only under the lock, so that a pid that Signal finds there
+// cannot belong to another process yet. It is driven by SIGCHLD: a thread that blocks in waitid
+// would cost more, because the Go runtime has to notice that it blocks.
 func (h *OSHands) reap() {
 	for {
 		for pid := endedChild(); pid > 0; pid = endedChild() {
@@ -193,13 +193,13 @@ func (h *OSHands) collect(pid int) {
 // Do runs fn with the identity of tools.
 func (h *OSHands) Do(fn func() error) error { return h.forker.Do(fn) }
 
-// Gate holds back or admits Start.
+// Gate blocks Start (true) or allows it again (false).
 func (h *OSHands) Gate(closed bool) { h.forker.Gate(closed) }
 
-// KillAll kills everything that bears the mark and returns when nothing is left.
-// Whole groups are killed first, because the kernel lets no member of a group
-// fork past a signal to it. What runs away by a new session for each fork is
-// chased without a pause; a crowd that grows faster is stopped first.
+// KillAll kills every process that has the mark and returns when none is left. Whole process
+// groups are killed first, because the kernel lets no member of a group fork past a signal to the
+// group. Processes that escape by starting a session for each fork are chased without a pause; if
+// they multiply faster than that, they are stopped (SIGSTOP) first.
 func (h *OSHands) KillAll(mark uint64) {
 	until := time.Now().Add(killPatience)
 	for round := 0; ; round++ {
@@ -228,8 +228,8 @@ func (h *OSHands) KillAll(mark uint64) {
 	}
 }
 
-// chase kills orphans of the call as they come to boxd, for a moment: between
-// two looks at all processes, a process can have become another one.
+// chase kills orphans of the call as they become boxd's children, for a moment. Between two scans
+// of all processes a runaway process can have forked and exited.
 func (h *OSHands) chase(mark uint64) {
 	for range 20 {
 		pids, ok := h.orphans.list()
@@ -256,15 +256,15 @@ func (h *OSHands) chase(mark uint64) {
 	}
 }
 
-// signalGroup signals the process group of a process of a call. Groups do not
-// cross sessions, and each call has sessions of its own.
+// signalGroup signals the process group of p, a process of a call. A group never spans two
+// sessions, and each call has sessions of its own.
 func (h *OSHands) signalGroup(p proc, sig syscall.Signal) {
 	if p.group > 1 && p.session != h.session && p.group != h.self {
 		_ = unix.Kill(-p.group, sig)
 	}
 }
 
-// Left lists what bears the mark and still runs.
+// Left lists the running processes that have the mark.
 func (h *OSHands) Left(mark uint64) []wire.Process {
 	if h.nothingLeft() {
 		h.forget(mark)
@@ -290,8 +290,8 @@ func (h *OSHands) forget(mark uint64) {
 	}
 }
 
-// nothingLeft is the quick answer for the usual case: boxd has no orphan but
-// leaders of calls that still run, so no call that ended has left anything.
+// nothingLeft is the fast path of Left: if all children of boxd are leaders of running calls, no
+// ended call has left a process.
 func (h *OSHands) nothingLeft() bool {
 	pids, ok := h.orphans.list()
 	if !ok {
@@ -307,7 +307,7 @@ func (h *OSHands) nothingLeft() bool {
 	return true
 }
 
-// Processes lists every process of the box but boxd.
+// Processes lists every process of the box except boxd.
 func (h *OSHands) Processes() ([]wire.Process, error) {
 	procs, err := descendants(h.self)
 	if err != nil {
@@ -326,14 +326,14 @@ func (h *OSHands) Processes() ([]wire.Process, error) {
 	return out, nil
 }
 
-// SignalAll signals every process of the box.
+// SignalAll signals every process of the box and returns how many there were.
 func (h *OSHands) SignalAll(signal int) int {
 	procs, err := descendants(h.self)
 	if err != nil {
 		return 0
 	}
 	if h.self == 1 {
-		// The namespace is the box: one call reaches all, with no race.
+		// boxd is PID 1, so the namespace is the box: one call reaches all processes without a race.
 		_ = unix.Kill(-1, syscall.Signal(signal))
 		return len(procs)
 	}
@@ -346,10 +346,10 @@ func (h *OSHands) SignalAll(signal int) int {
 	return len(procs)
 }
 
-// MarkOf is the mark of a process; 0 when it bears none.
+// MarkOf returns the mark of a process, or 0 if it has none.
 func (h *OSHands) MarkOf(pid int) uint64 { return readMark(pid) }
 
-// signal signals a process that was seen in /proc, never one that took its pid.
+// signal signals the process that was read from /proc as p, never another that got its pid since.
 func (h *OSHands) signal(p proc, sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -362,7 +362,7 @@ func (h *OSHands) signal(p proc, sig syscall.Signal) {
 	_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// marked lists the processes that belong to a call.
+// marked lists the processes that belong to the call with that mark.
 func (h *OSHands) marked(mark uint64) []proc {
 	procs, err := descendants(h.self)
 	if err != nil {
@@ -379,7 +379,7 @@ func (h *OSHands) marked(mark uint64) []proc {
 	h.mu.Unlock()
 	mine := map[int]bool{}
 	var out []proc
-	// Parents come before their children.
+	// descendants lists parents before their children.
 	for _, p := range procs {
 		if others[p.pid] {
 			continue

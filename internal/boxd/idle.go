@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// idleAfter is how long nothing happens before an idle boxd is trimmed, and how
-// often that is looked at.
+// idleAfter is how often watchIdle looks for activity. boxd counts as idle when nothing happened
+// for one such interval.
 const idleAfter = 3 * time.Second
 
-// watchIdle calls trim once each time the server was left alone for a while. It
-// ends with ctx or with the server.
+// watchIdle calls trim once each time the server becomes idle. It ends with ctx or with the
+// server.
 func (s *Server) watchIdle(ctx context.Context, trim func()) {
 	tick := time.NewTicker(idleAfter)
 	defer tick.Stop()

@@ -5,9 +5,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// marker is what Hands may offer to tell which call a process came from.
+// marker is an optional method of Hands that identifies the call from which a process came.
 type marker interface {
-	// MarkOf is the mark of a process; 0 when it bears none.
+	// MarkOf returns the mark of a process, or 0 if it has none.
 	MarkOf(pid int) uint64
 }
 
@@ -39,7 +39,7 @@ func (s *Server) processes() (wire.PSAnswer, error) {
 	return wire.PSAnswer{Processes: procs}, nil
 }
 
-// forgotten lets go of what a released call held.
+// forgotten frees the resources of a released call.
 func (s *Server) forgotten(c *call) {
 	if c.exec != nil {
 		c.exec.close()

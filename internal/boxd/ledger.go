@@ -10,24 +10,24 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// call is one mutating operation that boxd holds.
+// call is one mutating operation of the ledger: running, or finished and not yet released.
 type call struct {
 	id   holdfast.CallID
 	op   wire.Op
 	hash string
-	// session is whose call it is.
+	// session is the session that made the call.
 	session holdfast.SessionID
-	// seq orders calls by their begin.
+	// seq orders calls by their start.
 	seq uint64
-	// exec is set for OpExec, before the call is published.
+	// exec is the execution of an OpExec call, set before others can find the call; nil for other operations.
 	exec *execution
-	// done is closed when answer or err is set.
+	// done is closed once answer or err is set.
 	done   chan struct{}
 	answer json.RawMessage
 	err    *wire.Error
-	// flushed says that the outcome came from a former life of the box.
+	// flushed reports that the outcome was read from the file of a former life of the box.
 	flushed bool
-	// forget releases the call as soon as it finished.
+	// forget makes the call be released as soon as it finishes.
 	forget bool
 }
 
@@ -40,11 +40,11 @@ func (c *call) finished() bool {
 	}
 }
 
-// ledger remembers each mutating call until it is released, and knows which
-// connection may act. Its lock is the point where a stale server is refused.
+// ledger holds each mutating call until it is released, and records which connection may act. Its
+// lock is the point where a stale server is refused.
 type ledger struct {
 	maxHeld int
-	// onRelease is told about each forgotten call, outside the lock.
+	// onRelease is called with each released call, outside the lock.
 	onRelease func(*call)
 
 	mu       sync.Mutex
@@ -60,7 +60,7 @@ func newLedger(maxHeld int, onRelease func(*call)) *ledger {
 	return &ledger{maxHeld: maxHeld, onRelease: onRelease, calls: map[holdfast.CallID]*call{}}
 }
 
-// switchTo makes p the one connection that may act and returns the one before.
+// switchTo makes p the only connection that may act. It returns the previous one and the held calls.
 func (l *ledger) switchTo(p *peer, token uint64) (before *peer, calls []wire.CallState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *ledger) switchTo(p *peer, token uint64) (before *peer, calls []wire.Cal
 	return before, l.list("")
 }
 
-// drop forgets a connection that ended.
+// drop forgets connection p, which ended.
 func (l *ledger) drop(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *ledger) drop(p *peer) {
 	}
 }
 
-// highest is the highest token seen.
+// highest returns the highest fencing token seen so far.
 func (l *ledger) highest() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,15 +91,15 @@ func (l *ledger) attached() bool {
 	return l.current != nil
 }
 
-// check refuses a connection that another one replaced (HZ-3).
+// check returns an error if another connection has replaced p (HZ-3).
 func (l *ledger) check(p *peer) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.checkLocked(p)
 }
 
-// guard runs fn under the lock when p may act: no newer hello is answered in
-// between. fn is short and takes no other lock of the ledger's callers.
+// guard runs fn under the lock if connection p may act, so that no newer connection can take over
+// meanwhile. fn must be short and must not lock what callers of the ledger hold.
 func (l *ledger) guard(p *peer, fn func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,19 +112,19 @@ func (l *ledger) guard(p *peer, fn func()) error {
 
 func (l *ledger) checkLocked(p *peer) error {
 	if l.current != p {
-		return holdfast.Errorf(holdfast.KindConflict, "boxd", "connection with token %d was replaced; the highest token is %d", p.token, l.token).
+		return holdfast.Errorf(holdfast.KindConflict, "boxd", "the connection with token %d was replaced; the highest token is %d", p.token, l.token).
 			WithHint("another server or connection owns this box now")
 	}
 	return nil
 }
 
-// sees reports whether a call is the business of who asks: its session, or the server
-// itself.
+// sees reports whether a caller may see the call: asks is the session that made it, or empty for
+// the server itself.
 func (c *call) sees(asks holdfast.SessionID) bool { return asks == "" || asks == c.session }
 
-// begin registers a call for connection p right before it acts. fresh means the
-// caller must act and then finish it; otherwise the call is known: attach to it.
-// make builds the call's execution and runs under the lock, after all checks.
+// begin registers a call for connection p right before it acts. If fresh is true, the caller must
+// act and then finish the call; otherwise the call exists and the caller attaches to it. build
+// fills in the new call under the lock, after all checks.
 func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, fresh bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,8 +138,8 @@ func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, f
 		return nil, false, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "the box is stopping")
 	}
 	if len(l.calls) >= l.maxHeld {
-		return nil, false, holdfast.Errorf(holdfast.KindBusy, "boxd", "%d calls are held already", len(l.calls)).
-			WithHint("release finished calls first")
+		return nil, false, holdfast.Errorf(holdfast.KindBusy, "boxd", "the box holds %d unreleased calls, the most it may", len(l.calls)).
+			WithHint("release finished calls, then try again")
 	}
 	l.seq++
 	c = &call{id: req.Call, session: req.Session, op: req.Op, hash: req.Hash, seq: l.seq, done: make(chan struct{})}
@@ -151,8 +151,8 @@ func (l *ledger) begin(p *peer, req wire.Request, build func(*call)) (c *call, f
 	return c, true, nil
 }
 
-// find returns the held call that a request names; nil when there is none. An empty hash
-// matches any arguments.
+// find returns the held call that a request names, or nil if none is held. An empty hash matches
+// any arguments.
 func (l *ledger) find(p *peer, req wire.Request) (*call, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *ledger) findLocked(req wire.Request) (*call, error) {
 		return nil, nil
 	}
 	if !c.sees(req.Session) {
-		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "call %s is held for another session", holdfast.Quote(string(req.Call))).
+		return nil, holdfast.Errorf(holdfast.KindConflict, "boxd", "the call id %s belongs to a call of another session", holdfast.Quote(string(req.Call))).
 			WithHint("make a new id for a new call")
 	}
 	if c.op != req.Op || req.Hash != "" && c.hash != req.Hash {
@@ -178,7 +178,7 @@ func (l *ledger) findLocked(req wire.Request) (*call, error) {
 	return c, nil
 }
 
-// seen is a held call that is the business of who asks, or nil. The lock is held.
+// seen returns the held call with that id if the asking session may see it, or nil. The lock is held.
 func (l *ledger) seen(asks holdfast.SessionID, id holdfast.CallID) *call {
 	if c := l.calls[id]; c != nil && c.sees(asks) {
 		return c
@@ -186,7 +186,7 @@ func (l *ledger) seen(asks holdfast.SessionID, id holdfast.CallID) *call {
 	return nil
 }
 
-// finish stores the outcome of a call.
+// finish stores the outcome of a call and wakes those who wait for it.
 func (l *ledger) finish(c *call, answer any, err error) {
 	if err != nil {
 		c.err = wire.AsError(err)
@@ -208,7 +208,7 @@ func (l *ledger) finish(c *call, answer any, err error) {
 	}
 }
 
-// forgetWhenDone releases a call at its end, or now when it has ended.
+// forgetWhenDone releases a call as soon as it ends; at once if it has ended.
 func (l *ledger) forgetWhenDone(c *call) {
 	l.mu.Lock()
 	c.forget = true
@@ -222,8 +222,8 @@ func (l *ledger) forgetWhenDone(c *call) {
 	}
 }
 
-// release forgets finished calls. Unknown and running ones are left alone, and so are those
-// of another session than the one that releases.
+// release forgets the listed calls that have finished. It ignores unknown and running calls, and
+// those of another session than the entry names.
 func (l *ledger) release(p *peer, list []wire.Released) error {
 	l.mu.Lock()
 	if err := l.checkLocked(p); err != nil {
@@ -244,7 +244,7 @@ func (l *ledger) release(p *peer, list []wire.Released) error {
 	return nil
 }
 
-// states lists the held calls that are the business of who asks, oldest first.
+// states lists the held calls that the asking session may see, oldest first.
 func (l *ledger) states(asks holdfast.SessionID) []wire.CallState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,14 +288,14 @@ func (l *ledger) counts() (held, running int) {
 	return len(l.calls), l.running
 }
 
-// stop refuses new calls from now on.
+// stop makes the ledger refuse new calls.
 func (l *ledger) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stopping = true
 }
 
-// adopt puts in a finished call of a former life.
+// adopt adds a call that finished in a former life of the box.
 func (l *ledger) adopt(c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

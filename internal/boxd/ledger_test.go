@@ -99,7 +99,7 @@ func TestHZ4_OtherArgumentsAreConflict(t *testing.T) {
 	_, err = c.Write(t.Context(), write, wire.WriteRequest{Path: "x"}, []byte("2"))
 	wantKind(t, err, holdfast.KindConflict)
 	_, err = c.Exec(t.Context(), newCall(t), wire.ExecRequest{}, sandbox.ExecOptions{AttachOnly: true})
-	wantKind(t, err, holdfast.KindNotFound, "not held")
+	wantKind(t, err, holdfast.KindNotFound, "no call")
 }
 
 func TestHZ4_HeldUntilReleased(t *testing.T) {
@@ -158,7 +158,7 @@ func TestTooManyHeldCallsAreBusy(t *testing.T) {
 		}
 	}
 	_, err := c.Exec(t.Context(), newCall(t), sh("true"), sandbox.ExecOptions{})
-	wantKind(t, err, holdfast.KindBusy, "3 calls are held")
+	wantKind(t, err, holdfast.KindBusy, "3 unreleased calls")
 	wantKind(t, c.Mkdir(t.Context(), newCall(t), wire.MkdirRequest{Path: "x"}), holdfast.KindBusy)
 	// A known call still answers.
 	if _, err := c.Exec(t.Context(), calls[0], sh("true"), sandbox.ExecOptions{}); err != nil {

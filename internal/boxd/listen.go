@@ -16,21 +16,21 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxLinks is how many accepted connections are open or wait at once; more
-// stay in the listeners' backlogs.
+// maxLinks is how many accepted connections may be open or waiting at once. Further ones stay in
+// the listeners' backlogs.
 const maxLinks = 256
 
-// listeners are the proxy listeners inside the box. A connection accepted while
-// no server is attached is held open until one comes.
+// listeners are the proxy listeners inside the box: connections from the box are handed to the
+// server. A connection that arrives while no server is attached is held until one attaches.
 type listeners struct {
 	s     *Server
 	slots chan struct{}
 
 	mu sync.Mutex
-	// open are the listeners, by what their connections are announced with.
+	// open holds the listeners, by the message that announces their connections to the server.
 	open map[wire.AcceptedRequest]*proxy
 	peer *peer
-	// came is closed and replaced when a server attaches.
+	// came is closed, and replaced by a new channel, when a server attaches.
 	came   chan struct{}
 	conns  map[net.Conn]struct{}
 	closed bool
@@ -67,8 +67,8 @@ func (ls *listeners) detach(p *peer) {
 	}
 }
 
-// listen opens a listener for a session. The same request again is fine: a new server asks
-// for what it needs without knowing what a former one opened.
+// listen opens a listener for a session. Repeating a request is no error: a new server asks for
+// the listeners it needs without knowing which ones a former server opened.
 func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -76,22 +76,22 @@ func (ls *listeners) listen(session holdfast.SessionID, req wire.ListenRequest) 
 		return holdfast.Errorf(kind, "boxd listen", format, args...)
 	}
 	if ls.closed {
-		return bad(holdfast.KindUnavailable, "the box is stopping")
+		return bad(holdfast.KindUnavailable, "no listener can be opened: the box is stopping")
 	}
 	if req.Name == "" {
-		return bad(holdfast.KindInvalid, "a listener needs a name")
+		return bad(holdfast.KindInvalid, "a listener in the box needs a name")
 	}
 	id := wire.AcceptedRequest{Name: req.Name, Session: session}
 	if p := ls.open[id]; p != nil {
 		if p.req != req {
-			return bad(holdfast.KindConflict, "listener %s is open on %s", holdfast.Quote(req.Name), holdfast.Quote(p.req.Address))
+			return bad(holdfast.KindConflict, "the listener %s is open already, on %s", holdfast.Quote(req.Name), holdfast.Quote(p.req.Address))
 		}
 		return nil
 	}
 	for other, p := range ls.open {
-		// Also a socket: the new one would take the place of the old one's file.
+		// Unix sockets too: the new listener would replace the socket file of the old one.
 		if p.req.Network == req.Network && p.req.Address == req.Address && other.Session != session {
-			return bad(holdfast.KindConflict, "another session listens on %s", holdfast.Quote(req.Address))
+			return bad(holdfast.KindConflict, "another session of the box listens on %s already", holdfast.Quote(req.Address))
 		}
 	}
 	l, err := listen(req)
@@ -112,30 +112,30 @@ func listen(req wire.ListenRequest) (net.Listener, error) {
 		host, _, err := net.SplitHostPort(req.Address)
 		ip := net.ParseIP(host)
 		if err != nil || ip == nil || !ip.IsLoopback() {
-			return nil, bad(holdfast.KindInvalid, "address %s is not a loopback address and port", holdfast.Quote(req.Address))
+			return nil, bad(holdfast.KindInvalid, "the listener's address %s is not a loopback address and port", holdfast.Quote(req.Address))
 		}
 	case "unix":
 		if err := makeRoom(req.Address); err != nil {
 			return nil, err
 		}
 	default:
-		return nil, bad(holdfast.KindInvalid, "network %s is neither tcp nor unix", holdfast.Quote(req.Network))
+		return nil, bad(holdfast.KindInvalid, "the listener's network %s is neither tcp nor unix", holdfast.Quote(req.Network))
 	}
 	l, err := listenPlain(req)
 	if err != nil {
 		return nil, bad(holdfast.KindUnavailable, "cannot listen on %s: %w", holdfast.Quote(req.Address), err)
 	}
 	if req.Network == "unix" {
-		// Tools have another uid; the directory decides who gets here.
+		// Tools have another uid; access to the directory decides which of them reach the socket.
 		if err := openToAll(req.Address); err != nil {
 			_ = l.Close()
-			return nil, bad(holdfast.KindUnavailable, "cannot open %s to tools: %w", holdfast.Quote(req.Address), err)
+			return nil, bad(holdfast.KindUnavailable, "cannot make the socket %s writable for tools: %w", holdfast.Quote(req.Address), err)
 		}
 	}
 	return l, nil
 }
 
-// makeRoom removes the socket of a former listener.
+// makeRoom removes the socket file that a former listener left at address.
 func makeRoom(address string) error {
 	above, name := paths.Split(address)
 	dir, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
@@ -148,7 +148,7 @@ func makeRoom(address string) error {
 		return nil
 	}
 	if uint32(st.Mode)&unix.S_IFMT != unix.S_IFSOCK {
-		return holdfast.Errorf(holdfast.KindConflict, "boxd listen", "%s exists and is not a socket", holdfast.Quote(address))
+		return holdfast.Errorf(holdfast.KindConflict, "boxd listen", "cannot listen on %s: the path exists and is not a socket", holdfast.Quote(address))
 	}
 	_ = unix.Unlinkat(dir, name, 0)
 	return nil
@@ -178,7 +178,7 @@ func openToAll(address string) error {
 	return paths.Chmod(fd, 0o666)
 }
 
-// listenPlain listens without multipath TCP, which the box's filter refuses.
+// listenPlain listens without multipath TCP, which the box's seccomp filter refuses.
 func listenPlain(req wire.ListenRequest) (net.Listener, error) {
 	if req.Network == "unix" {
 		return net.ListenUnix("unix", &net.UnixAddr{Name: req.Address, Net: "unix"})
@@ -236,7 +236,7 @@ func (ls *listeners) track(conn net.Conn, add bool) bool {
 	return !ls.closed
 }
 
-// carry hands one connection to the server that is attached, or to the next.
+// carry connects one connection from the box to the attached server, or to the next that attaches.
 func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	defer conn.Close()
 	var stream *yamux.Stream
@@ -252,7 +252,7 @@ func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	go func() {
 		defer close(up)
 		_, _ = io.Copy(stream, conn)
-		_ = stream.Close() // half: the other direction goes on
+		_ = stream.Close() // closes one direction; the other continues
 	}()
 	_, _ = io.Copy(conn, stream)
 	if c, ok := conn.(interface{ CloseWrite() error }); ok {
@@ -261,7 +261,7 @@ func (ls *listeners) carry(of wire.AcceptedRequest, conn net.Conn) {
 	<-up
 }
 
-// wait returns the attached server, waiting for one; nil when the box stops.
+// wait returns the attached server's connection, and waits for one; nil when the box stops.
 func (ls *listeners) wait() *peer {
 	for {
 		ls.mu.Lock()
@@ -281,8 +281,8 @@ func (ls *listeners) wait() *peer {
 	}
 }
 
-// announce opens a stream to the server for one connection. On failure that
-// connection to the server is over, and nil is returned.
+// announce opens a stream to the server for one connection. If that fails, it closes the
+// connection to the server and returns nil.
 func announce(p *peer, of wire.AcceptedRequest) *yamux.Stream {
 	b, err := json.Marshal(of)
 	if err != nil {

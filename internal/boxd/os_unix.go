@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// openPipe opens a pipe of which the child's end blocks, as programs expect, and
-// our end does not. Neither is inherited by accident.
+// openPipe opens a pipe. The child's end blocks, as programs expect; boxd's end does not. Both
+// are close-on-exec.
 func openPipe(childReads bool) (own, child *os.File, err error) {
 	var fds [2]int
 	if err := pipeCloexec(fds[:]); err != nil {
@@ -31,7 +31,7 @@ func openPipe(childReads bool) (own, child *os.File, err error) {
 	return os.NewFile(uintptr(ownFD), "pipe"), os.NewFile(uintptr(childFD), "pipe"), nil
 }
 
-// control runs fn on the file's descriptor without making it blocking.
+// control runs fn on the file's descriptor and leaves the descriptor non-blocking.
 func control(f *os.File, fn func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -50,7 +50,7 @@ func setSize(tty *os.File, size wire.Size) error {
 	})
 }
 
-// isFull says that descriptors ran out, which passes.
+// isFull reports whether err is a lack of descriptors or memory, which passes.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ECONNABORTED)
 }

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// flushStream is how much of each end of an output outlives the box.
+	// flushStream is how many bytes of each end of an output are saved when the box stops.
 	flushStream = 512 << 10
-	// flushAll is how much output of all calls outlives the box.
+	// flushAll is how many bytes of output, of all calls together, are saved when the box stops.
 	flushAll = 64 << 20
-	// maxOutcomes is the longest outcomes file that is read back.
+	// maxOutcomes is the longest outcomes file, in bytes, that loadOutcomes reads.
 	maxOutcomes      = 256 << 20
 	outcomesHeadline = "holdfast-outcomes-1 "
 )
 
-// outcome is one line of the outcomes file.
+// outcome is one line of the outcomes file: a call with its result.
 type outcome struct {
 	Call    holdfast.CallID    `json:"call"`
 	Session holdfast.SessionID `json:"session,omitempty"`
@@ -38,15 +38,15 @@ type outcome struct {
 	Stderr  *savedStream       `json:"stderr,omitempty"`
 }
 
-// savedStream is what is kept of an output: a head from 0, a tail up to End.
+// savedStream is the saved part of an output: Head from offset 0, Tail up to offset End.
 type savedStream struct {
 	Head []byte `json:"head,omitempty"`
 	Tail []byte `json:"tail,omitempty"`
 	End  int64  `json:"end"`
 }
 
-// saveOutcomes writes every held outcome, so that a next boxd on the same state
-// directory answers them. The first line bears the hash of the rest.
+// saveOutcomes writes every held outcome to a file, from which the next boxd on the same state
+// directory answers. The first line holds the hash of the rest.
 func (s *Server) saveOutcomes() error {
 	calls := s.led.held()
 	if len(calls) == 0 {
@@ -64,7 +64,7 @@ func (s *Server) saveOutcomes() error {
 	budget := int64(flushAll)
 	for _, c := range calls {
 		if !c.finished() {
-			continue // it never ended: its outcome is unknown, and stays so
+			continue // the call never ended: its outcome stays unknown
 		}
 		o := outcome{Call: c.id, Session: c.session, Op: c.op, Hash: c.hash, Answer: c.answer, Error: c.err}
 		if c.exec != nil {
@@ -98,28 +98,28 @@ func (d *stateDir) dropOutcomes() {
 	}
 }
 
-// loadOutcomes puts the outcomes of a former life into the ledger. The file
-// stays until the last of them is released.
+// loadOutcomes puts the outcomes of a former life of the box into the ledger. The file stays
+// until the last of them is released.
 func (s *Server) loadOutcomes() error {
 	f, err := os.Open(filepath.Join(s.state.path, outcomesFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the outcomes: %w", err)
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the file of saved call outcomes: %w", err)
 	}
 	defer f.Close()
 	r := bufio.NewReader(io.LimitReader(f, maxOutcomes))
 	head, err := r.ReadString('\n')
 	if err != nil || len(head) != len(outcomesHeadline)+2*sha256.Size+1 || head[:len(outcomesHeadline)] != outcomesHeadline {
-		return s.state.corrupt(outcomesFile, "no headline")
+		return s.state.corrupt(outcomesFile, "its first line is not a headline with a hash")
 	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, r); err != nil {
 		return s.state.corrupt(outcomesFile, err.Error())
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != head[len(outcomesHeadline):len(head)-1] {
-		return s.state.corrupt(outcomesFile, "its hash is not that of its content")
+		return s.state.corrupt(outcomesFile, "the hash in its first line does not match its content")
 	}
 	if _, err := f.Seek(int64(len(head)), io.SeekStart); err != nil {
 		return s.state.corrupt(outcomesFile, err.Error())
@@ -132,7 +132,7 @@ func (s *Server) loadOutcomes() error {
 		}
 		var o outcome
 		if err != nil || decodeStrict(line, &o) != nil || o.Call == "" || (o.Answer == nil) == (o.Error == nil) {
-			return s.state.corrupt(outcomesFile, "a line is not an outcome: "+holdfast.Quote(string(line)))
+			return s.state.corrupt(outcomesFile, "a line is not a valid call outcome: "+holdfast.Quote(string(line)))
 		}
 		s.adoptOutcome(o)
 	}
@@ -164,7 +164,7 @@ func (s *Server) adoptOutcome(o outcome) {
 	s.led.adopt(c)
 }
 
-// save takes the two ends of an output, within the budget.
+// save returns the first and the last bytes of an output and subtracts their length from budget.
 func (s *spool) save(budget *int64) *savedStream {
 	end, _ := s.counts()
 	v := &savedStream{End: end}
@@ -184,7 +184,7 @@ func (s *spool) readableFrom(off int64) (from, stop int64) {
 	return s.readable(off, true)
 }
 
-// take reads what is kept without a gap from off on.
+// take reads the spool's bytes from off on, up to the first gap.
 func (s *spool) take(off, most int64) []byte {
 	var out []byte
 	buf := make([]byte, min(most, 64<<10))
@@ -199,7 +199,7 @@ func (s *spool) take(off, most int64) []byte {
 	return out
 }
 
-// restore fills a new spool with what was saved.
+// restore fills a new spool with a saved output.
 func (s *spool) restore(v *savedStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// welcomeCalls is how many calls fit a Welcome; more are listed by OpCalls.
+// welcomeCalls is how many calls a Welcome lists at most; OpCalls lists all of them.
 const welcomeCalls = 1000
 
-// peer is a connection whose hello was accepted: its protocol version and fencing token are good.
-// A hello authenticates nobody.
+// peer is a server's connection whose hello was accepted: its protocol version and its fencing
+// token are valid. A hello does not authenticate the sender.
 type peer struct {
 	token uint64
 	conn  net.Conn
-	// done is closed when the connection ended or was replaced.
+	// done is closed when the connection has ended or was replaced.
 	done    chan struct{}
 	once    sync.Once
 	session *yamux.Session
@@ -35,9 +35,9 @@ func (p *peer) close() {
 	})
 }
 
-// muxConfig has no keepalive (a stopped or frozen side is not dead, HZ-10) and
-// no timeouts of its own: a reader that stands still costs its streams only,
-// and the next hello closes what it left.
+// muxConfig has no keepalive (a stopped or frozen side is not dead, HZ-10) and no timeouts of its
+// own: a reader that stops reading blocks only its own streams, and the next accepted hello
+// closes the old connection.
 func muxConfig() *yamux.Config {
 	cfg := yamux.DefaultConfig()
 	cfg.EnableKeepAlive = false
@@ -85,30 +85,30 @@ func (s *Server) serveConn(conn net.Conn) {
 	}
 }
 
-// hello judges a connection's first frame. When it agrees, the token is durable,
-// p is the one connection that may act, and the one before is closed.
+// hello checks a connection's first frame. If it is accepted, hello saves the token, makes p the
+// only connection that may act, and closes the previous one.
 func (s *Server) hello(conn net.Conn, t wire.FrameType, payload []byte) (*peer, wire.Welcome, error) {
 	var h wire.Hello
 	if t != wire.FrameHello || json.Unmarshal(payload, &h) != nil {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame is not a hello")
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the first frame of the connection is not a hello")
 	}
 	if h.Version != wire.Version {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "protocol version %d is not %d", h.Version, wire.Version).
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the server speaks protocol version %d, but this boxd speaks %d", h.Version, wire.Version).
 			WithHint("stop the box, so that the next start uses this server's boxd")
 	}
 	if h.Token == 0 {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "token 0 fences nothing")
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindInvalid, "boxd hello", "the hello has no fencing token")
 	}
 	s.helloMu.Lock()
 	defer s.helloMu.Unlock()
 	highest := s.led.highest()
 	if h.Token < highest {
-		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "token %d is stale: the highest seen is %d", h.Token, highest).
+		return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindConflict, "boxd hello", "the fencing token %d is stale: the highest seen is %d", h.Token, highest).
 			WithHint("another server owns this box now")
 	}
 	if h.Token > highest {
 		if err := s.state.saveToken(h.Token); err != nil {
-			return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindUnavailable, "boxd hello", "cannot keep the fencing token: %w", err)
+			return nil, wire.Welcome{}, holdfast.Errorf(holdfast.KindUnavailable, "boxd hello", "cannot save the fencing token: %w", err)
 		}
 	}
 	p := &peer{token: h.Token, conn: conn, done: make(chan struct{})}

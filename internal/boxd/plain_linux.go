@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlainForker starts processes without isolation: the host driver's forker.
-// Tools have boxd's own identity.
+// PlainForker is the host driver's Forker: it starts processes without isolation, under boxd's
+// own identity.
 type PlainForker struct {
 	gate sync.RWMutex
 	turn sync.Mutex
@@ -19,8 +19,8 @@ type PlainForker struct {
 // NewPlainForker makes a PlainForker.
 func NewPlainForker() *PlainForker { return &PlainForker{} }
 
-// Fork starts spec in a session of its own. It ignores spec.Layers: without a jail
-// nothing enforces them, and the policy judges a trusted agent's calls by their text.
+// Fork starts spec's process in a session of its own. It ignores spec.Layers: without a jail
+// nothing can enforce them, and for trusted agents the policy judges calls by their text only.
 func (f *PlainForker) Fork(spec StartSpec) (int, error) {
 	f.gate.RLock()
 	defer f.gate.RUnlock()
@@ -38,7 +38,7 @@ func (f *PlainForker) Fork(spec StartSpec) (int, error) {
 // Do runs fn.
 func (f *PlainForker) Do(fn func() error) error { return fn() }
 
-// Gate holds back (true) or admits (false) Fork.
+// Gate blocks Fork (true) or allows it again (false).
 func (f *PlainForker) Gate(closed bool) {
 	f.turn.Lock()
 	defer f.turn.Unlock()
@@ -53,18 +53,18 @@ func (f *PlainForker) Gate(closed bool) {
 	}
 }
 
-// Counter knows no counters: a host process has no box.
+// Counter always returns false: a host process has no cgroup counters.
 func (f *PlainForker) Counter(string) (string, bool) { return "", false }
 
-// usualSlack is how late the kernel wakes a process that says nothing of it.
+// usualSlack is the kernel's default timer slack, by which it may delay a process's timers, in ns.
 const usualSlack = 50_000 // ns
 
-// UsualTimers gives the calling thread, and so what it forks, the timers of an
-// ordinary process: a driver may have started boxd with late ones. It cannot fail,
-// and does not leave the thread.
+// UsualTimers gives the calling thread the default timer slack, which the processes that it forks
+// inherit; a driver may have started boxd with a larger one. It cannot fail, and its goroutine
+// stays on the thread.
 func UsualTimers() {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0, 0)
 }
 
-// LateTimers takes UsualTimers back, for the calling thread.
+// LateTimers undoes UsualTimers for the calling thread.
 func LateTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }

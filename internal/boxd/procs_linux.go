@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// proc is what /proc/PID/stat says of a process.
+// proc is a process as /proc/PID/stat describes it.
 type proc struct {
 	pid, ppid, group, session int
 	name                      string
@@ -22,14 +22,14 @@ type proc struct {
 	start                     uint64
 }
 
-// ended says that it is dead and only waits to be reaped.
+// ended reports whether the process is dead and only waits to be reaped.
 func (p proc) ended() bool { return p.state == 'Z' || p.state == 'X' }
 
 func (p proc) wire() wire.Process {
 	return wire.Process{PID: p.pid, PPID: p.ppid, Name: p.name, State: string(p.state)}
 }
 
-// readProc reads one process; false when there is none.
+// readProc reads one process; false if it does not exist.
 func readProc(pid int) (proc, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -78,7 +78,7 @@ func descendants(pid int) ([]proc, error) {
 		}
 	}
 	if pid == 1 {
-		// What another namespace put here has no parent here, and is of the box too.
+		// Processes that entered from another namespace have parent 0; they belong to the box too.
 		below[1] = append(below[1], below[0]...)
 		delete(below, 0)
 	}
@@ -96,20 +96,20 @@ func descendants(pid int) ([]proc, error) {
 	return out, nil
 }
 
-// orphanage reads the children of a process's main thread. Orphans are given to
-// that thread; what other threads forked stays with them while they live.
+// orphanage reads the children of a process's main thread. The kernel makes orphans children of
+// that thread; children that other threads forked stay with those threads while they live.
 type orphanage struct{ f *os.File }
 
 func openOrphanage(pid int) orphanage {
 	id := strconv.Itoa(pid)
 	f, err := os.Open("/proc/" + id + "/task/" + id + "/children")
 	if err != nil {
-		return orphanage{} // a kernel without it: everything is looked at instead
+		return orphanage{} // the kernel lacks this file: callers scan all processes
 	}
 	return orphanage{f}
 }
 
-// list is what the main thread has now; false where the kernel does not tell.
+// list returns the main thread's current children; false where the kernel cannot list them.
 func (o orphanage) list() ([]int, bool) {
 	if o.f == nil {
 		return nil, false
@@ -138,7 +138,7 @@ func (o orphanage) list() ([]int, bool) {
 	return out, true
 }
 
-// readMark reads the inherited marker of a process; 0 when it has none.
+// readMark returns the inherited mark of a process, or 0 if it has none.
 func readMark(pid int) uint64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
 	if err != nil {
@@ -163,7 +163,7 @@ func parseMark(limits []byte) uint64 {
 	return v - markBase
 }
 
-// endedChild is a child that has ended, which is not reaped by that; 0 for none.
+// endedChild returns the pid of a child that has ended, without reaping it; 0 if there is none.
 func endedChild() (pid int) {
 	// siginfo_t: signo, errno, code, padding, then the pid at 16.
 	var info [128]byte

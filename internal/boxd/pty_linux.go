@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenPTY opens a terminal pair; as the tools where that is possible, so that
-// the terminal belongs to them.
+// OpenPTY opens both ends of a new terminal. It does so with the tools' identity if it can, so
+// that the terminal belongs to the tools.
 func (h *OSHands) OpenPTY() (master, slave *os.File, err error) {
 	err = h.forker.Do(func() (err error) {
 		master, slave, err = openPTY()
@@ -36,7 +36,7 @@ func openPTY() (master, slave *os.File, err error) {
 	return os.NewFile(uintptr(fd), "/dev/ptmx"), os.NewFile(uintptr(sfd), "tty"), nil
 }
 
-// peerTTY opens the other end by descriptor: no path, no race, no /dev/pts needed.
+// peerTTY opens the slave end through the master's descriptor: it needs no path and no /dev/pts, and cannot race.
 func peerTTY(master int) (int, error) {
 	fd, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if e != 0 {

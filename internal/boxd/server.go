@@ -21,14 +21,14 @@ import (
 const (
 	DefaultSpoolBytes = 8 << 20
 	DefaultMaxHeld    = 4096
-	// helloWait is how long a new connection may take to say hello.
+	// helloWait is how long boxd waits for the hello of a new connection.
 	helloWait = 30 * time.Second
-	// stopGrace is the grace of a stop that nobody asked for.
+	// stopGrace is the grace period of a stop that no server requested.
 	stopGrace = 5 * time.Second
 )
 
-// FileOps are the file operations, run inside Hands.Do. Errors carry a Kind.
-// *files.FS implements it. Safe for concurrent use.
+// FileOps are the file operations of the box. boxd calls them inside Hands.Do. Errors carry a
+// Kind. Implementations, such as *files.FS, must be safe for concurrent use.
 type FileOps interface {
 	Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error)
 	Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, error)
@@ -42,30 +42,30 @@ type FileOps interface {
 	Rename(req wire.RenameRequest) error
 }
 
-// TreeOps copy whole trees. They do their work in pieces, each run by do, which is
-// Hands.Do; the stream is read and written outside of it. Errors carry a Kind. *files.FS
-// implements it. Safe for concurrent use.
+// TreeOps copy whole directory trees. They work in pieces, each passed to do (Hands.Do); the
+// stream is read and written outside of do. Errors carry a Kind. Implementations, such as
+// *files.FS, must be safe for concurrent use.
 type TreeOps interface {
 	Pack(req wire.PackRequest, w io.Writer, do func(func() error) error) (holdfast.Copied, error)
-	// Unpack removes what an earlier life of the box left half unpacked; life names this one.
+	// Unpack first removes what an earlier life of the box left half unpacked; life names the current one.
 	Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error)
 }
 
-// Config is what a Server needs.
+// Config holds the settings and the dependencies of a Server.
 type Config struct {
-	// Config is the driver's; its State must exist. SpoolBytes 0 is 8 MiB, MaxHeld 0 is 4096.
+	// Config is the driver's part; its State directory must exist. SpoolBytes 0 means 8 MiB, MaxHeld 0 means 4096.
 	wire.Config
 	Hands Hands
 	Files FileOps
-	// Trees copies trees; nil refuses it.
+	// Trees copies trees; if nil, requests to copy trees are refused.
 	Trees TreeOps
-	// Scoped are the file operations of one request that a scope holds; nil refuses
-	// such requests.
+	// Scoped returns the file operations limited to a request's scope; if nil, requests with a
+	// scope are refused.
 	Scoped func(wire.Scope) FileOps
-	// Watch lists the workspace, and what it returns lists it again and compares; both
-	// run inside Hands.Do. nil: no call says which files it changed.
+	// Watch lists the workspace. The function that it returns lists it again and returns the changes;
+	// both run inside Hands.Do. If Watch is nil, results of calls do not tell which files changed.
 	Watch func() func() wire.Changes
-	// InForce and Missing go into the Welcome.
+	// InForce and Missing are sent in the Welcome: the protections of the box that work and those that do not.
 	InForce, Missing []string
 	// Now defaults to time.Now; Rand to crypto/rand.
 	Now  func() time.Time
@@ -86,7 +86,7 @@ type Server struct {
 
 	watches watches
 
-	// helloMu serialises hellos: a token is durable before the next is judged.
+	// helloMu serialises hellos: a token is saved before the next hello is checked.
 	helloMu sync.Mutex
 
 	mu       sync.Mutex
@@ -95,18 +95,18 @@ type Server struct {
 	orphan   *time.Timer
 	stopping bool
 	stopped  chan struct{}
-	// adopted counts the unreleased calls of a former life.
+	// adopted is the number of unreleased calls of a former life of the box.
 	adopted    int
 	finishOnce sync.Once
-	// streams counts the operations being served.
+	// streams is the number of operations in progress.
 	streams atomic.Int64
-	// served counts all that were ever served.
+	// served is the number of operations ever started.
 	served atomic.Int64
 	wg     sync.WaitGroup
 }
 
-// New makes a Server on its state directory. A state file that cannot be
-// understood is KindInvalid: the box does not start on guesses.
+// New makes a Server on its state directory. It fails with KindInvalid if it cannot understand a
+// file there: the box must not start on guesses.
 func New(cfg Config) (*Server, error) {
 	if cfg.SpoolBytes <= 0 {
 		cfg.SpoolBytes = DefaultSpoolBytes
@@ -122,7 +122,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Rand = rand.Reader
 	}
 	if cfg.Hands == nil || cfg.Files == nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "hands and files are required")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "the configuration lacks Hands or Files")
 	}
 	state, err := openState(cfg.State)
 	if err != nil {
@@ -134,11 +134,11 @@ func New(cfg Config) (*Server, error) {
 	}
 	var boot [16]byte
 	if _, err := io.ReadFull(cfg.Rand, boot[:]); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "boxd", "no randomness: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "boxd", "cannot read random bytes: %w", err)
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "no null device: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot open the null device: %w", err)
 	}
 	s := &Server{
 		cfg: cfg, boot: hex.EncodeToString(boot[:]), state: state, null: null,
@@ -156,12 +156,11 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Boot is the random name of this life of the box.
+// Boot returns the random name of this life of the box.
 func (s *Server) Boot() string { return s.boot }
 
-// Serve accepts connections until the box is stopped, by OpStop, Stop, the
-// orphan timer or the end of ctx. It closes the listener. It returns nil after
-// a stop and the listener's error otherwise.
+// Serve accepts connections until the box stops: by OpStop, Stop, the orphan timer or the end of
+// ctx. It closes the listener. It returns nil after a stop, and otherwise the listener's error.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.mu.Lock()
 	if s.stopping {
@@ -170,7 +169,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return nil
 	}
 	s.listener = l
-	// Under the lock: a stop waits for the group, and nothing may join it then.
+	// Under the lock, because a stop waits for the goroutines of wg and none may be added by then.
 	s.wg.Go(func() { s.watchIdle(ctx, trim.Memory) })
 	s.mu.Unlock()
 	s.armOrphan()
@@ -188,11 +187,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 				return nil
 			}
 			if temporary(err) {
-				// Out of descriptors: the ones in use end, and the backlog keeps.
+				// No descriptor is free: wait until some are closed; new connections wait in the backlog.
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot accept: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxd", "cannot accept a connection: %w", err)
 		}
 		s.ServeConn(conn)
 	}
@@ -203,8 +202,8 @@ func temporary(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout() || isFull(err)
 }
 
-// ServeConn serves one connection, before its hello, in the background. It owns
-// conn. Drivers without a listener call it directly.
+// ServeConn serves a connection in the background, from its hello on. It closes conn in the end.
+// Drivers without a listener call it directly.
 func (s *Server) ServeConn(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +221,7 @@ func (s *Server) ServeConn(conn net.Conn) {
 	})
 }
 
-// armOrphan starts the orphan timer when nobody is connected.
+// armOrphan starts the timer that stops the box, unless a server is connected.
 func (s *Server) armOrphan() {
 	attached := s.led.attached()
 	s.mu.Lock()
@@ -239,6 +238,6 @@ func (s *Server) armOrphan() {
 
 func (s *Server) orphaned() {
 	if !s.led.attached() {
-		s.Stop(stopGrace, "no server came for "+s.cfg.OrphanAfter.String())
+		s.Stop(stopGrace, "no server connected for "+s.cfg.OrphanAfter.String())
 	}
 }

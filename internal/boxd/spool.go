@@ -10,36 +10,36 @@ import (
 )
 
 const (
-	// spoolMemory is what one spool keeps in memory before it takes a file.
+	// spoolMemory is how many bytes one spool holds in memory before it moves to a file.
 	spoolMemory = 64 << 10
-	// spoolMemoryAll is what all spools of a boxd together keep in memory.
+	// spoolMemoryAll is how many bytes all spools of a boxd together hold in memory.
 	spoolMemoryAll = 8 << 20
-	// spoolFallback is the tail kept in memory when the disk takes no more.
+	// spoolFallback is the size of the tail that is held in memory when the disk accepts no more.
 	spoolFallback = 32 << 10
-	// spoolLeast is the tail where memory is short as well.
+	// spoolLeast is the size of that tail when memory is short as well.
 	spoolLeast = 1 << 10
-	// lineFrame is the longest line that is sent in one piece.
+	// lineFrame is the longest line that is sent in one frame.
 	lineFrame = wire.MaxFrame - offsetLen
 )
 
-// spoolPool is what the spools of one boxd share.
+// spoolPool holds the limits and the memory budget that all spools of one boxd share.
 type spoolPool struct {
-	// limit is the cap of one spool in bytes.
+	// limit is how many bytes one spool holds at most.
 	limit int64
-	// file makes an unlinked file; nil is a disk that takes nothing.
+	// file makes an unlinked file; nil means that the disk accepts no files.
 	file   func() (*os.File, error)
 	memory atomic.Int64
 }
 
-// spool keeps one output stream of one call, readable from any offset until it
-// is closed. It begins in memory, goes on in an unlinked file, and beyond the
-// pool's limit holds the head and a ring of the newest bytes: what lies between
-// is gone, and readers see it as a jump of offsets.
+// spool holds one output stream of one call, readable from any offset until the spool is closed.
+// It starts in memory and continues in an unlinked file. Beyond the pool's limit it holds the
+// head and a ring of the newest bytes: the bytes between are gone, and readers notice a jump of
+// offsets.
 //
-// With lines set nothing is dropped that no server took: there is no head, the
-// ring is the whole limit, and Write waits while all of it is not taken.
+// If lines is set, only output that a server has taken is overwritten: there is no head, the ring
+// has the size of the whole limit, and Write waits while it is full of output not yet taken.
 //
-// One goroutine writes; any may read.
+// One goroutine writes; any number may read.
 type spool struct {
 	pool *spoolPool
 	// changed is called after each write, outside the lock.
@@ -50,21 +50,21 @@ type spool struct {
 	room *sync.Cond
 	// end is the logical offset after the last byte written.
 	end int64
-	// head holds [0, headEnd): in mem while file is nil, else in the file.
+	// The head is [0, headEnd): in mem while file is nil, else in the file.
 	mem     []byte
 	file    *os.File
 	headEnd int64
 	headCap int64
-	// The tail ring holds [tailStart(), end), written from tailBase on.
+	// The tail ring holds [tailStart(), end). The first offset ever written to it is tailBase.
 	tailBase, tailCap int64
-	// tailMem is the ring when the disk failed; nil is the file behind the head.
+	// tailMem is the ring once the disk has failed; while it is nil, the ring is in the file behind the head.
 	tailMem []byte
 	ring    bool
-	// taken is the offset up to which a server is done with the output.
+	// taken is the offset up to which a server has taken the output.
 	taken   int64
 	noStall bool
 	closed  bool
-	// lastLine is the offset after the last newline.
+	// lastLine is the offset after the last newline written.
 	lastLine int64
 }
 
@@ -74,7 +74,7 @@ func newSpool(pool *spoolPool, lines bool, changed func()) *spool {
 	return s
 }
 
-// Write keeps p. It never fails: what cannot be kept is dropped and counted.
+// Write stores p. It never fails: bytes that cannot be stored are dropped, and counts reports them.
 func (s *spool) Write(p []byte) {
 	for len(p) > 0 {
 		n := s.write(p)
@@ -83,13 +83,13 @@ func (s *spool) Write(p []byte) {
 	s.changed()
 }
 
-// write keeps a first part of p.
+// write stores the first bytes of p and returns how many.
 func (s *spool) write(p []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lines {
 		for s.stalled() {
-			// Readers must know of what is there, or nobody makes room.
+			// Readers must learn of the output first, or none of it is taken and Write waits forever.
 			s.mu.Unlock()
 			s.changed()
 			s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *spool) write(p []byte) int {
 	return len(p)
 }
 
-// untakenCap is how much output of a line protocol may wait to be taken.
+// untakenCap is how many bytes of output not yet taken a line protocol may hold.
 func (s *spool) untakenCap() int64 {
 	if s.ring {
 		return s.tailCap
@@ -133,7 +133,7 @@ func (s *spool) untakenCap() int64 {
 	return s.pool.limit
 }
 
-// release lets go of the output up to an offset: a server is done with it.
+// release lets the spool overwrite the output before off: a server has taken it.
 func (s *spool) release(off int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *spool) stalled() bool {
 	return !s.noStall && !s.closed && s.end-s.taken >= s.untakenCap()
 }
 
-// fitsMemory reserves n bytes of memory when both budgets allow.
+// fitsMemory reserves n bytes of memory if the budgets of the spool and of the pool allow it.
 func (s *spool) fitsMemory(n int) bool {
 	if int64(len(s.mem)+n) > min(spoolMemory, s.pool.limit/2) {
 		return false
@@ -159,8 +159,8 @@ func (s *spool) fitsMemory(n int) bool {
 	return true
 }
 
-// leaveMemory moves what was kept to a file, or fixes the head at what memory
-// holds when there is no file to be had.
+// leaveMemory moves the output to a file. If no file can be made, the bytes in memory become the
+// head, which grows no more.
 func (s *spool) leaveMemory() {
 	s.ring = true
 	half := s.pool.limit / 2
@@ -174,7 +174,7 @@ func (s *spool) leaveMemory() {
 				s.mem, s.file = nil, f
 				s.headCap, s.tailBase, s.tailCap = half, half, s.pool.limit-half
 				if s.lines {
-					// The ring begins with what memory held.
+					// The ring begins with the bytes that memory held.
 					s.headEnd = 0
 				}
 				return
@@ -232,13 +232,13 @@ func (s *spool) keepTail(p []byte) {
 	}
 }
 
-// tailStart is the first offset the ring still holds.
+// tailStart returns the first offset that the ring still holds.
 func (s *spool) tailStart() int64 { return max(s.tailBase, s.end-s.tailCap) }
 
-// read copies what is kept from offset off on into buf. It returns the offset
-// of the first byte copied (over off where bytes were dropped), how many, and
-// whether there is more to read at once. With lines set it ends at a line end
-// unless final is set or the line is longer than a frame.
+// read copies output from offset off on into buf. It returns the offset of the first byte copied
+// (more than off where bytes were dropped), how many bytes, and whether more can be read at once.
+// If lines is set, it stops at a line end, unless final is set or the line is longer than a
+// frame.
 func (s *spool) read(off int64, buf []byte, final bool) (at int64, n int, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +258,7 @@ func (s *spool) read(off int64, buf []byte, final bool) (at int64, n int, more b
 	return off, n, off+int64(n) < stop
 }
 
-// available is how many bytes a read from off may give.
+// available returns how many bytes a read from off can return.
 func (s *spool) available(off int64, final bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,14 +266,14 @@ func (s *spool) available(off int64, final bool) int64 {
 	return stop - off
 }
 
-// readable is where a read from off really begins and must stop.
+// readable returns the offset where a read from off begins and the offset where it must stop.
 func (s *spool) readable(off int64, final bool) (from, stop int64) {
 	if s.closed {
 		return off, off
 	}
 	stop = s.end
 	if s.lines && !final && s.lastLine < s.end && s.end-max(off, s.lastLine) < lineFrame && !s.stalled() {
-		stop = s.lastLine // the newest line is not whole yet: hold it back while it may fit a frame
+		stop = s.lastLine // the newest line is incomplete: hold it back while it may fit a frame
 	}
 	if s.gap(off) {
 		off = s.tailStart()
@@ -281,12 +281,12 @@ func (s *spool) readable(off int64, final bool) (from, stop int64) {
 	return off, max(stop, off)
 }
 
-// gap says that off lies in what was dropped between head and tail.
+// gap reports whether off is in the dropped bytes between head and tail.
 func (s *spool) gap(off int64) bool {
 	return s.end > s.headEnd && off >= s.headEnd && off < s.tailStart()
 }
 
-// copyAt copies from one contiguous piece: memory, head, or a part of the ring.
+// copyAt copies bytes from one contiguous piece: memory, head, or a part of the ring.
 func (s *spool) copyAt(buf []byte, off int64) int {
 	if off < s.headEnd {
 		buf = buf[:min(int64(len(buf)), s.headEnd-off)]
@@ -305,7 +305,7 @@ func (s *spool) copyAt(buf []byte, off int64) int {
 	return n
 }
 
-// free ends back-pressure: the call is being killed.
+// free lets Write continue without waiting for a server: the call is being killed.
 func (s *spool) free() {
 	s.mu.Lock()
 	s.noStall = true
@@ -313,7 +313,7 @@ func (s *spool) free() {
 	s.mu.Unlock()
 }
 
-// counts are the bytes written and the bytes no longer held.
+// counts returns the number of bytes written and of bytes dropped.
 func (s *spool) counts() (written, dropped int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +323,7 @@ func (s *spool) counts() (written, dropped int64) {
 	return s.end, dropped
 }
 
-// close lets everything go.
+// close frees the memory and the file of the spool.
 func (s *spool) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

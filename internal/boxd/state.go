@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Names in the state directory. Names that begin with a point are leftovers of a boxd
-// that was killed and are removed at start; anything else that is not understood is
-// refused, never guessed at.
+// Names in the state directory. Names that begin with a dot are leftovers of a boxd that was
+// killed, and are removed at start. A file whose content is invalid is an error; boxd never
+// guesses.
 const (
 	tokenFile    = wire.TokenFile
 	outcomesFile = "outcomes"
@@ -35,12 +35,12 @@ func openState(path string) (*stateDir, error) {
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the state directory: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the state directory of boxd: %w", err)
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
 			if err := os.Remove(filepath.Join(path, e.Name())); err != nil {
-				return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot remove a leftover: %w", err)
+				return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot remove a temporary file in the state directory of boxd: %w", err)
 			}
 		}
 	}
@@ -48,40 +48,40 @@ func openState(path string) (*stateDir, error) {
 }
 
 func (d *stateDir) corrupt(name, why string) error {
-	return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "state file %s is not valid: %s", holdfast.Quote(filepath.Join(d.path, name)), why).
-		WithHint("the box's former outcomes cannot be told from it; move it away to start without them")
+	return holdfast.Errorf(holdfast.KindInvalid, "boxd state", "the state file %s is not valid: %s", holdfast.Quote(filepath.Join(d.path, name)), why).
+		WithHint("the outcomes of the box's earlier calls cannot be read; move the file away to start without them")
 }
 
 type tokenState struct {
 	Token uint64 `json:"token"`
 }
 
-// loadToken is the highest token seen in any life; 0 before the first hello.
+// loadToken returns the highest token seen in any life of the box; 0 before the first hello.
 func (d *stateDir) loadToken() (uint64, error) {
 	b, err := os.ReadFile(filepath.Join(d.path, tokenFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the fencing token: %w", err)
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd state", "cannot read the file of the fencing token: %w", err)
 	}
 	if len(bytes.Trim(b, "\x00")) == 0 {
-		return 0, nil // what a power cut leaves of a file that was not flushed
+		return 0, nil // a power cut left an empty file: it was not flushed
 	}
 	var t tokenState
 	dec := json.NewDecoder(strings.NewReader(string(b)))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&t); err != nil || t.Token == 0 {
-		return 0, d.corrupt(tokenFile, "no token in "+holdfast.Quote(string(b)))
+		return 0, d.corrupt(tokenFile, "it holds no fencing token: "+holdfast.Quote(string(b)))
 	}
 	return t.Token, nil
 }
 
-// saveToken returns when the next boxd on this directory will see the token. It
-// is not flushed to the disk: it fences servers of this machine, and what takes
-// the page cache away has ended them, and the box, as well. One write in place,
-// never shorter than the last, is whole or not there when boxd is killed; two
-// flushes and a rename would be half of the time in which a ready box answers.
+// saveToken stores the token for the next boxd on this directory. It does not flush it to the
+// disk: the token fences servers of this machine, and a power cut, which loses the page cache,
+// ends those and the box too. The token is one write in place, never shorter than the last, so
+// that a kill of boxd leaves the old or the new one. Two flushes and a rename would take half of
+// the time in which a ready box answers.
 func (d *stateDir) saveToken(token uint64) error {
 	b, err := json.Marshal(tokenState{Token: token})
 	if err != nil {
@@ -95,7 +95,7 @@ func (d *stateDir) saveToken(token uint64) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace writes a file that is whole or as it was.
+// replace replaces a file atomically: it has its old or its new content, never a part.
 func (d *stateDir) replace(name string, write func(io.Writer) error) error {
 	return durable.Replace(filepath.Join(d.path, name), func(f *os.File) error { return write(f) })
 }
@@ -110,7 +110,7 @@ func (d *stateDir) temp() (*os.File, error) {
 	return os.OpenFile(filepath.Join(d.path, tempPrefix+hex.EncodeToString(b[:])), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// unlinked is a file without a name: it is gone when it is closed, whoever dies.
+// unlinked makes a file without a name, which disappears when it is closed, even if boxd is killed.
 func (d *stateDir) unlinked() (*os.File, error) {
 	f, err := d.temp()
 	if err != nil {

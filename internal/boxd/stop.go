@@ -12,25 +12,24 @@ import (
 )
 
 const (
-	// stopWait is how long calls may take to end after everything was killed.
+	// stopWait is how long a stop waits for calls to end after all processes were killed.
 	stopWait = 10 * time.Second
 	// farewell is how long attached streams may take to deliver their last answer.
 	farewell = 500 * time.Millisecond
-	// closeWait is how long handlers may take after their connections were closed.
+	// closeWait is how long a stop waits for handlers after it closed their connections.
 	closeWait = 5 * time.Second
 )
 
-// signaller is what Hands may offer for a stop: to reach every process, those
-// that left the calls they came from included.
+// signaller is an optional method of Hands for a stop: it reaches every process, also those that
+// escaped from the calls that started them.
 type signaller interface {
-	// SignalAll signals every process of the box but boxd and says how many
-	// there were.
+	// SignalAll signals every process of the box except boxd and returns how many there were.
 	SignalAll(signal int) int
 }
 
-// Stop ends everything in the box: SIGTERM, SIGKILL after grace, outcomes
-// flushed to the state directory. Serve returns after it. It may be called again
-// and by several; all return when the box has ended.
+// Stop ends everything in the box: SIGTERM, after grace SIGKILL, then it saves the outcomes in
+// the state directory. Serve returns after it. Stop may be called several times and concurrently;
+// each call returns when the box has ended.
 func (s *Server) Stop(grace time.Duration, reason string) wire.StopAnswer {
 	first := s.beginStop()
 	a := s.endBox(first, grace, reason)
@@ -57,25 +56,25 @@ func (s *Server) serveStop(p *peer, stream *yamux.Stream, req wire.Request) erro
 		<-s.stopped
 		return answer(stream, a)
 	}
-	// A client that does not take the answer must not keep the box.
+	// A client that does not read the answer must not keep the box from ending.
 	t := time.AfterFunc(farewell, s.finish)
 	defer t.Stop()
 	err = answer(stream, a)
 	_ = stream.Close()
-	// The client closes its side when it has the answer: a pipe that breaks before
-	// could take the answer with it.
+	// The client closes its side once it has the answer. If the connection closed before that,
+	// the answer could be lost.
 	_ = stream.SetReadDeadline(time.Now().Add(taken))
 	_, _ = io.Copy(io.Discard, stream)
-	s.streams.Add(-1) // this one is done
+	s.streams.Add(-1) // finish must not wait for this stream
 	s.finish()
 	s.streams.Add(1)
 	return err
 }
 
-// taken bounds the wait for a client that has the answer to say so.
+// taken is how long serveStop waits for the client to confirm the answer by closing its side.
 const taken = 200 * time.Millisecond
 
-// beginStop is true for the one who ends the box.
+// beginStop returns true for the first caller, who has to end the box.
 func (s *Server) beginStop() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +111,8 @@ func (s *Server) endBox(first bool, grace time.Duration, reason string) wire.Sto
 	return a
 }
 
-// agents are the processes that speak a line protocol to the server. Their end is
-// nothing that an agent left running and would miss.
+// agents returns the pids that speak a line protocol to the server. They are not listed as
+// processes that the stop has cut off.
 func (s *Server) agents() map[int]bool {
 	out := map[int]bool{}
 	for _, c := range s.led.held() {
@@ -131,7 +130,7 @@ func (s *Server) agents() map[int]bool {
 	return out
 }
 
-// endProcesses signals, waits for grace, kills, and waits for the outcomes.
+// endProcesses sends SIGTERM, waits for grace, sends SIGKILL, and waits until all calls have outcomes.
 func (s *Server) endProcesses(grace time.Duration, reason string) {
 	detail := "box stopped"
 	if reason != "" {
@@ -187,7 +186,7 @@ func (s *Server) signalAll(running []*execution, sig syscall.Signal) {
 	}
 	for _, e := range running {
 		if e.proc == nil {
-			continue // it never started
+			continue // the process never started
 		}
 		if sig == syscall.SIGKILL {
 			s.cfg.Hands.KillAll(e.mark)
@@ -197,8 +196,8 @@ func (s *Server) signalAll(running []*execution, sig syscall.Signal) {
 	}
 }
 
-// finish closes the listener and, when last answers had their time, every
-// connection.
+// finish closes the listener, gives open streams time to send their last answers, and then closes
+// every connection.
 func (s *Server) finish() {
 	s.finishOnce.Do(func() {
 		s.mu.Lock()
@@ -225,7 +224,7 @@ func (s *Server) finish() {
 	})
 }
 
-// waitHandlers waits for the goroutines of the server, for a bounded time.
+// waitHandlers waits for the server's goroutines, for closeWait at most.
 func (s *Server) waitHandlers() {
 	done := make(chan struct{})
 	go func() {

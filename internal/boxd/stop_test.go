@@ -221,7 +221,7 @@ func TestOrphanStopsItself(t *testing.T) {
 	b.cfg.OrphanAfter = 0
 	n := startOn(t, b.cfg).dial(1)
 	res, err := n.Exec(t.Context(), call, wire.ExecRequest{}, sandbox.ExecOptions{AttachOnly: true})
-	if err != nil || res.Class != holdfast.ExitCanceled || !strings.Contains(res.Message, "no server came") {
+	if err != nil || res.Class != holdfast.ExitCanceled || !strings.Contains(res.Message, "no server connected") {
 		t.Errorf("%+v %v", res, err)
 	}
 }

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// maxWriteMemory is how much data of a write is held in memory before a file.
+	// maxWriteMemory is how many bytes of a write's data are held in memory; more go to a file.
 	maxWriteMemory = 256 << 10
-	// maxWrite is the longest data of a write.
+	// maxWrite is how many bytes one write may have.
 	maxWrite = 256 << 20
-	// readChunk is how much of a file is read by one visit to the tools' identity.
+	// readChunk is how many bytes of a file are read in one run with the tools' identity.
 	readChunk = wire.MaxFrame
 )
 
-// past is a deadline that ended: it unblocks writers of a stream.
+// past is a deadline in the past: setting it unblocks the writers of a stream.
 var past = time.Unix(1, 0)
 
-// serveStream serves one operation.
+// serveStream serves the one operation that a stream requests.
 func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 	s.streams.Add(1)
 	s.served.Add(1)
@@ -49,11 +49,11 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 		return
 	}
 	if req.Scope != nil && s.cfg.Scoped == nil {
-		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "file operations of this box cannot be held to a scope"))
+		fail(stream, holdfast.Errorf(holdfast.KindInvalid, "boxd", "this box cannot limit file operations to a scope"))
 		return
 	}
 	if len(req.Release) > 0 {
-		// A stale connection releases nothing; the operation itself says so.
+		// A stale connection cannot release; the operation below returns the error.
 		_ = s.led.release(p, req.Release)
 	}
 	switch req.Op {
@@ -81,13 +81,13 @@ func (s *Server) serveStream(p *peer, stream *yamux.Stream) {
 	if err != nil {
 		fail(stream, err)
 		if req.Op == wire.OpWrite || req.Op == wire.OpUnpack {
-			// Data that nobody takes would keep its sender from reading why.
+			// Read the remaining data, or the sender would block before it reads the error.
 			_, _ = io.Copy(io.Discard, stream)
 		}
 	}
 }
 
-// answer ends a stream well. A client that went away is no error of ours.
+// answer sends v as the stream's answer. A failed write is ignored: the client went away.
 func answer(w io.Writer, v any) error {
 	buf, err := wire.AppendJSON(nil, wire.FrameAnswer, v)
 	if err == nil {
@@ -116,12 +116,12 @@ func decode(op wire.Op, raw []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(op), "request %s: %s", holdfast.Quote(string(raw)), err.Error())
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(op), "the request %s is invalid: %s", holdfast.Quote(string(raw)), err.Error())
 	}
 	return nil
 }
 
-// query serves what does not mutate, or mutates boxd only. Each is refused for a
+// query serves the operations that change nothing, or only boxd itself. It refuses those of a
 // stale connection.
 func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	if err := s.led.check(p); err != nil {
@@ -175,14 +175,14 @@ func (s *Server) query(p *peer, req wire.Request) (any, error) {
 	return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd", "unknown operation %s", holdfast.Quote(string(req.Op)))
 }
 
-// maxMillis keeps milliseconds within a Duration.
+// maxMillis is the largest number of milliseconds that boxd accepts; more are cut to it.
 const maxMillis = int64(365 * 24 * time.Hour / time.Millisecond)
 
 func millis(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), maxMillis)) * time.Millisecond
 }
 
-// checkCall refuses a mutating request whose id or hash is not right.
+// checkCall refuses a mutating request with an invalid call id or a wrong argument hash.
 func checkCall(req wire.Request, want string) error {
 	op := "boxd " + string(req.Op)
 	id, err := holdfast.ParseCallID(string(req.Call))
@@ -190,15 +190,15 @@ func checkCall(req wire.Request, want string) error {
 		return err
 	}
 	if id != req.Call {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "call id %s is not in lower case", holdfast.Quote(string(req.Call)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the call id %s is not in lower case", holdfast.Quote(string(req.Call)))
 	}
 	if req.Hash != want {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "hash %s is not that of the arguments", holdfast.Quote(req.Hash))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the request's hash %s does not match its arguments", holdfast.Quote(req.Hash))
 	}
 	return nil
 }
 
-// serveMutation serves the mutating file operations without data.
+// serveMutation serves the mutating file operations that carry no data.
 func (s *Server) serveMutation(p *peer, stream *yamux.Stream, req wire.Request) error {
 	if err := checkCall(req, wire.ArgumentHash(req.Op, req.Body)); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (s *Server) serveMutation(p *peer, stream *yamux.Stream, req wire.Request) 
 	return s.once(p, stream, req, act)
 }
 
-// once acts when the call is new, and answers its outcome either way.
+// once runs act if the call is new, and sends the call's outcome in any case.
 func (s *Server) once(p *peer, stream *yamux.Stream, req wire.Request, act func() (any, error)) error {
 	c, fresh, err := s.led.begin(p, req, nil)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Server) once(p *peer, stream *yamux.Stream, req wire.Request, act func(
 	return sendOutcome(p, stream, c)
 }
 
-// sendOutcome is the last that a stream says.
+// sendOutcome sends the outcome of a call, the last frame of the stream.
 func sendOutcome(p *peer, stream *yamux.Stream, c *call) error {
 	var buf []byte
 	var err error
@@ -244,19 +244,19 @@ func sendOutcome(p *peer, stream *yamux.Stream, c *call) error {
 	return err
 }
 
-// do runs a file operation as a tool. A panic in it must not end the box.
+// do runs a file operation with a tool's rights. A panic in it becomes an error, so that it does not end boxd.
 func (s *Server) do(fn func() error) error {
 	return s.cfg.Hands.Do(func() (err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				err = holdfast.Errorf(holdfast.KindInternal, "boxd", "file operation failed: %s", fmt.Sprint(r))
+				err = holdfast.Errorf(holdfast.KindInternal, "boxd", "a file operation panicked: %s", fmt.Sprint(r))
 			}
 		}()
 		return fn()
 	})
 }
 
-// files are the file operations as a request may use them.
+// files returns the file operations that a request may use: limited to its scope if it has one.
 func (s *Server) files(req wire.Request) FileOps {
 	if req.Scope == nil {
 		return s.cfg.Files
@@ -308,15 +308,15 @@ func look[Q, A any](s *Server, req wire.Request, fn func(Q) (A, error)) (any, er
 	return a, err
 }
 
-// serveRead sends a file piece by piece: the thread that reads as a tool never
-// waits for the client.
+// serveRead sends a file piece by piece, so that the thread with the tools' identity never waits
+// for the client.
 func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) error {
 	b, err := body[wire.ReadRequest](req)
 	if err != nil {
 		return err
 	}
 	if b.Offset < 0 || b.Limit < 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "boxd read", "offset %d or limit %d is negative", b.Offset, b.Limit)
+		return holdfast.Errorf(holdfast.KindInvalid, "boxd read", "the offset %d or the limit %d of a read is negative", b.Offset, b.Limit)
 	}
 	if err := s.led.check(p); err != nil {
 		return err
@@ -347,15 +347,15 @@ func (s *Server) serveRead(p *peer, stream *yamux.Stream, req wire.Request) erro
 	}
 }
 
-// untilGone unblocks the writer of a stream when its client goes away, who sends nothing
-// more on it.
+// untilGone reads the stream until the client closes it (the client sends nothing more on it),
+// and then unblocks the stream's writer.
 func untilGone(stream *yamux.Stream) {
 	_, _ = io.Copy(io.Discard, stream)
 	_ = stream.SetWriteDeadline(past)
 }
 
-// serveWrite receives all data as boxd itself, and only then writes it as a tool: when the
-// client dies, nothing is half done.
+// serveWrite receives all data as boxd itself, and only then writes the file as a tool: if the
+// client dies before, nothing was written.
 func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.WriteRequest](req)
 	if err != nil {
@@ -369,13 +369,13 @@ func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req w
 	for {
 		t, payload, err := r.Next()
 		if err != nil {
-			return nil // the client went away before the end: nothing happened
+			return nil // the client went away before the end of the data: nothing was written
 		}
 		if t == wire.FrameEOF {
 			break
 		}
 		if t != wire.FrameData {
-			return holdfast.Errorf(holdfast.KindInvalid, "boxd write", "unexpected frame %q", byte(t))
+			return holdfast.Errorf(holdfast.KindInvalid, "boxd write", "a write got an unexpected frame of type %q", byte(t))
 		}
 		in.add(payload)
 	}
@@ -396,8 +396,8 @@ func (s *Server) serveWrite(p *peer, stream *yamux.Stream, r *wire.Reader, req w
 	})
 }
 
-// incoming is the data of a write: in memory, then in an unlinked file. After
-// an error it takes and forgets the rest, so that the client can hear of it.
+// incoming is the data of a write: in memory, then in an unlinked file. After an error it reads
+// and drops the rest, so that the client gets to read the error.
 type incoming struct {
 	file func() (*os.File, error)
 	sum  hash.Hash
@@ -414,7 +414,7 @@ func (in *incoming) add(p []byte) {
 	in.sum.Write(p)
 	in.size += int64(len(p))
 	if in.size > maxWrite {
-		in.err = holdfast.Errorf(holdfast.KindTooLarge, "boxd write", "data is over %d bytes", maxWrite)
+		in.err = holdfast.Errorf(holdfast.KindTooLarge, "boxd write", "the data to write is longer than %d bytes", maxWrite)
 		in.mem = nil
 		return
 	}
@@ -432,7 +432,7 @@ func (in *incoming) add(p []byte) {
 		_, in.err = in.f.Write(p)
 	}
 	if in.err != nil {
-		in.err = holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot hold the data: %w", in.err)
+		in.err = holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot store the data to write: %w", in.err)
 	}
 }
 
@@ -441,7 +441,7 @@ func (in *incoming) reader() (io.Reader, error) {
 		return bytes.NewReader(in.mem), nil
 	}
 	if _, err := in.f.Seek(0, io.SeekStart); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot read the data back: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxd write", "cannot read back the stored data to write: %w", err)
 	}
 	return in.f, nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// trees are the operations on whole trees. A scope is for tools, which have none of them.
+// trees returns the operations on whole trees. Requests with a scope come from tools, which may not use them.
 func (s *Server) trees(req wire.Request) (TreeOps, error) {
 	if s.cfg.Trees == nil || req.Scope != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(req.Op), "this box does not copy trees under a scope, or at all")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "boxd "+string(req.Op), "this box cannot copy trees, or the request has a scope, which trees do not support")
 	}
 	return s.cfg.Trees, nil
 }
@@ -43,7 +43,7 @@ func (s *Server) servePack(p *peer, stream *yamux.Stream, req wire.Request) erro
 	return answer(stream, sum)
 }
 
-// framed writes data frames.
+// framed writes bytes as data frames.
 type framed struct {
 	stream io.Writer
 	err    error
@@ -59,8 +59,8 @@ func (f *framed) Write(p []byte) (n int, err error) {
 	return n, f.err
 }
 
-// serveUnpack receives a tree. A connection that another one replaced changes nothing any
-// more, although its data still arrives.
+// serveUnpack receives a tree. It writes nothing after another connection has replaced p, even
+// though data still arrives.
 func (s *Server) serveUnpack(p *peer, stream *yamux.Stream, r *wire.Reader, req wire.Request) error {
 	b, err := body[wire.UnpackRequest](req)
 	if err != nil {
@@ -81,13 +81,13 @@ func (s *Server) serveUnpack(p *peer, stream *yamux.Stream, r *wire.Reader, req 
 	return answer(stream, sum)
 }
 
-// unframed reads data frames until the frame that ends them.
+// unframed reads the bytes of data frames until the frame that ends them.
 type unframed struct {
 	r     *wire.Reader
 	check func() error
 	rest  []byte
 	ended bool
-	// gone: the client went away before the end.
+	// gone reports that the client went away before the end of the data.
 	gone bool
 }
 
@@ -109,7 +109,7 @@ func (u *unframed) Read(p []byte) (int, error) {
 		case t == wire.FrameEOF:
 			u.ended = true
 		case t != wire.FrameData:
-			return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd unpack", "unexpected frame %q", byte(t))
+			return 0, holdfast.Errorf(holdfast.KindInvalid, "boxd unpack", "an upload got an unexpected frame of type %q", byte(t))
 		default:
 			u.rest = payload
 		}

@@ -1,9 +1,9 @@
-// Package child runs a holdfast server as a child process, for the commands
-// that need one to kill or to measure: demo, bench and torture.
+// Package child runs a holdfast server as a child process, for commands that need a server to
+// kill or to measure: demo, bench and torture.
 //
-// It imports the client. Invariant: a Server that Start returned answers, and
-// after Kill or Terminate its process is reaped; its boxes are not its children
-// and go on.
+// It imports the client. Invariant: a Server that Start returned accepts requests, and after Kill
+// or Terminate its process has been reaped; its boxes are not children of the process and keep
+// running.
 package child
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 )
 
-// Config is the server to start.
+// Config describes the server to start.
 type Config struct {
-	// Binary is the holdfast program, Args what follows `serve`.
+	// Binary is the holdfast program, Args are the arguments after `serve`.
 	Binary string
 	Args   []string
 	Env    []string
-	// Log is the file that gets the server's stderr, appended.
+	// Log is the file to which the server's stderr is appended.
 	Log string
 }
 
-// Server is a running child. Its methods may be called from anywhere.
+// Server is a running child process. Its methods are safe for concurrent use.
 type Server struct {
-	// URL is the API's address.
+	// URL is the address of the API.
 	URL string
 	// PID is the process id.
 	PID  int
@@ -42,7 +42,7 @@ type Server struct {
 	gone chan struct{}
 }
 
-// Start starts a server and waits until it gave its URL.
+// Start starts a server and waits until it has printed its URL.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	log, err := os.OpenFile(cfg.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -57,7 +57,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "server", "not started: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "server", "the server process could not be started: %w", err)
 	}
 	s := &Server{PID: cmd.Process.Pid, proc: cmd.Process, gone: make(chan struct{})}
 	url := make(chan string, 1)
@@ -71,7 +71,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 				}
 			}
 		}
-		// How it ended is the log's to tell.
+		// The log tells how the process ended.
 		_ = cmd.Wait()
 	}()
 	patience := time.NewTimer(30 * time.Second)
@@ -80,9 +80,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	case s.URL = <-url:
 		return s, nil
 	case <-s.gone:
-		err = holdfast.Errorf(holdfast.KindUnavailable, "server", "it ended at its start: %s", lastLine(cfg.Log))
+		err = holdfast.Errorf(holdfast.KindUnavailable, "server", "the server ended during its start; last line of its log: %s", lastLine(cfg.Log))
 	case <-patience.C:
-		err = holdfast.Errorf(holdfast.KindUnavailable, "server", "no URL within 30 s: %s", lastLine(cfg.Log))
+		err = holdfast.Errorf(holdfast.KindUnavailable, "server", "the server printed no URL within 30 s; last line of its log: %s", lastLine(cfg.Log))
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -99,17 +99,17 @@ func lastLine(log string) string {
 	return lines[len(lines)-1]
 }
 
-// Gone is closed when the process has ended.
+// Gone returns a channel that is closed when the process has ended.
 func (s *Server) Gone() <-chan struct{} { return s.gone }
 
-// Kill sends SIGKILL and waits for the end.
+// Kill sends SIGKILL and waits until the process has ended.
 func (s *Server) Kill() {
 	_ = s.proc.Kill()
 	<-s.gone
 }
 
-// Terminate sends SIGTERM and waits for the end; after the time it kills and
-// reports false.
+// Terminate sends SIGTERM and waits until the process has ended. If it has not ended after wait,
+// Terminate kills it and returns false.
 func (s *Server) Terminate(wait time.Duration) bool {
 	_ = s.proc.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(wait)
@@ -123,7 +123,7 @@ func (s *Server) Terminate(wait time.Duration) bool {
 	}
 }
 
-// Turn sends a message and waits for its turn, which must complete.
+// Turn sends a message and waits for its turn. It returns an error unless the turn completes.
 func Turn(ctx context.Context, c *client.Client, id holdfast.SessionID, text string) error {
 	st, err := c.Stream(ctx, id, holdfast.SendMessage{Text: text})
 	if err != nil {
@@ -137,13 +137,13 @@ func Turn(ctx context.Context, c *client.Client, id holdfast.SessionID, text str
 		case ev.Type == holdfast.EventTurnCompleted:
 			return nil
 		case ev.EndsTurn():
-			return fmt.Errorf("turn ended with %s: %s", ev.Type, ev.Data)
+			return fmt.Errorf("the turn did not complete, but ended with %s: %s", ev.Type, ev.Data)
 		}
 	}
 	return io.ErrUnexpectedEOF
 }
 
-// Client is a client of the server with the owner's token of its data directory.
+// Client returns a client of the server, with the owner's token from the data directory.
 func (s *Server) Client(data string) (*client.Client, error) {
 	token, err := os.ReadFile(filepath.Join(data, "token"))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Lend gives a server's data directory the agent CLIs that are installed here: their
-// files by name where they are on one disk.
+// Lend puts the agent CLIs that are installed on this machine into a server's data directory: as
+// hard links if both directories are on one disk, else as copies.
 func Lend(runtimes, data string) error {
 	to := filepath.Join(data, "runtimes")
 	return filepath.WalkDir(runtimes, func(path string, e fs.DirEntry, err error) error {
@@ -37,7 +37,7 @@ func Lend(runtimes, data string) error {
 	})
 }
 
-// copyFile is for directories on different disks.
+// copyFile copies a file between directories on different disks.
 func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package durable writes the files and directories that a start needs, so that after a
-// power cut each of them is whole or absent, and never empty.
+// Package durable writes files and directories that must survive a power cut, so that afterwards
+// each of them is either complete or absent, and never empty.
 //
-// Packages that keep such files import it; it imports the standard library. Invariant
-// (I-35): Create, Replace and Publish put a name on disk after what it names, and both are
-// on disk when they return.
+// Packages that write such files import it; it imports the standard library. Invariant (I-35):
+// Create, Replace and Publish write a name to disk only after the content that it names, and both
+// are on disk when they return.
 package durable
 
 import (
@@ -21,8 +21,8 @@ func Bytes(b []byte) func(*os.File) error {
 	}
 }
 
-// Create makes a file of mode 0600 with the content that write writes. If the file
-// exists, it stays and the error is fs.ErrExist: of two concurrent creators one wins.
+// Create makes a file of mode 0600 with the content that write writes. If the file exists, Create
+// leaves it and returns fs.ErrExist: of two concurrent creators one succeeds.
 func Create(path string, write func(*os.File) error) error {
 	return place(path, write, func(temp string) error {
 		err := os.Link(temp, path)
@@ -30,7 +30,7 @@ func Create(path string, write func(*os.File) error) error {
 	})
 }
 
-// Replace is Create for a name that may exist: it replaces the file.
+// Replace does the same as Create, but replaces the file if it exists.
 func Replace(path string, write func(*os.File) error) error {
 	return place(path, write, func(temp string) error { return os.Rename(temp, path) })
 }
@@ -45,15 +45,15 @@ func place(path string, write func(*os.File) error, name func(temp string) error
 		err = name(f.Name())
 	}
 	if err != nil {
-		// If only a later step failed, it is gone already.
+		// The temporary file is gone already if only a later step failed.
 		_ = os.Remove(f.Name())
 		return err
 	}
 	return SyncDir(dir)
 }
 
-// Write runs write on a new file, syncs the file and closes it, also after an error. The
-// file's name is not on disk until its directory is synced: for that Publish.
+// Write calls write on a new file, syncs the file and closes it, also after an error. The file's
+// name is not on disk until its directory is synced: Publish does that.
 func Write(f *os.File, write func(*os.File) error) error {
 	err := write(f)
 	if err == nil {
@@ -62,9 +62,9 @@ func Write(f *os.File, write func(*os.File) error) error {
 	return errors.Join(err, f.Close())
 }
 
-// Publish gives a finished directory the name path, which must lie in the same file system
-// and be free. Write has written all files in it. After an error stage is still there, or
-// the name is.
+// Publish renames the finished directory stage to path, which must be on the same file system and
+// not exist. All files in stage must have been written with Write. After an error either stage or
+// path exists.
 func Publish(stage, path string) error {
 	err := filepath.WalkDir(stage, func(at string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -81,8 +81,7 @@ func Publish(stage, path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// MkdirAll makes a directory and its missing parents. The names of the new ones are on
-// disk when it returns.
+// MkdirAll makes a directory and its missing parents. The new names are on disk when it returns.
 func MkdirAll(path string, mode fs.FileMode) error {
 	var made []string
 	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
@@ -102,7 +101,7 @@ func MkdirAll(path string, mode fs.FileMode) error {
 	return nil
 }
 
-// SyncDir makes the names in a directory durable.
+// SyncDir makes the names in a directory durable, by fsync.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -285,7 +285,7 @@ func TestUntrustedNeverRunsElsewhere(t *testing.T) {
 	m := newMachine(t, func(m *machine) { m.without = holdfast.Untrusted })
 	id := m.create(holdfast.CreateSession{})
 	got := m.run(id, script(bash("echo line >> lines"), say("ok")))
-	if got.Status != holdfast.TurnFailed || !strings.Contains(got.Error, "no driver runs untrusted sessions") {
+	if got.Status != holdfast.TurnFailed || !strings.Contains(got.Error, "no driver of this server runs untrusted sessions") {
 		t.Errorf("turn = %+v", got)
 	}
 	_, err := m.Exec(t.Context(), id, holdfast.ExecRequest{Command: "true"}, nil, nil)

@@ -117,7 +117,7 @@ func TestHZ25_NoCallWithoutItsWalls(t *testing.T) {
 	lost.Store(true)
 	m.run(id, script(bash("echo 1"), say("one")))
 	stopped := datas[holdfast.BoxEnded](m.world, id, "box.stopped")
-	if len(stopped) != 2 || !strings.Contains(stopped[1].Reason, "took a wall away") {
+	if len(stopped) != 2 || !strings.Contains(stopped[1].Reason, "removed a wall") {
 		t.Errorf("stopped %+v", stopped)
 	}
 	ended := make(chan struct{})

@@ -30,19 +30,19 @@ const (
 // diskSize is the size of the image file, which is sparse.
 const diskSize = 512 << 20
 
-// wrapper starts a server in the machine's current boot: in a mount namespace with
-// another boot id. The file mounted on /proc would bar boxes from mounting their own
-// /proc; a second /proc without such a mount allows it.
+// wrapper is a script that starts a server in the simulated machine's current boot: in a mount
+// namespace with another boot id. The file mounted on /proc would prevent boxes from mounting a
+// /proc of their own; a second /proc without such a mount makes that possible.
 const wrapper = `#!/bin/sh
 exec unshare -m sh -c 'mount --make-rprivate / && mount -t proc proc "$0/proc" &&
 mount --bind "$0/boot_id" /proc/sys/kernel/random/boot_id && exec "$@"' %[1]q %[2]q "$@"
 `
 
-// disk is an ext4 file system on an image file, mounted, and the simulated machine
-// around it.
+// disk is an ext4 file system on an image file, mounted, together with the simulated machine that
+// has it.
 type disk struct {
 	dir string
-	// n counts the cuts.
+	// n is the number of power cuts so far.
 	n int
 }
 
@@ -75,7 +75,7 @@ func (d *disk) mount() string   { return filepath.Join(d.dir, "disk") }
 func (d *disk) data() string    { return filepath.Join(d.dir, "disk", "data") }
 func (d *disk) ballast() string { return filepath.Join(d.dir, "disk", "ballast") }
 
-// program writes a program that starts the binary in the machine's current boot.
+// program writes a script that starts the binary in the machine's current boot, and returns the script's path.
 func (d *disk) program(binary string) string {
 	path := filepath.Join(d.dir, "serve.sh")
 	text := fmt.Sprintf(wrapper, d.dir, binary)
@@ -85,8 +85,8 @@ func (d *disk) program(binary string) string {
 	return path
 }
 
-// boot mounts the disk on a machine with a new boot id. It removes the boxes' cgroups,
-// by their names, as a real cut would have.
+// boot mounts the disk in a machine with a new boot id. It also removes the cgroups of the boxes,
+// found by their names, because a real power cut would have removed them.
 func (d *disk) boot(names []string) error {
 	var id [16]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -102,8 +102,8 @@ func (d *disk) boot(names []string) error {
 	return run("mount", "-o", "loop,noauto_da_alloc", d.image(), d.mount())
 }
 
-// cut stops the server and every process in a box, copies the device's content, and
-// ends them all.
+// cut simulates a power cut: it stops the server and every process in a box, copies the device's
+// content, and kills them all.
 func (d *disk) cut(server int) error {
 	var st unix.Stat_t
 	if err := unix.Stat(d.mount(), &st); err != nil {
@@ -134,19 +134,19 @@ func (d *disk) cut(server int) error {
 		}
 	}
 	if !soon(func() bool { return len(users(dev, server)) == 0 }) {
-		return fmt.Errorf("processes %v do not end", users(dev, server))
+		return fmt.Errorf("processes %v of the server or its boxes do not end before the power cut", users(dev, server))
 	}
 	return errors.Join(d.unmount(), os.Remove(was))
 }
 
-// deviceOf is the device of a file, as /proc and /sys name it.
+// deviceOf returns the device of a file as major:minor, as in /proc and /sys.
 func deviceOf(st *unix.Stat_t) string {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
 }
 
-// users returns the server, its descendants, and the processes in boxes: those that
-// have directories of the disk mounted. A mount of the whole disk does not count: every
-// new mount namespace has a copy of it.
+// users returns the pids of the server, its descendants, and the processes in boxes: those that
+// have directories of the disk mounted. A mount of the whole disk is ignored, because every new
+// mount namespace has a copy of it.
 func users(dev string, server int) []int {
 	parents := map[int]int{}
 	var boxes []int
@@ -157,7 +157,7 @@ func users(dev string, server int) []int {
 			continue
 		}
 		if stat, err := os.ReadFile(p + "/stat"); err == nil {
-			// The name may hold parentheses: state and parent follow the last one.
+			// The name may contain parentheses: state and parent follow the last one.
 			f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 			if len(f) < 2 || f[0] == "Z" || f[0] == "X" {
 				continue
@@ -179,7 +179,7 @@ func users(dev string, server int) []int {
 	return out
 }
 
-// copyQuiet copies an image while its device is not written to.
+// copyQuiet copies an image at a moment when its device is not written to.
 func copyQuiet(to, from, dev string) error {
 	var err error
 	if !soon(func() bool {
@@ -193,12 +193,12 @@ func copyQuiet(to, from, dev string) error {
 		after, ok := writes(dev)
 		return ok && before == after
 	}) {
-		return fmt.Errorf("the device %s is written to all the time", dev)
+		return fmt.Errorf("the device %s could not be copied, because it is written to all the time", dev)
 	}
 	return err
 }
 
-// writes returns the number of the device's writes; false while one is in progress.
+// writes returns the number of writes to the device so far; false while a write is in progress.
 func writes(dev string) (string, bool) {
 	b, err := os.ReadFile("/sys/dev/block/" + dev + "/stat")
 	f := strings.Fields(string(b))
@@ -208,7 +208,7 @@ func writes(dev string) (string, bool) {
 	return f[4] + " " + f[6], f[8] == "0"
 }
 
-// copySparse copies a file and leaves its holes out.
+// copySparse copies a file without the blocks of its holes.
 func copySparse(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -237,7 +237,7 @@ func copySparse(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
-// fill takes all free space, including space that is freed little by little meanwhile.
+// fill fills the disk completely, including space that is freed bit by bit meanwhile.
 func (d *disk) fill() error {
 	f, err := os.Create(d.ballast())
 	if err != nil {
@@ -258,7 +258,7 @@ func (d *disk) fill() error {
 	return nil
 }
 
-// removeCgroups removes the cgroups of boxes, the innermost first.
+// removeCgroups removes the cgroups of boxes, innermost first.
 func removeCgroups(names []string) {
 	var dirs []string
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, e fs.DirEntry, err error) error {
@@ -268,7 +268,7 @@ func removeCgroups(names []string) {
 		return nil
 	})
 	for _, p := range slices.Backward(dirs) {
-		// A controller with two mounts appears twice.
+		// A controller that is mounted twice appears twice; the second removal fails.
 		_ = os.Remove(p)
 	}
 }
@@ -282,10 +282,10 @@ func (d *disk) unmount() error {
 	return nil
 }
 
-// close unmounts the disk. Its image goes with the directory.
+// close unmounts the disk. Its image is removed with the directory.
 func (d *disk) close() error { return d.unmount() }
 
-// signal sends a signal; a process that has ended is no error.
+// signal sends a signal to a process. It returns no error if the process has ended.
 func signal(pid int, s syscall.Signal) error {
 	if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err

@@ -12,18 +12,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/torture"
 )
 
-// evidence holds the data about one session at the end of the load.
+// evidence is the data about one session at the end of the load.
 type evidence struct {
 	id     holdfast.SessionID
 	events []holdfast.Event
 	sent   []message
 	ended  map[holdfast.TurnID]int64
 	direct []effect
-	// lines counts for each file the lines that hold its own name.
+	// lines maps each file to the number of its lines that contain the file's own name.
 	lines map[string]int
 }
 
-// verdict is the judgement of one session.
+// verdict is the result of checking one session.
 type verdict struct {
 	violations                                       []string
 	messages, effects, lost, untold, doubled, unseen int
@@ -34,7 +34,7 @@ func (v *verdict) say(format string, args ...any) {
 	v.violations = append(v.violations, fmt.Sprintf(format, args...))
 }
 
-// judge reads everything back, ends the server in order and looks for leftovers.
+// judge reads everything back, shuts the server down and looks for leftovers.
 func (l *loop) judge(ctx context.Context) error {
 	if _, err := l.ready(ctx, "the load"); err != nil {
 		return err
@@ -55,14 +55,14 @@ func (l *loop) judge(ctx context.Context) error {
 	return nil
 }
 
-// check compares the promises made to clients with the evidence.
+// check compares what was promised to clients with the evidence.
 func check(ev evidence) verdict {
 	var v verdict
 	texts, ends := map[holdfast.TurnID]string{}, map[holdfast.TurnID][]int64{}
 	for i, e := range ev.events {
 		if e.Seq != int64(i)+1 {
 			v.gaps++
-			v.say("session %s: event %d has seq %d", ev.id, i+1, e.Seq)
+			v.say("session %s: the event at position %d has number %d", ev.id, i+1, e.Seq)
 			break
 		}
 		switch {
@@ -79,21 +79,21 @@ func check(ev evidence) verdict {
 		switch {
 		case texts[m.turn] != m.text:
 			v.unseen++
-			v.say("session %s: the message of turn %s was acknowledged and reads %q", ev.id, m.turn, texts[m.turn])
+			v.say("session %s: the message of turn %s was acknowledged, but the log has %q as its text", ev.id, m.turn, texts[m.turn])
 		case len(ends[m.turn]) != 1:
-			v.say("session %s: turn %s has %d ends", ev.id, m.turn, len(ends[m.turn]))
+			v.say("session %s: turn %s has %d terminal events instead of one", ev.id, m.turn, len(ends[m.turn]))
 		case ev.ended[m.turn] != 0 && ev.ended[m.turn] != ends[m.turn][0]:
-			v.say("session %s: the end of turn %s was shown as event %d and is event %d", ev.id, m.turn, ev.ended[m.turn], ends[m.turn][0])
+			v.say("session %s: a client received the end of turn %s as event %d, but the log has it as event %d", ev.id, m.turn, ev.ended[m.turn], ends[m.turn][0])
 		}
 	}
 	v.files(ev)
 	return v
 }
 
-// madePattern finds the names of files that tools make.
+// madePattern matches the names of files that tools make.
 var madePattern = regexp.MustCompile(`turn-[0-9]+-[0-9]+-[0-9]+`)
 
-// files checks that each confirmed effect exists, and none twice.
+// files checks that each confirmed effect exists and that no effect exists twice.
 func (v *verdict) files(ev evidence) {
 	risks := risksOf(ev.events)
 	name := map[string]string{}
@@ -128,13 +128,13 @@ func (v *verdict) files(ev evidence) {
 	for f, n := range ev.lines {
 		if n > 1 {
 			v.doubled++
-			v.say("session %s: %s happened %d times", ev.id, f, n)
+			v.say("session %s: the effect %s happened %d times", ev.id, f, n)
 		}
 	}
 }
 
-// effect checks one confirmed effect; told: a notice named it as one that a power cut
-// may have taken.
+// effect checks one confirmed effect. told reports that a notice named it as one that a power cut
+// may have removed.
 func (v *verdict) effect(ev evidence, name string, synced, told bool) {
 	v.effects++
 	if ev.lines[name] > 0 {
@@ -143,7 +143,7 @@ func (v *verdict) effect(ev evidence, name string, synced, told bool) {
 	v.lost++
 	if synced || !told {
 		v.untold++
-		v.say("session %s: %s was told to be there, is not, and nobody said so (synced %v)", ev.id, name, synced)
+		v.say("session %s: the file %s was confirmed, is missing, and no notice named it (synced: %v)", ev.id, name, synced)
 	}
 }
 

@@ -63,17 +63,17 @@ func TestCheckAcceptsWhatWasTold(t *testing.T) {
 
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	for says, spoil := range map[string]func(*evidence){
-		"has seq":                           func(e *evidence) { e.events[4].Seq = 9 },
-		"was acknowledged and reads":        func(e *evidence) { e.sent[1].text = "c" },
-		"has 0 ends":                        func(e *evidence) { e.events = e.events[:12] },
-		"was shown as event 6":              func(e *evidence) { e.ended[turnA] = 6 },
-		"turn-0-3-0 happened 2 times":       func(e *evidence) { e.lines["turn-0-3-0"] = 2 },
-		"turn-0-3-0 was told to be there":   func(e *evidence) { delete(e.lines, "turn-0-3-0") },
-		"turn-0-0-0 was told to be there":   func(e *evidence) { e.events[8].Data = []byte(`{}`) },
-		"turn-0-0-1 was told to be there":   func(e *evidence) { delete(e.lines, "turn-0-0-1") },
-		"put-0-1 was told to be there":      func(e *evidence) { delete(e.lines, "put-0-1") },
-		"exec-0-2 was told to be there":     func(e *evidence) { e.direct[1].at = noon.Add(time.Minute) },
-		"exec-0-2 was told to be there, is": func(e *evidence) { e.events[8].Data = []byte(`{"files_at_risk":{"turns":[]}}`) },
+		"has number":                              func(e *evidence) { e.events[4].Seq = 9 },
+		"has \"b\" as its text":                   func(e *evidence) { e.sent[1].text = "c" },
+		"has 0 terminal events":                   func(e *evidence) { e.events = e.events[:12] },
+		"as event 6, but":                         func(e *evidence) { e.ended[turnA] = 6 },
+		"turn-0-3-0 happened 2 times":             func(e *evidence) { e.lines["turn-0-3-0"] = 2 },
+		"turn-0-3-0 was confirmed, is missing":    func(e *evidence) { delete(e.lines, "turn-0-3-0") },
+		"turn-0-0-0 was confirmed, is missing":    func(e *evidence) { e.events[8].Data = []byte(`{}`) },
+		"turn-0-0-1 was confirmed, is missing":    func(e *evidence) { delete(e.lines, "turn-0-0-1") },
+		"put-0-1 was confirmed, is missing":       func(e *evidence) { delete(e.lines, "put-0-1") },
+		"exec-0-2 was confirmed, is missing":      func(e *evidence) { e.direct[1].at = noon.Add(time.Minute) },
+		"exec-0-2 was confirmed, is missing, and": func(e *evidence) { e.events[8].Data = []byte(`{"files_at_risk":{"turns":[]}}`) },
 	} {
 		ev := story(t)
 		ev.sent, ev.direct = slices.Clone(ev.sent), slices.Clone(ev.direct)

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 )
 
-// worker is a client with one session: it does one thing after the other, through all
-// faults. One goroutine owns it until the load is over.
+// worker is a client with one session: it does one thing after the other, whatever faults happen.
+// One goroutine owns it until the load ends.
 type worker struct {
 	l    *loop
 	n    int
@@ -22,8 +22,8 @@ type worker struct {
 	rng  *rand.Rand
 	stop atomic.Bool
 
-	// sent are the acknowledged messages, ended the turns whose end a stream showed,
-	// direct the acknowledged effects outside of turns.
+	// sent are the acknowledged messages; ended maps each turn whose end a stream returned to the
+	// number of that event; direct are the acknowledged effects outside of turns.
 	sent   []message
 	ended  map[holdfast.TurnID]int64
 	direct []effect
@@ -38,12 +38,12 @@ type message struct {
 // effect is a file that the server confirmed as written.
 type effect struct {
 	name string
-	// synced: the server promised that it is on the disk.
+	// synced: the server promised that the file is on the disk.
 	synced bool
 	at     time.Time
 }
 
-// callPatience bounds a single call of a client.
+// callPatience limits a single call of a client.
 const callPatience = 30 * time.Second
 
 func (l *loop) newWorker(ctx context.Context, n int) (*worker, error) {
@@ -54,8 +54,8 @@ func (l *loop) newWorker(ctx context.Context, n int) (*worker, error) {
 	return w, err
 }
 
-// work does things until it is stopped. It repeats a message until it is accepted, and
-// waits for its turn; it tries commands and files once.
+// work does things until stop is set. It repeats a message until it is accepted, and waits for
+// the end of its turn; it tries commands and files only once.
 func (w *worker) work(ctx context.Context) {
 	for k := 0; ctx.Err() == nil && !w.stop.Load(); k++ {
 		switch w.rng.IntN(10) {
@@ -69,7 +69,7 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// script is a turn of one to three tools, each of which makes one file with one line.
+// script returns a turn of one to three tools, each of which makes one file with one line.
 func (w *worker) script(k int) string {
 	type step map[string]any
 	var steps []step
@@ -128,12 +128,12 @@ func (w *worker) await(ctx context.Context, sent holdfast.Sent) {
 	}
 }
 
-// gap counts a hole in a stream.
+// gap records a hole in the event numbers of a stream.
 func (l *loop) gap(id holdfast.SessionID, after, next int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.result.Gaps++
-	l.result.Violations = append(l.result.Violations, fmt.Sprintf("session %s: a stream went from event %d to %d", id, after, next))
+	l.result.Violations = append(l.result.Violations, fmt.Sprintf("session %s: a stream continued after event %d with event %d", id, after, next))
 }
 
 func (w *worker) exec(ctx context.Context, name string) {
@@ -161,7 +161,7 @@ func (w *worker) put(ctx context.Context, name string) {
 	w.direct = append(w.direct, effect{name: name, synced: true, at: time.Now()})
 }
 
-// again waits for a change of the server, or a little.
+// again waits until another server runs, for 50 ms at most.
 func again(ctx context.Context, changed <-chan struct{}) {
 	t := time.NewTimer(50 * time.Millisecond)
 	defer t.Stop()

@@ -54,8 +54,8 @@ type Config struct {
 	Out io.Writer
 }
 
-// patience bounds each wait for the server to serve again, restPatience the wait for
-// the load to end.
+// patience limits each wait for the server to work again, restPatience the wait for the end of
+// the load.
 const (
 	patience     = time.Minute
 	restPatience = 3 * time.Minute
@@ -104,8 +104,8 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	return l.result, err
 }
 
-// plan returns the faults of a run in their order: every kind in its share, at least
-// once.
+// plan returns the faults of a run in random order: each kind in proportion to its share, but at
+// least once.
 func plan(n int, rng *rand.Rand) []Kind {
 	var out []Kind
 	for _, k := range Kinds {
@@ -149,7 +149,7 @@ func (l *loop) run(ctx context.Context) error {
 		select {
 		case <-done:
 		case <-limit.C:
-			l.bad("the load did not come to its end within %s: a turn has no end, or a message is not taken", restPatience)
+			l.bad("the load did not end within %s: a turn did not end, or a message was not accepted", restPatience)
 		}
 	}
 	stopLoad()
@@ -179,7 +179,7 @@ func (l *loop) faults(ctx context.Context) error {
 	return nil
 }
 
-// between is the time under load before the next fault.
+// between returns a random time of load before the next fault.
 func (l *loop) between() time.Duration { return time.Duration(50+l.rng.IntN(700)) * time.Millisecond }
 
 // ready waits until the server accepts work again. If it does not do so by itself,
@@ -189,7 +189,7 @@ func (l *loop) ready(ctx context.Context, kind Kind) (time.Time, error) {
 		srv, api := l.current()
 		select {
 		case <-srv.Gone():
-			// A supervisor would do this.
+			// A supervisor would start the server again.
 			l.result.Ended++
 			if err := l.start(ctx); err != nil {
 				return time.Time{}, err
@@ -208,7 +208,7 @@ func (l *loop) ready(ctx context.Context, kind Kind) (time.Time, error) {
 		}
 	}
 	l.result.Repairs++
-	l.bad("after %s the server took no work for %s and had to be started again by hand", kind, patience)
+	l.bad("after %s the server accepted no work for %s and had to be started again by hand", kind, patience)
 	l.server().Kill()
 	return time.Now(), l.start(ctx)
 }
@@ -260,7 +260,7 @@ func (l *loop) start(ctx context.Context) error {
 	return nil
 }
 
-// fault does one thing to the server, its boxes or its disk.
+// fault causes one fault of the server, its boxes or its disk.
 func (l *loop) fault(ctx context.Context, kind Kind) error {
 	switch kind {
 	case KillServer:
@@ -287,7 +287,7 @@ func (l *loop) fault(ctx context.Context, kind Kind) error {
 	}
 }
 
-// stopFor stops a process for up to two seconds.
+// stopFor stops a process with a signal for up to two seconds.
 func (l *loop) stopFor(ctx context.Context, pid int) error {
 	if err := signal(pid, stopSignal); err != nil {
 		return err
@@ -314,12 +314,12 @@ func (l *loop) someBox(ctx context.Context) (int, error) {
 			return 0, context.Cause(ctx)
 		}
 	}
-	l.bad("no box runs within 5 s under load")
+	l.bad("no box was running for 5 s, although the server was under load")
 	return 0, nil
 }
 
-// cut cuts the power: everything that runs on the disk ends at once, and the disk keeps
-// the data that was written to the device.
+// cut cuts the power: everything that uses the disk ends at once, and the disk has only the data
+// that was written to the device.
 func (l *loop) cut(ctx context.Context) error {
 	if err := l.disk.cut(l.server().PID); err != nil {
 		return err
@@ -340,7 +340,7 @@ func (l *loop) fill(ctx context.Context) error {
 	return os.Remove(l.disk.ballast())
 }
 
-// names are the names that processes, cgroups and mounts of the boxes carry.
+// names returns the names that processes, cgroups and mounts of the boxes contain.
 func (l *loop) names() []string {
 	var out []string
 	for _, w := range l.workers {
@@ -349,7 +349,7 @@ func (l *loop) names() []string {
 	return out
 }
 
-// pause waits; it returns false if ctx ended first.
+// pause waits for d; it returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

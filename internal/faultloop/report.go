@@ -11,7 +11,7 @@ import (
 type Result struct {
 	Seed   uint64       `json:"seed"`
 	Faults map[Kind]int `json:"faults"`
-	// Messages and Effects count those acknowledged to clients; effects are files.
+	// Messages and Effects are the numbers of those that were acknowledged to clients; effects are files.
 	Messages int `json:"messages"`
 	Effects  int `json:"effects"`
 	// LostMessages, Gaps and Doubled must be 0, and so must Untold: missing effects that
@@ -23,8 +23,8 @@ type Result struct {
 	Untold       int `json:"untold_effects"`
 	// Unknown counts calls whose outcome was reported to the model as unknown.
 	Unknown int `json:"unknown_outcomes"`
-	// Ended is how often the server ended by itself so that a supervisor would start it
-	// again, Repairs how often a person would have had to.
+	// Ended is how often the server ended by itself, so that a supervisor would start it again;
+	// Repairs is how often a person would have had to start it.
 	Ended      int      `json:"ended_by_itself"`
 	Repairs    int      `json:"repairs"`
 	Violations []string `json:"violations"`
@@ -47,7 +47,7 @@ func (r *Result) add(v verdict) {
 // OK reports whether the run found no problem.
 func (r Result) OK() bool { return len(r.Violations) == 0 && len(r.Leftovers) == 0 && r.Repairs == 0 }
 
-// Print writes the result for people.
+// Print writes the result as text for people.
 func (r Result) Print(w io.Writer) error {
 	var b strings.Builder
 	n := 0

@@ -11,69 +11,69 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Limits on what a folder may bring; what is beyond is left out.
+// Limits on what a folder may bring. Files beyond a limit are left out.
 const (
-	// maxText bounds a file that becomes instructions, maxTexts all of them, in bytes.
+	// maxText is the largest file that becomes instructions, maxTexts the size of all of them, in bytes.
 	maxText, maxTexts = 128 << 10, 4 << 20
-	// maxSettings is how large a settings file is that is looked at.
+	// maxSettings is the largest settings file that is read, in bytes.
 	maxSettings = 1 << 20
-	// maxEach is how many skills and commands, sub-agents, or styles count.
+	// maxEach is how many skills and commands, sub-agents, or styles are used.
 	maxEach = 200
-	// maxNotices bounds the notices.
+	// maxNotices is how many notices a Folder has at most.
 	maxNotices = 100
 )
 
-// Folder is what a version brings under .claude. The zero value brings nothing. It is
-// shared: nobody changes it.
+// Folder is what an agent version brings under .claude. The zero value brings nothing. It is
+// shared, so it must not be changed.
 type Folder struct {
 	// Skills are the skills and commands, by name.
 	Skills []Skill
 	// Agents are the sub-agents, by name.
 	Agents []Agent
 	Styles []Style
-	// Style is the name of the output style that the version's settings choose: one of
-	// Styles, or one that Claude Code has itself; empty for none.
+	// Style is the name of the output style that the version's settings choose: one of Styles, or
+	// a built-in one of Claude Code; empty for none.
 	Style string
-	// Plugin are the files of a plugin directory that holds the skills and styles.
+	// Plugin are the files of a plugin directory for Claude Code with the skills and styles.
 	Plugin []Staged
-	// Notices say what was left out, and why.
+	// Notices report which files or keys were left out, and why.
 	Notices []string
-	// Sums are the SHA-256 of the files that are instructions, by path, in hex: those of a
-	// workspace that say the same add nothing.
+	// Sums are the SHA-256 sums of the files that are instructions, in hex, by path: a
+	// workspace's file with the same sum is not added again.
 	Sums map[string]string
 }
 
-// Skill is a skill, or a command.
+// Skill is a skill or a command.
 type Skill struct {
 	Name, Description string
-	// File is its path in the folder.
+	// File is the path of its file in the folder.
 	File string
 	Body string
-	// Command: it is one of .claude/commands. Hidden keeps it from the model, Internal from
-	// the user.
+	// Command is true if it came from .claude/commands. Hidden hides it from the model, Internal
+	// from the user.
 	Command, Hidden, Internal bool
 }
 
 // Agent is a sub-agent.
 type Agent struct {
 	Name, Description, Prompt string
-	// Tools are the names of the tools it is limited to, as the file has them; nil are all.
+	// Tools are the names of the only tools that the sub-agent may use, as its file has them; nil means all tools.
 	Tools []string
-	// Without are tools that it does not get.
+	// Without are the names of tools that the sub-agent must not use.
 	Without []string
 }
 
 // Style is an output style.
 type Style struct{ Name, Description, Body string }
 
-// Staged is a file of the plugin directory: Content, or a copy of the version's file From.
+// Staged is a file of the plugin directory: either Content, or a copy of the version's file From.
 type Staged struct {
 	Path    string
 	Content []byte
 	From    *holdfast.AgentFile
 }
 
-// Skill returns the skill with that name; nil without one.
+// Skill returns the skill with that name, or nil.
 func (f *Folder) Skill(name string) *Skill {
 	if f == nil {
 		return nil
@@ -85,8 +85,7 @@ func (f *Folder) Skill(name string) *Skill {
 	return &f.Skills[i]
 }
 
-// Chosen returns the output style of the folder that its settings choose; nil if there is
-// none.
+// Chosen returns the output style of the folder that its settings choose, or nil.
 func (f *Folder) Chosen() *Style {
 	if f == nil {
 		return nil
@@ -107,17 +106,17 @@ const (
 	settingsAt  = ".claude/settings.json"
 )
 
-// PluginName is the plugin's name: to the CLI, a skill's full name is PluginName:NAME.
+// PluginName is the name of the plugin directory. The CLI calls a skill by its full name PluginName:NAME.
 const PluginName = "agent"
 
-// builtinStyles are the output styles that Claude Code has itself.
+// builtinStyles are the output styles that are built into Claude Code.
 var builtinStyles = []string{"default", "Proactive", "Concise", "Explanatory", "Learning"}
 
-// goodName is how a skill, command or sub-agent may be called.
+// goodName matches the allowed names of skills, commands and sub-agents.
 var goodName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// Read reads the folder of a version from its files, sorted by path; keys reads
-// frontmatter. Errors are those of read; a file that makes no sense is left out instead.
+// Read reads the folder of a version from its files, which are sorted by path; keys parses
+// frontmatter. It returns only errors of read; an invalid file is left out instead.
 func Read(list []holdfast.AgentFile, read func(holdfast.AgentFile) ([]byte, error), keys Keys) (*Folder, error) {
 	r := &reader{out: &Folder{Sums: map[string]string{}}, read: read, keys: keys, dirs: map[string]bool{}}
 	for _, kind := range []func(holdfast.AgentFile) error{r.skill, r.command, r.agent, r.style, r.rest} {
@@ -140,13 +139,13 @@ func Read(list []holdfast.AgentFile, read func(holdfast.AgentFile) ([]byte, erro
 	return r.out, nil
 }
 
-// reader is one Read.
+// reader is the state of one Read.
 type reader struct {
 	out   *Folder
 	read  func(holdfast.AgentFile) ([]byte, error)
 	keys  Keys
 	bytes int
-	// dirs are the directories of the skills that count.
+	// dirs are the directories of the skills that are used.
 	dirs map[string]bool
 	// chosen is the output style that the settings choose.
 	chosen string
@@ -158,14 +157,14 @@ func (r *reader) notice(file, format string, args ...any) {
 	}
 }
 
-// text reads a file that becomes instructions; nil if it is left out.
+// text reads a file that becomes instructions. It returns nil if the file is left out.
 func (r *reader) text(f holdfast.AgentFile, have int) (*front, error) {
 	switch {
 	case f.Size > maxText:
-		r.notice(f.Path, "is left out: it is over %d bytes", maxText)
+		r.notice(f.Path, "is left out: it is longer than %d bytes", maxText)
 		return nil, nil
 	case have >= maxEach || r.bytes+int(f.Size) > maxTexts:
-		r.notice(f.Path, "is left out: the folder holds too many")
+		r.notice(f.Path, "is left out: the folder has too many files of this kind, or too much text")
 		return nil, nil
 	}
 	data, err := r.read(f)
@@ -181,14 +180,14 @@ func (r *reader) text(f holdfast.AgentFile, have int) (*front, error) {
 	return m, nil
 }
 
-// dropped tells which keys are not passed on.
+// dropped adds a notice with the keys that are not passed on.
 func (r *reader) dropped(file string, m *front) {
 	if len(m.dropped) > 0 {
 		slices.Sort(m.dropped)
 		r.notice(file, "%s: not passed on, the server decides about that", strings.Join(m.dropped, ", "))
 	}
 	if m.shell {
-		r.notice(file, "!`command`: not run, the text is passed on without it")
+		r.notice(file, "!`command`: not run, and the text is passed on without the mark")
 	}
 }
 
@@ -200,7 +199,7 @@ func (r *reader) mayBe(file, name string) bool {
 	return true
 }
 
-// skill takes .claude/skills/NAME/SKILL.md.
+// skill reads a skill, .claude/skills/NAME/SKILL.md.
 func (r *reader) skill(f holdfast.AgentFile) error {
 	rest, ok := strings.CutPrefix(f.Path, skillsDir)
 	if !ok {
@@ -209,7 +208,7 @@ func (r *reader) skill(f holdfast.AgentFile) error {
 	name, file, _ := strings.Cut(rest, "/")
 	if file != skillFile {
 		if strings.EqualFold(path.Base(rest), skillFile) {
-			r.notice(f.Path, "is left out: a skill is .claude/skills/NAME/SKILL.md")
+			r.notice(f.Path, "is left out: the file of a skill must be .claude/skills/NAME/SKILL.md")
 		}
 		return nil
 	}
@@ -219,7 +218,7 @@ func (r *reader) skill(f holdfast.AgentFile) error {
 	return r.add(f, name, false)
 }
 
-// command takes .claude/commands/NAME.md; its directory does not count.
+// command reads a command, .claude/commands/NAME.md. Directories between are not part of its name.
 func (r *reader) command(f holdfast.AgentFile) error {
 	rest, ok := strings.CutPrefix(f.Path, commandsDir)
 	if !ok || path.Ext(rest) != ".md" {
@@ -274,12 +273,12 @@ func (r *reader) add(f holdfast.AgentFile, name string, command bool) error {
 	return nil
 }
 
-// stage adds a text file to the plugin.
+// stage adds a text file to the plugin directory.
 func (r *reader) stage(at string, keys []string, body string) {
 	r.out.Plugin = append(r.out.Plugin, Staged{Path: at, Content: compose(keys, body)})
 }
 
-// beside takes the other files of a skill's directory.
+// beside adds another file of a skill's directory to the plugin directory.
 func (r *reader) beside(f *holdfast.AgentFile) {
 	rest, ok := strings.CutPrefix(f.Path, skillsDir)
 	name, file, _ := strings.Cut(rest, "/")
@@ -293,7 +292,7 @@ func (r *reader) beside(f *holdfast.AgentFile) {
 	r.out.Plugin = append(r.out.Plugin, Staged{Path: "skills/" + rest, From: f})
 }
 
-// agent takes .claude/agents/NAME.md.
+// agent reads a sub-agent, .claude/agents/NAME.md.
 func (r *reader) agent(f holdfast.AgentFile) error {
 	rest, ok := strings.CutPrefix(f.Path, agentsDir)
 	if !ok || path.Ext(rest) != ".md" {
@@ -311,7 +310,7 @@ func (r *reader) agent(f holdfast.AgentFile) error {
 		r.notice(f.Path, "is left out: %s", m.err)
 		return nil
 	case a.Name == "" || a.Description == "":
-		r.notice(f.Path, "is left out: a sub-agent has a name and a description")
+		r.notice(f.Path, "is left out: a sub-agent needs a name and a description")
 		return nil
 	case !r.mayBe(f.Path, a.Name):
 		return nil
@@ -327,7 +326,7 @@ func (r *reader) agent(f holdfast.AgentFile) error {
 	return nil
 }
 
-// style takes .claude/output-styles/NAME.md.
+// style reads an output style, .claude/output-styles/NAME.md.
 func (r *reader) style(f holdfast.AgentFile) error {
 	rest, ok := strings.CutPrefix(f.Path, stylesDir)
 	if !ok || path.Ext(rest) != ".md" || strings.Contains(rest, "/") {
@@ -359,8 +358,8 @@ func (r *reader) style(f holdfast.AgentFile) error {
 	return nil
 }
 
-// rest takes what is no list of files: the instructions' sums, and which style the
-// settings choose. Whether the settings make sense is decided elsewhere.
+// rest reads the remaining files: it stores the sums of the instructions, and the style that the
+// settings choose. Whether the settings are valid is checked elsewhere.
 func (r *reader) rest(f holdfast.AgentFile) error {
 	switch f.Path {
 	case "CLAUDE.md", "AGENTS.md", ".claude/CLAUDE.md":
@@ -383,7 +382,7 @@ func (r *reader) rest(f holdfast.AgentFile) error {
 	return nil
 }
 
-// choose settles the output style.
+// choose sets the output style, if the chosen one exists.
 func (r *reader) choose() {
 	r.out.Style = r.chosen
 	if r.chosen != "" && r.out.Chosen() == nil && !slices.Contains(builtinStyles, r.chosen) {

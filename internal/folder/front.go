@@ -12,27 +12,27 @@ import (
 	"unicode/utf8"
 )
 
-// Keys reads the keys and values of a YAML text, as settings.Keys does. Values are nil,
-// string, bool, json.Number, []any, or something else that nobody reads.
+// Keys parses the keys and values of a YAML text, as settings.Keys does. Values are nil, string,
+// bool, json.Number, []any, or of another type that this package does not use.
 type Keys func(data []byte) (map[string]any, error)
 
-// maxFront bounds the frontmatter, maxLabel a text of it, in bytes.
+// maxFront is the longest frontmatter, maxLabel the longest text in it, in bytes.
 const maxFront, maxLabel = 16 << 10, 2000
 
-// front is a text with frontmatter: the keys that somebody asked for count, finish
+// front is a parsed text with frontmatter. Only keys that were asked for are passed on; finish
 // collects the others.
 type front struct {
 	keys map[string]any
 	body string
-	// shell: the body had commands for Claude Code to run.
+	// shell is true if the body contained commands for Claude Code to run.
 	shell   bool
 	asked   []string
 	dropped []string
 	err     error
 }
 
-// parseFront reads a Markdown file. Without "---" in its first line it has no frontmatter;
-// frontmatter without an end, or that cannot be read, is an error.
+// parseFront parses a Markdown file. If its first line is not "---", it has no frontmatter.
+// Frontmatter without an end, or that cannot be parsed, is an error.
 func parseFront(data []byte, read Keys) (*front, error) {
 	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
 		return nil, errors.New("it is not UTF-8 text")
@@ -42,10 +42,10 @@ func parseFront(data []byte, read Keys) (*front, error) {
 	if first, rest, _ := strings.Cut(text, "\n"); strings.TrimRight(first, " \t") == "---" {
 		head, body, ok := cutFront(rest)
 		if !ok {
-			return nil, errors.New(`its frontmatter has no end: a line "---"`)
+			return nil, errors.New(`its frontmatter has no end, which is a line "---"`)
 		}
 		if len(head) > maxFront {
-			return nil, fmt.Errorf("its frontmatter is over %d bytes", maxFront)
+			return nil, fmt.Errorf("its frontmatter is longer than %d bytes", maxFront)
 		}
 		keys, err := read([]byte(head))
 		if err != nil {
@@ -55,17 +55,17 @@ func parseFront(data []byte, read Keys) (*front, error) {
 	}
 	m.body = strings.TrimLeft(m.body, "\n")
 	if m.body, m.shell = unmark(m.body); shellMark.MatchString(m.body) {
-		return nil, errors.New("it holds too many marks of commands")
+		return nil, errors.New("it contains too many marks of commands (!`command`)")
 	}
 	return m, nil
 }
 
-// shellMark marks commands that Claude Code would run by itself when it reads the text:
-// !`command`, and a block that begins with ```!.
+// shellMark matches the marks of commands that Claude Code would run itself when it reads the
+// text: !`command`, and a block that begins with ```!.
 var shellMark = regexp.MustCompile("!+`|```!+")
 
-// unmark takes the marks away and reports whether there were any. One that goes may leave
-// another, which goes as well; a text that has one after that is odd.
+// unmark removes the marks and reports whether there were any. Removing one may produce another,
+// which is removed too; parseFront rejects a text that still has one after eight rounds.
 func unmark(text string) (string, bool) {
 	had := shellMark.MatchString(text)
 	for range 8 {
@@ -74,7 +74,7 @@ func unmark(text string) (string, bool) {
 	return text, had
 }
 
-// cutFront cuts at the first line "---".
+// cutFront splits the text at the first line "---".
 func cutFront(text string) (head, body string, ok bool) {
 	at := 0
 	for line := range strings.Lines(text) {
@@ -97,7 +97,7 @@ func (m *front) fail(key, want string) {
 	}
 }
 
-// text is a key's text in one line; a list is joined, as argument-hint: [name] is one.
+// text returns a key's text in one line. For argument-hint also a list is accepted, as in argument-hint: [name].
 func (m *front) text(key string) string {
 	switch v := m.get(key).(type) {
 	case nil:
@@ -115,7 +115,7 @@ func (m *front) text(key string) string {
 	return ""
 }
 
-// yes is a key's truth value.
+// yes returns a key's truth value; without if the key is missing.
 func (m *front) yes(key string, without bool) bool {
 	switch v := m.get(key).(type) {
 	case nil:
@@ -127,7 +127,7 @@ func (m *front) yes(key string, without bool) bool {
 	return without
 }
 
-// list is a key's list of names, or a text with commas; nil if the key is not there.
+// list returns a key's list of names, which may be a text with commas; nil if the key is missing.
 func (m *front) list(key string) []string {
 	out := []string{}
 	switch v := m.get(key).(type) {
@@ -151,15 +151,15 @@ func (m *front) list(key string) []string {
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
-// silent are keys that mean nothing here and need no notice.
+// silent marks keys that have no meaning here, so that they cause no notice.
 func (m *front) silent(keys ...string) { m.asked = append(m.asked, keys...) }
 
-// unread takes back that a key was asked for.
+// unread marks a key as not asked for again, so that it causes a notice.
 func (m *front) unread(key string) {
 	m.asked = slices.DeleteFunc(m.asked, func(k string) bool { return k == key })
 }
 
-// finish collects the keys that nobody asked for.
+// finish collects the keys that were not asked for.
 func (m *front) finish() *front {
 	for key := range m.keys {
 		if !slices.Contains(m.asked, key) {
@@ -169,7 +169,7 @@ func (m *front) finish() *front {
 	return m
 }
 
-// clip makes a text one line of bounded length, in which no frontmatter can end.
+// clip turns a text into one line of limited length that cannot end a frontmatter.
 func clip(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }), " ")
 	if len(s) > maxLabel {
@@ -190,8 +190,8 @@ func firstLine(body string) string {
 	return ""
 }
 
-// compose writes a text with frontmatter of our own, in which every text is quoted: what
-// another reader of YAML would see in the original does not matter.
+// compose writes a text with generated frontmatter in which every text is quoted. So it does not
+// matter how another YAML parser would read the original.
 func compose(keys []string, body string) []byte {
 	var b bytes.Buffer
 	b.WriteString("---\n")

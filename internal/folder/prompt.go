@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// List lists the skills for a model that reads files: name, description, and the file to
-// read. At is where the agent sees its workspace, with a slash at its end: it has the
-// folder's files.
+// List returns a list of the skills for a model that reads files: name, description, and the file
+// to read. at is the path of the workspace as the agent has it, ending with a slash; the
+// workspace contains the folder's files.
 func (f *Folder) List(at string) string {
 	if f == nil {
 		return ""
@@ -27,7 +27,7 @@ func (f *Folder) List(at string) string {
 	return "\n\nSkills: when a task fits a description, read the file first and follow it.\n\n" + b.String()
 }
 
-// named returns the skill or command that a message names; nil without one.
+// named returns the skill or command that a message calls by its name, or nil.
 func (f *Folder) named(text string) (s *Skill, args string) {
 	name, args, ok := Slash(text)
 	if s = f.Skill(name); !ok || s == nil || s.Internal {
@@ -36,14 +36,14 @@ func (f *Folder) named(text string) (s *Skill, args string) {
 	return s, args
 }
 
-// Names reports whether a message names a skill or command of the folder.
+// Names reports whether a message calls a skill or command of the folder.
 func (f *Folder) Names(text string) bool {
 	s, _ := f.named(text)
 	return s != nil
 }
 
-// Qualify puts the plugin's name in front of the command that a message names, so that the
-// Claude Code CLI takes none of its own for it.
+// Qualify adds the plugin's name to the command that a message calls, so that the Claude Code CLI
+// does not run one of its own commands instead.
 func (f *Folder) Qualify(text string) string {
 	if !f.Names(text) || strings.HasPrefix(text, "/"+PluginName+":") {
 		return text
@@ -51,8 +51,8 @@ func (f *Folder) Qualify(text string) string {
 	return "/" + PluginName + ":" + text[1:]
 }
 
-// Expand replaces a message that names a skill or command, as "/review main", by its
-// instructions. Any other message stays as it is.
+// Expand replaces a message that calls a skill or command, as "/review main", by that skill's
+// instructions. Other messages stay as they are.
 func (f *Folder) Expand(text string) string {
 	s, args := f.named(text)
 	if s == nil {
@@ -67,7 +67,7 @@ func (f *Folder) Expand(text string) string {
 	return "The user ran the command /" + s.Name + ". Its instructions:\n\n" + body
 }
 
-// Slash splits a message that begins with "/NAME", or "/agent:NAME".
+// Slash splits a message that begins with "/NAME" or "/agent:NAME" into the name and the arguments.
 func Slash(text string) (name, args string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "/")
 	if !ok {
@@ -81,5 +81,5 @@ func Slash(text string) (name, args string, ok bool) {
 	return name, args, goodName.MatchString(name)
 }
 
-// space reports what the Claude Code CLI takes for the end of a command's name.
+// space reports whether c ends the name of a command for the Claude Code CLI.
 func space(c rune) bool { return unicode.IsSpace(c) || c == '\ufeff' }

@@ -14,18 +14,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rooted"
 )
 
-// workspaceFiles are a workspace's instructions; the first that is there counts.
+// workspaceFiles are the files with a workspace's instructions; the first that exists is used.
 var workspaceFiles = []string{"CLAUDE.md", ".claude/CLAUDE.md", "AGENTS.md"}
 
-// maxWorkspaceSkills bounds the skills of a workspace, maxDirectory the entries of their
-// directory that are looked at.
+// maxWorkspaceSkills is how many skills of a workspace are listed, maxDirectory how many entries
+// of their directory are read.
 const maxWorkspaceSkills, maxDirectory = 50, 1000
 
-// Workspace returns what a workspace says to an agent, as text for its instructions: its
-// CLAUDE.md or AGENTS.md, and a list of its skills, whose files the agent reads by itself.
-// An agent can write in tree, the workspace; at is where the agent sees it,
-// with a slash at its end. Files that are what the agent's version brings add nothing. What
-// cannot be read is left out and named in the text. Keys reads frontmatter.
+// Workspace returns the instructions of a workspace for an agent, as text: the content of
+// CLAUDE.md or AGENTS.md, and a list of the workspace's skills, whose files the agent reads
+// itself. tree is the workspace, which an agent can write; at is its path as the agent has it,
+// ending with a slash. A file equal to one that the agent's version brings adds nothing. A file
+// that cannot be read is left out and named in the text. keys parses frontmatter.
 func Workspace(ctx context.Context, tree Tree, at string, version *Folder, keys Keys) string {
 	w := workspace{ctx: ctx, tree: tree, at: at, keys: keys}
 	if version != nil {
@@ -42,7 +42,7 @@ func Workspace(ctx context.Context, tree Tree, at string, version *Folder, keys 
 
 // Tree reads the files of a workspace. Names are relative to it.
 type Tree interface {
-	// Stat and ReadFile are for regular files, and fail with not_found if there is none.
+	// Stat and ReadFile are for regular files; they fail with not_found if the file does not exist.
 	Stat(ctx context.Context, name string) (rooted.Stamp, error)
 	ReadFile(ctx context.Context, name string, most int64) ([]byte, rooted.Stamp, error)
 	ReadDir(ctx context.Context, name string, most int) ([]fs.DirEntry, error)
@@ -58,7 +58,7 @@ type workspace struct {
 	out  strings.Builder
 }
 
-// read reads a file that is not the version's; ok is false if there is nothing to tell.
+// read reads a file. ok is false if the file adds nothing: it is missing, unreadable, or the same as the version's.
 func (w *workspace) read(name string) (data []byte, ok bool) {
 	data, _, err := w.tree.ReadFile(w.ctx, name, maxText)
 	switch {
@@ -80,14 +80,14 @@ func (w *workspace) instructions() {
 		data, ok := w.read(name)
 		text := strings.TrimSpace(strings.ToValidUTF8(string(data), "�"))
 		if ok && text != "" {
-			// No line of the file ends what marks it as the workspace's.
+			// A line of the file must not end the element that marks the text as the workspace's.
 			text = strings.ReplaceAll(text, "</workspace-", "<\\/workspace-")
 			fmt.Fprintf(&w.out, "<workspace-instructions file=%q>\n%s\n</workspace-instructions>\n", name, text)
 		}
 		if ok || w.same[name] == "" {
 			return
 		}
-		// It is the version's own file: the workspace may have the other one.
+		// The file is the version's own: the workspace may have the next one of the list.
 	}
 }
 

@@ -1,8 +1,8 @@
-// Package pipetest proves the pipe with a real agent CLI: started by boxd in a
-// box without a network, spoken to over its stdio, reaching its model through a
-// socket of the box, and outliving the server that started it.
+// Package pipetest tests the connection to a real agent CLI: boxd starts the CLI in a box without
+// a network, the server talks to it over stdio, the CLI reaches its model through a socket in the
+// box, and it outlives the server that started it.
 //
-// It holds tests only, and a server as small as it can be for them. The runtime
-// that users get lives elsewhere. Invariant: nothing in a box is imitated; the
-// model alone is a double.
+// It contains only tests, and a server as small as possible for them. The runtime for users is
+// elsewhere, in internal/runtime. Invariant: nothing in a box is imitated; only the model is a
+// double.
 package pipetest

@@ -17,38 +17,38 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// For says which driver runs the boxes of a session: the first that serves its trust level.
-// Without one the session gets an error, never another place (I-15).
+// For returns the driver that runs the boxes of a session: the first that serves the session's trust
+// level. If no driver does, it returns an error; the session never gets another place (I-15).
 func For(s holdfast.Session, drivers []Driver) (Driver, error) {
 	i := slices.IndexFunc(drivers, func(d Driver) bool { return slices.Contains(d.Serves, s.Trust) })
 	if i < 0 {
-		return Driver{}, holdfast.Errorf(holdfast.KindUnavailable, "box", "no driver runs %s sessions on this server", s.Trust).
+		return Driver{}, holdfast.Errorf(holdfast.KindUnavailable, "box", "no driver of this server runs %s sessions", s.Trust).
 			WithHint("holdfast serve --driver local, or as yourself: holdfast session create --trust trusted")
 	}
 	return drivers[i], nil
 }
 
-// pool is where a session has its box.
+// pool returns the pool that has the session's box.
 func (b *Boxes) pool(row journal.Row) (*pool.Pool, error) {
 	d, err := For(row.Session, b.cfg.Drivers)
 	return d.Pool, err
 }
 
-// Claim is what somebody wants of a session's box.
+// Claim is a request for a session's box.
 type Claim struct {
 	Session holdfast.SessionID
-	// Turn claims count as turns: they wait for a place, and Queued is told the position.
+	// Turn claims count against the limit of turns: they wait for a place, and Queued receives their position.
 	Turn   bool
 	Queued func(position int)
-	// Walls are those that the box of an untrusted session is to have.
+	// Walls returns the walls (mounts for path rules) that the box of an untrusted session must have.
 	Walls func(ctx context.Context, row journal.Row) (wire.Walls, error)
-	// Live claims a box that runs, and is denied when none does.
+	// Live claims only a box that is running; if the box is not running, the claim is denied.
 	Live bool
 }
 
-// Acquire claims a session's box. The first claim of a scope makes its first files. The hold
-// has the session's side of the box, with what its processes need there, and what its log
-// needs no more has been released.
+// Acquire claims a session's box. The first claim of a scope also makes its first files. The
+// hold's box is the session's view of the box, in which everything that the session's processes
+// need is set up, and in which calls that the session's log no longer needs have been released.
 func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 	own := b.claims.join(c.Session)
 	defer b.claims.leave(c.Session, own)
@@ -61,8 +61,8 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 		if own.moved.Load() == moved {
 			return hold, err
 		}
-		// The session ended, was deleted, or changed its trust meanwhile: nobody
-		// else will end this box or remove its files.
+		// The session ended, was deleted, or changed its trust meanwhile: this claim must end the
+		// box, because nothing else will end it or remove its files.
 		if hold != nil {
 			hold.Release()
 			if err := b.leave(ctx, c.Session, pool); err != nil {
@@ -81,14 +81,14 @@ func (b *Boxes) Acquire(ctx context.Context, c Claim) (*pool.Hold, error) {
 func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Pool, error) {
 	read := b.sessions.Live
 	if c.Live {
-		read = b.sessions.Row // also of a session that has just ended
+		read = b.sessions.Row // also for a session that has just ended
 	}
 	row, err := read(ctx, c.Session)
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.Live && b.Running(row) == nil {
-		return nil, nil, holdfast.Errorf(holdfast.KindDenied, "box", "no sandbox is running")
+		return nil, nil, holdfast.Errorf(holdfast.KindDenied, "box", "the session's sandbox is not running")
 	}
 	pool, err := b.pool(row)
 	if err != nil {
@@ -114,7 +114,7 @@ func (b *Boxes) acquireOnce(ctx context.Context, c Claim) (*pool.Hold, *pool.Poo
 			return nil, nil, err
 		}
 	case !b.Workspace(row.ID).Exists(ctx):
-		// Never a new, empty one in its place without being told to.
+		// Never make a new, empty workspace in its place; the caller must accept the loss first.
 		return nil, nil, resume.FilesGone(row.ID)
 	}
 	hold, err := b.enter(ctx, c, row, pool, spec)
@@ -146,7 +146,7 @@ func (b *Boxes) enter(ctx context.Context, c Claim, row journal.Row, pool *pool.
 	return hold, nil
 }
 
-// spec is the box of a session; files is the row that tells of its files.
+// spec returns the spec of a session's box; files is the row of the session that owns the files of its scope.
 func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec, error) {
 	sc := b.Scope(row.ID)
 	s := sandbox.Spec{
@@ -159,7 +159,7 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 		return s, err
 	}
 	if files.Number >= MaxNumber {
-		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d of this data directory: there are no ids for its box", files.ID, files.Number)
+		return s, holdfast.Errorf(holdfast.KindUnavailable, "box", "session %s is number %d in this data directory, and no host ids are left for its box", files.ID, files.Number)
 	}
 	if s.BoxdUID = b.cfg.derivedUID(files); files.BoxUID != 0 {
 		s.BoxdUID = files.BoxUID
@@ -170,8 +170,8 @@ func (b *Boxes) spec(ctx context.Context, row, files journal.Row) (sandbox.Spec,
 	return s, nil
 }
 
-// derivedUID is the first of a session's two host ids unless its row has others;
-// 0 without any to allocate.
+// derivedUID returns the first of a session's two host ids, if its row has no others; 0 if no ids
+// are allocated.
 func (c Config) derivedUID(row journal.Row) uint32 {
 	if c.UIDBase == 0 {
 		return 0
@@ -179,11 +179,10 @@ func (c Config) derivedUID(row journal.Row) uint32 {
 	return c.UIDBase + 2*uint32(row.Number)
 }
 
-// seed makes the workspace of a session's scope and copies the agent's files into it, once:
-// they are durable before the row says so, and existing files are never
-// overwritten. A workspace whose loss was accepted is made in the same way. A box that
-// stands ready is reserved; the row keeps the ids that its files have, and the
-// answer is spec with them.
+// seed makes the workspace of a session's scope and copies the agent's files into it, once: they
+// are durable before the row records that, and existing files are never overwritten. A workspace
+// whose loss was accepted is made in the same way. If a ready boot exists, seed reserves it for
+// the box; the row then stores the host ids of its files, and the returned spec contains them.
 func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, spec sandbox.Spec) (sandbox.Spec, error) {
 	id := b.Scope(session.ID).Owner
 	owner := b.claims.join(id)
@@ -222,9 +221,9 @@ func (b *Boxes) seed(ctx context.Context, session journal.Row, pool *pool.Pool, 
 	return spec, b.sessions.Seeded(ctx, id, set)
 }
 
-// reserve gives a session whose box never ran one that stands ready, if there is
-// one. A reservation that was cut off before its commit left its directory, whose
-// ids remain: only this server has written to it.
+// reserve reserves a ready boot, if there is one, for a session whose box never ran. If a
+// reservation was interrupted before its commit, its directory exists, and reserve uses that
+// directory's ids again: only this server has written to it.
 func (b *Boxes) reserve(pool *pool.Pool, spec sandbox.Spec) sandbox.Spec {
 	reserved, ok := pool.Reserve(spec)
 	if ok || b.cfg.UIDBase == 0 {

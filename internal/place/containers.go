@@ -21,7 +21,7 @@ func (b *Boxes) Containers(ctx context.Context) ([]holdfast.Container, error) {
 	return out, err
 }
 
-// container is a box and the pool that has it.
+// container is a box together with the pool that has it.
 type container struct {
 	holdfast.Container
 	pool *pool.Pool
@@ -44,12 +44,12 @@ func (b *Boxes) containers(ctx context.Context) ([]container, error) {
 	return out, nil
 }
 
-// mostAtOnce bounds how many boxes are worked on at once. One that stands still takes
-// seconds of waiting and no work.
+// mostAtOnce is how many boxes are handled at the same time. A box that does not answer costs
+// seconds of waiting, but no work.
 const mostAtOnce = 32
 
-// sideBySide calls do for each box; a failure does not keep it from the others. done says
-// for which boxes do returned true, err is the first failure in the order of the boxes.
+// sideBySide calls do for each box concurrently, also after a failure. done reports for each box
+// whether do returned true; err is the first failure in the order of the boxes.
 func sideBySide[T any](boxes []T, do func(T) (bool, error)) (done []bool, err error) {
 	done, errs := make([]bool, len(boxes)), make([]error, len(boxes))
 	var g errgroup.Group
@@ -70,10 +70,10 @@ func sideBySide[T any](boxes []T, do func(T) (bool, error)) (done []bool, err er
 	return done, nil
 }
 
-// StopContainers ends boxes by id, or all of them; sessions, files and logs stay.
+// StopContainers ends the boxes with the given ids, or all boxes; sessions, files and logs stay.
 func (b *Boxes) StopContainers(ctx context.Context, req holdfast.StopContainers) ([]holdfast.Container, error) {
 	if req.All == (len(req.IDs) > 0) {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "name boxes or all of them").
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "containers.stop", "the request must name boxes, or ask for all of them, but not both").
 			WithHint("holdfast containers stop NAME, or --all")
 	}
 	want := map[holdfast.BoxID]bool{}
@@ -105,16 +105,16 @@ func (b *Boxes) StopContainers(ctx context.Context, req holdfast.StopContainers)
 		return stopped, err
 	}
 	for id := range want {
-		return stopped, holdfast.Errorf(holdfast.KindNotFound, "containers.stop", "no box %s", holdfast.Quote(string(id))).
+		return stopped, holdfast.Errorf(holdfast.KindNotFound, "containers.stop", "there is no box %s", holdfast.Quote(string(id))).
 			WithHint("holdfast containers list")
 	}
 	return stopped, nil
 }
 
-// PruneContainers removes what no session needs: boxes whose session has ended
-// or is gone, records of boxes that do not run, and what drivers kept of servers
-// and boxes that are no more. A running or idle box of a live session stays. It
-// answers what was removed; with DryRun what would be. Idempotent.
+// PruneContainers removes what no session needs: boxes whose session has ended or was deleted,
+// records of boxes that do not run, and what drivers still store for servers and boxes that no
+// longer exist. A running or idle box of a live session stays. It returns what was removed, or
+// with DryRun what would be. It may be called again.
 func (b *Boxes) PruneContainers(ctx context.Context, req holdfast.PruneContainers) (holdfast.PrunedContainers, error) {
 	out := holdfast.PrunedContainers{DryRun: req.DryRun, Pruned: []holdfast.Pruned{}}
 	list, err := b.containers(ctx)
@@ -126,7 +126,7 @@ func (b *Boxes) PruneContainers(ctx context.Context, req holdfast.PruneContainer
 		if req.DryRun {
 			return true, nil
 		}
-		return p.prune(ctx) // not done: it came to life meanwhile
+		return p.prune(ctx) // not done: the box was started meanwhile
 	})
 	for i, p := range plan {
 		if done[i] {
@@ -148,15 +148,15 @@ func (b *Boxes) PruneContainers(ctx context.Context, req holdfast.PruneContainer
 	return out, nil
 }
 
-// pruning is a box that is to go, and why.
+// pruning is a box that is to be removed, and the reason.
 type pruning struct {
 	container
 	wanted bool
 	reason string
 }
 
-// planPrune decides which boxes go. A box that no session may use goes whether
-// it runs or not, as at the start of the server.
+// planPrune decides which boxes to remove. A box that no session may use is removed whether it
+// runs or not, as at the start of the server.
 func planPrune(list []container, known func(holdfast.BoxID) bool) []pruning {
 	var out []pruning
 	for _, p := range list {
@@ -164,7 +164,7 @@ func planPrune(list []container, known func(holdfast.BoxID) bool) []pruning {
 		case !known(p.ID):
 			out = append(out, pruning{p, false, "no session uses the box"})
 		case p.State == holdfast.BoxStopped:
-			out = append(out, pruning{p, true, "the box does not run; its record is left"})
+			out = append(out, pruning{p, true, "the box is not running, and only its record is left"})
 		}
 	}
 	return out

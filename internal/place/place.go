@@ -1,10 +1,10 @@
-// Package place knows where sessions have their boxes: which driver runs them, which sessions
-// share one, which trees and host ids belong to it, what it is given when it first starts, and
-// what becomes of it when its last session has ended.
+// Package place decides where sessions have their boxes: which driver runs them, which sessions share one,
+// which trees and host ids belong to it, which files it gets at its first start, and how it ends when its
+// last session has ended.
 //
-// The engine owns the one Boxes of a server and says, as Sessions, what only it knows of them. Invariant (I-10, I-15, HZ-22): a session gets a box of its own scope and trust level
-// or an error, never another place; in a box that several share it touches only what is its
-// own.
+// The engine owns the one Boxes of a server, and tells it through Sessions what only the engine knows about
+// sessions. Invariant (I-10, I-15, HZ-22): a session gets a box of its own scope and trust level or an error,
+// never another place; in a box that several sessions share, it touches only what is its own.
 package place
 
 import (
@@ -21,21 +21,21 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Driver is the pool of a driver's boxes, and the trust levels of the sessions that it serves.
+// Driver is the pool of a driver's boxes, with the trust levels of the sessions that the driver serves.
 type Driver struct {
 	Pool   *pool.Pool
 	Serves []holdfast.Trust
 }
 
-// Config is what the boxes of a server share. Dir and Files must be set.
+// Config holds what the boxes of a server have in common. Dir and Files must be set.
 type Config struct {
-	// Dir is the directory of the sessions.
+	// Dir is the directory that contains the directories of the sessions.
 	Dir string
-	// Files reaches the trees of scopes.
+	// Files accesses the trees of scopes.
 	Files Files
-	// Drivers have the boxes; of those that serve a trust level the first one is used.
+	// Drivers are the drivers of this server. For each trust level the first one that serves it is used.
 	Drivers []Driver
-	// Scopes says which sessions share a box; nil: none do.
+	// Scopes determines which sessions share a box; nil means that none do.
 	Scopes Scopes
 
 	Limits      sandbox.Limits
@@ -43,64 +43,64 @@ type Config struct {
 	Landlock    sandbox.LandlockMode
 	OrphanAfter time.Duration
 	SpoolBytes  int64
-	// UIDBase is where the host uids of boxes begin; each session has two. 0: the server is
-	// not root and there is nothing to allocate.
+	// UIDBase is the first host uid for boxes; each session has two uids. 0 means that the server
+	// is not root and allocates none.
 	UIDBase uint32
 }
 
-// MaxNumber is how many sessions of a data directory have ids for their boxes: two for each
-// from Config.UIDBase on. Ready boots may have those that follow.
+// MaxNumber is how many sessions of a data directory can have host ids for their boxes: two for
+// each, from Config.UIDBase on. Ready boots use ids above those.
 const MaxNumber = 1 << 29
 
-// Sessions is what Boxes asks of sessions. Safe for concurrent use.
+// Sessions is what Boxes needs to know about sessions. The engine implements it. Safe for concurrent use.
 type Sessions interface {
-	// Row is one session; not_found for none. Live is Row, but gone for one that has ended.
+	// Row returns one session, or not_found. Live does the same, but returns gone for a session that has ended.
 	Row(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
 	Live(ctx context.Context, id holdfast.SessionID) (journal.Row, error)
-	// Seeded makes what became of a session's files durable.
+	// Seeded durably records the patch that describes a session's files.
 	Seeded(ctx context.Context, id holdfast.SessionID, set journal.RowPatch) error
-	// Files are what a version brings into the first box of a scope, Plugin the directory
-	// with what it brings for an agent CLI; empty for nothing.
+	// Files returns the files that an agent version brings for the first box of a scope; Plugin returns
+	// the directory with the files that it brings for an agent CLI, empty if it brings none.
 	Files(ctx context.Context, version holdfast.VersionID) ([]rooted.File, error)
 	Plugin(ctx context.Context, row journal.Row) (string, error)
-	// Prepare is called before a box starts or is claimed for a session. What it returns
-	// gives the session what its processes need there.
+	// Prepare is called before a box is started or claimed for a session. The function that it
+	// returns sets up, inside the box, what the session's processes need.
 	Prepare(row journal.Row) (enter func(context.Context, *sandbox.Box) error, err error)
 	// Log reads a session's log.
 	Log(ctx context.Context, id holdfast.SessionID) iter.Seq2[holdfast.Event, error]
-	// Agents are the agents of a session that keep a state of their own.
+	// Agents returns the agents of a session that have a state of their own.
 	Agents(ctx context.Context, id holdfast.SessionID) ([]holdfast.AgentState, error)
-	// Hooks returns which calls are hooks' runs of the session's running turn.
+	// Hooks returns a function that reports which calls are runs of hooks in the session's running turn.
 	Hooks(id holdfast.SessionID) func(holdfast.CallID) bool
-	// Open reports whether a turn of a session runs or waits.
+	// Open reports whether the session has a turn that runs or waits.
 	Open(ctx context.Context, id holdfast.SessionID) (bool, error)
 }
 
-// Boxes are the boxes of one server. Safe for concurrent use.
+// Boxes manages the boxes of one server. Safe for concurrent use.
 type Boxes struct {
 	cfg      Config
 	sessions Sessions
 	claims   claims
 }
 
-// claims are those who claim boxes right now, by session. The zero value is ready.
+// claims records the claims of boxes in progress, by session. The zero value is ready.
 type claims struct {
 	mu sync.Mutex
 	by map[holdfast.SessionID]*claimed
 }
 
-// claimed is what those who claim a session's box have in common.
+// claimed is the state that concurrent claims of one session's box share.
 type claimed struct {
 	// refs is guarded by claims.mu.
 	refs int
-	// seed is held by whoever makes the first files of the session's scope.
+	// seed is held while the first files of the session's scope are made.
 	seed sync.Mutex
-	// moved counts what makes boxes of the session so far unusable: its end, a change of its
-	// trust.
+	// moved is incremented whenever the session's former boxes become unusable: at its end, and
+	// at a change of its trust.
 	moved atomic.Int64
 }
 
-// New makes the boxes of a server. Nothing runs until Start.
+// New makes the Boxes of a server. It starts nothing: that is for Start.
 func New(cfg Config, sessions Sessions) *Boxes {
 	if cfg.Scopes == nil {
 		cfg.Scopes = private{cfg.Dir}
@@ -108,8 +108,8 @@ func New(cfg Config, sessions Sessions) *Boxes {
 	return &Boxes{cfg: cfg, sessions: sessions}
 }
 
-// Start adopts the boxes that a former server left to sessions that live, or with stop ends
-// them. ctx is the life of the pools.
+// Start adopts the boxes that a former server left for sessions that still live, or if stop is
+// true ends them. ctx is the context of the pools for their whole life.
 func (b *Boxes) Start(ctx context.Context, stop bool) error {
 	for _, d := range b.cfg.Drivers {
 		if err := d.Pool.Start(ctx, stop, func(box holdfast.BoxID) bool { return b.known(ctx, box) }); err != nil {
@@ -119,7 +119,7 @@ func (b *Boxes) Start(ctx context.Context, stop bool) error {
 	return nil
 }
 
-// Close breaks all pipes; with stop the boxes end, too.
+// Close closes the connections to all boxes; if stop is true, it also ends the boxes.
 func (b *Boxes) Close(ctx context.Context, stop bool) error {
 	var first error
 	for _, d := range b.cfg.Drivers {
@@ -153,8 +153,8 @@ func (c *claims) leave(id holdfast.SessionID, own *claimed) {
 	}
 }
 
-// Moved says that a session's box so far may not be used any more. A claim that is under way
-// begins again, and ends the box that it got.
+// Moved records that the session's current box must not be used any more. A claim in progress
+// starts again, and ends the box that it got.
 func (b *Boxes) Moved(id holdfast.SessionID) {
 	b.claims.mu.Lock()
 	defer b.claims.mu.Unlock()

@@ -15,25 +15,25 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Scope is what a box is for: one session with files of its own, or several that share them.
+// Scope is the unit that has one box: a session with files of its own, or several sessions that share files.
 type Scope struct {
 	Box holdfast.BoxID
-	// Dir is the directory with the box's trees on the host.
+	// Dir is the directory on the host that contains the box's trees.
 	Dir string
-	// Owner is the session whose row tells of the files: whether there were any, and whose
-	// host ids they have.
+	// Owner is the session whose row describes the files of the scope: whether they exist, and
+	// which host ids own them.
 	Owner holdfast.SessionID
 }
 
-// Scopes says which sessions share a box. Its answers may not change while a session lives.
+// Scopes determines which sessions share a box. Its answers must not change while a session lives.
 type Scopes interface {
-	// Of is the scope of a session.
+	// Of returns the scope of a session.
 	Of(session holdfast.SessionID) Scope
-	// Members are the sessions of a box, ended ones included; none for a box of nobody.
+	// Members returns the sessions of a box, with those that have ended; none if no session ever had the box.
 	Members(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error)
 }
 
-// private gives each session a scope of its own, in a directory of its name.
+// private gives each session a scope of its own, in a directory named after the session.
 type private struct{ dir string }
 
 // Of implements Scopes.
@@ -49,18 +49,18 @@ func (private) Members(_ context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 	return nil, nil
 }
 
-// Workspace is the directory of the scope's workspace on the host.
+// Workspace returns the host's path of the scope's workspace.
 func (s Scope) Workspace() string { return filepath.Join(s.Dir, "workspace") }
 
-// Scope is the scope of a session.
+// Scope returns the scope of a session.
 func (b *Boxes) Scope(id holdfast.SessionID) Scope { return b.cfg.Scopes.Of(id) }
 
-// Workspace reads the workspace of a session.
+// Workspace returns a reader for the workspace of a session.
 func (b *Boxes) Workspace(id holdfast.SessionID) Tree {
 	return b.cfg.Files.Tree(b.Scope(id).Workspace())
 }
 
-// Files is the row that tells of the files of a session's scope.
+// Files returns the row of the session that owns the files of the given session's scope.
 func (b *Boxes) Files(ctx context.Context, row journal.Row) (journal.Row, error) {
 	owner := b.Scope(row.ID).Owner
 	if owner == row.ID {
@@ -69,8 +69,8 @@ func (b *Boxes) Files(ctx context.Context, row journal.Row) (journal.Row, error)
 	return b.sessions.Row(ctx, owner)
 }
 
-// live are the sessions that may use a box. A failure to read one counts as a session that
-// may.
+// live returns the sessions that may use a box, that is those that have not ended. A session
+// whose row cannot be read is included.
 func (b *Boxes) live(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
 	ids, err := b.cfg.Scopes.Members(ctx, box)
 	return slices.DeleteFunc(slices.Clone(ids), func(id holdfast.SessionID) bool {
@@ -79,14 +79,14 @@ func (b *Boxes) live(ctx context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 	}), err
 }
 
-// known reports whether a box still has a session that may use it.
+// known reports whether any session may still use a box.
 func (b *Boxes) known(ctx context.Context, box holdfast.BoxID) bool {
 	live, err := b.live(ctx, box)
 	return err != nil || len(live) > 0
 }
 
-// Hear are the sessions that are told of what happens to a box: those that may use it, or else
-// those that could.
+// Hear returns the sessions that get the events of a box: those that may use the box, or if there
+// are none, all that ever could.
 func (b *Boxes) Hear(ctx context.Context, box holdfast.BoxID) ([]holdfast.SessionID, error) {
 	ids, err := b.live(ctx, box)
 	if len(ids) == 0 && err == nil {
@@ -95,8 +95,8 @@ func (b *Boxes) Hear(ctx context.Context, box holdfast.BoxID) ([]holdfast.Sessio
 	return ids, err
 }
 
-// Resting are the calls of a box that run agents of sessions of which no turn is open: they do
-// not keep it from being frozen or stopped.
+// Resting returns the calls of a box that run agents of sessions without an open turn: they do
+// not prevent the box from being frozen or stopped.
 func (b *Boxes) Resting(ctx context.Context, box holdfast.BoxID) []holdfast.CallID {
 	ids, err := b.cfg.Scopes.Members(ctx, box)
 	if err != nil {
@@ -109,20 +109,20 @@ func (b *Boxes) Resting(ctx context.Context, box holdfast.BoxID) []holdfast.Call
 	return calls
 }
 
-// Disk measures what the trees of a box take.
+// Disk measures how much disk space the trees of a box use.
 func (b *Boxes) Disk(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 	ids, err := b.cfg.Scopes.Members(ctx, box)
 	if err != nil {
 		return sandbox.DiskUsage{}, err
 	}
 	if len(ids) == 0 {
-		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindNotFound, "box.disk", "no session has box %s", holdfast.Quote(string(box)))
+		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindNotFound, "box.disk", "no session uses box %s", holdfast.Quote(string(box)))
 	}
 	u, err := b.cfg.Files.Usage(ctx, b.Scope(ids[0]).Dir)
 	return sandbox.DiskUsage{Bytes: u.Bytes, Files: int64(u.Entries), Hidden: u.Partial}, err
 }
 
-// Running is the session's side of its box if that runs, else nil.
+// Running returns the session's view of its box if the box is connected, else nil.
 func (b *Boxes) Running(row journal.Row) *sandbox.Box {
 	if pool, _ := b.pool(row); pool != nil {
 		if box := pool.Live(b.Scope(row.ID).Box); box != nil {
@@ -132,16 +132,16 @@ func (b *Boxes) Running(row journal.Row) *sandbox.Box {
 	return nil
 }
 
-// Full is holdfast.ErrFull if a turn of the session would have to wait for a place.
+// Full returns holdfast.ErrFull if a turn of the session would have to wait for a place.
 func (b *Boxes) Full(row journal.Row) error {
 	pool, _ := b.pool(row)
 	if pool == nil {
-		return nil // the turn says so
+		return nil // no driver: the turn itself returns that error
 	}
 	return pool.Full(b.Scope(row.ID).Box)
 }
 
-// Freeze freezes the session's box if nobody uses it.
+// Freeze freezes the session's box if the box is unused.
 func (b *Boxes) Freeze(ctx context.Context, row journal.Row) error {
 	pool, err := b.pool(row)
 	if err != nil {
@@ -150,7 +150,7 @@ func (b *Boxes) Freeze(ctx context.Context, row journal.Row) error {
 	return pool.Freeze(ctx, b.Scope(row.ID).Box)
 }
 
-// Stop ends the session's box, used or not.
+// Stop ends the session's box, even if it is in use.
 func (b *Boxes) Stop(ctx context.Context, row journal.Row, reason string) error {
 	pool, _ := b.pool(row)
 	if pool == nil {
@@ -159,21 +159,21 @@ func (b *Boxes) Stop(ctx context.Context, row journal.Row, reason string) error 
 	return pool.Stop(ctx, b.Scope(row.ID).Box, reason, time.Second)
 }
 
-// shared reports whether a session that lives, other than this one, may use its box.
+// shared reports whether another live session may use the box of this session.
 func (b *Boxes) shared(ctx context.Context, id holdfast.SessionID) (bool, error) {
 	live, err := b.live(ctx, b.Scope(id).Box)
 	return slices.ContainsFunc(live, func(o holdfast.SessionID) bool { return o != id }), err
 }
 
-// removeTimeout bounds the end of a box that nobody waits for.
+// removeTimeout limits how long ending a box may take in Leave.
 const removeTimeout = 30 * time.Second
 
-// Leave ends the box of a session that has ended, also one of a trust it had before. If other
-// sessions use the box, only what this session runs in it ends. The caller going away does not
-// keep it.
+// Leave ends the box of a session that has ended, also a box from a former trust level. If other
+// sessions use the box, only the calls of this session end. Leave continues if the caller goes
+// away.
 func (b *Boxes) Leave(ctx context.Context, row journal.Row) error {
 	var errs []error
-	// The pool that has it comes first, so that the end is told as one.
+	// Start with the pool that has the box, so that the end is reported once.
 	own, _ := b.pool(row)
 	if own != nil {
 		errs = append(errs, b.leave(ctx, row.ID, own))
@@ -210,7 +210,7 @@ func (b *Boxes) leave(ctx context.Context, id holdfast.SessionID, pool *pool.Poo
 	return err
 }
 
-// RemoveFiles removes the files of a session that is gone, unless others share them.
+// RemoveFiles removes the files of a deleted session, unless other sessions share them.
 func (b *Boxes) RemoveFiles(ctx context.Context, id holdfast.SessionID) error {
 	sc := b.Scope(id)
 	ids, err := b.cfg.Scopes.Members(ctx, sc.Box)

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// settled returns those of a session's held calls that its log needs no more: all finished ones but
-// those whose intent has no outcome, and hooks' runs of the running turn that are not recorded.
+// settled returns the finished calls of a session that its log no longer needs: all except those
+// whose intent has no outcome yet, and hooks' runs of the running turn that are not recorded yet.
 func settled(ctx context.Context, s Sessions, id holdfast.SessionID, held []wire.CallState) ([]holdfast.CallID, error) {
 	hook := s.Hooks(id)
 	open, ran := map[holdfast.CallID]bool{}, map[holdfast.CallID]bool{}
@@ -42,7 +42,7 @@ func settled(ctx context.Context, s Sessions, id holdfast.SessionID, held []wire
 		return nil, err
 	}
 	for _, st := range states {
-		// The last output of an agent is not accounted for yet.
+		// The last output of an agent has not been recorded yet.
 		open[st.Call] = open[st.Call] || st.Health == holdfast.HealthCurrent
 	}
 	var done []holdfast.CallID
@@ -57,7 +57,7 @@ func settled(ctx context.Context, s Sessions, id holdfast.SessionID, held []wire
 	return done, nil
 }
 
-// idle returns the calls that run agents of a session in a box, if no turn of the session is open.
+// idle returns the calls in a box that run agents of a session; none if the session has an open turn.
 func idle(ctx context.Context, s Sessions, id holdfast.SessionID, box holdfast.BoxID) []holdfast.CallID {
 	if open, err := s.Open(ctx, id); err != nil || open {
 		return nil

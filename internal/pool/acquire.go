@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Hold is a claim on a running, connected box. While a hold exists the pool does not freeze,
-// stop or evict the box of its own accord. If the connection breaks, the claim still counts,
-// but Box stays broken: release it and acquire again for a new connection.
+// Hold is a claim on a running, connected box. While a box has claims, the pool does not freeze,
+// stop or evict it of its own accord. If the connection breaks, the claim stays valid, but Box
+// stays broken: release the claim and acquire again for a new connection.
 type Hold struct {
 	Box *sandbox.Box
 
@@ -23,14 +23,14 @@ type Hold struct {
 	once   sync.Once
 }
 
-// Stale reports whether the box has other walls than the claim asked for: it was in use and
-// could not be started again. Its processes run without the new walls.
+// Stale reports whether the box has other walls (mounts that enforce path rules) than the claim
+// asked for: it was in use and could not be restarted. Its processes run without the new walls.
 func (h *Hold) Stale() bool { return h.stale }
 
-// WallsHold reports whether all walls that the box was started with are in force.
+// WallsHold reports whether all walls that the box was started with are still in force.
 func (h *Hold) WallsHold() bool { return h.e.box.backend.wallsHold(h.e.box.id) }
 
-// Release ends the claim. Idempotent.
+// Release ends the claim. It may be called more than once.
 func (h *Hold) Release() {
 	h.once.Do(func() {
 		h.roster.core.mu.Lock()
@@ -45,17 +45,17 @@ func (h *Hold) Release() {
 	})
 }
 
-// claim adds a claim; the lock is held.
+// claim registers a claim on a box; the lock is held.
 func (r *roster) claim(e *entry, turn bool) *Hold {
 	e.holds++
 	return &Hold{Box: e.box.conn, roster: r, e: e, turn: turn}
 }
 
-// Acquire starts the box, thaws it or connects to it, as needed, and claims it. A claim of a
-// turn counts against MaxTurns, and waits when all places for boxes are taken; queued receives
-// the position (from 1) each time it changes. When the connection breaks before anything ran,
-// a new box is tried once. A box that has other walls than spec, or has lost one of its walls,
-// is started again; if something runs in it, it goes on and the claim is stale.
+// Acquire starts the box, thaws it or connects to it, as needed, and claims it. A claim of a turn
+// counts against MaxTurns, and waits while the maximum of boxes is running; queued receives its
+// position (from 1) each time that changes. If the connection of a fresh box breaks before
+// anything ran, Acquire starts it once more. It restarts a box that has other walls than spec or
+// has lost a wall; if something runs in that box, the box goes on and the claim is stale.
 func (p *Pool) Acquire(ctx context.Context, spec sandbox.Spec, turn bool, queued func(position int)) (*Hold, error) {
 	p.core.mu.Lock()
 	if err := p.core.open(); err != nil {
@@ -119,7 +119,7 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 	p.core.mu.Lock()
 	err = p.core.open()
 	if err == nil && e.failures > seen {
-		// Another Acquire failed while this one waited for op: it fails in the same way.
+		// Another Acquire failed while this one waited for op: this one returns the same error.
 		err = e.failure
 	}
 	if err == nil && e.box.ready() && e.box.walled(spec.Walls.Hash()) {
@@ -146,8 +146,8 @@ func (p *Pool) acquireNow(ctx context.Context, e *entry, spec sandbox.Spec, turn
 	return h, nil
 }
 
-// bringWalled makes the box ready with the walls of spec. stale: it is in use with
-// other walls, or some are missing. op is held.
+// bringWalled makes the box ready with the walls of spec. stale reports that the box is in use
+// with other walls or lacks some. op is held.
 func (p *Pool) bringWalled(ctx context.Context, e *entry, spec sandbox.Spec) (stale bool, err error) {
 	p.core.mu.Lock()
 	ready := e.box.ready()
@@ -164,8 +164,8 @@ func (p *Pool) bringWalled(ctx context.Context, e *entry, spec sandbox.Spec) (st
 	return stale, err
 }
 
-// bring makes the box ready: it wakes the one that runs, or starts one where the disk and the
-// places allow it. op is held.
+// bring makes the box ready: it wakes a running box, or starts the box if the disk and the
+// maximum of boxes allow it. op is held.
 func (p *Pool) bring(ctx context.Context, e *entry, spec sandbox.Spec) error {
 	if ready, err := e.box.wake(ctx); ready || err != nil {
 		return err
@@ -183,8 +183,8 @@ func (p *Pool) bring(ctx context.Context, e *entry, spec sandbox.Spec) error {
 	return nil
 }
 
-// admit gives the box a place, and evicts an idle box when none is free. op is held: the
-// caller waits for a second op as evictor, without a place, and only for boxes that have one.
+// admit gives the box a place among the running boxes, and evicts an idle box if none is free. op is held:
+// evict waits for a second op while this box has no place, and only for the op of a box that has one.
 func (p *Pool) admit(ctx context.Context, e *entry) error {
 	tried := map[*entry]bool{}
 	for {
@@ -212,8 +212,8 @@ func (p *Pool) admit(ctx context.Context, e *entry) error {
 	}
 }
 
-// evict stops v, if it is still unused, and gives its place to another box. Only the end of
-// ctx is an error: with anything else the next victim is tried.
+// evict stops v, if it is still unused, and gives its place to the box to. It returns an error
+// only when ctx ends; after any other failure the caller tries the next victim.
 func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
 	if err := v.box.lock(ctx); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (p *Pool) evict(ctx context.Context, v *entry, to holdfast.BoxID) error {
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
 	if p.places.has(v.box.id) && !v.box.running {
-		// At once, or another box takes the place that was freed for this one.
+		// Pass the place on at once, or another box takes it.
 		p.places.pass(v.box.id, to)
 	}
 	return nil

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// backend is the driver of a pool with its extra powers, and what is the same for all of the
-// pool's boxes: how to connect to one, and whom to tell what happens to it. A power that the
-// driver does not have is nil. Safe for concurrent use.
+// backend is what all boxes of a pool share: the driver with its optional powers, how to connect
+// to a box, and whom to notify of its events. A power that the driver lacks is nil. Safe for
+// concurrent use.
 type backend struct {
 	driver  sandbox.Driver
 	freezer sandbox.Freezer
@@ -18,18 +18,18 @@ type backend struct {
 	guard   sandbox.Guard
 	sweeper sandbox.Sweeper
 
-	// dialer lacks Unanswered, which differs for each box.
+	// dialer is the template for connections; its Unanswered is set for each box.
 	dialer  sandbox.Dialer
 	onEvent func(Event)
 	resting func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID
-	// grows is called when a box begins to run or goes on: from then on it may take disk space.
+	// grows is called when a box starts to run or is thawed: from then on it may take disk space.
 	grows func()
-	// freezes is whether the driver's probe said that boxes can be frozen; nil until then.
+	// freezes is whether boxes can be frozen, as the driver's probe reported it; nil before the probe.
 	freezes atomic.Pointer[bool]
 }
 
-// newBackend is the only place where a driver's extra powers are looked for, but for
-// Prewarmer: see newPrewarmed.
+// newBackend makes a backend. Only it checks which optional interfaces a driver implements,
+// except Prewarmer: see newPrewarmed.
 func newBackend(cfg Config, grows func()) *backend {
 	b := &backend{
 		driver: cfg.Driver, onEvent: cfg.OnEvent, resting: cfg.Resting, grows: grows,
@@ -42,17 +42,17 @@ func newBackend(cfg Config, grows func()) *backend {
 	return b
 }
 
-// name is the driver's name.
+// name returns the driver's name.
 func (b *backend) name() string { return b.driver.Name() }
 
-// emit tells what happened to a box; no lock but the box's op is held.
+// emit passes an event of a box to OnEvent. The caller holds the box's op at most, and no other lock.
 func (b *backend) emit(ev Event) {
 	if b.onEvent != nil {
 		b.onEvent(ev)
 	}
 }
 
-// agents are the calls of a box that run and do nothing: see Config.Resting.
+// agents returns the running calls of a box that are idle agents: see Config.Resting.
 func (b *backend) agents(ctx context.Context, box holdfast.BoxID) []holdfast.CallID {
 	if b.resting == nil {
 		return nil
@@ -63,8 +63,8 @@ func (b *backend) agents(ctx context.Context, box holdfast.BoxID) []holdfast.Cal
 // wallsHold reports whether all walls of a running box are in force. It does no I/O.
 func (b *backend) wallsHold(box holdfast.BoxID) bool { return b.guard == nil || b.guard.WallsHold(box) }
 
-// canFreeze reports whether boxes can be frozen on this machine. It asks the driver's probe
-// once, so that a freeze that cannot happen is never announced.
+// canFreeze reports whether boxes can be frozen on this machine. It probes the driver once, so
+// that the pool never announces a freeze that cannot happen.
 func (b *backend) canFreeze(ctx context.Context) bool {
 	if b.freezer == nil {
 		return false
@@ -84,8 +84,8 @@ func (b *backend) canFreeze(ctx context.Context) bool {
 	return can
 }
 
-// leftovers lists, or with remove removes, what the driver keeps of boxes and servers that
-// are gone.
+// leftovers lists, or with remove removes, what the driver still stores for boxes and servers
+// that no longer exist.
 func (b *backend) leftovers(ctx context.Context, remove bool) ([]sandbox.Leftover, error) {
 	switch {
 	case b.sweeper == nil:

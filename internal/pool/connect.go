@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// reconnect makes a new connection to a box that is believed to run. not_found means that the
-// box is gone, and that this was told. With more than one try a box that does not answer the
-// last one is stopped.
+// reconnect makes a new connection to a box that is assumed to be running. not_found means that
+// the box is gone, which it has reported as an event. If tries is more than one, a box that fails
+// to answer every try is stopped.
 func (l *life) reconnect(ctx context.Context, tries int) error {
 	_ = l.detach()
 	l.mu.Lock()
@@ -38,7 +38,7 @@ func (l *life) reconnect(ctx context.Context, tries int) error {
 			return nil
 		case holdfast.IsKind(err, holdfast.KindNotFound):
 			l.lost("the box is gone")
-			// If the removal fails, the next start of the box or of the server repeats it.
+			// If the removal fails, the next start of the box or of the server tries it again.
 			_ = l.backend.driver.Remove(ctx, l.id)
 			return err
 		case holdfast.IsKind(err, holdfast.KindConflict), ctx.Err() != nil:
@@ -51,12 +51,12 @@ func (l *life) reconnect(ctx context.Context, tries int) error {
 	return l.replace(ctx, "boxd does not answer: "+err.Error())
 }
 
-// connect makes a connection, says the hello and opens the gate. With thaw the box may be
-// frozen.
+// connect opens a connection, sends the hello and opens boxd's gate. If thaw is true, it thaws
+// the box first.
 func (l *life) connect(ctx context.Context, thaw bool) (*sandbox.Box, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	// Before the hello: a server that was killed while it froze the box left it so (HZ-10).
+	// Thaw before the hello: a server that was killed while it froze the box left it frozen (HZ-10).
 	if thaw && l.backend.freezer != nil {
 		if err := l.backend.freezer.Thaw(ctx, l.id); err != nil && !holdfast.IsKind(err, holdfast.KindUnavailable) {
 			return nil, err
@@ -81,14 +81,14 @@ func (l *life) connect(ctx context.Context, thaw bool) (*sandbox.Box, error) {
 	return conn, nil
 }
 
-// attach makes a connection the one of the box.
+// attach records conn as the connection of the box.
 func (l *life) attach(ctx context.Context, conn *sandbox.Box) {
 	l.mu.Lock()
 	fresh, adopted := l.boot != conn.Boot(), l.adopted
 	l.mu.Unlock()
 	var before hits
 	if fresh && adopted {
-		// Limits that were met under a former server are not told again.
+		// Do not report limits again that the box hit under a former server.
 		if s, err := conn.Stats(ctx); err == nil {
 			before = hits{max(s.OOMKills, 0), max(s.PidsRefused, 0)}
 		}
@@ -103,7 +103,7 @@ func (l *life) attach(ctx context.Context, conn *sandbox.Box) {
 	l.backend.grows()
 }
 
-// detach closes the connection, if there is one.
+// detach closes the connection, if the box has one.
 func (l *life) detach() error {
 	l.mu.Lock()
 	conn := l.conn
@@ -115,8 +115,8 @@ func (l *life) detach() error {
 	return conn.Close()
 }
 
-// replace stops a box that does not answer. It returns not_found, so that the caller starts
-// another one.
+// replace stops a box that does not answer. If that succeeds it returns not_found, so that the
+// caller starts the box again.
 func (l *life) replace(ctx context.Context, reason string) error {
 	l.lost(reason)
 	if err := l.backend.driver.Stop(ctx, l.id); err != nil {
@@ -125,15 +125,15 @@ func (l *life) replace(ctx context.Context, reason string) error {
 	return holdfast.Errorf(holdfast.KindNotFound, "pool", "the server stopped box %s: %s", holdfast.Quote(string(l.id)), reason)
 }
 
-// doubt notes that boxd does not answer: the box is stopped before its next use.
+// doubt records that boxd does not answer, so that the box is stopped before its next use.
 func (l *life) doubt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hung = true
 }
 
-// unanswered implements sandbox.Dialer.Unanswered; op need not be held. A box that is frozen
-// or being stopped may stand still.
+// unanswered implements sandbox.Dialer.Unanswered: it reports whether an unanswered connection is
+// to be broken. op need not be held. A box that is frozen or being stopped need not answer.
 func (l *life) unanswered(conn *sandbox.Box) (breaks bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *life) unanswered(conn *sandbox.Box) (breaks bool) {
 	return true
 }
 
-// lost notes and tells that the box does not run any more.
+// lost records that the box no longer runs, and emits box.lost with the reason.
 func (l *life) lost(reason string) {
 	l.mu.Lock()
 	boot := l.boot
@@ -156,12 +156,12 @@ func (l *life) lost(reason string) {
 	l.backend.emit(Event{Type: holdfast.EventBoxLost, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: boot, Reason: reason}})
 }
 
-// ended notes that the box does not run; mu is held.
+// ended resets the fields of a running box, because it no longer runs; mu is held.
 func (l *life) ended() {
 	l.running, l.boot, l.frozen, l.adopted, l.hung = false, "", false, false, false
 }
 
-// started tells that the box was started, and which of its limits and walls are in force.
+// started emits box.started with the limits and walls that are in force and those that are missing.
 func (l *life) started(conn *sandbox.Box, info sandbox.Info, began time.Time) {
 	w := conn.Welcome()
 	missing := slices.Clone(w.Missing)

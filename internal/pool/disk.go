@@ -10,30 +10,30 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Disk keeps boxes from filling the server's disk. The kernel enforces no such limit, so the
-// pool measures the disk again and again; a box may go over its limit by what it writes between
-// two looks.
+// Disk configures how the pool prevents boxes from filling the server's disk. The kernel enforces
+// no such limit, so the pool measures the disk periodically; a box may exceed its limit by what
+// it writes between two measurements.
 type Disk struct {
-	// Every is how often the disk is looked at while a box runs; 0 is every 2 seconds.
+	// Every is the interval of the measurements while a box runs; 0 means 2 seconds.
 	Every time.Duration
-	// Reserve is the part of the disk that stays free, between 0 and 1; 0 is none. When less
-	// is free no box starts, and at each look the running box that grew most is stopped,
-	// until none grows.
+	// Reserve is the share of the disk that must stay free, between 0 and 1; 0 means none. While
+	// less is free, no box starts, and each measurement stops the running box that grew most,
+	// until no box grows.
 	Reserve float64
-	// Hostile: boxes may take space in ways that cannot be measured. When the reserve is used
-	// up and no box is known to have grown, one that wrote is stopped; while the disk goes on
-	// to fill up, or less than half of the reserve is free, any box is.
+	// Hostile means that boxes may take space in ways that cannot be measured. If the reserve is
+	// used up and no box is known to have grown, a box that wrote is stopped; while the disk
+	// continues to fill up, or less than half of the reserve is free, any box may be stopped.
 	Hostile bool
-	// Limit is how much disk space the directories of one box may take; each file counts, in
-	// addition to its content, the bytes of the disk that there are for each inode. 0 is no
-	// limit. A box that is over its limit when it starts is stopped only when it grows further:
-	// files can be removed only in a box that runs.
+	// Limit is how many bytes the directories of one box may take; 0 means no limit. Each file
+	// counts with its content plus the disk's bytes per inode. A box that exceeds its limit when
+	// it starts is stopped only when it grows further, because its files can be removed only
+	// while it runs.
 	Limit int64
-	// Space measures the disk. It is called at each look and at each start of a box,
+	// Space measures the disk. It is called at each measurement and at each start of a box,
 	// concurrently.
 	Space func() (DiskSpace, error)
-	// Usage measures the directories of a box. It is called when the box starts and when the
-	// disk filled up noticeably since. Files that only processes still hold are measured by
+	// Usage measures the directories of a box. It is called when the box starts and whenever the
+	// disk has filled up noticeably since. Deleted files that processes hold open are measured by
 	// the driver: see sandbox.Holder.
 	Usage func(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error)
 }
@@ -43,30 +43,30 @@ type DiskSpace struct{ Bytes, Free, Files, FreeFiles int64 }
 
 const (
 	diskEvery = 2 * time.Second
-	// diskStep is how many bytes the disk fills up before the boxes are measured again;
-	// diskAge is the time after which they are in any case.
+	// diskStep is by how many bytes the disk must fill up before the boxes are measured again;
+	// after diskAge they are measured in any case.
 	diskStep = 64 << 20
 	diskAge  = time.Minute
-	// diskSlack and fileSlack are how many bytes and files a box may add and still count as
-	// one that did not grow.
+	// diskSlack and fileSlack are how many bytes and files a box may add and still count as a box
+	// that did not grow.
 	diskSlack = 1 << 20
 	fileSlack = 1 << 10
-	// fileCost is the minimum of bytes that a file counts in addition to its content.
+	// fileCost is how many bytes a file counts at least, in addition to its content.
 	fileCost = 512
 )
 
-// growth is how a running box has grown.
+// growth records how the disk usage of a running box has grown.
 type growth struct {
 	boot string
-	// base is the box's usage when it was first measured, or when it was last measured while
-	// the disk had room; now is the last measurement.
+	// base is the box's usage at its first measurement, or at its last one while the disk had
+	// room; now is its usage at the latest measurement.
 	base, now sandbox.DiskUsage
-	// dark is how many bytes it may have taken in places that cannot be measured: what the
-	// disk lost while the box hid something, beyond what is measured.
+	// dark is how many bytes the box may have taken in places that cannot be measured: what the
+	// disk lost while the box hid something, beyond what was measured.
 	dark int64
 }
 
-// charged returns the usage that counts against the box.
+// charged returns the usage that counts against the box's limit, with dark.
 func (g *growth) charged() sandbox.DiskUsage {
 	u := g.now
 	u.Bytes += g.dark
@@ -76,9 +76,9 @@ func (g *growth) charged() sandbox.DiskUsage {
 func (g *growth) files() int64   { return g.now.Files - g.base.Files }
 func (g *growth) written() int64 { return max(g.now.Written-g.base.Written, 0) }
 
-// runners are the boxes that the watcher looks at.
+// runners are the boxes that the watcher measures and may stop.
 type runners interface {
-	// running returns the running boxes; those that are frozen cannot grow.
+	// running returns the running boxes. Frozen ones are marked: they cannot grow.
 	running() map[holdfast.BoxID]runner
 	// end stops a box at once.
 	end(ctx context.Context, id holdfast.BoxID, ended holdfast.BoxEnded) error
@@ -90,34 +90,34 @@ type runner struct {
 	frozen bool
 }
 
-// watcher looks at the disk, and stops boxes that take too much of it. refuses and grows are
-// safe for concurrent use; all else belongs to the goroutine that runs watch.
+// watcher measures the disk and stops boxes that take too much of it. refuses and grows are safe
+// for concurrent use; everything else may only be used by the goroutine that runs watch.
 type watcher struct {
 	// Disk is nil if the disk is not watched.
 	*Disk
-	// holder is nil if the driver cannot look at what processes hold open.
+	// holder measures deleted files that processes hold open; nil if the driver cannot.
 	holder  sandbox.Holder
 	crowded crowds
-	// grown has something when a box began to run.
+	// grown receives a value when a box starts to run.
 	grown chan struct{}
 
 	runners runners
 	boxes   map[holdfast.BoxID]*growth
-	// dark is growth.dark of boxes that hid something when they were last measured. It outlives
-	// the box: hidden space stays taken when the box ends.
+	// dark holds growth.dark of the boxes that hid something when they were last measured. It
+	// outlives the box, because hidden space stays taken when the box ends.
 	dark   map[holdfast.BoxID]int64
 	walked time.Time
-	// left is how much was free when all boxes were last measured, at walked; free and files
-	// are the most that was free since.
+	// left is how many bytes were free when all boxes were last measured, at the time walked;
+	// free and files are the most bytes and files that were free since.
 	left, free, files int64
-	// low is how much was free when the reserve was found used up, or at the last stop of a
-	// box since; negative while there is room.
+	// low is how many bytes were free when the reserve was found used up, or at the last stop of
+	// a box since; negative while the disk has room.
 	low int64
-	// perFile is what a file counts in addition to its content on this disk, in bytes.
+	// perFile is how many bytes a file counts on this disk, in addition to its content.
 	perFile int64
 }
 
-// short returns how many bytes are missing to the reserve; ok if no bytes or files are.
+// short returns how many bytes are missing to the reserve. ok reports that neither bytes nor files are missing.
 func (d *Disk) short(s DiskSpace) (missing int64, ok bool) {
 	missing = int64(d.Reserve*float64(s.Bytes)) - s.Free
 	files := int64(d.Reserve*float64(s.Files)) - s.FreeFiles
@@ -131,8 +131,8 @@ func newWatcher(d *Disk) *watcher {
 	}
 }
 
-// refuses returns an error if a box may not start: the disk is below its reserve, or the box
-// was stopped a moment ago because of its files.
+// refuses returns an error if a box must not start: the disk is below its reserve, or the box was
+// stopped recently because of its number of files.
 func (w *watcher) refuses(id holdfast.BoxID) error {
 	if w.Disk == nil {
 		return nil
@@ -143,7 +143,7 @@ func (w *watcher) refuses(id holdfast.BoxID) error {
 	return w.crowded.refuses(id)
 }
 
-// grows notes that a box began to run, so that it is looked at soon.
+// grows notifies the watcher that a box started to run, so that it is measured soon.
 func (w *watcher) grows() {
 	select {
 	case w.grown <- struct{}{}:
@@ -151,24 +151,24 @@ func (w *watcher) grows() {
 	}
 }
 
-// room refuses another box while the disk is below its reserve.
+// room returns an error while the disk is below its reserve, so that no further box starts.
 func (d *Disk) room() error {
 	if d.Reserve <= 0 {
 		return nil
 	}
 	s, err := d.Space()
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "the disk cannot be measured: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "the free space of the disk cannot be measured: %w", err)
 	}
 	if _, ok := d.short(s); !ok {
-		return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "%s of the disk are free, no box starts below %s",
+		return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "no box can start: %s of the disk is free, less than the reserve of %s",
 			percent(s.Free, s.Bytes, s.FreeFiles, s.Files), percent(int64(d.Reserve*1e6), 1e6, 1, 1)).
 			WithHint("remove sessions or other files from the disk of the data directory, or lower disk_reserve")
 	}
 	return nil
 }
 
-// percent returns the smaller of two shares, of bytes and of files, in percent.
+// percent returns the smaller of the two shares bytes/all and files/allFiles, in percent.
 func percent(bytes, all, files, allFiles int64) string {
 	share := float64(bytes) / float64(max(all, 1))
 	if allFiles > 0 {
@@ -177,7 +177,7 @@ func percent(bytes, all, files, allFiles int64) string {
 	return fmt.Sprintf("%.1f %%", 100*share)
 }
 
-// watch looks at the disk while boxes run, and at once when one started, until ctx ends.
+// watch measures the disk while boxes run, and at once when a box has started, until ctx ends.
 func (w *watcher) watch(ctx context.Context, boxes runners) {
 	w.runners = boxes
 	every := w.Every
@@ -200,8 +200,8 @@ func (w *watcher) watch(ctx context.Context, boxes runners) {
 	}
 }
 
-// look measures the boxes that are due and stops at most one. It returns whether any
-// box could still grow, and when to look again at the latest.
+// look measures the disk and the boxes that are due, and stops one box at most. It returns how
+// long until the next measurement at the latest, and whether any box can still grow.
 func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	running := w.growing()
 	if len(running) == 0 {
@@ -210,7 +210,7 @@ func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	}
 	space, err := w.Space()
 	if err != nil {
-		return slowest, true // room refuses the next box while the disk cannot be measured
+		return slowest, true // room refuses further boxes while the disk cannot be measured
 	}
 	w.perFile = space.perFile()
 	missing, ok := w.short(space)
@@ -239,12 +239,12 @@ func (w *watcher) look(ctx context.Context) (next time.Duration, any bool) {
 	return w.pace(space), true
 }
 
-// filled reports whether the disk filled up so much that all boxes are measured.
+// filled reports whether the disk has filled up so much that all boxes must be measured again.
 func (w *watcher) filled(s DiskSpace) bool {
 	return w.free-s.Free >= w.step() || w.files-s.FreeFiles >= w.fileStep(s)
 }
 
-// step is the smallest change of the disk, in bytes, after which all boxes are measured.
+// step is the smallest decrease of free bytes after which all boxes are measured.
 func (w *watcher) step() int64 {
 	if w.Limit > 0 {
 		return min(diskStep, max(w.Limit/8, fileCost))
@@ -252,8 +252,8 @@ func (w *watcher) step() int64 {
 	return diskStep
 }
 
-// growing returns the boxes that can grow, with the ids of their starts. What the watcher knew
-// of boxes that do not run is forgotten.
+// growing returns the boxes that can grow, with the boot ids of their starts. It forgets the
+// measurements of boxes that no longer run.
 func (w *watcher) growing() map[holdfast.BoxID]string {
 	running, out := w.runners.running(), map[holdfast.BoxID]string{}
 	for id, r := range running {
@@ -269,9 +269,9 @@ func (w *watcher) growing() map[holdfast.BoxID]string {
 	return out
 }
 
-// measureAll measures the boxes that started since the last look, or with all every box. What
-// the disk lost since all were measured, and no measurement explains, is charged to the boxes
-// that hide something.
+// measureAll measures the boxes that started since the last time, or if all is true every box.
+// Space that the disk lost since all boxes were measured, and that no measurement explains, is
+// charged to the boxes that hide something.
 func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]string, all bool, space DiskSpace) {
 	dark := w.left - space.Free
 	hiding := map[holdfast.BoxID]*growth{}
@@ -308,8 +308,8 @@ func (w *watcher) measureAll(ctx context.Context, running map[holdfast.BoxID]str
 	w.free, w.files = space.Free, space.FreeFiles
 }
 
-// measure returns the usage of a box. It measures the deleted files that processes hold before
-// it walks the directories: a file that is deleted in between is not counted twice.
+// measure returns the disk usage of a box. It measures the deleted files that processes hold open
+// before it walks the directories, so that a file that is deleted in between is not counted twice.
 func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) sandbox.DiskUsage {
 	var held sandbox.DiskUsage
 	if w.holder != nil {
@@ -324,11 +324,11 @@ func (w *watcher) measure(ctx context.Context, id holdfast.BoxID) sandbox.DiskUs
 	}
 }
 
-// unmeasured reports whether an error means that there may be more than was measured: not if
-// the box is gone.
+// unmeasured reports whether err means that the box may use more than was measured. That is not
+// so if the box is gone.
 func unmeasured(err error) bool { return err != nil && !holdfast.IsKind(err, holdfast.KindNotFound) }
 
-// overLimit returns the box that grew and is furthest over its limit, and by how much it is.
+// overLimit returns the box that grew and exceeds its limit by most, and by how many bytes.
 func (w *watcher) overLimit() (id holdfast.BoxID, over int64) {
 	if w.Limit <= 0 {
 		return "", 0
@@ -348,8 +348,8 @@ func (w *watcher) overReason(id holdfast.BoxID) string {
 	return "disk: over the limit of the box"
 }
 
-// suspect returns the box to stop when the reserve is used up: see grower, and for hostile boxes
-// lastResort.
+// suspect returns the box to stop when the reserve is used up: the one that grower returns, or
+// for hostile boxes the one that lastResort returns.
 func (w *watcher) suspect(space DiskSpace) (holdfast.BoxID, bool) {
 	if id, found := w.grower(); found || !w.Hostile {
 		return id, found
@@ -357,7 +357,7 @@ func (w *watcher) suspect(space DiskSpace) (holdfast.BoxID, bool) {
 	return w.lastResort(space)
 }
 
-// grower returns the box that grew most since there was room; if none grew, one that hides
+// grower returns the box that grew most since the disk had room; if none grew, a box that hides
 // something.
 func (w *watcher) grower() (id holdfast.BoxID, found bool) {
 	most := int64(0)
@@ -380,8 +380,8 @@ func (w *watcher) grower() (id holdfast.BoxID, found bool) {
 	return "", false
 }
 
-// lastResort returns the box that wrote most since there was room. A box that is not known to
-// have written is returned only while the disk goes on to fill up, or when half of the reserve
+// lastResort returns the box that wrote most since the disk had room. It returns a box that is
+// not known to have written only while the disk continues to fill up, or when half of the reserve
 // is used up: then some box must be the cause.
 func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
 	half := Disk{Reserve: w.Reserve / 2}
@@ -396,8 +396,8 @@ func (w *watcher) lastResort(space DiskSpace) (id holdfast.BoxID, found bool) {
 	return id, found
 }
 
-// settle makes the present usage of boxes the base that their growth is counted from: there is
-// room for it.
+// settle makes the current usage of each box the base of its growth, because the disk has room
+// for it.
 func (w *watcher) settle(s DiskSpace) {
 	room, bounded := w.roomForFiles(s)
 	for id, g := range w.boxes {
@@ -408,8 +408,8 @@ func (w *watcher) settle(s DiskSpace) {
 	}
 }
 
-// stop ends a box even if it is in use. over is how many bytes it took too much. If it cannot
-// be stopped, the next look finds it again.
+// stop ends a box even if it is in use. over is how many bytes the box took too much. If the box
+// cannot be stopped, the next measurement finds it again.
 func (w *watcher) stop(ctx context.Context, id holdfast.BoxID, reason string, over int64) {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()

@@ -8,34 +8,34 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// entry is a box and those who use it. All but box.op is guarded by the pool's lock.
+// entry is a box with its users. The pool's lock guards all fields except box.op.
 type entry struct {
 	box   life
 	turns turns
-	// holds are claims, users slow Acquires under way, refs other operations on the box.
+	// holds counts claims, users Acquire calls that wait for or start the box, refs other operations on it.
 	holds, users, refs int
-	// failures counts failed starts, failure is the last one.
+	// failures counts the failed starts of the box; failure is the latest error.
 	failures int
 	failure  error
 
-	// acting: the janitor does something to the box. dirty: it was used since the last look at
-	// its counters, at checkedAt.
+	// acting is true while a job of the janitor is done to the box. dirty: the box was used since
+	// its counters were last read, at checkedAt.
 	acting, dirty bool
 	checkedAt     time.Time
 	// watched is the connection whose end a goroutine waits for.
 	watched *sandbox.Box
 }
 
-// unused reports whether nobody uses the box or is about to; the lock is held.
+// unused reports whether the box has no claim and no Acquire waits for it; the lock is held.
 func (e *entry) unused() bool { return e.holds == 0 && e.turns.taken == 0 && e.users == 0 }
 
-// forgettable reports whether the pool needs to know nothing of the box; the lock is held.
+// forgettable reports whether the pool can drop the entry of the box; the lock is held.
 func (e *entry) forgettable() bool {
 	return !e.box.running && e.unused() && e.refs == 0 && len(e.turns.queue) == 0
 }
 
-// reserve keeps an unused box from being claimed until unreserve, and returns its connection,
-// nil for none. It returns false for a box that is used. op is held.
+// reserve prevents claims of an unused box until unreserve. It returns the box's connection, nil
+// if it has none, and false if the box is in use. op is held.
 func (e *entry) reserve() (conn *sandbox.Box, ok bool) {
 	e.box.mu.Lock()
 	defer e.box.mu.Unlock()
@@ -55,20 +55,20 @@ func (e *entry) unreserve() {
 	e.box.moving = false
 }
 
-// freeze freezes an unused box in which nothing runs; op is held.
+// freeze freezes the box, or returns an error if the box is in use or a call runs in it; op is held.
 func (e *entry) freeze(ctx context.Context) error {
 	const op = "pool.freeze"
 	e.box.mu.Lock()
 	connected, frozen := e.box.connected(), e.box.frozen
 	e.box.mu.Unlock()
 	if !connected {
-		return holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(e.box.id)))
+		return holdfast.Errorf(holdfast.KindNotFound, op, "box %s is not running", holdfast.Quote(string(e.box.id)))
 	}
 	if frozen {
 		return nil
 	}
 	busy := holdfast.Errorf(holdfast.KindBusy, op, "box %s is in use", holdfast.Quote(string(e.box.id))).
-		WithHint("retry when its calls have ended")
+		WithHint("retry when the calls in the box have ended")
 	conn, ok := e.reserve()
 	if !ok {
 		return busy
@@ -80,7 +80,7 @@ func (e *entry) freeze(ctx context.Context) error {
 	return e.box.freeze(ctx, conn)
 }
 
-// stopIdle stops an unused box in which nothing runs; any other is busy. op is held.
+// stopIdle stops the box, or returns busy if the box is in use or a call runs in it; op is held.
 func (e *entry) stopIdle(ctx context.Context, reason string) error {
 	conn, ok := e.reserve()
 	if ok {
@@ -92,7 +92,7 @@ func (e *entry) stopIdle(ctx context.Context, reason string) error {
 	return e.box.stop(ctx, holdfast.BoxEnded{Reason: reason}, idleGrace)
 }
 
-// act does a job that is due for the box, unless it is not due any more once op is taken.
+// act does the job what for the box, unless the job is no longer due once op is taken.
 func (e *entry) act(ctx context.Context, j *janitor, what job) {
 	if e.box.lock(ctx) != nil {
 		return
@@ -123,7 +123,7 @@ func (e *entry) act(ctx context.Context, j *janitor, what job) {
 	case what == jobFreeze && !holdfast.IsKind(err, holdfast.KindBusy):
 		e.box.noFreeze = true
 	default:
-		// In use, or it cannot be stopped now: the idle time begins again.
+		// The box is in use, or cannot be stopped now: its idle time begins again.
 		e.box.usedAt = time.Now()
 	}
 }

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// fastest is an upper bound of how many files the processes of a box can make in a second.
+	// fastest is an upper bound for the number of files that the processes of a box can make in a second.
 	fastest = 200_000
-	// quickest and slowest bound how soon the files of the disk are counted again.
+	// quickest and slowest bound how long the watcher waits before it counts the disk's files again.
 	quickest = 20 * time.Millisecond
 	slowest  = time.Hour
 )
 
-// perFile is how many bytes a file counts in addition to its content: the size of the disk
-// divided by its number of inodes. Without it a limit in bytes would allow one box more files
-// than the disk can hold. On file systems that report no number of files it is the minimum.
+// perFile returns how many bytes a file counts in addition to its content: the size of the disk divided
+// by its number of inodes. Without it a limit in bytes would allow one box more files than the disk can
+// hold. For a file system that reports no number of files it returns the minimum.
 func (s DiskSpace) perFile() int64 {
 	if s.Files <= 0 {
 		return fileCost
@@ -26,12 +26,12 @@ func (s DiskSpace) perFile() int64 {
 	return max(s.Bytes/s.Files, fileCost)
 }
 
-// cost returns the total cost of a box; grew is the cost of its growth.
+// cost returns the bytes that a usage counts, files included; grew returns the cost of a box's growth.
 func (w *watcher) cost(u sandbox.DiskUsage) int64 { return u.Bytes + u.Files*w.perFile }
 func (w *watcher) grew(g *growth) int64           { return w.cost(g.charged()) - w.cost(g.base) }
 
-// roomForFiles is how many more files fit on the disk until only the reserve is left.
-// bounded is false if no reserve is set, or if the disk does not count its files.
+// roomForFiles returns how many more files fit on the disk until only the reserve is left.
+// bounded is false if no reserve is set, or if the file system does not count its files.
 func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
 	if w.Reserve <= 0 || s.Files <= 0 {
 		return 0, false
@@ -39,9 +39,9 @@ func (w *watcher) roomForFiles(s DiskSpace) (room int64, bounded bool) {
 	return max(s.FreeFiles-int64(w.Reserve*float64(s.Files)), 0), true
 }
 
-// crowding returns the box that has the most files above the room that is left for files, and
-// has just made some of them, and how many are too many. So no box gets more than half of the
-// room, however often it is started, and the reserve is left to others.
+// crowding returns the box that has the most files more than the disk has room for, and that has
+// recently made some, and how many are too many. So no box gets more than half of the room,
+// however often it is started, and the rest is left to others.
 func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	room, bounded := w.roomForFiles(s)
 	if !bounded {
@@ -55,26 +55,26 @@ func (w *watcher) crowding(s DiskSpace) (id holdfast.BoxID, over int64) {
 	return id, over
 }
 
-// crowds are boxes that were stopped for their number of files. Each start of such a box may
-// make some files before it is looked at, so its starts have to be rare. Safe for concurrent
-// use; the zero value is ready.
+// crowds records the boxes that were stopped because of their number of files. Each start of such
+// a box may make some files before it is measured, so it must not start often. Safe for
+// concurrent use; the zero value is ready.
 type crowds struct {
 	mu sync.Mutex
 	by map[holdfast.BoxID]crowd
 }
 
-// crowd is how often in a row a box was stopped for its files, and until when it does not
-// start.
+// crowd records how many times in a row a box was stopped because of its files, and until when it
+// must not start.
 type crowd struct {
 	times int
 	until time.Time
 }
 
-// longestWait is the longest wait of a box that is stopped for its files again and
-// again.
+// longestWait is how long, at most, a box must wait that is stopped because of its files again
+// and again.
 const longestWait = 10 * time.Minute
 
-// add makes a box wait before it starts again, twice as long each time.
+// add makes a box wait before it may start again, twice as long each time.
 func (c *crowds) add(id holdfast.BoxID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,14 +91,14 @@ func (c *crowds) add(id holdfast.BoxID) {
 	c.by[id] = crowd{times + 1, time.Now().Add(wait)}
 }
 
-// remove ends the wait of a box: there is room for its files.
+// remove ends the wait of a box, because the disk has room for its files.
 func (c *crowds) remove(id holdfast.BoxID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.by, id)
 }
 
-// refuses returns an error if a box that was stopped for its files may not start yet.
+// refuses returns an error while a box that was stopped because of its files must not start.
 func (c *crowds) refuses(id holdfast.BoxID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,10 +108,10 @@ func (c *crowds) refuses(id holdfast.BoxID) error {
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, "pool.disk", "box %s was stopped because it has more files than the disk has room for; it may start again in %s",
 		holdfast.Quote(string(id)), (left + time.Second - 1).Truncate(time.Second)).
-		WithHint("remove files in it as soon as it has started, or remove other sessions")
+		WithHint("remove files in the box as soon as it has started, or remove other sessions")
 }
 
-// fileStep is the smallest number of new files that causes a walk of the trees.
+// fileStep is the smallest number of new files after which the boxes' directories are walked again.
 func (w *watcher) fileStep(s DiskSpace) int64 {
 	step := w.step() / w.perFile
 	if room, bounded := w.roomForFiles(s); bounded {
@@ -120,8 +120,8 @@ func (w *watcher) fileStep(s DiskSpace) int64 {
 	return max(step, fileSlack/4)
 }
 
-// pace is when to look again at the latest: before the fastest box could use half of
-// the room for files. Below the reserve the usual pace is enough.
+// pace returns how long the watcher may wait before it counts files again: less than the fastest
+// box needs for half of the room for files. Below the reserve the usual interval is enough.
 func (w *watcher) pace(s DiskSpace) time.Duration {
 	room, bounded := w.roomForFiles(s)
 	if !bounded || room == 0 || room > 1<<30 {

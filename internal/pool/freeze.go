@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// freeze tells of the freeze, closes the gate and freezes, in this order (HZ-10). Nobody may
-// use the box meanwhile: the caller has reserved it, or it is the one who holds it. When the
-// freeze fails the box goes on.
+// freeze emits the event, closes boxd's gate and freezes the box, in this order (HZ-10). The box
+// must not be used meanwhile: the caller has reserved it, or holds the only claim. If the freeze
+// fails, the box goes on.
 func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 	const op = "pool.freeze"
 	if !l.backend.canFreeze(ctx) {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot freeze here", holdfast.Quote(l.backend.name())).
-			WithHint("holdfast doctor says why")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "driver %s cannot freeze boxes on this machine", holdfast.Quote(l.backend.name())).
+			WithHint("run holdfast doctor to learn why")
 	}
 	l.backend.emit(Event{Type: holdfast.EventBoxFrozen, Box: l.id, Ended: holdfast.BoxEnded{Box: l.id, Boot: conn.Boot(), Reason: "idle"}})
 	l.mu.Lock()
@@ -33,17 +33,17 @@ func (l *life) freeze(ctx context.Context, conn *sandbox.Box) error {
 		l.doubt()
 		_ = l.detach()
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "box %s does not answer", holdfast.Quote(string(l.id))).
-			WithHint("its next use starts another one")
+			WithHint("the next use of the box starts it again")
 	}
 	if err != nil {
-		// Undo what may have been done. If that fails too the box stays marked as
-		// frozen and the next Acquire thaws it.
+		// Undo what may have been done. If that fails too, the box stays marked as frozen, and
+		// the next Acquire thaws it.
 		_ = l.thaw(context.WithoutCancel(ctx), conn)
 	}
 	return err
 }
 
-// thaw thaws the box, then opens its gate.
+// thaw thaws the box and then opens boxd's gate.
 func (l *life) thaw(ctx context.Context, conn *sandbox.Box) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
@@ -60,8 +60,8 @@ func (l *life) thaw(ctx context.Context, conn *sandbox.Box) error {
 	return nil
 }
 
-// working reports whether a call runs in the box that nobody holds: its reader went away, or
-// a former server began it. Agents between their turns do not count.
+// working reports whether a call runs in the box without a claim: its reader went away, or a
+// former server started it. Idle agents (see Config.Resting) do not count.
 func (l *life) working(ctx context.Context, conn *sandbox.Box) bool {
 	if conn == nil {
 		return false

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// counterEvery is how often the counters of a box in use are looked at.
+// counterEvery is how often the counters of a box in use are read.
 const counterEvery = time.Second
 
 // janitor decides when an idle box is frozen and stopped, and when the counters of a box are
-// looked at. It does none of it: the pool asks it for what is due.
+// read. It only decides: the pool asks it which jobs are due and does them.
 type janitor struct {
-	// freezeAfter and stopAfter are idle times; not positive is never.
+	// freezeAfter and stopAfter are the idle times after which a box is frozen or stopped; 0 or less means never.
 	freezeAfter, stopAfter time.Duration
-	// kick wakes the pool's goroutine before wake.
+	// kick wakes the pool's cleaning goroutine before the time wake.
 	kick chan struct{}
-	// wake is when that goroutine looks next; zero when it is about to. The pool's lock
-	// guards it, and is held for every method.
+	// wake is when that goroutine looks next; zero when it is about to look. The pool's lock
+	// guards wake, and is held for every method.
 	wake time.Time
 }
 
-// job is what is done to a box.
+// job is something that the pool does to a box.
 type job int
 
 const (
@@ -30,7 +30,7 @@ const (
 	jobStop
 )
 
-// next returns the next job of a box and when it is due.
+// next returns the next job of a box and the time when it is due.
 func (j *janitor) next(e *entry) (job, time.Time) {
 	if !e.box.running || e.acting || e.users > 0 {
 		return jobNone, time.Time{}
@@ -57,7 +57,7 @@ func (j *janitor) next(e *entry) (job, time.Time) {
 	return next, at
 }
 
-// still reports whether a job that was begun is due, now that nobody else acts on the box.
+// still reports whether the job what, which has been started, is due even now that its goroutine holds op.
 func (j *janitor) still(e *entry, what job) bool {
 	e.acting = false
 	next, due := j.next(e)
@@ -65,7 +65,7 @@ func (j *janitor) still(e *entry, what job) bool {
 	return next == what && !due.After(time.Now())
 }
 
-// schedule wakes the pool's goroutine if the box is due before it would look.
+// schedule wakes the cleaning goroutine if a job of the box is due before that goroutine looks next.
 func (j *janitor) schedule(e *entry) {
 	next, due := j.next(e)
 	if next == jobNone || j.wake.IsZero() || !due.Before(j.wake) {
@@ -78,8 +78,8 @@ func (j *janitor) schedule(e *entry) {
 	}
 }
 
-// look returns the next job of a box if it is due at now. If it is due later, the pool's
-// goroutine looks again by then.
+// look returns the next job of a box if it is due at now. If it is due later, look sets wake, so
+// that the cleaning goroutine looks by then.
 func (j *janitor) look(e *entry, now time.Time) job {
 	next, due := j.next(e)
 	if next != jobNone && due.After(now) {
@@ -91,7 +91,7 @@ func (j *janitor) look(e *entry, now time.Time) job {
 	return next
 }
 
-// clean does what the janitor finds due until the pool ends.
+// clean starts the jobs that the janitor finds due, until the pool closes.
 func (r *roster) clean() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -106,7 +106,7 @@ func (r *roster) clean() {
 	}
 }
 
-// look starts the jobs that are due, each in a goroutine, and returns when to look again.
+// look starts the jobs that are due, each in a goroutine, and returns how long until it must look again.
 func (r *roster) look() time.Duration {
 	r.core.mu.Lock()
 	defer r.core.mu.Unlock()

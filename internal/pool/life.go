@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Deadlines of what the pool does without a caller, or without the caller's patience.
+// Deadlines for work that the pool does without a caller, or that must not use up the caller's patience.
 const (
 	helloTimeout = 10 * time.Second
 	actTimeout   = 30 * time.Second
@@ -18,35 +18,36 @@ const (
 	idleGrace    = 2 * time.Second
 )
 
-// life is one box as the driver runs it: it starts, connects, freezes, thaws and stops the
-// box, and tells what happened. It does not know who uses the box.
+// life is one box as the driver runs it: it starts, connects, freezes, thaws and stops the box,
+// and emits its events. It does not record who uses the box.
 //
-// op is held for every method but those that say otherwise. A method may be called only
-// without mu, unless its comment says that mu is held.
+// op must be held for every method, except those whose comments say otherwise. mu must not be
+// held, unless the method's comment says that it is.
 type life struct {
 	id      holdfast.BoxID
 	backend *backend
-	// op is held by whoever does I/O on the box or tells of it.
+	// op is a lock: it is held while a goroutine does I/O on the box or emits its events.
 	op chan struct{}
 
-	// mu is the pool's lock: it guards all below and is never held over I/O or a
+	// mu is the pool's lock: it guards all fields below and is never held during I/O or a
 	// callback.
 	mu *sync.Mutex
-	// conn is the connection to the box; nil when there is none. running: the box is believed
-	// to run, connected or not. boot is the id of its last known start.
+	// conn is the latest connection to the box's boxd, which may be broken; nil if there is none.
+	// running is true while the pool assumes that the box runs, connected or not. boot is the id of
+	// its last known start.
 	conn    *sandbox.Box
 	running bool
 	boot    string
 	// walls is the hash of the walls that the running box was started with.
 	walls string
-	// adopted: it ran before this pool did, so its start is no event.
+	// adopted: the box was running before this pool began, so the pool emits no start event.
 	adopted bool
-	// hung: boxd does not answer; the box is stopped before anybody is connected again.
+	// hung: boxd does not answer, so the box is stopped instead of connected to at its next use.
 	hung bool
-	// frozen: its work leaf stands still. moving: a freeze or stop is under way, nobody may
-	// claim it. noFreeze: the driver could not freeze it; it is not tried again.
+	// frozen: the box's processes are frozen. moving: a freeze or stop is in progress, and the box must
+	// not be claimed. noFreeze: the driver failed to freeze the box, and the pool does not try again.
 	frozen, moving, noFreeze bool
-	// hits are those of the counters that were told.
+	// hits are the box's counters of memory and process limits that events have reported so far.
 	hits hits
 	// usedAt is when the box was last used, connected or started.
 	usedAt time.Time
@@ -56,7 +57,7 @@ func newLife(id holdfast.BoxID, b *backend, mu *sync.Mutex) life {
 	return life{id: id, backend: b, op: make(chan struct{}, 1), mu: mu}
 }
 
-// lock takes op, which no method before it held.
+// lock takes op. No other method of life takes it, except close.
 func (l *life) lock(ctx context.Context) error {
 	select {
 	case l.op <- struct{}{}:
@@ -73,7 +74,7 @@ func (l *life) lock(ctx context.Context) error {
 
 func (l *life) unlock() { <-l.op }
 
-// connected reports whether the connection holds; mu is held, op need not be.
+// connected reports whether the connection is open; mu is held, op need not be.
 func (l *life) connected() bool {
 	if l.conn == nil {
 		return false
@@ -86,17 +87,17 @@ func (l *life) connected() bool {
 	}
 }
 
-// ready reports whether the box can be used as it is; mu is held, op need not be.
+// ready reports whether the box can be used without waking it; mu is held, op need not be.
 func (l *life) ready() bool { return !l.frozen && !l.moving && l.connected() }
 
-// walled reports whether the running box has the wanted walls, all of them in force; mu is
-// held, op need not be.
+// walled reports whether the running box was started with the wanted walls and all of them are in
+// force; mu is held, op need not be.
 func (l *life) walled(hash string) bool {
 	return l.walls == hash && (hash == "" || l.backend.wallsHold(l.id))
 }
 
-// wake makes a box that runs ready: it thaws it, or connects again. It returns false if the
-// box does not run.
+// wake makes a running box ready: it thaws it or connects again. It returns false if the box does
+// not run.
 func (l *life) wake(ctx context.Context) (ready bool, err error) {
 	l.mu.Lock()
 	conn, connected, frozen, running := l.conn, l.connected(), l.frozen, l.running
@@ -122,8 +123,8 @@ func (l *life) wake(ctx context.Context) (ready bool, err error) {
 	return false, nil
 }
 
-// start has the driver start the box, and connects to it. Nothing ran in it yet, so a
-// connection that breaks before the hello is tried once more with a new box.
+// start makes the driver start the box, and connects to it. Nothing has run in the box yet, so if
+// the connection breaks before the hello, start tries once more with a new box.
 func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 	for try := 1; ; try++ {
 		began := time.Now()
@@ -140,13 +141,13 @@ func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 			l.attach(ctx, conn)
 			return nil
 		}
-		// The box of a caller who gave up, or of another server, is not ended: the
-		// next Acquire finds it, or the idle timer.
+		// The box of a caller that gave up, or of another server, is not stopped: the next
+		// Acquire or the idle timer finds it.
 		if ctx.Err() != nil || holdfast.IsKind(err, holdfast.KindConflict) {
 			return err
 		}
 		if serr := l.backend.driver.Stop(ctx, l.id); serr != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, "pool", "box %s did not answer (%v) and cannot be stopped: %w", holdfast.Quote(string(l.id)), err, serr)
+			return holdfast.Errorf(holdfast.KindUnavailable, "pool", "box %s did not answer after its start (%v) and cannot be stopped: %w", holdfast.Quote(string(l.id)), err, serr)
 		}
 		l.mu.Lock()
 		l.running = false
@@ -158,9 +159,9 @@ func (l *life) start(ctx context.Context, spec sandbox.Spec) error {
 	}
 }
 
-// adopt connects to a box that a former server left running. A box that does not answer soon
-// is left to the next Acquire, so that the start of the server does not wait for it; a
-// conflict is returned, because a newer server owns the boxes.
+// adopt connects to a box that a former server left running. A box that does not answer soon is
+// left to the next Acquire, so that the start of the server does not wait for it. adopt returns a
+// conflict, because that means that a newer server owns the boxes.
 func (l *life) adopt(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
@@ -171,7 +172,7 @@ func (l *life) adopt(ctx context.Context) error {
 	return nil
 }
 
-// inherit notes what the driver says of a box that a former server left running.
+// inherit records what the driver reports of a box that a former server left running.
 func (l *life) inherit(info sandbox.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +188,7 @@ func (l *life) remove(ctx context.Context) error {
 	return l.backend.driver.Remove(ctx, l.id)
 }
 
-// close takes op and closes the connection, or with stop ends the box, too.
+// close takes op and closes the connection; with stop it stops the box too.
 func (l *life) close(ctx context.Context, stop bool) error {
 	if err := l.lock(ctx); err != nil {
 		return err

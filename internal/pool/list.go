@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// List returns the boxes that the driver lists, with what the pool knows of each, and those
-// that are just being started.
+// List returns the boxes that the driver lists, with what the pool has recorded of each, and
+// those that are being started.
 func (p *Pool) List(ctx context.Context) ([]holdfast.Container, error) {
 	infos, err := p.backend.driver.List(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func (p *Pool) List(ctx context.Context) ([]holdfast.Container, error) {
 	return out, nil
 }
 
-// States counts the boxes that the pool knows, by state, without asking the driver.
+// States returns the number of boxes in each state, as the pool has recorded them, without asking the driver.
 func (p *Pool) States() map[holdfast.BoxState]int {
 	out := map[holdfast.BoxState]int{}
 	p.core.mu.Lock()
@@ -42,8 +42,8 @@ func (p *Pool) States() map[holdfast.BoxState]int {
 	return out
 }
 
-// container describes a box by what the driver and the pool know of it; e is nil if the pool
-// knows nothing. The lock is held.
+// container describes a box by the records of the driver and of the pool; e is nil if the pool
+// has no entry for it. The lock is held.
 func container(driver string, info sandbox.Info, e *entry) holdfast.Container {
 	c := holdfast.Container{
 		ID: info.Box, Driver: driver, State: holdfast.BoxStopped,
@@ -76,9 +76,9 @@ func container(driver string, info sandbox.Info, e *entry) holdfast.Container {
 	return c
 }
 
-// Full returns an error if no box can start now: all places are in use, or a turn waits for
-// the next one. It is nil if the box has its place, or if one is free or can be taken from an
-// idle box. It starts nothing and asks nobody.
+// Full returns an error if no box can start now, because all places are in use or a turn waits
+// for the next one. It returns nil if the box has its place, or if one is free or can be taken
+// from an idle box. It starts nothing and calls neither the driver nor boxd.
 func (p *Pool) Full(id holdfast.BoxID) error {
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
@@ -88,8 +88,8 @@ func (p *Pool) Full(id holdfast.BoxID) error {
 	return p.places.full()
 }
 
-// RemoveStopped removes the driver's records of a box that does not run, and
-// reports whether it did: a box that runs, or is being started, stays as it is.
+// RemoveStopped removes the driver's records of a box that does not run, and reports whether it
+// did. It leaves a box that runs or is being started as it is.
 func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bool, err error) {
 	err = p.roster.with(ctx, id, func(e *entry) error {
 		p.core.mu.Lock()
@@ -98,8 +98,8 @@ func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bo
 		if inUse || running {
 			return nil
 		}
-		// op keeps this pool from starting it; another pool of the same driver may
-		// have done so since it was listed.
+		// op prevents this pool from starting the box, but another pool of the same driver may
+		// have started it since it was listed.
 		infos, err := p.backend.driver.List(ctx)
 		if err != nil {
 			return err
@@ -115,11 +115,11 @@ func (p *Pool) RemoveStopped(ctx context.Context, id holdfast.BoxID) (removed bo
 	return removed && err == nil, err
 }
 
-// Leftovers returns what the driver keeps of boxes and servers that are gone; with remove it
-// is removed as well.
+// Leftovers returns what the driver still stores for boxes and servers that no longer exist. If
+// remove is true, it removes them too.
 func (p *Pool) Leftovers(ctx context.Context, remove bool) ([]sandbox.Leftover, error) {
 	return p.backend.leftovers(ctx, remove)
 }
 
-// Driver is the name of the pool's driver.
+// Driver returns the name of the pool's driver.
 func (p *Pool) Driver() string { return p.backend.name() }

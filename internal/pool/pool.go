@@ -1,9 +1,9 @@
-// Package pool owns the boxes of one driver: it starts them when they are first needed, shares
-// them, freezes and stops idle ones, evicts one when another needs its place, keeps some ready,
-// watches the disk that they fill, and takes over or ends those that a former server left.
+// Package pool owns the boxes of one driver: it starts them at their first use, shares them,
+// freezes and stops idle ones, evicts one when another needs its place, keeps some ready in
+// advance, watches the disk that they fill, and adopts or ends those that a former server left.
 //
-// place claims boxes from it, app and bench make one for each driver; it knows no session.
-// Invariant (I-14): limits, retries, idle stop and queueing exist here, once, for every driver.
+// Package place claims boxes from it, app and bench make a pool for each driver; the pool does not know
+// sessions. Invariant (I-14): limits, retries, idle stop and queueing exist here, once, for every driver.
 package pool
 
 import (
@@ -18,43 +18,43 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Config configures a Pool. Zero durations and counts take the defaults.
+// Config configures a Pool. Zero durations and counts mean the defaults.
 type Config struct {
 	Driver sandbox.Driver
-	// Token is the fencing token of every hello.
+	// Token is the fencing token that each hello to a box carries.
 	Token uint64
-	// MaxBoxes is how many boxes may run at once (default 64). At the limit the box that
-	// was idle longest is evicted, never one in use. When all are in use, a turn waits for a
-	// place, and any other claim fails: unavailable, with holdfast.ErrFull.
+	// MaxBoxes is how many boxes may run at once (default 64). At the limit the pool evicts the
+	// box that was idle longest, never one in use. If all are in use, a turn waits for a place,
+	// and any other claim fails as unavailable, with holdfast.ErrFull.
 	MaxBoxes int
-	// MaxTurns is how many turns may use one box at once (default 3); more turns wait,
-	// first come first served. Claims that are no turns do not count.
+	// MaxTurns is how many turns may use one box at once (default 3); further turns wait, first
+	// come first served. Claims that are not for turns do not count.
 	MaxTurns int
-	// FreezeAfter freezes a box that nothing used for that long (default 1 min;
-	// negative is never). StopAfter stops it (default 15 min; negative is never).
+	// FreezeAfter is how long a box must be unused before it is frozen (default 1 min), StopAfter
+	// before it is stopped (default 15 min). Negative values mean never.
 	FreezeAfter, StopAfter time.Duration
-	// Prewarm is how many boots of boxd are kept ready, if the driver can (default 0).
+	// Prewarm is how many boots of boxd the pool keeps ready in advance, if the driver can (default 0).
 	Prewarm int
-	// Disk says how the disk that boxes write to is watched; nil does not watch it.
+	// Disk configures how the disk that boxes write to is watched; nil means that it is not watched.
 	Disk *Disk
 	// OnEvent is called for each event of a box, in order for each box and concurrently for
-	// different ones. The pool does nothing more to the box until it returns: it may look at
-	// the pool but must not Acquire, Freeze, Stop or Remove the same box.
+	// different boxes. The pool does nothing more to the box until OnEvent returns. OnEvent may
+	// read the pool's state but must not Acquire, Freeze, Stop or Remove the same box.
 	OnEvent func(Event)
-	// Patience is how long operations wait for a box that gives no sign of life. Then
-	// the box is stopped, and the next Acquire starts another one.
+	// Patience is how long operations wait for a box that does not answer at all. Then the pool
+	// stops the box, and the next Acquire starts it again.
 	Patience sandbox.Patience
 	// Accepted serves the connections that the proxy listeners of boxes accept.
 	Accepted sandbox.Handler
-	// Resting returns the calls of a box that run and do nothing: agents between their
-	// turns. They do not keep an idle box from being frozen, stopped or evicted. The box's
-	// op is held during the call: Resting must not act on a box. Nil is no calls.
+	// Resting returns the running calls of a box that are idle: agents between their turns. They do not
+	// prevent an idle box from being frozen, stopped or evicted. The box's op is held during the call,
+	// so Resting must not act on a box. If Resting is nil, no call counts as idle.
 	Resting func(ctx context.Context, box holdfast.BoxID) []holdfast.CallID
 }
 
-// Event is something that happened to a box. Its type is one of EventBoxStarted,
-// EventBoxStopped, EventBoxFrozen, EventBoxLost, EventBoxOOM and EventBoxPids. OnEvent gets
-// EventBoxFrozen and EventBoxStopped before the box is frozen or stopped (HZ-10).
+// Event reports what happened to a box. Its type is one of EventBoxStarted, EventBoxStopped,
+// EventBoxFrozen, EventBoxLost, EventBoxOOM and EventBoxPids. OnEvent gets EventBoxFrozen and
+// EventBoxStopped before the box is frozen or stopped (HZ-10).
 type Event struct {
 	Type    holdfast.EventType
 	Box     holdfast.BoxID
@@ -62,7 +62,7 @@ type Event struct {
 	Ended   holdfast.BoxEnded
 }
 
-// Data returns the data that the log keeps of the event.
+// Data returns the data of the event that the log stores.
 func (ev Event) Data() any {
 	if ev.Type == holdfast.EventBoxStarted {
 		return ev.Started
@@ -70,14 +70,14 @@ func (ev Event) Data() any {
 	return ev.Ended
 }
 
-// Pool owns the boxes of one driver: it starts a box at its first use, shares it among those
-// who use it, freezes and stops idle boxes, evicts one when another needs its place, and adopts
-// or stops those that a former server left. Safe for concurrent use.
+// Pool owns the boxes of one driver: it starts a box at its first use, shares it among its users,
+// freezes and stops idle boxes, evicts one when another needs its place, and adopts or stops
+// those that a former server left. Safe for concurrent use.
 //
-// Two kinds of lock: the pool's lock (core.mu) guards all fields of the pool's parts and of its
-// entries and is never held over I/O or a callback; a box's op is held over the I/O of that
-// one box. Whoever waits for a second op does so as evictor: it has no place and waits only
-// for boxes that have one, so there is no cycle.
+// It has two kinds of locks. The pool's lock (core.mu) guards all fields of the pool's parts and
+// of its entries and is never held during I/O or a callback. A box's op is held during the I/O of
+// that one box. A goroutine waits for a second op only to evict: its own box has no place then,
+// and it waits only for boxes that have one, so there is no cycle.
 type Pool struct {
 	backend *backend
 	core    *core
@@ -87,10 +87,10 @@ type Pool struct {
 	disk    *watcher
 }
 
-// adoptParallel is how many boxes of a former server are adopted at once.
+// adoptParallel is how many boxes of a former server the pool adopts at the same time.
 const adoptParallel = 32
 
-// New makes a pool. Nothing runs until Start.
+// New makes a pool. It starts nothing: that is for Start.
 func New(cfg Config) *Pool {
 	cfg.defaults()
 	s := &core{phase: phaseNew}
@@ -125,7 +125,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// Live returns the connected box of that id, or nil. It starts nothing.
+// Live returns the connection to the box with that id, or nil if the box is not connected. It starts nothing.
 func (p *Pool) Live(id holdfast.BoxID) *sandbox.Box {
 	p.core.mu.Lock()
 	defer p.core.mu.Unlock()
@@ -135,14 +135,14 @@ func (p *Pool) Live(id holdfast.BoxID) *sandbox.Box {
 	return nil
 }
 
-// Freeze freezes an unused box now; busy when it is held, unavailable when the
-// driver cannot, not_found when no such box is connected.
+// Freeze freezes an unused box now. It returns busy if the box is claimed, unavailable if the
+// driver cannot freeze, not_found if the box is not connected.
 func (p *Pool) Freeze(ctx context.Context, id holdfast.BoxID) error {
 	return p.roster.with(ctx, id, func(e *entry) error { return e.freeze(ctx) })
 }
 
-// Stop ends a box, held or not: SIGTERM, then SIGKILL after grace. Background
-// processes that end with it are named in the event.
+// Stop ends a box, claimed or not: SIGTERM, then SIGKILL after grace. The event lists the
+// background processes that end with it.
 func (p *Pool) Stop(ctx context.Context, id holdfast.BoxID, reason string, grace time.Duration) error {
 	return p.roster.with(ctx, id, func(e *entry) error { return e.box.stop(ctx, holdfast.BoxEnded{Reason: reason}, grace) })
 }
@@ -152,12 +152,12 @@ func (p *Pool) Remove(ctx context.Context, id holdfast.BoxID) error {
 	return p.roster.with(ctx, id, func(e *entry) error { return e.box.remove(ctx) })
 }
 
-// Reserve gives a box that never ran a ready boot, as sandbox.Prewarmer does. If there is none,
-// it returns spec unchanged.
+// Reserve assigns a ready boot to a box that has never run, as sandbox.Prewarmer does, and
+// returns the changed spec. If no boot is ready, it returns spec unchanged and false.
 func (p *Pool) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) { return p.ready.reserve(spec) }
 
-// Close ends the pool's own goroutines and closes its connections. With stop true it
-// also stops every box; otherwise they stay, to be adopted. Idempotent.
+// Close ends the pool's own goroutines and closes its connections. If stop is true, it also stops every box;
+// otherwise the boxes keep running, to be adopted by the next server. It may be called more than once.
 func (p *Pool) Close(ctx context.Context, stop bool) error {
 	if !p.core.end() {
 		return nil
@@ -175,7 +175,7 @@ func (p *Pool) Close(ctx context.Context, stop bool) error {
 	return joinErrors(errs)
 }
 
-// joinErrors joins errors into one with the kind and hint of the first.
+// joinErrors joins errors into one that has the kind and the hint of the first.
 func joinErrors(errs []error) error {
 	all := errors.Join(errs...)
 	for _, err := range errs {

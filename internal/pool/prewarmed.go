@@ -6,11 +6,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// prewarmed keeps boots of boxd ready before it is known whose they will be. Without a driver
-// that can, or with none wanted, it does nothing. Safe for concurrent use.
+// prewarmed keeps boots of boxd ready before it is known for which boxes they will be. It does
+// nothing if the driver cannot do that or want is 0. Safe for concurrent use.
 type prewarmed struct {
 	core *core
-	// driver is nil when no boots are kept ready.
+	// driver is nil if no boots are kept ready.
 	driver sandbox.Prewarmer
 	want   int
 }
@@ -23,8 +23,8 @@ func newPrewarmed(s *core, driver sandbox.Driver, want int) prewarmed {
 	return p
 }
 
-// refill brings the number of ready boots to the wanted one, in a goroutine of its own. If
-// that fails the next start of a box is slower and reports what is wrong.
+// refill starts boots until want are ready, in a goroutine of its own. If that fails, the next
+// start of a box is slower and reports the cause.
 func (p prewarmed) refill() {
 	if p.driver == nil {
 		return
@@ -34,7 +34,7 @@ func (p prewarmed) refill() {
 	p.core.spawn(func() { _ = p.driver.Prewarm(p.core.ctx, p.want) })
 }
 
-// end stops all ready boots. The pool has ended.
+// end stops all ready boots. It is called after the pool has closed.
 func (p prewarmed) end(ctx context.Context) error {
 	if p.driver == nil {
 		return nil
@@ -42,7 +42,7 @@ func (p prewarmed) end(ctx context.Context) error {
 	return p.driver.Prewarm(ctx, 0)
 }
 
-// reserve gives a box that never ran a ready boot, if there is one: see sandbox.Prewarmer.
+// reserve assigns a ready boot, if there is one, to a box that has never run: see sandbox.Prewarmer.
 func (p prewarmed) reserve(spec sandbox.Spec) (reserved sandbox.Spec, ok bool) {
 	if p.driver == nil {
 		return spec, false

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// roster is the list of the boxes that a pool knows: those that run, and those that somebody
-// uses or acts on. Whoever acts on a box goes through with, or holds the box's op and calls
-// done afterwards.
+// roster is the list of the boxes that a pool has loaded: those that run, and those in use or
+// being acted on. A goroutine acts on a box through with, or it takes the box's op itself and
+// calls done afterwards.
 type roster struct {
 	core     *core
 	backend  *backend
@@ -22,7 +22,7 @@ type roster struct {
 	boxes   map[holdfast.BoxID]*entry
 }
 
-// entry returns the entry of a box, a new one if there is none; the lock is held.
+// entry returns the entry of a box, and makes one if the box has none; the lock is held.
 func (r *roster) entry(id holdfast.BoxID) *entry {
 	e := r.boxes[id]
 	if e == nil {
@@ -32,7 +32,7 @@ func (r *roster) entry(id holdfast.BoxID) *entry {
 	return e
 }
 
-// with runs fn holding the box's op.
+// with runs fn on the entry of a box, with the box's op held.
 func (r *roster) with(ctx context.Context, id holdfast.BoxID, fn func(*entry) error) error {
 	r.core.mu.Lock()
 	if err := r.core.open(); err != nil {
@@ -55,9 +55,9 @@ func (r *roster) with(ctx context.Context, id holdfast.BoxID, fn func(*entry) er
 	return fn(e)
 }
 
-// done ends a use of a box, or an operation on it, and arranges what follows from the state
-// that it left: it frees the place of a box that does not run and forgets it, has a new
-// connection watched, and tells the line and the janitor. The lock is held.
+// done must be called after each use of a box or operation on it; it does what the box's new
+// state requires. It frees the place of a box that does not run and forgets its entry, starts to
+// watch a new connection, and notifies the line and the janitor. The lock is held.
 func (r *roster) done(e *entry) {
 	if e.unused() {
 		r.places.wake()
@@ -76,8 +76,8 @@ func (r *roster) done(e *entry) {
 	r.janitor.schedule(e)
 }
 
-// victim is the box to evict next: one without a connection, else the one that is idle
-// longest; nil for none. The lock is held.
+// victim returns the box to evict next: one without a connection, or else the one that has been
+// idle longest; nil if no box can be evicted. The lock is held.
 func (r *roster) victim(tried map[*entry]bool) *entry {
 	var best *entry
 	for _, v := range r.boxes {
@@ -110,15 +110,15 @@ func (r *roster) end(ctx context.Context, id holdfast.BoxID, ended holdfast.BoxE
 	return r.with(ctx, id, func(e *entry) error { return e.box.stop(ctx, ended, 0) })
 }
 
-// A connection that broke is made again so many times, with a pause after each failure.
+// watch tries renewTries times to make a broken connection again, with renewPause after each failure.
 const (
 	renewTries = 4
 	renewPause = 50 * time.Millisecond
 )
 
-// watch waits for the end of a connection, and makes a new one at once, so that the loss of
-// a box is told without anybody asking for the box. If that fails, the next Acquire fails too
-// and reports why.
+// watch waits for the end of a connection and makes a new one at once, so that the loss of a box
+// is reported even if the box is not used. If reconnecting fails, the next Acquire fails too and
+// reports the cause.
 func (r *roster) watch(e *entry, conn *sandbox.Box) {
 	select {
 	case <-conn.Done():
@@ -130,7 +130,7 @@ func (r *roster) watch(e *entry, conn *sandbox.Box) {
 		if err == nil || holdfast.IsKind(err, holdfast.KindNotFound) || holdfast.IsKind(err, holdfast.KindConflict) {
 			return
 		}
-		// A dying boxd may still have been listening.
+		// A dying boxd may still have been listening: wait and try again.
 		select {
 		case <-time.After(renewPause):
 		case <-r.core.ctx.Done():
@@ -139,7 +139,7 @@ func (r *roster) watch(e *entry, conn *sandbox.Box) {
 	}
 }
 
-// renew connects again after the end of conn, unless somebody did already.
+// renew connects again after the end of conn, unless another goroutine did already.
 func (r *roster) renew(e *entry, conn *sandbox.Box) error {
 	ctx, cancel := context.WithTimeout(r.core.ctx, actTimeout)
 	defer cancel()

@@ -9,13 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Start adopts (or with stop true ends) the boxes that the driver lists, removes those that
-// known does not know, and starts the idle timer. An adopted box is thawed before its hello. A
-// box that does not answer is left to the next Acquire; a conflict (a newer server owns the
-// boxes) fails the start.
+// Start adopts (or if stop is true ends) the boxes that the driver lists, removes those for which
+// known returns false, and starts the pool's goroutines. It thaws an adopted box before its
+// hello. A box that does not answer is left to the next Acquire; a conflict (a newer server owns
+// the boxes) makes Start fail.
 func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) bool) error {
 	if p.backend.dialer.Token == 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "pool.start", "the fencing token is 0: it must be higher than that of the server before")
+		return holdfast.Errorf(holdfast.KindInvalid, "pool.start", "the fencing token is 0: it must be higher than the previous server's token")
 	}
 	if err := p.core.begin(ctx); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) 
 		err = g.Wait()
 	}
 	if err != nil {
-		// The failure is what the caller wants to know; nothing is stopped here.
+		// Return the original error; nothing is stopped here.
 		_ = p.Close(ctx, false)
 		return err
 	}
@@ -44,7 +44,8 @@ func (p *Pool) Start(ctx context.Context, stop bool, known func(holdfast.BoxID) 
 	return nil
 }
 
-// adopt takes over, stops or removes a box that a former server left.
+// adopt adopts a box that a former server left, or stops it (stop), or removes it if no session
+// owns it (not known).
 func (p *Pool) adopt(ctx context.Context, info sandbox.Info, stop, known bool) error {
 	switch {
 	case !known:

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// stop tells of the stop, asks boxd to end everything in the box within grace, and then has the
-// driver stop the box. It tells nothing of a box that does not run.
+// stop emits the event, asks boxd to end everything in the box within grace, and then makes the
+// driver stop the box. For a box that does not run it emits no event.
 func (l *life) stop(ctx context.Context, ended holdfast.BoxEnded, grace time.Duration) error {
 	l.mu.Lock()
 	conn, connected, running, frozen, boot := l.conn, l.connected(), l.running, l.frozen, l.boot
@@ -26,7 +26,7 @@ func (l *life) stop(ctx context.Context, ended holdfast.BoxEnded, grace time.Dur
 	}()
 	if running {
 		ended.Box, ended.Boot = l.id, boot
-		// A boxd that does not answer the first question is not asked again.
+		// A boxd that does not answer the first request gets no second one.
 		if connected {
 			if connected = l.checkCounters(ctx, conn); connected {
 				ended.Processes = l.processNames(ctx, conn)
@@ -35,8 +35,8 @@ func (l *life) stop(ctx context.Context, ended holdfast.BoxEnded, grace time.Dur
 		l.backend.emit(Event{Type: holdfast.EventBoxStopped, Box: l.id, Ended: ended})
 	}
 	if connected {
-		// Only what runs can answer to SIGTERM. All of this is courtesy: the
-		// driver's Stop is what ends the box.
+		// Only processes that run can react to SIGTERM. All of this is courtesy: the driver's
+		// Stop is what ends the box.
 		if !frozen || l.thaw(ctx, conn) == nil {
 			sctx, cancel := context.WithTimeout(ctx, grace+courtesy)
 			_, _ = conn.Stop(sctx, wire.StopRequest{GraceMS: grace.Milliseconds(), Reason: ended.Reason})
@@ -53,8 +53,8 @@ func (l *life) stop(ctx context.Context, ended holdfast.BoxEnded, grace time.Dur
 	return nil
 }
 
-// processNames lists the processes that end with the box, without agents between their turns:
-// nobody loses anything by their end.
+// processNames lists the processes that end with the box, except idle agents: their end loses
+// nothing.
 func (l *life) processNames(ctx context.Context, conn *sandbox.Box) []string {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
@@ -73,12 +73,12 @@ func (l *life) processNames(ctx context.Context, conn *sandbox.Box) []string {
 	return out
 }
 
-// hits counts how often a box met a limit of its kernel since it started.
+// hits counts how often a box reached its memory limit and its limit of processes since it started.
 type hits struct{ memory, processes int64 }
 
-// checkCounters tells how many processes of the box were killed for memory since the last
-// time, and how many were not started because there were too many. It returns whether boxd
-// answered.
+// checkCounters emits events for the processes of the box that were killed for lack of memory
+// since the last check, and for those that could not start because of the limit of processes. It
+// returns whether boxd answered.
 func (l *life) checkCounters(ctx context.Context, conn *sandbox.Box) bool {
 	ctx, cancel := context.WithTimeout(ctx, courtesy)
 	defer cancel()
@@ -97,6 +97,6 @@ func (l *life) checkCounters(ctx context.Context, conn *sandbox.Box) bool {
 		}
 	}
 	tell(holdfast.EventBoxOOM, now.memory-was.memory, "%d processes were killed: the box was out of memory")
-	tell(holdfast.EventBoxPids, now.processes-was.processes, "%d processes were not started: the box had as many as it may")
+	tell(holdfast.EventBoxPids, now.processes-was.processes, "%d processes were not started: the box was at its limit of processes")
 	return true
 }

@@ -2,20 +2,20 @@ package pool
 
 import "context"
 
-// turns are the places of turns in one box, and the turns that wait for one. The pool's lock
-// is held for every method but enter.
+// turns limits how many turns use one box at once, and queues those that wait. The pool's lock
+// must be held for every method except enter.
 type turns struct {
 	core *core
-	// most is how many turns may use the box at once, taken how many do.
+	// most is how many turns may use the box at once, taken how many use it now.
 	most, taken int
 	queue       line
 }
 
-// free reports whether a turn gets a place without waiting.
+// free reports whether a turn can use the box without waiting.
 func (t *turns) free() bool { return t.taken < t.most && len(t.queue) == 0 }
 
-// enter takes a place, and waits for one, first come first served. queued receives the
-// position each time it changes.
+// enter takes a place for a turn, and waits for it if necessary, first come first served. queued
+// receives the position each time it changes.
 func (t *turns) enter(ctx context.Context, queued func(int)) error {
 	t.core.mu.Lock()
 	if t.free() {
@@ -45,7 +45,7 @@ func (t *turns) enter(ctx context.Context, queued func(int)) error {
 	}
 }
 
-// leave takes a waiter out of the queue, or gives back the place that it was granted.
+// leave takes a waiter out of the queue, or gives its place back if it was granted one.
 func (t *turns) leave(w *waiter) {
 	if w.granted {
 		t.end()
@@ -54,7 +54,7 @@ func (t *turns) leave(w *waiter) {
 	t.queue.leave(w)
 }
 
-// end frees a place and hands it to the first in the queue.
+// end frees a place and gives it to the first in the queue.
 func (t *turns) end() {
 	t.taken--
 	for t.taken < t.most && len(t.queue) > 0 {

@@ -8,15 +8,15 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// waiter is a turn that waits: for one of the turns' places in a box, or for a box's place on
-// the server.
+// waiter is a turn that waits for a place: one of the places for turns in a box, or a place for
+// its box on the server.
 type waiter struct {
 	box holdfast.BoxID
-	// granted: it has the place that it waited for.
+	// granted reports that the waiter has the place it waited for.
 	granted bool
-	// news has something when the waiter is to look again.
+	// news receives a value when the waiter must check its position again.
 	news chan struct{}
-	// told is the position that its caller knows.
+	// told is the position that was last reported to the caller.
 	told int
 }
 
@@ -29,8 +29,8 @@ func (w *waiter) signal() {
 	}
 }
 
-// wait returns when there is news, when tick fires, or with an error when ctx ends; the end
-// of the pool counts as news.
+// wait returns nil when news arrives, when tick fires or when the pool closes. It returns an
+// error when ctx ends.
 func (w *waiter) wait(ctx context.Context, s *core, tick <-chan time.Time) error {
 	select {
 	case <-w.news:
@@ -42,7 +42,7 @@ func (w *waiter) wait(ctx context.Context, s *core, tick <-chan time.Time) error
 	return nil
 }
 
-// tell calls queued with a position that the caller does not know yet.
+// tell calls queued with a position, if the position has changed since the last call.
 func (w *waiter) tell(position int, queued func(int)) {
 	if position != w.told && queued != nil {
 		queued(position)
@@ -50,13 +50,13 @@ func (w *waiter) tell(position int, queued func(int)) {
 	w.told = position
 }
 
-// line is a row of waiters, first come first served.
+// line is a queue of waiters, first come first served.
 type line []*waiter
 
-// position is the place of a waiter in the line, from 1; 0 if it is not in it.
+// position returns the position of a waiter in the line, from 1; 0 if it is not in the line.
 func (l line) position(w *waiter) int { return slices.Index(l, w) + 1 }
 
-// leave takes a waiter out of the line and wakes the others, whose positions may have changed.
+// leave takes a waiter out of the line and wakes the others, because their positions may have changed.
 func (l *line) leave(w *waiter) {
 	if i := slices.Index(*l, w); i >= 0 {
 		*l = slices.Delete(*l, i, i+1)

@@ -6,14 +6,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// WallsChanged is the reason for stopping a box whose walls are older than its rules.
-const WallsChanged = "the path rules changed: it starts again with their walls"
+// WallsChanged is the reason for stopping a box whose path rules changed after its walls were built.
+const WallsChanged = "the path rules changed: the box starts again with their walls"
 
-// wallsBroken is the reason for stopping a box that lacks a wall.
-const wallsBroken = "a rename on the host took a wall away: it starts again with all of them"
+// wallsBroken is the reason for stopping a box that has lost one of its walls.
+const wallsBroken = "a rename on the host removed a wall of the box: the box starts again with all walls"
 
-// rebuild ends a running box that has other walls than hash, or has lost one. A box
-// that is claimed or runs a call goes on: it is stale. op is held.
+// rebuild stops a running box that has other walls than hash or has lost one, so that it can start
+// again. A box that is claimed or runs a call is not stopped, but reported as stale. op is held.
 func (e *entry) rebuild(ctx context.Context, hash string) (ended, stale bool, err error) {
 	l := &e.box
 	l.mu.Lock()

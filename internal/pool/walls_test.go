@@ -151,7 +151,7 @@ func TestPoolWallsThatAreGone(t *testing.T) {
 	if h.Box.Boot() == boot {
 		t.Error("a box that lacks a wall goes on")
 	}
-	if len(reasons) < 2 || !strings.Contains(reasons[1], "took a wall away") {
+	if len(reasons) < 2 || !strings.Contains(reasons[1], "removed a wall") {
 		t.Errorf("reasons %q", reasons)
 	}
 }

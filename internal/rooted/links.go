@@ -9,18 +9,18 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Tree is the absolute path of a tree. Its methods read below it, and no path leads out of
-// it. They do not wait for anything, and so ignore their context.
+// Tree is the absolute path of a tree. Its methods read files below that path, and no path leads
+// out of the tree. They do not block, and so ignore their context.
 type Tree string
 
-// Exists reports whether there is a directory at the path.
+// Exists reports whether the tree's path is a directory.
 func (t Tree) Exists(context.Context) bool {
 	info, err := os.Lstat(string(t))
 	return err == nil && info.IsDir()
 }
 
-// Readlink returns the target of the symlink at a path of the tree, as written. not_found
-// if the path does not exist; conflict if it is not a symlink.
+// Readlink returns the target of the symlink name in the tree, as written; not_found if name does
+// not exist, conflict if it is not a symlink.
 func (t Tree) Readlink(_ context.Context, name string) (string, error) {
 	const op = "file.readlink"
 	root, err := os.OpenRoot(string(t))
@@ -39,8 +39,8 @@ func (t Tree) Readlink(_ context.Context, name string) (string, error) {
 	return target, fail(op, err)
 }
 
-// ReadDir returns the entries of a directory of the tree, in any order; too_large if
-// there are more than most. Other errors are those of Readlink.
+// ReadDir returns the entries of a directory of the tree, in any order; too_large if it has more
+// than most entries. Other errors are those of Readlink.
 func (t Tree) ReadDir(_ context.Context, name string, most int) ([]fs.DirEntry, error) {
 	const op = "file.list"
 	root, err := os.OpenRoot(string(t))
@@ -58,7 +58,7 @@ func (t Tree) ReadDir(_ context.Context, name string, most int) ([]fs.DirEntry, 
 		return nil, fail(op, err)
 	}
 	if len(list) > most {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, op, "%s holds more than %d entries", holdfast.Quote(name), most)
+		return nil, holdfast.Errorf(holdfast.KindTooLarge, op, "the directory %s has more than %d entries", holdfast.Quote(name), most)
 	}
 	return list, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// removeTree without openat2: the standard library's, which does not follow
-// symlinks. Boxes that isolate exist on Linux only.
+// removeTree uses the standard library instead of openat2; it does not follow symlinks either.
+// Boxes that isolate exist on Linux only.
 func removeTree(dir string) error {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && d != nil && d.IsDir() {
@@ -27,18 +27,18 @@ func removeTree(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// syncFS has no implementation here.
+// syncFS is not supported on this system.
 func syncFS(string) error { return errors.ErrUnsupported }
 
-// space is not known here: there is no limit to hold.
+// space is not measured on this system: it reports a disk without a lack of space.
 func space(string) (Space, error) { return Space{Bytes: 1, Free: 1}, nil }
 
-// walk without openat2: paths below a root that none leads out of. Entries have mode, size
-// and modification time only, and mounts are entered.
+// walk uses os.Root instead of openat2: no path leads out of the tree. Its entries have only
+// mode, size and modification time, and it enters mounts.
 func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bool) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
-		err = holdfast.Errorf(holdfast.KindConflict, "tree.walk", "%s is not a directory", holdfast.Quote(dir))
+		err = holdfast.Errorf(holdfast.KindConflict, "tree.walk", "the tree %s is not a directory", holdfast.Quote(dir))
 	}
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func stat(dir, name string) (Stamp, error) {
 		case info.Mode()&fs.ModeSymlink != 0:
 			return Stamp{}, irregular("file.open", p, "a symlink")
 		case p == name && !info.Mode().IsRegular():
-			return Stamp{}, irregular("file.open", p, "no regular file")
+			return Stamp{}, irregular("file.open", p, "not a regular file")
 		}
 	}
 	info, err := root.Lstat(name)

@@ -8,16 +8,16 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Stamp tells one state of a file from another: it is compared. Times are in nanoseconds.
+// Stamp identifies one state of a file: two stamps differ if the file has changed. Times are in nanoseconds.
 type Stamp struct {
 	Dev, Ino     uint64
 	Size         int64
 	Mtime, Ctime int64
 }
 
-// Stat returns the stamp of a regular file by its clean path, without opening the file.
-// not_found if the file or the tree does not exist; conflict if something else is at the
-// path (a directory, a device, a symlink) or a symlink on the way to it.
+// Stat returns the stamp of a regular file, given by its clean path, without opening the file;
+// not_found if the file or the tree does not exist; conflict if the path leads to something else
+// (a directory, a device, a symlink) or through a symlink.
 func (t Tree) Stat(_ context.Context, name string) (Stamp, error) {
 	const op = "file.stat"
 	dir, err := absolute(op, string(t))
@@ -31,8 +31,8 @@ func (t Tree) Stat(_ context.Context, name string) (Stamp, error) {
 	return st, fail(op, err)
 }
 
-// ReadFile reads a regular file of at most so many bytes; too_large if there are more.
-// Other errors are those of Stat. The stamp is that of the content.
+// ReadFile reads a regular file of at most most bytes; too_large if the file is longer. Other
+// errors are those of Stat. The stamp is that of the content returned.
 func (t Tree) ReadFile(ctx context.Context, name string, most int64) ([]byte, Stamp, error) {
 	const op = "file.read"
 	if _, err := t.Stat(ctx, name); err != nil {
@@ -45,7 +45,7 @@ func (t Tree) ReadFile(ctx context.Context, name string, most int64) ([]byte, St
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(data)) > most {
-		return nil, st, holdfast.Errorf(holdfast.KindTooLarge, op, "%s is over %d bytes", holdfast.Quote(name), most)
+		return nil, st, holdfast.Errorf(holdfast.KindTooLarge, op, "the file %s is longer than %d bytes", holdfast.Quote(name), most)
 	}
 	return data, st, fail(op, err)
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openAt opens a path below dir as openBeneath does.
+// openAt opens a path below dir in the same way as openBeneath.
 func openAt(dir, name string, flags int) (int, error) {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -19,7 +19,8 @@ func openAt(dir, name string, flags int) (int, error) {
 	return fd, lookup(name, err)
 }
 
-// lookup gives an error of a path its meaning: what lies below a file is not there.
+// lookup turns the error of opening a path into the right one: a path below a regular file does
+// not exist (ENOENT), and a symlink is a conflict.
 func lookup(name string, err error) error {
 	switch {
 	case err == nil:
@@ -27,7 +28,7 @@ func lookup(name string, err error) error {
 	case errors.Is(err, syscall.ENOTDIR):
 		err = syscall.ENOENT
 	case errors.Is(err, syscall.ELOOP):
-		return irregular("file.open", name, "a symlink, or lies behind one")
+		return irregular("file.open", name, "a symlink, or a symlink is on its path")
 	}
 	return &os.PathError{Op: "open", Path: name, Err: err}
 }
@@ -55,7 +56,7 @@ func stamp(fd int, name string) (Stamp, error) {
 	case unix.S_IFDIR:
 		return Stamp{}, irregular("file.open", name, "a directory")
 	}
-	return Stamp{}, irregular("file.open", name, "no regular file")
+	return Stamp{}, irregular("file.open", name, "not a regular file")
 }
 
 func open(dir, name string) (*os.File, Stamp, error) {

@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// RemoveAll removes a tree: directories of any depth and mode, symlinks but not
-// what they point to. A tree that is not there is no error; a symlink in its
-// place is removed itself. It does not enter mounts: with one inside, or with
-// somebody who keeps adding files, it removes what it can and says conflict. It
-// returns when the removal is durable; after an error it may be called again.
+// RemoveAll removes a tree: directories of any depth and mode, and symlinks but not their
+// targets. A tree that does not exist is no error; if dir is a symlink, the symlink itself is
+// removed. RemoveAll does not enter mounts: if the tree contains one, or if files keep being
+// added, it removes what it can and returns conflict. It returns when the removal is durable;
+// after an error it may be called again.
 func RemoveAll(dir string) error {
 	const op = "tree.remove"
 	dir, err := absolute(op, dir)
@@ -38,8 +38,8 @@ func RemoveAll(dir string) error {
 	return fail(op, durable.SyncDir(filepath.Dir(dir)))
 }
 
-// busy says that a tree could not be emptied.
+// busy returns the error that a tree could not be emptied.
 func busy(name, why string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "tree.remove", "%s: %s", holdfast.Quote(name), why).
-		WithHint("stop what uses it, then repeat")
+	return holdfast.Errorf(holdfast.KindConflict, "tree.remove", "%s cannot be removed: %s", holdfast.Quote(name), why).
+		WithHint("stop the processes that use the tree, then try again")
 }

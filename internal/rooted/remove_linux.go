@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxDepth is how deep the remover goes, a descriptor for each level; what
-	// lies deeper is moved up to the top first.
+	// maxDepth is how deep the remover descends, with an open descriptor for each level. Deeper
+	// directories are first moved to the top.
 	maxDepth = 64
-	// maxPasses is how often a directory is read that does not become empty.
+	// maxPasses is how often a directory is read and emptied before the remover gives up.
 	maxPasses = 50
-	// maxTries is how often an open is repeated that a rename got in the way of.
+	// maxTries is how often an open is repeated that failed because of a concurrent rename.
 	maxTries = 100
-	// beneath are the flags with which a path stays below its directory: it follows no
+	// beneath are the flags of openat2 that keep a path below its directory: it follows no
 	// symlink and crosses no mount.
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 )
@@ -30,7 +30,7 @@ func openBeneath(dir int, name string, flags int) (int, error) {
 	return openResolved(dir, name, flags, beneath)
 }
 
-// openResolved is openBeneath with other flags for the path.
+// openResolved does the same as openBeneath with other resolve flags.
 func openResolved(dir int, name string, flags int, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Resolve: resolve}
 	for try := 0; ; try++ {
@@ -41,10 +41,10 @@ func openResolved(dir int, name string, flags int, resolve uint64) (int, error) 
 	}
 }
 
-// remover empties one tree. top is the tree's own directory, where what lies too
-// deep is moved to. It is no Walk: a walk has bounds and leaves the tree as it is, while a
-// remover has to get through any tree, gives itself the rights for that and reads a
-// directory until it is empty.
+// remover empties one tree. top is the tree's own directory, into which directories are moved
+// that are too deep. It does not use Walk, because a walk has limits and leaves the tree as it
+// is, while a remover must get through any tree, gives itself the permissions for that, and reads
+// a directory again until it is empty.
 type remover struct {
 	top   int
 	moved int
@@ -73,8 +73,8 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// openForRemoval opens a directory to be emptied, giving its owner (who we are,
-// or who cannot refuse us) the rights that takes.
+// openForRemoval opens a directory that is to be emptied. If necessary, it gives the directory's
+// owner the permissions for that; the server is the owner or has power over it.
 func openForRemoval(parent int, name string) (int, error) {
 	fd, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if errors.Is(err, syscall.EACCES) {
@@ -87,13 +87,13 @@ func openForRemoval(parent int, name string) (int, error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err == nil && st.Mode&0o700 != 0o700 {
-		// When this fails the removals that need it say why.
+		// If this fails, the removals that need the permission return the error.
 		_ = unix.Fchmod(fd, 0o700)
 	}
 	return fd, nil
 }
 
-// unlock makes an unreadable directory readable, by descriptor.
+// unlock makes an unreadable directory accessible to its owner, by descriptor.
 func unlock(parent int, name string) error {
 	fd, err := openBeneath(parent, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -103,8 +103,8 @@ func unlock(parent int, name string) error {
 	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o700)
 }
 
-// empty removes all entries of an open directory. The first failure is kept and
-// the rest goes on.
+// empty removes all entries of an open directory. It continues after a failure, and stores the
+// first one.
 func (r *remover) empty(dir, depth int) {
 	for passes := 0; passes < maxPasses; passes++ {
 		moved := r.moved
@@ -113,15 +113,15 @@ func (r *remover) empty(dir, depth int) {
 			return
 		}
 		if r.moved != moved {
-			passes = 0 // what was moved to the top is progress, not an intruder
+			passes = 0 // a directory that was moved to the top is progress, not a new file
 		}
 	}
-	r.keep(busy(".", "files are added while it is removed"))
+	r.keep(busy(".", "files keep being added to it"))
 }
 
-// pass removes what one reading of a directory shows.
+// pass reads a directory once and removes the entries that it finds.
 func (r *remover) pass(dir, depth int) (n int, failed bool) {
-	// A directory of its own description: reading starts at the beginning.
+	// Open the directory a second time, so that reading starts at its beginning.
 	fd, err := openBeneath(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		r.keep(told(".", err))
@@ -165,7 +165,7 @@ func (r *remover) one(dir int, name string, depth int) error {
 	case errors.Is(oerr, syscall.ENOENT):
 		return nil
 	case errors.Is(oerr, syscall.ENOTDIR) || errors.Is(oerr, syscall.ELOOP):
-		return err // no directory: the first refusal counts
+		return err // not a directory: return the error of the first try
 	case oerr != nil:
 		return oerr
 	}
@@ -178,15 +178,14 @@ func (r *remover) one(dir int, name string, depth int) error {
 	return err
 }
 
-// raise moves a directory that lies too deep to the top of the tree, whose next
-// pass finds it.
+// raise moves a directory that is too deep to the top of the tree, where the next pass finds it.
 func (r *remover) raise(dir int, name string) error {
 	for {
 		r.moved++
 		to := ".holdfast-raised-" + strconv.Itoa(r.moved)
 		err := unix.Renameat2(dir, name, r.top, to, unix.RENAME_NOREPLACE)
 		if errors.Is(err, syscall.EACCES) {
-			// Moving a directory changes its "..": that wants write access to it.
+			// Moving a directory changes its "..", which requires write permission for it.
 			if err = unlock(dir, name); err == nil {
 				err = unix.Renameat2(dir, name, r.top, to, unix.RENAME_NOREPLACE)
 			}
@@ -207,13 +206,13 @@ func (r *remover) keep(err error) {
 	}
 }
 
-// told names the entry that could not be removed.
+// told adds the name of the entry that could not be removed to an error.
 func told(name string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY):
-		return busy(name, "a mount is there")
+		return busy(name, "something is mounted there")
 	case errors.Is(err, syscall.ENOTEMPTY):
-		return busy(name, "files are added while it is removed")
+		return busy(name, "files keep being added to it")
 	}
 	return &os.PathError{Op: "remove", Path: name, Err: err}
 }

@@ -130,7 +130,7 @@ func TestRemoveAllStaysOnItsMount(t *testing.T) {
 	if u.Entries != 3 || !u.Partial {
 		t.Errorf("usage across a mount: %+v", u)
 	}
-	wantKind(t, RemoveAll(dir), holdfast.KindConflict, "a mount is there")
+	wantKind(t, RemoveAll(dir), holdfast.KindConflict, "something is mounted")
 	check()
 	if _, err := os.Lstat(filepath.Join(dir, "f")); err == nil {
 		t.Error("what could be removed was not")

@@ -16,21 +16,20 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// File is one file to seed. Path is relative, slash-separated and clean; Mode
-// is permission bits.
+// File is one file to seed. Path is relative, slash-separated and clean; Mode holds the
+// permission bits.
 type File struct {
 	Path    string
 	Mode    uint32
 	Content []byte
 }
 
-// Seed copies files into dir, which is made when it is missing, and returns when
-// they are durable. What exists stays as it is, whatever it is. New files and
-// directories belong to uid and gid. A file appears whole or not at all, so a
-// Seed that was cut off is repeated with the same effect. Next to dir a
-// directory dir.seed comes and goes; both must be in a directory that only the
-// server can write. A path that is not clean is invalid; one that leads through
-// something that is no directory, or out of dir, is conflict.
+// Seed copies files into dir, makes dir if it is missing, and returns when the files are durable.
+// It leaves existing files and directories as they are. New ones belong to uid and gid. A file
+// appears complete or not at all, so an interrupted Seed can be repeated with the same effect.
+// While it runs, a directory dir.seed exists next to dir; both must be in a directory that only
+// the server can write. Seed returns invalid for a path that is not clean, and conflict for one
+// that leads out of dir or through something that is not a directory.
 func Seed(dir string, files []File, uid, gid int) error {
 	const op = "workspace.seed"
 	dir, err := absolute(op, dir)
@@ -60,17 +59,17 @@ func Seed(dir string, files []File, uid, gid int) error {
 	return fail(op, s.finish(dir))
 }
 
-// seeder is one Seed under way.
+// seeder is the state of one Seed.
 type seeder struct {
 	uid, gid int
 	root     *os.Root
 	stage    *os.Root
-	// made are the directories that got new entries, by path below root.
+	// made holds the directories that got new entries, by their path below root.
 	made map[string]bool
 }
 
-// open makes and opens the tree and an empty stage beside it, where files are
-// completed out of the agent's reach.
+// open opens the tree, which it makes if necessary, and an empty directory beside it, the stage,
+// in which files are completed where the agent cannot reach them.
 func (s *seeder) open(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -83,7 +82,7 @@ func (s *seeder) open(dir string) error {
 	if info, err := os.Lstat(dir); err != nil {
 		return err
 	} else if !info.IsDir() {
-		return holdfast.Errorf(holdfast.KindConflict, "workspace.seed", "%s is not a directory", holdfast.Quote(dir))
+		return holdfast.Errorf(holdfast.KindConflict, "workspace.seed", "the workspace %s is not a directory", holdfast.Quote(dir))
 	}
 	stage := dir + ".seed"
 	if err := os.RemoveAll(stage); err != nil {
@@ -108,7 +107,7 @@ func (s *seeder) open(dir string) error {
 }
 
 func (s *seeder) close() {
-	// Only descriptors of directories: nothing is lost when closing fails.
+	// Both are descriptors of directories: no data is lost if closing fails.
 	_ = s.root.Close()
 	_ = s.stage.Close()
 }
@@ -120,7 +119,7 @@ func (s *seeder) finish(dir string) error {
 	return durable.SyncDir(filepath.Dir(dir))
 }
 
-// file completes a file on the stage and links it to its place.
+// file completes a file on the stage and then links it into its place in the tree.
 func (s *seeder) file(n int, f File) error {
 	if _, err := s.root.Lstat(f.Path); err == nil {
 		return nil
@@ -132,8 +131,8 @@ func (s *seeder) file(n int, f File) error {
 	if err := s.complete(name, f); err != nil {
 		return err
 	}
-	// The directory is opened inside the root and the link made in what was
-	// opened: a directory that is swapped for a symlink meanwhile changes nothing.
+	// Open the directory inside the root and make the link in the opened directory: so it has no
+	// effect if the directory is replaced by a symlink meanwhile.
 	dir, err := s.root.OpenFile(path.Dir(f.Path), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return through(f.Path, err)
@@ -165,7 +164,7 @@ func (s *seeder) complete(name string, f File) error {
 	})
 }
 
-// parents makes the directories of a path that are missing.
+// parents makes the missing directories of a path.
 func (s *seeder) parents(dir string) error {
 	if dir == "." {
 		return nil
@@ -183,7 +182,7 @@ func (s *seeder) parents(dir string) error {
 	return s.own(dir)
 }
 
-// own gives a directory that was made its owner and mode, through a descriptor.
+// own sets the owner and the mode of a new directory, through a descriptor.
 func (s *seeder) own(dir string) error {
 	d, err := s.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -206,7 +205,7 @@ func (s *seeder) chown(f *os.File) error {
 func (s *seeder) sync(name string) error {
 	d, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the agent removed it
+		return nil // the agent removed the directory
 	}
 	if err != nil {
 		return through(name, err)
@@ -214,7 +213,7 @@ func (s *seeder) sync(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// through explains why a path cannot be reached inside the tree.
+// through returns the error for a path that cannot be reached inside the tree.
 func through(name string, err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -224,5 +223,5 @@ func through(name string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		kind = holdfast.KindTooLarge
 	}
-	return holdfast.Errorf(kind, "workspace.seed", "%s: %w", holdfast.Quote(name), err)
+	return holdfast.Errorf(kind, "workspace.seed", "cannot write %s into the workspace: %w", holdfast.Quote(name), err)
 }

@@ -7,27 +7,26 @@ import (
 )
 
 const (
-	// maxLinked bounds how many files with several names are remembered.
+	// maxLinked is how many files with several names (hard links) are remembered.
 	maxLinked = 100_000
-	// usageDepth is how deep a measurement goes. Returning to a directory costs time in
-	// proportion to its depth.
+	// usageDepth is how many directories deep a measurement goes. Returning to a directory costs
+	// time in proportion to its depth.
 	usageDepth = 10_000
 )
 
-// Usage is what a tree takes.
+// Usage is how much disk space a tree uses.
 type Usage struct {
-	// Bytes are the blocks in use, of hard links once; sparse files count what they hold.
+	// Bytes is the size of the disk blocks in use. Hard links count once, holes of sparse files do not count.
 	Bytes int64
-	// Entries counts files and directories, the tree itself included.
+	// Entries is the number of files and directories, with the tree's own directory.
 	Entries int
-	// Partial: there is more than was counted, because of the bound, of a mount or
-	// of a directory that cannot be read.
+	// Partial reports that the tree holds more than was counted, because of the limit, a mount,
+	// or a directory that cannot be read.
 	Partial bool
 }
 
-// Space is what the file system of a directory has in all and free, for
-// ordinary users: in bytes and in files. A file system without a number of files
-// says 0.
+// Space is the size of a file system and what ordinary users can still use of it, in bytes and in
+// files. A file system without a limit of files has 0 files.
 type Space struct{ Bytes, Free, Files, FreeFiles int64 }
 
 // DiskSpace measures the file system of a directory.
@@ -41,8 +40,8 @@ func DiskSpace(dir string) (Space, error) {
 	return s, fail(op, err)
 }
 
-// DiskUsage measures a tree, looking at no more than most entries (0 is a
-// million), without following symlinks or entering mounts. It ends by ctx.
+// DiskUsage measures a tree and reads at most most entries (0 means a million). It follows no
+// symlink and enters no mount. It stops when ctx ends.
 func DiskUsage(ctx context.Context, dir string, most int) (Usage, error) {
 	const op = "tree.usage"
 	dir, err := absolute(op, dir)
@@ -81,5 +80,5 @@ func DiskUsage(ctx context.Context, dir string, most int) (Usage, error) {
 	return u, ctx.Err()
 }
 
-// Sync writes all cached data of a directory's file system to its disk.
+// Sync writes all cached data of the directory's file system to its disk.
 func Sync(dir string) error { return syncFS(dir) }

@@ -13,15 +13,15 @@ import (
 
 // Bounds limit a walk. Entries and Depth must be positive.
 type Bounds struct {
-	// Entries is how many files and directories a walk looks at, the top included.
+	// Entries is how many files and directories a walk visits at most, with the top directory.
 	Entries int
-	// Depth is how deep it goes: 1 reads the top directory only.
+	// Depth is how many levels deep the walk goes: 1 reads the top directory only.
 	Depth int
-	// Mounts lets it enter what is mounted in the tree. Only trees that no agent can
-	// write may have it set.
+	// Mounts allows the walk to enter file systems that are mounted in the tree. It may be set
+	// only for trees that no agent can write.
 	Mounts bool
-	// Unordered lets the files of a directory come before its directories, and both in any
-	// order. The walk then keeps the names of directories only.
+	// Unordered allows the walk to return the files of a directory before its directories, and
+	// both in any order. Then it holds only the names of directories in memory.
 	Unordered bool
 }
 
@@ -39,16 +39,16 @@ type Entry struct {
 	Dev, Ino     uint64
 	Nlink        uint32
 	UID, GID     uint32
-	// Again: the walk has returned this directory before, and now says why it could not
-	// read all of it.
+	// Again means that the walk returned this directory before, and now returns the error why it
+	// could not read all of it.
 	Again bool
 
 	in   *parent
 	skip *bool
 }
 
-// parent is a directory on the way to an entry: a path of any length without a string for
-// each.
+// parent is a directory above an entry. A chain of parents represents a path of any length
+// without a string for each entry.
 type parent struct {
 	in   *parent
 	name string
@@ -79,26 +79,26 @@ func (e Entry) Stamp() Stamp {
 	return Stamp{Dev: e.Dev, Ino: e.Ino, Size: e.Size, Mtime: e.Mtime.UnixNano(), Ctime: e.Ctime.UnixNano()}
 }
 
-// Skip keeps the walk out of the directory that it just returned.
+// Skip makes the walk skip the content of the directory that it just returned.
 func (e Entry) Skip() { *e.skip = true }
 
-// Walk returns the files and directories of a tree: a directory before what it holds, and
-// the entries of a directory by the bytes of their names. It follows no symlink and enters
-// no mount, whatever changes meanwhile: what it returns below a directory lay in exactly
-// that directory. What is removed meanwhile is left out.
+// Walk returns the files and directories of a tree: a directory before its content, and the
+// entries of a directory sorted by the bytes of their names. It follows no symlink and enters no
+// mount, whatever changes meanwhile: an entry that it returns below a directory was in exactly
+// that directory. Files that are removed meanwhile are omitted.
 //
-// An error with an entry is about that entry only, and the walk goes on: a directory could
-// not be read (denied and others), lies deeper than the bound (too_large), was moved away
-// while the walk was below it, or a mount is there (conflict). An error with the zero Entry ends the
-// walk: the top is not there or not a directory, there are more entries than the bound
-// (too_large, after that many entries), or ctx ended. So a caller that ends at the first
-// error has seen a whole tree or knows that it has not.
+// An error together with an entry concerns that entry only, and the walk continues: a directory
+// could not be read (denied and others), is deeper than the limit (too_large), was moved away
+// while the walk was below it, or something is mounted there (conflict). An error with the zero
+// Entry ends the walk: the top does not exist or is not a directory, the tree has more entries
+// than the limit (too_large, after that many entries), or ctx ended. So a caller that stops at
+// the first error has either seen the whole tree or knows that it has not.
 func Walk(ctx context.Context, dir string, b Bounds) iter.Seq2[Entry, error] {
 	const op = "tree.walk"
 	return func(yield func(Entry, error) bool) {
 		top, err := absolute(op, dir)
 		if err == nil && (b.Entries <= 0 || b.Depth <= 0) {
-			err = holdfast.Errorf(holdfast.KindInvalid, op, "a walk needs bounds")
+			err = holdfast.Errorf(holdfast.KindInvalid, op, "a walk needs limits for entries and depth")
 		}
 		if err == nil {
 			err = walk(ctx, top, b, yield)
@@ -113,29 +113,29 @@ func Walk(ctx context.Context, dir string, b Bounds) iter.Seq2[Entry, error] {
 	}
 }
 
-// tooMany and tooDeep are the errors of a walk that meets its bounds.
+// tooMany and tooDeep return the errors of a walk that reaches its limits.
 func (b Bounds) tooMany() error {
 	return holdfast.Errorf(holdfast.KindTooLarge, "tree.walk", "the tree holds more than %d files and directories", b.Entries)
 }
 
 func (b Bounds) tooDeep(e Entry) error {
-	return holdfast.Errorf(holdfast.KindTooLarge, "tree.walk", "%s lies %d directories deep: what it holds is not read", holdfast.Quote(e.Path()), b.Depth)
+	return holdfast.Errorf(holdfast.KindTooLarge, "tree.walk", "the directory %s is %d levels deep, so its content was not read", holdfast.Quote(e.Path()), b.Depth)
 }
 
-// isMount is the error of a mount in the tree, by its path.
+// isMount returns the error that something is mounted at the entry's path.
 func isMount(e Entry) error {
-	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "%s: a mount is there", holdfast.Quote(e.Path()))
+	return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "a file system is mounted at %s, which is not read", holdfast.Quote(e.Path()))
 }
 
-// about is the error of a system call for an entry.
+// about returns the error of a system call for an entry, with the entry's path.
 func about(e Entry, call string, err error) error {
 	return &os.PathError{Op: call, Path: holdfast.Quote(e.Path()), Err: err}
 }
 
-// compareNames orders entries of a directory.
+// compareNames orders the entries of a directory by name.
 func compareNames(a, b name) int { return strings.Compare(a.text, b.text) }
 
-// name is an entry of a directory that the walk has read and not looked at.
+// name is an entry of a directory that the walk has read but not yet returned.
 type name struct {
 	text string
 	dir  bool

@@ -18,20 +18,20 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxOpen is how many directories a walk keeps open: the top and the deepest ones. Others
-// are opened again from the top when the walk returns to them.
+// maxOpen is how many directories a walk holds open: the top and the deepest ones. Others are
+// opened again, starting at the top, when the walk returns to them.
 const maxOpen = 32
 
-// walker is one walk under way.
+// walker is the state of one walk.
 type walker struct {
 	Bounds
-	// resolve are the flags with which directories are opened.
+	// resolve holds the openat2 flags with which directories are opened.
 	resolve uint64
-	// levels are the directories on the way from the top to the current entry.
+	// levels are the directories from the top to the current entry.
 	levels []level
-	// opened is the number of levels with a descriptor, the top not counted.
+	// opened is the number of levels with an open descriptor, without the top.
 	opened int
-	// read counts the names that were read, the top included; over: there was one more.
+	// read is the number of names read so far, with the top; over reports that the tree has more than the limit.
 	read int
 	over bool
 	skip bool
@@ -48,18 +48,18 @@ type level struct {
 	path  *parent
 	// fd is -1 while the directory is closed.
 	fd int
-	// names are its entries, of which those from next on are still to be looked at.
+	// names are the directory's entries; those from next on have not been returned yet.
 	names []name
 	next  int
 }
 
-// errStop ends a walk whose caller has enough.
+// errStop ends a walk whose caller stopped iterating.
 var errStop = errors.New("stop")
 
 func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bool) error {
 	top, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
-		return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "%s is not a directory", holdfast.Quote(dir))
+		return holdfast.Errorf(holdfast.KindConflict, "tree.walk", "the tree %s is not a directory", holdfast.Quote(dir))
 	}
 	if err != nil {
 		return &os.PathError{Op: "open", Path: dir, Err: err}
@@ -80,7 +80,7 @@ func walk(ctx context.Context, dir string, b Bounds, yield func(Entry, error) bo
 	return err
 }
 
-// run walks the tree; it owns top.
+// run walks the tree. It closes top.
 func (w *walker) run(ctx context.Context, top int) error {
 	if err := w.stat(top, &noName[0], unix.AT_EMPTY_PATH); err != nil {
 		unix.Close(top)
@@ -109,7 +109,7 @@ func (w *walker) run(ctx context.Context, top int) error {
 	return nil
 }
 
-// give hands an entry to the caller.
+// give passes an entry to the caller.
 func (w *walker) give(e Entry, err error) error {
 	w.skip = false
 	if err != nil {
@@ -121,20 +121,20 @@ func (w *walker) give(e Entry, err error) error {
 	return nil
 }
 
-// again hands a directory to the caller that could not be read to its end.
+// again passes a directory to the caller a second time, with the error why it could not be read to its end.
 func (w *walker) again(e Entry, err error) error {
 	e.Again = true
 	return w.give(e, err)
 }
 
-// one looks at an entry of the deepest level, and enters it if it is a directory.
+// one returns an entry of the deepest level, and enters it if it is a directory.
 func (w *walker) one(ctx context.Context, l *level, n name) error {
 	if err := w.reopen(); err != nil {
 		l.next = len(l.names)
 		return w.again(l.entry, err)
 	}
-	// A directory is looked at through the descriptor that it is read from, so that the two
-	// are one directory.
+	// The stat of a directory is made on the descriptor from which it is read, so that both are
+	// of the same directory.
 	fd, err := -1, error(nil)
 	if n.dir && w.goesBelow(l) {
 		fd, err = w.open(l.fd, n.text)
@@ -169,10 +169,10 @@ func (w *walker) one(ctx context.Context, l *level, n name) error {
 	return w.give(e, w.tooDeep(e))
 }
 
-// goesBelow reports whether the bound lets the walk enter directories of a level.
+// goesBelow reports whether the depth limit allows the walk to enter the directories of a level.
 func (w *walker) goesBelow(l *level) bool { return l.entry.Depth+1 < w.Depth }
 
-// file hands the entry of the last stat, which is no directory, to the caller.
+// file passes the entry of the last stat, which is not a directory, to the caller.
 func (w *walker) file(l *level, text string) error {
 	e := w.entry(l, text)
 	const mount = unix.STATX_ATTR_MOUNT_ROOT
@@ -182,7 +182,7 @@ func (w *walker) file(l *level, text string) error {
 	return w.give(e, nil)
 }
 
-// enter hands a directory to the caller and reads it; it owns fd.
+// enter passes a directory to the caller and reads its names. It takes ownership of fd.
 func (w *walker) enter(ctx context.Context, e Entry, path *parent, fd int) error {
 	if err := w.give(e, nil); err != nil || w.skip {
 		unix.Close(fd)
@@ -198,7 +198,7 @@ func (w *walker) enter(ctx context.Context, e Entry, path *parent, fd int) error
 			}
 		}
 	}
-	// A level that was left keeps its memory for names.
+	// The memory for the names of a level that was left is used again.
 	n := len(w.levels)
 	w.levels = slices.Grow(w.levels, 1)[:n+1]
 	l := &w.levels[n]
@@ -226,12 +226,12 @@ func (w *walker) leave() {
 	w.levels = w.levels[:n]
 }
 
-// list reads the names of a directory, as many as the bound leaves.
+// list reads the names of a directory, as many as the limit allows.
 func (w *walker) list(ctx context.Context, l *level) error {
 	w.names = w.names[:0]
 	err := w.readNames(ctx, l)
-	// The names share one string. The byte before each is its type, the one after it a NUL,
-	// which system calls need.
+	// All names share one string. The byte before each name is its type, and the byte after it is
+	// a NUL, which system calls need.
 	for text := string(w.names); len(text) > 0; {
 		end := strings.IndexByte(text[1:], 0) + 1
 		l.names = append(l.names, name{text: text[1:end], dir: text[0] == unix.DT_DIR})
@@ -281,8 +281,8 @@ func (w *walker) readNames(ctx context.Context, l *level) error {
 	return ctx.Err()
 }
 
-// early hands an entry to the caller while its directory is being read; EISDIR if it is a
-// directory. text is followed by a NUL.
+// early passes an entry to the caller while its directory is still being read; it returns EISDIR
+// if the entry is a directory. text must be followed by a NUL.
 func (w *walker) early(l *level, text []byte) error {
 	switch err := w.stat(l.fd, &text[0], 0); {
 	case errors.Is(err, syscall.ENOENT):
@@ -295,8 +295,8 @@ func (w *walker) early(l *level, text []byte) error {
 	return w.file(l, string(text))
 }
 
-// dirent splits the first record of getdents64 off: inode and offset of 8 bytes each, the
-// length of the record, a type, a name that ends with a NUL.
+// dirent parses the first record of getdents64: inode and offset of 8 bytes each, the length of
+// the record, a type, and a name that ends with a NUL.
 func dirent(b []byte) (text []byte, kind byte, size int) {
 	const head = 19
 	if len(b) <= head {
@@ -313,13 +313,13 @@ func dirent(b []byte) (text []byte, kind byte, size int) {
 	return b[head : head+end], b[18], size
 }
 
-// open opens a directory in an open directory.
+// open opens the directory text in the open directory dir.
 func (w *walker) open(dir int, text string) (int, error) {
 	return openResolved(dir, text, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, w.resolve)
 }
 
-// reopen opens the deepest level again that was closed to spare descriptors, and those above
-// it to which the walk will return next.
+// reopen opens the deepest level again, if it was closed to save descriptors, together with the
+// levels above it to which the walk will return next.
 func (w *walker) reopen() error {
 	last := len(w.levels) - 1
 	if w.levels[last].fd >= 0 {
@@ -348,7 +348,7 @@ func (w *walker) reopen() error {
 		holdfast.Quote(w.levels[last].entry.Path()), err)
 }
 
-// fromTop opens a directory of the tree from the top, in pieces that fit a path.
+// fromTop opens a directory of the tree starting at the top, in steps short enough for a path.
 func (w *walker) fromTop(p *parent) (int, error) {
 	var names []string
 	for ; p != nil; p = p.in {
@@ -372,14 +372,14 @@ func (w *walker) fromTop(p *parent) (int, error) {
 	}
 }
 
-// noName is the empty path of a stat of the descriptor itself.
+// noName is the empty path, for a stat of the descriptor itself.
 var noName [1]byte
 
-// stat fills st from a name in an open directory, which a NUL ends. It follows no symlink.
+// stat fills st for a name in an open directory; the name must end with a NUL. It follows no symlink.
 func (w *walker) stat(dir int, text *byte, flags int) error {
 	flags |= unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	for {
-		// unix.Statx would copy each name.
+		// unix.Statx is not used, because it would copy each name.
 		_, _, err := unix.Syscall6(unix.SYS_STATX, uintptr(dir), uintptr(unsafe.Pointer(text)), uintptr(flags),
 			unix.STATX_BASIC_STATS, uintptr(unsafe.Pointer(&w.st)), 0)
 		switch err {
@@ -394,7 +394,7 @@ func (w *walker) stat(dir int, text *byte, flags int) error {
 
 func (w *walker) isDir() bool { return w.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// entry makes the entry of the last stat; without a level it is the top's.
+// entry makes the entry of the last stat; if l is nil, that of the top.
 func (w *walker) entry(l *level, text string) Entry {
 	st := &w.st
 	e := Entry{
@@ -409,13 +409,13 @@ func (w *walker) entry(l *level, text string) Entry {
 	return e
 }
 
-// failed hands an entry to the caller whose stat failed.
+// failed passes an entry whose stat failed to the caller, with the error.
 func (w *walker) failed(l *level, text string, err error) error {
 	e := Entry{Name: text, Depth: l.entry.Depth + 1, Mode: fs.ModeIrregular, in: l.path, skip: &w.skip}
 	return w.give(e, about(e, "stat", err))
 }
 
-// modeOf translates the mode of a stat.
+// modeOf translates the mode of a stat to an fs.FileMode.
 func modeOf(m uint16) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	switch m & unix.S_IFMT {

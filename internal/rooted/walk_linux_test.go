@@ -129,7 +129,7 @@ func TestWalkStaysOnItsMount(t *testing.T) {
 		n := 0
 		for e, err := range Walk(t.Context(), dir, Bounds{Entries: 10, Depth: 10, Unordered: unordered}) {
 			if n++; e.Name != "." {
-				wantKind(t, err, holdfast.KindConflict, "a mount is there")
+				wantKind(t, err, holdfast.KindConflict, "is mounted at")
 			}
 		}
 		if n != 3 {

@@ -188,7 +188,7 @@ func TestWalkBounds(t *testing.T) {
 	}
 	for _, b := range []Bounds{{}, {Entries: 1}, {Depth: 1}} {
 		for e, err := range Walk(t.Context(), dir, b) {
-			wantKind(t, err, holdfast.KindInvalid, "bounds")
+			wantKind(t, err, holdfast.KindInvalid, "limits")
 			if e.Name != "" {
 				t.Errorf("walked %s without bounds", e.Name)
 			}

@@ -1,9 +1,8 @@
-// Package rpcline reads JSON-RPC messages that come as lines, and lets only messages
-// pass, so that garbage neither ends a connection of a library nor reaches its log.
+// Package rpcline reads JSON-RPC messages, one per line, and passes on only valid ones, so that
+// garbage neither ends the connection of a JSON-RPC library nor reaches the library's log.
 //
-// The servers on stdin and stdout import it. Invariant: what is handed on are whole
-// messages that passed the check, in their order; every other line was answered with
-// an error.
+// The servers on stdin and stdout import it. Invariant: it passes on only complete messages that
+// passed the check, in their order; it answers every other line with an error.
 package rpcline
 
 import (
@@ -20,44 +19,44 @@ import (
 // MaxLine is the longest line that is read, in bytes.
 const MaxLine = 9 << 20
 
-// MaxValues is how many JSON values a message may hold. The libraries that read the
-// messages keep each value separately, which for small values takes twenty times their
+// MaxValues is how many JSON values a message may contain. The libraries that read the messages
+// store each value separately, which for small values takes twenty times the memory of their
 // text.
 const MaxValues = 100_000
 
-// answerTime is how long requests may be answered when the input has ended.
+// answerTime is how long, after the end of the input, open requests may still be answered.
 const answerTime = 5 * time.Second
 
-// Config says what to read and whom to answer.
+// Config describes what a Reader reads and where it writes.
 type Config struct {
 	In io.Reader
-	// Out gets what is written through Write, and the answers to what is no message.
+	// Out receives what is written through Write, and the errors for lines that are not messages.
 	Out io.Writer
 	Log *slog.Logger
-	// Check, when set, refuses what the reader of the messages would not take.
+	// Check, if set, returns an error for lines that the reader of the messages would reject.
 	Check func(line []byte) error
-	// Long is a method that the end of the input does not wait for.
+	// Long is a method whose open requests are not waited for at the end of the input.
 	Long string
-	// Ordered hands on a message only when Entered was called for the one before: for
-	// a reader that runs each in a goroutine of its own.
+	// Ordered makes the Reader wait, after each message, until Entered is called, before it
+	// passes on the next: for a library that handles each message in a goroutine of its own.
 	Ordered bool
 }
 
-// Reader is the messages as an io.Reader, for one reader, and the way back: the end
-// of the input waits for a moment until what was asked for is answered.
+// Reader is the valid messages as an io.Reader, for one goroutine that reads, and the writer of
+// the answers. At the end of the input it waits a moment until all open requests are answered.
 type Reader struct {
 	cfg Config
 	r   *bufio.Reader
 
-	rest []byte // of the line that is being handed on
-	wait bool   // for the handler of that line
+	rest []byte // the part of the current line that is not read yet
+	wait bool   // the handler of the current line must call Entered first
 	in   chan struct{}
 	done chan struct{}
 	once sync.Once
 
 	writing sync.Mutex
 	mu      sync.Mutex
-	open    map[string]bool // requests without an answer
+	open    map[string]bool // ids of the requests without an answer
 	idle    chan struct{}
 	broken  error
 }
@@ -67,7 +66,7 @@ func New(cfg Config) *Reader {
 	return &Reader{cfg: cfg, r: bufio.NewReaderSize(cfg.In, 64<<10), in: make(chan struct{}, 1), done: make(chan struct{}), open: map[string]bool{}}
 }
 
-// Entered says that the message handed on last has its place.
+// Entered reports that the handler of the last message has started, so that the next message may follow.
 func (l *Reader) Entered() {
 	select {
 	case l.in <- struct{}{}:
@@ -75,13 +74,13 @@ func (l *Reader) Entered() {
 	}
 }
 
-// Close ends the reading for good.
+// Close ends the reading: Read returns io.EOF from then on.
 func (l *Reader) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return nil
 }
 
-// Write writes one line whole, whoever writes, and sees which request it answers.
+// Write writes one complete line, also with concurrent writers, and records which request it answers.
 func (l *Reader) Write(p []byte) (int, error) {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -106,7 +105,7 @@ func (l *Reader) answered(id string) {
 	}
 }
 
-// Failure is why the input ended, nil at its end.
+// Failure returns the error that ended the input, or nil if the input ended normally.
 func (l *Reader) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +137,7 @@ func (l *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// last lets the requests that came before the end be answered.
+// last waits until the requests from before the end of the input are answered, but not longer than answerTime.
 func (l *Reader) last(err error) {
 	l.mu.Lock()
 	if !errors.Is(err, io.EOF) {
@@ -160,8 +159,8 @@ func (l *Reader) last(err error) {
 	}
 }
 
-// line reads a line without its end. One that is too long is read to its end and
-// answered; it comes back empty.
+// line reads a line without its line end. A line that is too long is read to its end and answered
+// with an error; then line returns an empty line.
 func (l *Reader) line() ([]byte, error) {
 	var line []byte
 	long := false
@@ -177,14 +176,14 @@ func (l *Reader) line() ([]byte, error) {
 			continue
 		}
 		if long {
-			l.refuse(-32600, "the message is over 9 MiB")
+			l.refuse(-32600, "the message is longer than 9 MiB")
 		}
 		return bytes.TrimSpace(line), err
 	}
 }
 
-// message is a line as an ordered reader reads it: whether it calls its handler is
-// told from the same fields.
+// message is a line with the fields that a JSON-RPC library reads: with them the Reader
+// determines whether the library will call a handler.
 type message struct {
 	JSONRPC string           `json:"jsonrpc"`
 	ID      *json.RawMessage `json:"id,omitempty"`
@@ -194,14 +193,14 @@ type message struct {
 	Error   *problem         `json:"error,omitempty"`
 }
 
-// problem is an error as JSON-RPC has it.
+// problem is an error object of JSON-RPC.
 type problem struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
 }
 
-// values counts the values of valid JSON, plus one for each empty list and object.
+// values returns the number of values in valid JSON, plus one for each empty list and object.
 func values(line []byte) int {
 	n, inText := 1, false
 	for i := 0; i < len(line); i++ {
@@ -217,7 +216,7 @@ func values(line []byte) int {
 	return n
 }
 
-// take readies a line to be handed on, or refuses it.
+// take prepares a line to be read by Read, or answers it with an error.
 func (l *Reader) take(line []byte) {
 	var m message
 	switch err := json.Unmarshal(line, &m); {
@@ -228,7 +227,7 @@ func (l *Reader) take(line []byte) {
 		l.refuse(-32600, "the line is not a JSON-RPC message")
 		return
 	case values(line) > MaxValues:
-		l.refuse(-32600, "the message holds over 100,000 values")
+		l.refuse(-32600, "the message contains more than 100,000 JSON values")
 		return
 	case l.cfg.Check != nil:
 		if err := l.cfg.Check(line); err != nil {
@@ -236,7 +235,7 @@ func (l *Reader) take(line []byte) {
 			return
 		}
 	}
-	// It handles this one by itself.
+	// The library handles $/cancel_request itself, without a handler that calls Entered.
 	cancelRequest := m.ID == nil && m.Method == "$/cancel_request"
 	l.wait = l.cfg.Ordered && m.Method != "" && !cancelRequest
 	if m.ID != nil && m.Method != "" && m.Method != l.cfg.Long {
@@ -247,12 +246,12 @@ func (l *Reader) take(line []byte) {
 	l.rest = append(line, '\n')
 }
 
-// refuse answers what has no id that could be read.
+// refuse answers a line with an error without an id, because the line has none that could be read.
 func (l *Reader) refuse(code int, text string) {
-	l.cfg.Log.Warn("a line of the input is no message", "why", text)
+	l.cfg.Log.Warn("rejected a line of the input that is not a valid message", "why", text)
 	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": problem{Code: code, Message: text}})
 	if err == nil {
-		// Who does not read either is gone: the next read says so.
+		// If the other side does not read, it is gone, which the next Read notices.
 		_, _ = l.Write(append(b, '\n'))
 	}
 }

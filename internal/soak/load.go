@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/child"
 )
 
-// steps is how many steps a session lives; then it is purged and another comes.
+// steps is how many steps a session lives; then it is purged and a new session replaces it.
 const steps = 24
 
-// load is what the server has to carry.
+// load is the load on the server: workers, each of which uses one session after the other.
 type load struct {
 	cfg          Config
 	client       *client.Client
@@ -24,9 +24,9 @@ type load struct {
 	turns, lives atomic.Int64
 }
 
-// work lives one session after the other until the context ends.
+// work runs one session after the other until the context ends.
 func (l *load) work(ctx context.Context, n int) error {
-	// The sessions are spread over their lives.
+	// The first session of each worker starts at another step, so that the sessions have different ages.
 	for first := n % steps; ; first = 0 {
 		if err := l.life(ctx, first); err != nil {
 			return fmt.Errorf("worker %d: %w", n, err)
@@ -35,13 +35,13 @@ func (l *load) work(ctx context.Context, n int) error {
 	}
 }
 
-// life is one session from its creation to its purge.
+// life runs one session from its creation to its purge.
 func (l *load) life(ctx context.Context, first int) error {
 	ses, err := l.client.CreateSession(ctx, holdfast.CreateSession{Title: "soak", Env: map[string]string{"SOAK": "1"}}, "")
 	if err != nil {
 		return err
 	}
-	// The first step starts the box; only then may the session be held.
+	// The first step starts the box; only after that the gate may stop the session.
 	if err := l.turn(ctx, ses.ID, tool("echo first > notes")); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (l *load) life(ctx context.Context, first int) error {
 	return l.client.DeleteSession(ctx, ses.ID, holdfast.EndSession{Purge: true, Interrupt: true})
 }
 
-// step is one of the things people do with a session, in turn.
+// step does one of eight things that people do with a session, in rotation.
 func (l *load) step(ctx context.Context, id holdfast.SessionID, i int) error {
 	switch i % 8 {
 	case 0, 3:
@@ -98,7 +98,7 @@ func (l *load) turn(ctx context.Context, id holdfast.SessionID, text string) err
 	return nil
 }
 
-// leave goes away in the middle of a turn's stream and comes back to its end.
+// leave closes a turn's stream in the middle and later follows the log to the turn's end.
 func (l *load) leave(ctx context.Context, id holdfast.SessionID) error {
 	st, err := l.client.Stream(ctx, id, holdfast.SendMessage{Text: tool("sleep 0.05; echo back >> notes")})
 	if err != nil {
@@ -130,10 +130,10 @@ func (l *load) files(ctx context.Context, id holdfast.SessionID) error {
 	return err
 }
 
-// gate holds all workers at rest while a sample is taken.
+// gate stops all workers while a sample is taken.
 type gate struct {
 	workers int
-	// closed is nil while the gate is open; otherwise workers wait for its end.
+	// closed holds nil while the gate is open, else a channel that is closed when the gate opens.
 	closed chan chan struct{}
 	held   chan struct{}
 }
@@ -144,7 +144,7 @@ func newGate(workers int) *gate {
 	return g
 }
 
-// pass lets a worker through, or keeps it while the gate is closed.
+// pass lets a worker continue, or stops it while the gate is closed.
 func (g *gate) pass(ctx context.Context) error {
 	opened := <-g.closed
 	g.closed <- opened
@@ -160,7 +160,7 @@ func (g *gate) pass(ctx context.Context) error {
 	}
 }
 
-// hold closes the gate and returns when every worker stands before it.
+// hold closes the gate and returns when every worker has stopped at it.
 func (g *gate) hold(ctx context.Context) error {
 	<-g.closed
 	g.closed <- make(chan struct{})
@@ -174,7 +174,7 @@ func (g *gate) hold(ctx context.Context) error {
 	return nil
 }
 
-// release opens it again.
+// release opens the gate again.
 func (g *gate) release() {
 	opened := <-g.closed
 	g.closed <- nil

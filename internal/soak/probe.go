@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// inside is what the server says of itself after a forced collection.
+// inside is the server's own report of its memory after a forced garbage collection.
 type inside struct {
 	Heap       uint64 `json:"heap_bytes"`
 	Goroutines int    `json:"goroutines"`
 }
 
-// Probe is the server's side: whoever connects to socket has it collect garbage
-// and gets its live heap and its goroutines as JSON. It ends with the process.
+// Probe is the server's side: for each connection to socket it runs the garbage collector and
+// writes its live heap and its number of goroutines as JSON. It serves until the process ends.
 func Probe(socket string) error {
 	ln, err := net.Listen("unix", socket)
 	if err != nil {
@@ -31,12 +31,12 @@ func Probe(socket string) error {
 			if err != nil {
 				continue
 			}
-			// What the first collection finalizes the second one frees.
+			// Twice, because the second collection frees what the first one has finalized.
 			runtime.GC()
 			runtime.GC()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			// A harness that went away does not read; it may connect again.
+			// The write fails if the harness went away; the harness may connect again.
 			_ = json.NewEncoder(conn).Encode(inside{Heap: m.HeapAlloc, Goroutines: runtime.NumGoroutine()})
 			_ = conn.Close()
 		}
@@ -44,7 +44,7 @@ func Probe(socket string) error {
 	return nil
 }
 
-// ask probes the server at socket.
+// ask requests a report from the server at socket.
 func ask(socket string) (inside, error) {
 	var in inside
 	conn, err := net.DialTimeout("unix", socket, 10*time.Second)
@@ -53,7 +53,8 @@ func ask(socket string) (inside, error) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
-	// To the end: then the server's side is closed, and no descriptor any more.
+	// Read to the end: then the server has closed its side, and the connection no longer counts
+	// among its descriptors.
 	b, err := io.ReadAll(conn)
 	if err != nil {
 		return in, err

@@ -7,17 +7,17 @@ import (
 	"text/tabwriter"
 )
 
-// The limits: heap in MB an hour, resident set as a share of its least.
+// The limits: growth of the heap in MB per hour, and movement of the resident set as a share of its minimum.
 const (
 	maxSlope  = 2.0
 	maxSpread = 0.10
 )
 
-// Sample is the server at one moment of equal load.
+// Sample is a measurement of the server at one moment of equal load.
 type Sample struct {
-	// AtS is seconds since the start of the load.
+	// AtS is the number of seconds since the start of the load.
 	AtS float64 `json:"at_s"`
-	// HeapMB is the live heap and RSSMB the resident set after forced collections.
+	// HeapMB is the live heap and RSSMB the resident set, in MB, after forced garbage collections.
 	HeapMB      float64 `json:"heap_mb"`
 	RSSMB       float64 `json:"rss_mb"`
 	Descriptors int     `json:"descriptors"`
@@ -26,36 +26,36 @@ type Sample struct {
 	Turns int64 `json:"turns"`
 }
 
-// Report is one run.
+// Report is the result of one run.
 type Report struct {
 	Sessions  int     `json:"sessions"`
 	DurationS float64 `json:"duration_s"`
 	WarmUpS   float64 `json:"warm_up_s"`
-	// Turns and Lives count the load: turns that ended, sessions that came and went.
+	// Turns is how many turns ended, Lives how many sessions were created and purged.
 	Turns   int64    `json:"turns"`
 	Lives   int64    `json:"lives"`
 	Samples []Sample `json:"samples"`
-	// SlopeMBh is the least-squares slope of the live heap after the warm-up, in MB
-	// an hour; Spread is how far the resident set moved, as a share of its least.
+	// SlopeMBh is the least-squares slope of the live heap after the warm-up, in MB per hour. Spread is
+	// the difference between the largest and the smallest resident set, as a share of the smallest.
 	SlopeMBh float64 `json:"slope_mb_per_h"`
 	Spread   float64 `json:"rss_spread"`
-	// Violations are what does not hold.
+	// Violations are the limits that were exceeded, as sentences.
 	Violations []string `json:"violations"`
 }
 
 // OK reports whether every limit held.
 func (r Report) OK() bool { return len(r.Violations) == 0 }
 
-// judge fills in the verdict. Samples before the warm-up's end do not count.
+// judge computes the verdict. It ignores samples from the warm-up.
 func (r *Report) judge() {
 	warm := slices.DeleteFunc(slices.Clone(r.Samples), func(s Sample) bool { return s.AtS < r.WarmUpS })
 	if len(warm) < 3 {
-		r.Violations = append(r.Violations, fmt.Sprintf("%d samples after the warm-up prove nothing", len(warm)))
+		r.Violations = append(r.Violations, fmt.Sprintf("only %d samples were taken after the warm-up, too few for a verdict", len(warm)))
 		return
 	}
 	r.SlopeMBh = slope(warm) * 3600
 	if r.SlopeMBh > maxSlope {
-		r.Violations = append(r.Violations, fmt.Sprintf("the live heap grows by %.2f MB/h, at most %.0f", r.SlopeMBh, maxSlope))
+		r.Violations = append(r.Violations, fmt.Sprintf("the live heap grows by %.2f MB/h, more than the allowed %.0f", r.SlopeMBh, maxSlope))
 	}
 	least, most := warm[0].RSSMB, warm[0].RSSMB
 	for _, s := range warm {
@@ -63,7 +63,7 @@ func (r *Report) judge() {
 	}
 	r.Spread = (most - least) / least
 	if r.Spread > maxSpread {
-		r.Violations = append(r.Violations, fmt.Sprintf("the resident set moved by %.1f %% (%.1f to %.1f MB), at most %.0f %%", 100*r.Spread, least, most, 100*maxSpread))
+		r.Violations = append(r.Violations, fmt.Sprintf("the resident set moved by %.1f %% (%.1f to %.1f MB), more than the allowed %.0f %%", 100*r.Spread, least, most, 100*maxSpread))
 	}
 	equal := func(what string, of func(Sample) int) {
 		seen := map[int]int{}
@@ -71,14 +71,14 @@ func (r *Report) judge() {
 			seen[of(s)]++
 		}
 		if len(seen) > 1 {
-			r.Violations = append(r.Violations, fmt.Sprintf("%s differ at equal load: %v (value:times)", what, seen))
+			r.Violations = append(r.Violations, fmt.Sprintf("the number of %s differs between samples of equal load: %v (value:times)", what, seen))
 		}
 	}
 	equal("descriptors", func(s Sample) int { return s.Descriptors })
 	equal("goroutines", func(s Sample) int { return s.Goroutines })
 }
 
-// slope is the least-squares slope of the live heap in MB a second.
+// slope returns the least-squares slope of the live heap in MB per second.
 func slope(samples []Sample) float64 {
 	var sx, sy, sxx, sxy float64
 	n := float64(len(samples))
@@ -95,7 +95,7 @@ func slope(samples []Sample) float64 {
 	return (n*sxy - sx*sy) / d
 }
 
-// Print writes the verdict in a few lines.
+// Print writes the verdict as a few lines of text.
 func (r Report) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(t, "load\t%d sessions, %d turns, %d sessions ended, %.0f s (%.0f s of it warm-up)\n", r.Sessions, r.Turns, r.Lives, r.DurationS, r.WarmUpS)

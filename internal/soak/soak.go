@@ -16,22 +16,22 @@ import (
 	"github.com/holdfast-run/holdfast/internal/child"
 )
 
-// Config is one soak. Zero values take the defaults.
+// Config configures one run. Zero values mean the defaults.
 type Config struct {
 	// Binary is the holdfast program, Env the environment of its server.
 	Binary string
 	Env    []string
-	// Dir is an empty directory for the server's data; its parents must be
-	// passable for the users of boxes.
+	// Dir is an empty directory for the server's data. The users of boxes must be able to pass
+	// through its parents.
 	Dir string
-	// Sessions work at once (default 50), each resting about Rest (default 500 ms)
-	// after each step.
+	// Sessions is how many sessions work at the same time (default 50). Each rests for about Rest
+	// (default 500 ms) after each step.
 	Sessions int
 	Rest     time.Duration
-	// For is how long the load goes on (default 30 min), Every the time between two
-	// samples (default 20 s). The first sixth is warm-up.
+	// For is the duration of the load (default 30 min), Every the time between two samples
+	// (default 20 s). The first sixth of For is warm-up.
 	For, Every time.Duration
-	// Progress gets a line a sample.
+	// Progress receives one line for each sample.
 	Progress io.Writer
 }
 
@@ -51,8 +51,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Run soaks one server and reports. An error means that the run itself could not
-// be carried out; what it found wrong is in the Report.
+// Run puts one server under load and returns a report. An error means that the run itself could
+// not be carried out; violations that it found are in the Report.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	cfg = cfg.withDefaults()
 	rep := Report{Sessions: cfg.Sessions, WarmUpS: (cfg.For / 6).Seconds()}
@@ -99,7 +99,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return rep, err
 }
 
-// over makes nothing of an error that is only the end of the load.
+// over returns nil for an error that is only caused by the end of the load, else the error.
 func over(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return nil
@@ -107,7 +107,7 @@ func over(ctx context.Context, err error) error {
 	return err
 }
 
-// sample measures until the load is over.
+// sample takes samples until the load ends.
 func (l *load) sample(ctx context.Context, pid int, socket string, began time.Time, rep *Report) error {
 	tick := time.NewTicker(l.cfg.Every)
 	defer tick.Stop()
@@ -132,9 +132,9 @@ func (l *load) sample(ctx context.Context, pid int, socket string, began time.Ti
 	}
 }
 
-// measure takes one sample while the load rests. What a request leaves behind for
-// a moment (its connection, a timer) is waited for: the counts have to be the same
-// five times in a row, for which they have ten seconds.
+// measure takes one sample while the load rests. What a request leaves for a moment (its
+// connection, a timer) must be gone first: measure waits, for at most ten seconds, until the
+// counts are the same five times in a row.
 func (l *load) measure(ctx context.Context, pid int, socket string) (Sample, error) {
 	var s Sample
 	for same, tries := 0, 0; same < 5 && tries < 50; tries++ {
@@ -164,7 +164,7 @@ func (l *load) measure(ctx context.Context, pid int, socket string) (Sample, err
 	return s, nil
 }
 
-// resident is the process's resident set in MB.
+// resident returns the process's resident set in MB.
 func resident(pid int) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -178,7 +178,7 @@ func resident(pid int) (float64, error) {
 	return float64(pages) * float64(os.Getpagesize()) / (1 << 20), err
 }
 
-// pause waits, or gives the reason why not.
+// pause waits for d, or returns the cause of ctx's end.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// EndBoxes kills the boxes of a data directory that has no server any more, and removes
-// their control groups: they would wait for the next server for the rest of orphan_after,
-// and nobody would remove the groups after that.
+// EndBoxes kills the boxes of a data directory whose server has ended for good, and removes their
+// control groups. Otherwise the boxes would wait for the next server until orphan_after has
+// passed, and their control groups would stay for ever.
 func EndBoxes(t testing.TB, data string) {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(data, "run", "*"))
@@ -24,7 +24,7 @@ func EndBoxes(t testing.TB, data string) {
 	var marks [][]byte
 	for _, d := range dirs {
 		var st syscall.Stat_t
-		if syscall.Stat(d, &st) == nil { // it may just have gone
+		if syscall.Stat(d, &st) == nil { // the directory may have been removed meanwhile
 			marks = append(marks, fmt.Appendf(nil, "\x00dir=%d:%d\x00", st.Dev, st.Ino))
 		}
 	}
@@ -43,7 +43,7 @@ func EndBoxes(t testing.TB, data string) {
 				for _, g := range ownersGroups(pid) {
 					groups[g] = true
 				}
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
+				_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended meanwhile
 			}
 		}
 	}
@@ -52,8 +52,8 @@ func EndBoxes(t testing.TB, data string) {
 	}
 }
 
-// ownersGroups are the directories of the control groups that the boxes of a box's
-// server share.
+// ownersGroups returns the directories of the control groups that contain all boxes of the same
+// data directory as the process.
 func ownersGroups(pid int) (out []string) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -83,7 +83,7 @@ func isDir(name string) bool {
 	return err == nil && st.IsDir()
 }
 
-// removeGroups removes a tree of control groups without processes.
+// removeGroups removes a tree of control groups that contain no processes.
 func removeGroups(dir string) bool {
 	inner, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs"))
 	for _, name := range inner {
@@ -93,8 +93,8 @@ func removeGroups(dir string) bool {
 	return err == nil || errors.Is(err, syscall.ENOENT)
 }
 
-// Stopped reports whether all threads of a process have stopped; each does when it next
-// looks for signals.
+// Stopped reports whether all threads of a process have stopped after a SIGSTOP: each stops when
+// it next checks for signals.
 func Stopped(t testing.TB, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -102,7 +102,7 @@ func Stopped(t testing.TB, pid int) bool {
 		t.Fatalf("process %d has no threads: %v", pid, err)
 	}
 	for _, name := range threads {
-		// The state follows the name, which stands in parentheses.
+		// The state follows the name, which is in parentheses.
 		stat, err := os.ReadFile(name)
 		if i := bytes.LastIndexByte(stat, ')'); err != nil || i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {
 			return false

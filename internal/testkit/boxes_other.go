@@ -4,5 +4,5 @@ package testkit
 
 import "testing"
 
-// EndBoxes has nothing to end: boxes need Linux.
+// EndBoxes does nothing, because boxes need Linux.
 func EndBoxes(testing.TB, string) {}

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// Forward carries a connection that a box made to what listens at a TCP address, until
-// both sides have ended.
+// Forward connects conn, a connection from a box, with the TCP address addr, and copies in both
+// directions until both sides have ended.
 func Forward(conn net.Conn, addr string) {
 	defer conn.Close()
 	up, err := net.Dial("tcp", addr)

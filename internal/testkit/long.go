@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// longTests is the variable that scripts/check sets.
+// longTests is the environment variable that scripts/check sets to run long tests.
 const longTests = "HOLDFAST_TEST_LONG"
 
-// Long leaves a test to `make check`: `make test`, and a plain `go test`, skip it. It is
-// the first statement of the test, so that TestEveryTestIsInATarget can see it.
+// Long skips a long test unless `make check` runs it: `make test` and a plain `go test` skip it.
+// It must be the first statement of the test, so that TestEveryTestIsInATarget finds it.
 func Long(t testing.TB) {
 	t.Helper()
 	if os.Getenv(longTests) == "" {

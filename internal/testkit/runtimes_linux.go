@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/agentcli"
 )
 
-// Runtimes is a directory, laid out as a server's, that has the pinned agent CLIs of
-// these names. They are fetched from the npm registry once per clone.
-// $HOLDFAST_TEST_RUNTIMES names a directory where they may be already. Where they
-// cannot be fetched the test is skipped, loudly; under CI that is a failure.
+// Runtimes returns a directory, laid out like that of a server, with the pinned agent CLIs of
+// these names. They are downloaded from the npm registry once for each clone.
+// $HOLDFAST_TEST_RUNTIMES may name a directory that has them already. If they cannot be
+// downloaded, the test is skipped with a loud message; under CI that counts as a failure.
 func Runtimes(t testing.TB, names ...string) string {
 	t.Helper()
 	dir := os.Getenv("HOLDFAST_TEST_RUNTIMES")
@@ -33,8 +33,8 @@ func Runtimes(t testing.TB, names ...string) string {
 	return dir
 }
 
-// Claude is a directory that holds the pinned Claude Code CLI as "claude".
-// $HOLDFAST_TEST_CLAUDE names one for users who cannot reach the other.
+// Claude returns a directory that contains the pinned Claude Code CLI as "claude".
+// $HOLDFAST_TEST_CLAUDE may name such a directory for users who cannot reach the default one.
 func Claude(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv("HOLDFAST_TEST_CLAUDE"); dir != "" {

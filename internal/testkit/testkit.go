@@ -1,8 +1,8 @@
-// Package testkit holds what tests of several packages share: the static boxd,
-// users that are not root, directories such users can reach, and polling.
+// Package testkit holds helpers that tests of several packages share: the static boxd, users that
+// are not root, directories that such users can reach, and polling.
 //
-// Only tests import it. Invariant: whatever it makes it removes when the test or
-// the process ends.
+// Only tests import it. Invariant: it removes whatever it makes when the test or the process
+// ends.
 package testkit
 
 import (
@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// Eventually polls cond until it holds, for at most 30 seconds, and fails the
-// test with what otherwise.
+// Eventually polls cond until it returns true, for at most 30 seconds. After that it fails the
+// test with the text what.
 func Eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	end := time.Now().Add(30 * time.Second)
@@ -36,8 +36,8 @@ func Eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// BaseDir makes a directory of mode 0755 whose every parent others may enter: a
-// test's own directory is closed to other users. It is removed with the test.
+// BaseDir makes a directory of mode 0755 whose parents all allow other users to enter, which a
+// test's own directory does not. It is removed with the test.
 func BaseDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "hf")
@@ -60,9 +60,9 @@ var built struct {
 	paths map[string]string
 }
 
-// Boxd is the path of a static boxd built from this tree, at most once per
-// process and never with the race detector: that one needs cgo, and a box must
-// hold what users get. $HOLDFAST_TEST_BOXD names one that was built before.
+// Boxd returns the path of a static boxd built from this tree. It is built at most once for each
+// process and never with the race detector, which needs cgo: a box must run what users get.
+// $HOLDFAST_TEST_BOXD may name a boxd that was built before.
 func Boxd(t testing.TB) string {
 	t.Helper()
 	if p := os.Getenv("HOLDFAST_TEST_BOXD"); p != "" {
@@ -71,10 +71,10 @@ func Boxd(t testing.TB) string {
 	return Program(t, "./cmd/boxd")
 }
 
-// Program builds a static program for this machine from a package directory of
-// the module, at most once per process. Other users may execute it. The file
-// stays in the temporary directory, so that a killed test leaves no box without
-// its program; the next build of the same package replaces it.
+// Program builds a static program for this machine from a package directory of the module, at
+// most once for each process, and returns its path. Other users may execute it. The file stays in
+// the temporary directory, so that a box that a killed test left behind still has its program;
+// the next build of the same package replaces it.
 func Program(t testing.TB, pkg string) string {
 	t.Helper()
 	built.mu.Lock()
@@ -99,13 +99,13 @@ func Owner(data string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Root is the module's directory.
+// Root returns the directory of the module.
 func Root() string { return root }
 
 var root = findRoot()
 
-// findRoot finds the module by the path of this file. A build with -trimpath keeps no
-// such path; there it looks upwards from the directory of the package under test.
+// findRoot finds the module by the path of this source file. A build with -trimpath contains no
+// such path; then it searches upwards from the directory of the package under test.
 func findRoot() string {
 	if _, file, _, _ := runtime.Caller(0); filepath.IsAbs(file) {
 		return filepath.Dir(filepath.Dir(filepath.Dir(file)))
@@ -138,23 +138,23 @@ func build(pkg string) (string, error) {
 		_ = os.Remove(tmp.Name())
 		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out.String())
 	}
-	// Named by its content: another test process may run one of another tree.
+	// The name contains a hash of the content, because another test process may run a program of another tree.
 	program, err := os.ReadFile(tmp.Name())
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(program)
 	path := filepath.Join(dir, fmt.Sprintf("%s-%x", filepath.Base(pkg), sum[:6]))
-	// The mode comes first: another test process may start the program at any moment.
+	// Set the mode before the rename, because another test process may start the program at any moment.
 	if err := os.Chmod(tmp.Name(), 0o755); err != nil {
 		return "", err
 	}
 	return path, os.Rename(tmp.Name(), path)
 }
 
-// NoSignalsHeld fails unless the SigBlk and SigIgn lines of a process's status
-// are both there and empty. Signals 32 and 33 belong to the C library: programs
-// that it starts, make among them, pass them on ignored.
+// NoSignalsHeld fails the test unless the SigBlk and SigIgn lines of a process's status exist and
+// are empty. It ignores signals 32 and 33, which belong to the C library: programs that use it,
+// such as make, pass them on ignored.
 func NoSignalsHeld(t testing.TB, status string) {
 	t.Helper()
 	seen := 0

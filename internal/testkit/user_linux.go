@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// UID is the ordinary user that tests become. It needs no entry in passwd, and
-// nothing of the machine belongs to it.
+// UID is the ordinary user that tests become. It needs no entry in passwd and owns no file on the
+// machine.
 const UID = 61_234
 
-// userEnv holds the base directory of a test that runs as the user.
+// userEnv is the variable with the base directory of a test that runs as that user.
 const userEnv = "HOLDFAST_TEST_AS_USER"
 
-// IsUser reports whether this process was started by AsUser, and where it may write.
+// IsUser reports whether this process was started by AsUser, and returns the directory where it may write.
 func IsUser() (base string, ok bool) {
 	base = os.Getenv(userEnv)
 	return base, base != ""
 }
 
-// AsUser runs the tests that match pattern once more, in a process of the
-// ordinary user, as subtests of t: it fails when one of them fails or when none
-// ran. change may add to the process' environment and attributes. Without root
-// there is nobody to become: the tests are then skipped, loudly.
+// AsUser runs the tests that match pattern again, in a process of the ordinary user UID, as part
+// of t: t fails if one of them fails or if none ran. change may add to the environment and the
+// attributes of the process. Without root no process can become another user: then the tests are
+// skipped with a loud message.
 func AsUser(t *testing.T, pattern string, change ...func(*exec.Cmd)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -43,7 +43,7 @@ func AsUser(t *testing.T, pattern string, change ...func(*exec.Cmd)) {
 	if err := os.Chown(home, UID, UID); err != nil {
 		t.Fatal(err)
 	}
-	// Not by its path: the build directory is closed to others.
+	// Run a copy, because other users cannot enter the build directory.
 	self := filepath.Join(base, "test")
 	if err := copyFile(self, "/proc/self/exe"); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func AsUser(t *testing.T, pattern string, change ...func(*exec.Cmd)) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run", pattern, "-test.timeout", limit.String())
 	cmd.Dir = home
-	// The tests that pattern names run even if they are long: the calling test decides
+	// The tests that pattern matches run even if they are long: the calling test determines
 	// whether they are part of make test or of make check.
 	cmd.Env = []string{longTests + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, userEnv + "=" + home, "HOLDFAST_TEST_BOXD=" + Boxd(t)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: UID, Gid: UID}}
@@ -85,8 +85,8 @@ func copyFile(to, from string) error {
 		return err
 	}
 	defer in.Close()
-	// A process forked meanwhile would hold the file open for writing, and nobody
-	// could execute it.
+	// A process that is forked meanwhile would inherit the file open for writing, and then the
+	// file could not be executed.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)

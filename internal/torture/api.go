@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 )
 
-// api is the server as the load sees it.
+// api is the part of the server's API that the load uses.
 type api struct{ c *client.Client }
 
 func (a *api) create(ctx context.Context, title string) (holdfast.SessionID, error) {

@@ -9,31 +9,31 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// evidence is what is known of one session when the load is over.
+// evidence is everything recorded about one session by the end of the load.
 type evidence struct {
 	id     holdfast.SessionID
 	events []holdfast.Event
-	// acked are the turns whose message was acknowledged, seen those whose
-	// terminal event a reader was given.
+	// acked are the turns whose message was acknowledged; seen maps each turn whose terminal
+	// event a reader received to the number of that event.
 	acked map[holdfast.TurnID]bool
 	seen  map[holdfast.TurnID]int64
-	// lines counts the lines in the workspace.
+	// lines counts how often each line occurs in the workspace's file.
 	lines map[string]int
-	// boxKills are the moments its boxd was killed.
+	// boxKills are the kills of the boxd of the session's box.
 	boxKills []kill
 }
 
-// kill is a boxd that was killed between two moments. boot names the life of
-// the box that ended; it is empty when the server did not know it.
+// kill is a kill of a boxd, which happened between two moments. boot is the id of the life of the
+// box that it ended; it is empty if the server did not report it.
 type kill struct {
 	from, to time.Time
 	boot     string
 }
 
-// linePattern finds the unique line that a tool of the load appends.
+// linePattern matches the command with which a tool of the load appends its unique line.
 var linePattern = regexp.MustCompile(`echo (L-[0-9a-z-]+) >>`)
 
-// call is one tool use as the log tells it.
+// call is one tool use as the log records it.
 type call struct {
 	line, boot      string
 	started, ended  time.Time
@@ -42,7 +42,7 @@ type call struct {
 	outcome         holdfast.ExitClass
 }
 
-// check returns what is wrong with a session; nothing is what it should return.
+// check returns the violations of a session's promises; empty if it found none.
 func check(ev evidence) []string {
 	var bad []string
 	say := func(format string, args ...any) {
@@ -53,7 +53,7 @@ func check(ev evidence) []string {
 	endSeq := map[holdfast.TurnID]int64{}
 	for i, e := range ev.events {
 		if e.Seq != int64(i)+1 {
-			say("event %d has seq %d", i+1, e.Seq)
+			say("the event at position %d has number %d", i+1, e.Seq)
 			break
 		}
 		switch {
@@ -66,24 +66,24 @@ func check(ev evidence) []string {
 	}
 	for t := range ev.acked {
 		if !stored[t] {
-			say("turn %s was acknowledged and is not stored", t)
+			say("turn %s was acknowledged but is not in the log", t)
 		}
 	}
 	for t := range stored {
 		if ends[t] != 1 {
-			say("turn %s has %d terminal states", t, ends[t])
+			say("turn %s has %d terminal events instead of one", t, ends[t])
 		}
 	}
 	for t, seq := range ev.seen {
 		if endSeq[t] != seq {
-			say("turn %s: its end was shown as event %d and is stored as %d", t, seq, endSeq[t])
+			say("turn %s: a reader received its end as event %d, but the log has it as event %d", t, seq, endSeq[t])
 		}
 	}
 	bad = append(bad, checkCalls(ev, foldCalls(ev.events))...)
 	return bad
 }
 
-// foldCalls reads the tool uses out of a log.
+// foldCalls collects the tool uses in a log.
 func foldCalls(events []holdfast.Event) map[string]*call {
 	calls := map[string]*call{}
 	for _, e := range events {
@@ -137,30 +137,30 @@ func checkCalls(ev evidence, calls map[string]*call) []string {
 		n := ev.lines[c.line]
 		switch {
 		case n > 1:
-			say("%s: line %s stands %d times", key, c.line, n)
+			say("tool use %s: its line %s occurs %d times in the file", key, c.line, n)
 		case c.intents == 0 && n > 0:
-			say("%s: line %s was written without an intent", key, c.line)
+			say("tool use %s: its line %s was written, but the log has no intent", key, c.line)
 		case !c.unknown && c.outcome == holdfast.ExitOK && n != 1:
-			say("%s: finished ok and line %s stands %d times", key, c.line, n)
+			say("tool use %s: it finished ok, but its line %s occurs %d times in the file", key, c.line, n)
 		case c.intents > 0 && c.closes != 1:
-			say("%s: %d outcomes", key, c.closes)
+			say("tool use %s: it has %d outcomes", key, c.closes)
 		}
 		if c.unknown && !inFlight(c, ev.boxKills) {
-			say("%s: outcome unknown, but no kill of its box fell between %s and %s", key,
+			say("tool use %s: its outcome is unknown, but its box was not killed between %s and %s", key,
 				c.started.Format(time.StampMilli), c.ended.Format(time.StampMilli))
 		}
 	}
 	for line, n := range ev.lines {
 		if !known[line] {
-			say("line %s stands %d times and no tool was asked for it", line, n)
+			say("line %s occurs %d times in the file, but no tool use should write it", line, n)
 		}
 	}
 	return bad
 }
 
-// inFlight reports whether a call was under way when its box was killed: its
-// intent names the life that ended, or, where that is not known, the kill fell
-// between intent and outcome. Event times are whole milliseconds.
+// inFlight reports whether a call was running when its box was killed: its intent names the life
+// that the kill ended, or, if that life is unknown, the kill happened between intent and outcome.
+// Event times are whole milliseconds.
 func inFlight(c *call, kills []kill) bool {
 	for _, k := range kills {
 		if c.ended.Before(k.from.Add(-time.Millisecond)) {

@@ -69,19 +69,19 @@ func TestCheckAcceptsWhatIsRight(t *testing.T) {
 
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	for says, spoil := range map[string]func(*evidence){
-		"is not stored":               func(e *evidence) { e.acked["other"] = true },
-		"2 terminal states":           func(e *evidence) { e.events[11].Turn = turnA },
-		"0 terminal states":           func(e *evidence) { e.events = e.events[:11] },
-		"has seq":                     func(e *evidence) { e.events[4].Seq = 9 },
-		"its end was shown":           func(e *evidence) { e.seen[turnA] = 6 },
-		"stands 2 times":              func(e *evidence) { e.lines["L-0-0-0"] = 2 },
-		"finished ok and line":        func(e *evidence) { delete(e.lines, "L-0-0-0") },
-		"no tool was asked for it":    func(e *evidence) { e.lines["L-9-9-9"] = 1 },
-		"0 outcomes":                  func(e *evidence) { e.events[4].Type = holdfast.EventNotice },
-		"without an intent":           func(e *evidence) { e.events[3].Type = holdfast.EventNotice },
-		"no kill of its box":          func(e *evidence) { e.boxKills = nil },
-		"but no kill of its box fell": func(e *evidence) { e.boxKills[0].boot = "b2" },
-		"but no kill of its box":      func(e *evidence) { e.boxKills[0].from = noon.Add(time.Minute) },
+		"is not in the log":              func(e *evidence) { e.acked["other"] = true },
+		"2 terminal events":              func(e *evidence) { e.events[11].Turn = turnA },
+		"0 terminal events":              func(e *evidence) { e.events = e.events[:11] },
+		"has number":                     func(e *evidence) { e.events[4].Seq = 9 },
+		"received its end":               func(e *evidence) { e.seen[turnA] = 6 },
+		"occurs 2 times":                 func(e *evidence) { e.lines["L-0-0-0"] = 2 },
+		"finished ok, but its line":      func(e *evidence) { delete(e.lines, "L-0-0-0") },
+		"no tool use should write it":    func(e *evidence) { e.lines["L-9-9-9"] = 1 },
+		"0 outcomes":                     func(e *evidence) { e.events[4].Type = holdfast.EventNotice },
+		"has no intent":                  func(e *evidence) { e.events[3].Type = holdfast.EventNotice },
+		"its box was not killed":         func(e *evidence) { e.boxKills = nil },
+		"but its box was not killed":     func(e *evidence) { e.boxKills[0].boot = "b2" },
+		"its box was not killed between": func(e *evidence) { e.boxKills[0].from = noon.Add(time.Minute) },
 	} {
 		ev := story(t)
 		ev.events = slices.Clone(ev.events)

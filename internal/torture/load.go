@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// worker is one session of the load: it sends a turn, waits for its end, and
-// sends the next, across whatever happens to the server.
+// worker is one session of the load and its client: it sends a turn, waits for its end, and sends
+// the next, whatever happens to the server.
 type worker struct {
 	h    *harness
 	n    int
@@ -48,7 +48,7 @@ func (w *worker) killed(at kill) {
 	w.kills = append(w.kills, at)
 }
 
-// work sends turns until it is told to stop; a turn once sent is waited for.
+// work sends turns until stop is set; it waits for the end of each turn that it has sent.
 func (w *worker) work(ctx context.Context) {
 	for k := 0; ctx.Err() == nil && !w.stop.Load(); k++ {
 		text, key := w.script(k), fmt.Sprintf("w%d-%d", w.n, k)
@@ -60,8 +60,8 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// script is a turn of one to three tools, each appending a unique line after a
-// little while, some of them talking first.
+// script returns a turn of one to three tools, each of which appends a unique line after a short
+// while; then the model says "done".
 func (w *worker) script(k int) string {
 	type step map[string]any
 	var steps []step
@@ -75,7 +75,7 @@ func (w *worker) script(k int) string {
 	return "<script>" + string(b) + "</script>"
 }
 
-// send repeats a message under one idempotency key until it is acknowledged.
+// send repeats a message with one idempotency key until it is acknowledged.
 func (w *worker) send(ctx context.Context, text, key string) (holdfast.Sent, bool) {
 	for {
 		a, changed := w.h.current()
@@ -93,7 +93,7 @@ func (w *worker) send(ctx context.Context, text, key string) (holdfast.Sent, boo
 	}
 }
 
-// await follows the log until the turn's terminal event.
+// await follows the log until the terminal event of the turn.
 func (w *worker) await(ctx context.Context, sent holdfast.Sent) {
 	defer w.inTurn.Store(false)
 	after := sent.Seq
@@ -119,7 +119,7 @@ func (w *worker) await(ctx context.Context, sent holdfast.Sent) {
 	}
 }
 
-// pauseFor waits for another server, or a little.
+// pauseFor waits until another server runs, for 50 ms at most. It returns false if ctx ended.
 func pauseFor(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-changed:
@@ -130,7 +130,7 @@ func pauseFor(ctx context.Context, changed <-chan struct{}) bool {
 	return true
 }
 
-// evidence gathers what is to be judged of the session.
+// evidence collects the data by which the session is judged.
 func (w *worker) evidence(ctx context.Context, a *api) (evidence, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

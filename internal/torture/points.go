@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Points names the kill points of a turn, in order: after the intent's commit;
-// after the process exists; while it runs; after its end and before the outcome's
-// commit; after that commit and before the box was told to forget.
+// Points names the kill points of a turn, in order: after the commit of a call's intent; after
+// its process exists; while it runs; after its end, before the commit of its outcome; after that
+// commit, before the box is told to release the call.
 var Points = []string{"intent", "spawned", "running", "finished-uncommitted", "committed-unreleased"}
 
-// Report is the server's side of a kill point: it tells the harness at socket
-// that a session passed a point and waits for leave to go on. Without a harness
-// it goes on at once.
+// Report returns the server's side of a kill point: it tells the harness at socket that a session
+// reached a point, and waits until the harness lets it continue. Without a harness it continues
+// at once.
 func Report(socket string) func(session holdfast.SessionID, point string) {
 	return func(session holdfast.SessionID, point string) {
 		conn, err := net.DialTimeout("unix", socket, time.Second)
@@ -35,20 +35,20 @@ func Report(socket string) func(session holdfast.SessionID, point string) {
 	}
 }
 
-// hit is a session standing at a point. The one who takes it must call pass.
+// hit is a session that waits at a kill point. Its receiver must call pass.
 type hit struct {
 	session holdfast.SessionID
 	point   string
 	conn    net.Conn
 }
 
-// pass lets the session go on.
+// pass lets the session continue.
 func (h hit) pass() {
 	_, _ = h.conn.Write([]byte{1})
 	_ = h.conn.Close()
 }
 
-// points is the harness's side.
+// points is the harness's side of the kill points.
 type points struct {
 	ln   net.Listener
 	done sync.WaitGroup
@@ -68,8 +68,7 @@ func listenPoints(socket string) (*points, error) {
 	return p, nil
 }
 
-// arm makes the next session that reaches the point stop there; the hit comes
-// through the channel.
+// arm makes the next session that reaches the point wait there; the channel receives the hit.
 func (p *points) arm(point string) <-chan hit {
 	ch := make(chan hit, 1)
 	p.mu.Lock()
@@ -78,7 +77,7 @@ func (p *points) arm(point string) <-chan hit {
 	return ch
 }
 
-// disarm takes an arming back; a hit that was already taken is let go.
+// disarm undoes arm. A session that already waits is released.
 func (p *points) disarm() {
 	p.mu.Lock()
 	ch := p.taken

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Leftovers looks for resources that a stopped server and its boxes should not leave:
-// processes, mounts, cgroups and sockets with the name of the data directory or a box.
+// Leftovers returns resources that a stopped server and its boxes should not have left:
+// processes, mounts, cgroups and sockets whose names contain the data directory or a box.
 func Leftovers(data string, boxes []string) []string {
 	var out []string
 	bears := func(s string) bool {

@@ -17,24 +17,24 @@ import (
 	"github.com/holdfast-run/holdfast/internal/child"
 )
 
-// full is how many rounds a run needs to prove what it should; a few kills of
-// boxd find no box to kill.
+// full is how many rounds a run needs to prove what it should; it includes a reserve, because
+// some kills of boxd find no box to kill.
 const full = 160
 
-// Config is one run of the kill loop. Zero counts take the defaults.
+// Config configures one run of the kill loop. Zero counts mean the defaults.
 type Config struct {
 	// Binary is the holdfast program.
 	Binary string
-	// Dir is an empty directory for the server's data; its parents must be
-	// passable for the users of boxes.
+	// Dir is an empty directory for the server's data. The users of boxes must be able to pass
+	// through its parents.
 	Dir string
-	// Rounds is how many kills there are in all (default 160), a third of them of
-	// boxd; Sessions is how many sessions work at once (default 6).
+	// Rounds is the total number of kills (default 160), a third of them of boxd; Sessions is how
+	// many sessions work at the same time (default 6).
 	Rounds, Sessions int
 	Seed             uint64
 	// Env is the environment of the server.
 	Env []string
-	// Out gets one line a kill.
+	// Out receives one line for each kill.
 	Out io.Writer
 }
 
@@ -48,25 +48,25 @@ type Result struct {
 	Lines       int            `json:"lines"`
 	Unknown     int            `json:"unknown_outcomes"`
 	Violations  []string       `json:"violations"`
-	// Shortfalls are what a full run (160 rounds or more) did not reach, so that it
-	// proves less than it should.
+	// Shortfalls are the minimums that a full run (160 rounds or more) missed, so that it proves
+	// less than it should.
 	Shortfalls []string `json:"shortfalls"`
 	Leftovers  []string `json:"leftovers"`
 	DurationS  float64  `json:"duration_s"`
 }
 
-// OK reports whether nothing was found wrong.
+// OK reports whether the run found no problem.
 func (r Result) OK() bool {
 	return len(r.Violations) == 0 && len(r.Leftovers) == 0 && len(r.Shortfalls) == 0
 }
 
-// shortfalls holds a full run against its own measure: at least 100 kills of the
-// server and 50 of boxd, 70 % of them in a turn, each named point 5 times.
+// shortfalls checks a full run against its minimums: 100 kills of the server and 50 of boxd, 70 %
+// of the kills during a turn, and each named point 5 times.
 func (r Result) shortfalls() []string {
 	var out []string
 	least := func(what string, got, want int) {
 		if got < want {
-			out = append(out, fmt.Sprintf("%s: %d, at least %d asked", what, got, want))
+			out = append(out, fmt.Sprintf("%s: %d, but at least %d are required", what, got, want))
 		}
 	}
 	least("kills of the server", r.ServerKills, 100)
@@ -78,7 +78,7 @@ func (r Result) shortfalls() []string {
 	return out
 }
 
-// harness is a run under way.
+// harness is the state of one run.
 type harness struct {
 	cfg    Config
 	rng    *rand.Rand
@@ -89,14 +89,14 @@ type harness struct {
 	mu  sync.Mutex
 	srv *child.Server
 	api *api
-	// changed is closed and made anew whenever api changes.
+	// changed is closed, and replaced by a new channel, whenever api changes.
 	changed chan struct{}
 
 	workers []*worker
 }
 
-// Run tortures one server and reports. An error means that the run itself could
-// not be carried out; what it found wrong is in the Result.
+// Run runs the kill loop against one server and returns the result. An error means that the run
+// itself could not be carried out; violations that it found are in the Result.
 func Run(ctx context.Context, cfg Config) (Result, error) {
 	if cfg.Rounds == 0 {
 		cfg.Rounds = full
@@ -166,7 +166,7 @@ func (h *harness) run(ctx context.Context) error {
 	case <-time.After(2 * time.Minute):
 		stopLoad()
 		<-done
-		h.result.Violations = append(h.result.Violations, "the load did not come to its end within 2 minutes: a turn never got its terminal state")
+		h.result.Violations = append(h.result.Violations, "the load did not end within 2 minutes: a turn never got its terminal event")
 	}
 	return h.judge(ctx)
 }
@@ -196,15 +196,15 @@ func (h *harness) start(ctx context.Context) error {
 	return nil
 }
 
-// current is the API of the server that runs now, and what is closed when
-// another takes its place.
+// current returns the API of the running server, and a channel that is closed when another server
+// replaces it.
 func (h *harness) current() (*api, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.api, h.changed
 }
 
-// round makes one kill: of boxd each third time, at a named point each second.
+// round makes one kill: every third one of boxd, every second one at a named point.
 func (h *harness) round(ctx context.Context, n int) error {
 	box := n%3 == 2
 	point := ""
@@ -260,7 +260,7 @@ func orRandom(point string) string {
 	return point
 }
 
-// running counts the sessions whose acknowledged turn has no end yet.
+// running returns the number of sessions whose acknowledged turn has not ended.
 func (h *harness) running() int {
 	n := 0
 	for _, w := range h.workers {
@@ -277,8 +277,8 @@ func (h *harness) killServer(ctx context.Context) error {
 	return h.start(ctx)
 }
 
-// killSomeBox is killBox with patience: right after a kill of the server there may
-// be no box for a moment.
+// killSomeBox calls killBox until a box was killed or some time has passed: right after a kill of
+// the server there may be no box for a moment.
 func (h *harness) killSomeBox(ctx context.Context, at hit) (inTurn int, err error) {
 	before := h.result.BoxKills
 	for range 20 {
@@ -294,8 +294,8 @@ func (h *harness) killSomeBox(ctx context.Context, at hit) (inTurn int, err erro
 	return inTurn, err
 }
 
-// killBox kills the boxd of the session that stands at a point, or of any. It
-// reports 1 when that session's turn was running.
+// killBox kills the boxd of the session that waits at a point, or of any session. It returns 1 if
+// that session's turn was running, else 0.
 func (h *harness) killBox(ctx context.Context, at hit) (int, error) {
 	a, _ := h.current()
 	list, err := a.containers(ctx)
@@ -333,8 +333,7 @@ func (h *harness) worker(id holdfast.SessionID) *worker {
 	return nil
 }
 
-// judge reads everything back through the API, ends the server in order and
-// looks for what it left.
+// judge reads everything back through the API, shuts the server down and looks for what it left.
 func (h *harness) judge(ctx context.Context) error {
 	a, _ := h.current()
 	for _, w := range h.workers {
@@ -362,7 +361,7 @@ func (h *harness) judge(ctx context.Context) error {
 	return nil
 }
 
-// Print writes the result for people.
+// Print writes the result as text for people.
 func (r Result) Print(w io.Writer) error {
 	kills := r.ServerKills + r.BoxKills
 	var b strings.Builder

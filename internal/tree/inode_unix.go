@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// openFlags keep an open from waiting for a writer or becoming the terminal's owner.
+// openFlags prevent an open from blocking on a FIFO and from making a terminal the controlling one.
 const openFlags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// inode identifies a file among those of one copy.
+// inode identifies a file during one copy.
 type inode struct{ dev, ino uint64 }
 
-// inodeOf is a file's inode; several says that it has more names than one.
+// inodeOf returns a file's inode; several reports that the file has more than one name (hard links).
 func inodeOf(info fs.FileInfo) (id inode, several bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// commit makes the staged tree durable and puts it in its place.
+// commit makes the staged tree durable and moves it to its place.
 func (u *unpacker) commit() error {
 	if err := syncFS(u.top); err != nil {
 		return fail("tree.unpack", u.to.Name, err)
@@ -23,11 +23,11 @@ func (u *unpacker) commit() error {
 	if err != nil {
 		return err
 	}
-	// The last first: a directory that cannot be entered any more would hide those in it.
+	// In reverse order: once a directory cannot be entered any more, those below it cannot be changed.
 	for i := len(u.locked) - 1; i >= 0; i-- {
 		d := u.locked[i]
 		if merged && d.path == "." {
-			continue // a directory that was there keeps its mode
+			continue // a directory that existed before keeps its mode
 		}
 		if err := chmodDir(u.dir, path.Join(to, d.path), d.mode); err != nil {
 			return fail("tree.unpack", d.path, err)
@@ -40,7 +40,7 @@ func (u *unpacker) commit() error {
 	return fail("tree.unpack", u.to.Name, syncFS(u.dir))
 }
 
-// place moves the staged tree to its name: by one rename where nothing is in the way.
+// place moves the staged tree to its name: by a single rename, or by merging if a directory has that name already.
 func (u *unpacker) place(from, to string) (merged bool, err error) {
 	there, err := u.dir.Lstat(to)
 	switch {
@@ -53,7 +53,7 @@ func (u *unpacker) place(from, to string) (merged bool, err error) {
 	case !there.IsDir():
 		return false, inTheWay(to, "not a directory")
 	default:
-		// Nothing is moved before all of it can be.
+		// First check that every entry can be moved, so that a conflict changes nothing.
 		if err := merge(u.dir, from, to, func(string, string) error { return nil }); err != nil {
 			return false, err
 		}
@@ -65,12 +65,12 @@ func (u *unpacker) place(from, to string) (merged bool, err error) {
 }
 
 func inTheWay(name, what string) error {
-	return holdfast.Errorf(holdfast.KindConflict, "tree.unpack", "%s is in the way: it is %s", holdfast.Quote(name), what).
+	return holdfast.Errorf(holdfast.KindConflict, "tree.unpack", "cannot write %s: a file of that name exists and is %s", holdfast.Quote(name), what).
 		WithHint("remove it, or copy to another name")
 }
 
-// merge calls move for each entry below from that has to be renamed so that all of them
-// are below to, and descends where both have a directory. A link counts as a file.
+// merge calls move for each entry below from that must be renamed to bring it below to. It
+// descends into directories that exist on both sides. A symlink counts as a file.
 func merge(dir *os.Root, from, to string, move func(from, to string) error) error {
 	entries, err := readNames(dir, from)
 	if err != nil {
@@ -104,7 +104,7 @@ func merge(dir *os.Root, from, to string, move func(from, to string) error) erro
 	return nil
 }
 
-// readNames reads the names of a directory in whole: entries are renamed away meanwhile.
+// readNames reads all names of a directory at once, because entries are renamed out of it meanwhile.
 func readNames(dir *os.Root, name string) ([]string, error) {
 	f, err := dir.Open(name)
 	if err != nil {

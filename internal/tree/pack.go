@@ -15,14 +15,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// leftOut is the record of an archive that says what did not go along, as the JSON of a
+// leftOut is the key of the record in an archive that lists what Pack left out, as the JSON of a
 // Copied. Other readers of tar archives ignore it.
 const leftOut = "HOLDFAST.left"
 
-// Pack writes a name of an open directory to w as a tar archive: a directory with all that
-// is in it, whose own entry "./" comes first, or one file or link. "." is the open directory
-// itself. Copied says what did not go along: an entry that cannot be read or that changed
-// while it was read is no error.
+// Pack writes the file name of an open directory to w as a tar archive: either a directory with
+// everything in it, whose own entry "./" comes first, or one file or symlink. The name "." means
+// the open directory itself. The Copied lists what was left out: an entry that cannot be read or
+// that changes while it is read is not an error, but is listed there.
 func Pack(dir *os.Root, name string, w io.Writer, opt Options) (holdfast.Copied, error) {
 	opt = opt.defaults()
 	p := &packer{links: map[inode]string{}}
@@ -37,7 +37,7 @@ func Pack(dir *os.Root, name string, w io.Writer, opt Options) (holdfast.Copied,
 	return p.sum, err
 }
 
-// IsTree reports whether an archive of Pack holds a directory. It looks ahead in r.
+// IsTree reports whether an archive of Pack contains a directory. It only peeks at r.
 func IsTree(r *bufio.Reader) (bool, error) {
 	block, err := r.Peek(512)
 	if err != nil {
@@ -50,10 +50,10 @@ func IsTree(r *bufio.Reader) (bool, error) {
 type packer struct {
 	tw  *tar.Writer
 	out bytes.Buffer
-	// dirs are the open directories from the top to where the walk is.
+	// dirs are the open directories from the top down to the one being read.
 	dirs []*openDir
-	// file is being read: info is what it was when it was opened, left what its header
-	// promised of it and is still to come.
+	// file is the file being read: info is its stat from the time when it was opened, left is how
+	// many bytes that its header promised are still to be written.
 	file  *os.File
 	info  fs.FileInfo
 	path  string
@@ -63,7 +63,7 @@ type packer struct {
 	sum   holdfast.Copied
 }
 
-// openDir is a directory whose entries are taken one after the other.
+// openDir is a directory whose entries are packed one after the other.
 type openDir struct {
 	path string
 	root *os.Root
@@ -85,7 +85,7 @@ func (d *openDir) close() {
 	_ = d.root.Close()
 }
 
-// begin packs the entry of what was asked for.
+// begin packs the entry of the requested file or directory itself.
 func (p *packer) begin(dir *os.Root, name string) error {
 	info, err := dir.Lstat(name)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *packer) fill() (done bool, err error) {
 	return false, err
 }
 
-// walk takes the next entry of the directory that the walk is in.
+// walk packs the next entry of the directory being read.
 func (p *packer) walk(d *openDir) error {
 	if len(d.next) == 0 {
 		next, err := d.list.ReadDir(256)
@@ -144,14 +144,14 @@ func (p *packer) walk(d *openDir) error {
 	info, err := d.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it went away before it was looked at
+		return nil // the entry was removed before it was read
 	case err != nil:
 		p.incomplete(path, why(err))
 		return nil
 	case !info.IsDir():
 		return p.entry(d.root, name, path, info)
 	case len(p.dirs) == maxDepth:
-		p.incomplete(path, "too many directories lie in each other")
+		p.incomplete(path, "its directories are nested too deeply")
 		return nil
 	}
 	if err := p.enter(d.root, name, path, info); err != nil {
@@ -179,7 +179,7 @@ func (p *packer) enter(in *os.Root, name, path string, info fs.FileInfo) error {
 	return p.header(&tar.Header{Typeflag: tar.TypeDir, Name: path + "/"}, info)
 }
 
-// entry packs what is not a directory.
+// entry packs an entry that is not a directory.
 func (p *packer) entry(in *os.Root, name, path string, info fs.FileInfo) error {
 	switch info.Mode().Type() {
 	case 0:
@@ -213,8 +213,8 @@ func (p *packer) incomplete(path, why string) {
 	named(&p.sum.Incomplete, &p.sum.IncompleteMore, path, why)
 }
 
-// open opens a regular file, and packs its header. It never waits: what turned into
-// something else meanwhile is not read.
+// open opens a regular file and packs its header. It never blocks, and it does not read a file
+// that has been replaced by something else.
 func (p *packer) open(in *os.Root, name, path string, info fs.FileInfo) error {
 	id, several := inodeOf(info)
 	if first, ok := p.links[id]; ok && several {
@@ -245,13 +245,13 @@ func (p *packer) header(h *tar.Header, info fs.FileInfo) error {
 	h.Mode = int64(info.Mode().Perm())
 	h.ModTime = info.ModTime().Truncate(time.Second)
 	if err := p.tw.WriteHeader(h); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "tree.pack", "%s: %w", holdfast.Quote(h.Name), err)
+		return holdfast.Errorf(holdfast.KindInvalid, "tree.pack", "cannot write the archive's header of %s: %w", holdfast.Quote(h.Name), err)
 	}
 	return nil
 }
 
-// content packs the next piece of the open file: as much as its header promised, whatever
-// became of the file since.
+// content packs the next piece of the open file. In total it writes as many bytes as the header
+// promised, even if the file has changed since.
 func (p *packer) content() error {
 	if p.left > 0 {
 		n, err := p.file.Read(p.buf[:min(int64(len(p.buf)), p.left)])
@@ -288,7 +288,7 @@ func (p *packer) content() error {
 	return err
 }
 
-// end says what did not go along and ends the archive.
+// end writes the record of what was left out, and ends the archive.
 func (p *packer) end() error {
 	if len(p.sum.Skipped)+len(p.sum.Incomplete) > 0 {
 		left := holdfast.Copied{

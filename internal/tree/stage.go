@@ -11,11 +11,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The functions of this file run inside Do: they fill the staging directory.
+// The functions in this file run inside Options.Do. They fill the staging directory.
 
-// parent opens the directory of an entry in the staged tree, and returns the entry's last
-// name. Directories that the archive does not list are made. A link on the way is refused:
-// it would be one of the archive's own.
+// parent opens the directory of an entry in the staged tree, and returns the entry's last name.
+// It makes directories that the archive does not list. It refuses a path through a symlink,
+// because such a link came from the archive itself.
 func (u *unpacker) parent(name string) (*os.Root, string, error) {
 	above, base := path.Split(name)
 	above = strings.TrimSuffix(above, "/")
@@ -54,12 +54,12 @@ func (u *unpacker) down(at *os.Root, name string) (*os.Root, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, refused("%s lies in the directories of other entries and is none", holdfast.Quote(name))
+		return nil, refused("%s is a file in the archive, but other entries are below it as in a directory", holdfast.Quote(name))
 	}
 	return at.OpenRoot(name)
 }
 
-// fail is an error about an entry.
+// fail returns an error about an entry, with the entry's name.
 func (u *unpacker) fail(name string, err error) error {
 	if u.to.File {
 		name = u.to.Name
@@ -67,10 +67,10 @@ func (u *unpacker) fail(name string, err error) error {
 	return fail("tree.unpack", name, err)
 }
 
-// twice is fail for a new name: one that is there already is the archive's own.
+// twice does the same as fail for a new name: if the name exists, the archive contains it twice.
 func (u *unpacker) twice(name string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return refused("the name %s occurs twice", holdfast.Quote(name))
+		return refused("the archive contains the name %s twice", holdfast.Quote(name))
 	}
 	return u.fail(name, err)
 }
@@ -99,7 +99,7 @@ func (u *unpacker) mkdir(name string, mode fs.FileMode) error {
 	return nil
 }
 
-// chmodDir changes the mode of a directory, never through a link.
+// chmodDir changes the mode of a directory, but never through a symlink.
 func chmodDir(top *os.Root, name string, mode fs.FileMode) error {
 	info, err := top.Lstat(name)
 	if err != nil || !info.IsDir() {
@@ -148,7 +148,7 @@ func (u *unpacker) symlink(name, target string) error {
 	return u.twice(name, in.Symlink(target, base))
 }
 
-// link makes a hard link to a file of the archive that came before.
+// link makes a hard link to a file that came earlier in the archive.
 func (u *unpacker) link(name, target string) error {
 	in, base, err := u.parent(target)
 	if err != nil {
@@ -156,7 +156,7 @@ func (u *unpacker) link(name, target string) error {
 	}
 	info, err := in.Lstat(base)
 	if err != nil || !info.Mode().IsRegular() {
-		return refused("%s is a link to %s, which is not a file that came before it", holdfast.Quote(name), holdfast.Quote(target))
+		return refused("%s is a hard link to %s, which is not an earlier file of the archive", holdfast.Quote(name), holdfast.Quote(target))
 	}
 	if _, _, err := u.parent(name); err != nil {
 		return err

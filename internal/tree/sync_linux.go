@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFS makes all that was written to a directory's file system durable.
+// syncFS flushes the file system of a directory, so that everything written there is durable.
 func syncFS(root *os.Root) error {
 	f, err := root.Open(".")
 	if err != nil {

@@ -4,8 +4,8 @@ package tree
 
 import "os"
 
-// syncFS does what other systems offer: it makes the directory's own entries durable. Not
-// all of them can.
+// syncFS makes the directory's own entries durable, if the system can: systems other than Linux
+// offer no more.
 func syncFS(root *os.Root) error {
 	f, err := root.Open(".")
 	if err != nil {

@@ -1,16 +1,16 @@
 // Package tree packs a file or a directory into a tar stream, and unpacks such a stream
 // into a directory.
 //
-// It owns what goes along in a copy and what of an archive is refused. boxd runs it with
+// It owns the rules of what a copy includes and what of an archive is refused. boxd runs it with
 // the identity of tools, the command line on the user's own disk; it imports the standard
-// library, golang.org/x/sys and the vocabulary. Invariants: whatever an archive holds, and
-// whoever changes the tree meanwhile, nothing outside the directory is read, written or
-// removed, and nothing is opened that could block; memory does not grow with the content;
-// an archive that cannot be unpacked whole changes nothing (I-38).
+// library, golang.org/x/sys and the vocabulary. Invariants: whatever an archive contains, and
+// whoever changes the tree meanwhile, only files in the directory are read, written or removed,
+// and no file is opened whose opening could block; memory does not grow with the content; an
+// archive that cannot be unpacked completely changes nothing (I-38).
 //
-// Names, content, permission bits, modification times to the second, symbolic links as
-// they are and hard links within the tree go along. Owners, extended attributes and holes
-// do not.
+// A copy includes names, content, permission bits, modification times to the second, symbolic
+// links as they are, and hard links within the tree. It does not include owners, extended
+// attributes and holes of sparse files.
 package tree
 
 import (
@@ -24,30 +24,30 @@ import (
 )
 
 const (
-	// piece is how much content is handled by one visit to the file system.
+	// piece is how many bytes of content are handled in one run of Options.Do.
 	piece = 256 << 10
 	// maxEntries is the default of Options.MaxEntries.
 	maxEntries = 1_000_000
-	// maxDepth is how many directories may lie in each other.
+	// maxDepth is how many directories deep a tree may be nested.
 	maxDepth = 500
-	// maxLinks is how many inodes with several names are remembered; further ones are
-	// copied once per name.
+	// maxLinks is how many inodes with several names are remembered; a further one is copied once
+	// for each of its names.
 	maxLinks = 50_000
-	// maxNamed is how many entries of each kind a Copied names.
+	// maxNamed is how many entries each list of a Copied names; the rest is only counted.
 	maxNamed = 20
 )
 
-// Options configure a copy. The zero value has the defaults.
+// Options configure a copy. The zero value means the defaults.
 type Options struct {
-	// Do runs work on the file system; nil runs it directly. boxd runs it on a thread
-	// with the identity of tools, and no reader or writer of the stream is waited for there.
+	// Do runs functions that work on the file system; if it is nil, they run directly. boxd runs them
+	// on a thread with the identity of tools. They never wait for the reader or writer of the stream.
 	Do func(func() error) error
-	// MaxBytes bounds the content of an archive that is unpacked; 0 is no bound.
+	// MaxBytes limits the content of an archive that is unpacked; 0 means no limit.
 	MaxBytes int64
-	// MaxEntries bounds the entries of an archive; 0 is a million.
+	// MaxEntries limits the number of entries of an archive; 0 means a million.
 	MaxEntries int64
-	// Life names the process that unpacks, in letters and digits: what an earlier one left
-	// half unpacked in the same directory is removed. Empty removes nothing.
+	// Life identifies the process that unpacks, by letters and digits: Unpack first removes what a process
+	// with another Life left half unpacked in the same directory. If it is empty, nothing is removed.
 	Life string
 }
 
@@ -61,7 +61,7 @@ func (o Options) defaults() Options {
 	return o
 }
 
-// Root opens a directory of the caller's own disk, links followed.
+// Root opens a directory on the caller's own disk, following symlinks.
 func Root(op, dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -70,7 +70,7 @@ func Root(op, dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// named adds an entry to a list of a Copied, and counts those beyond maxNamed.
+// named adds an entry to a list of a Copied, or increments more if the list has maxNamed entries.
 func named(list *[]string, more *int64, path, why string) {
 	if len(*list) == maxNamed {
 		*more++
@@ -82,7 +82,7 @@ func named(list *[]string, more *int64, path, why string) {
 	*list = append(*list, path+": "+why)
 }
 
-// why is the cause of an error of the file system, without the path.
+// why returns the cause of an error of the file system, without the path.
 func why(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -95,8 +95,8 @@ func why(err error) string {
 	return err.Error()
 }
 
-// fail gives an error of the file system its Kind and names the entry. Errors that have
-// a Kind pass unchanged.
+// fail gives an error of the file system a Kind and the name of the entry. It returns an error
+// that has a Kind unchanged.
 func fail(op, name string, err error) error {
 	var known *holdfast.Error
 	if err == nil || errors.As(err, &known) {
@@ -122,10 +122,10 @@ func fail(op, name string, err error) error {
 	return e
 }
 
-// staging is the name of a directory for what is not unpacked whole yet.
+// staging returns the name of a staging directory, which holds an archive until it is completely unpacked.
 func staging(life, random string) string { return ".holdfast-" + life + "-" + random + ".tmp" }
 
-// stale reports whether a name is a staging directory of an earlier life.
+// stale reports whether name is a staging directory of another life, that is of an earlier process.
 func stale(name, life string) bool {
 	rest, ok := strings.CutPrefix(name, ".holdfast-")
 	rest, tmp := strings.CutSuffix(rest, ".tmp")

@@ -15,23 +15,23 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Target says what an archive becomes.
+// Target describes what an archive becomes in a directory.
 type Target struct {
-	// Name is the entry of the directory that the archive becomes; empty: the archive's
-	// entries go into the directory itself. A directory that exists is merged with: files
-	// in it are replaced by those of the archive and the others stay.
+	// Name is the name that the archive's content gets in the directory. If it is empty, the
+	// archive's entries go into the directory itself. An existing directory is merged: its files
+	// are replaced by those of the archive that have the same names; the others stay.
 	Name string
-	// File: the archive is one file or link, which becomes Name.
+	// File is true if the archive must be one file or symlink, which becomes Name.
 	File bool
 }
 
-// Unpack reads a tar archive and puts its entries into an open directory. It unpacks into
-// a directory of its own beside the target, syncs, and then renames: an archive that is
-// refused or cut off changes nothing. If the process ends between the renames of a merge,
-// each file is the old or the new one. Refused, as invalid, are names that are absolute,
-// lead upwards or through a link of the archive, names that occur twice, hard links to
-// anything but a file of the archive, sparse files, devices and all other types. A file
-// in the place of a directory, or the other way round, is conflict.
+// Unpack reads a tar archive and puts its entries into an open directory. It first unpacks into a
+// staging directory there, syncs, and then renames: an archive that is refused or cut off changes
+// nothing. If the process ends during the renames of a merge, each file is the old or the new
+// one. Unpack refuses as invalid: names that are absolute, lead upwards or through a symlink of
+// the archive, names that occur twice, hard links to anything but an earlier file of the archive,
+// sparse files, devices and all other types. It returns conflict for a file in the place of a
+// directory, or the reverse.
 func Unpack(dir *os.Root, to Target, r io.Reader, opt Options) (holdfast.Copied, error) {
 	u := &unpacker{opt: opt.defaults(), dir: dir, to: to, src: source{r: r}, buf: make([]byte, 0, piece)}
 	defer func() { _ = u.opt.Do(u.discard) }()
@@ -44,7 +44,7 @@ func Unpack(dir *os.Root, to Target, r io.Reader, opt Options) (holdfast.Copied,
 	return u.sum, u.opt.Do(u.commit)
 }
 
-// staged is the name of what is unpacked, in the staging directory.
+// staged is the name of the unpacked tree in the staging directory.
 const staged = "x"
 
 type unpacker struct {
@@ -53,20 +53,20 @@ type unpacker struct {
 	to  Target
 	src source
 	sum holdfast.Copied
-	// bytes and entries count what the archive announced.
+	// bytes and entries are the totals that the archive's headers have announced so far.
 	bytes, entries int64
-	// tmp is the name of the staging directory in dir; top is the open staged tree.
+	// tmp is the name of the staging directory in dir; top is the staging directory, opened.
 	tmp string
 	top *os.Root
-	// steps wait to be run by one visit to the file system; buf holds their data.
+	// steps are functions to be run by the next flush, in one run of Options.Do; buf holds their data.
 	steps []func() error
 	buf   []byte
-	// in is the open directory that the last entry went into, at the path of.
+	// in is the open directory of the last entry; of is its path.
 	in *os.Root
 	of string
-	// file is being written.
+	// file is the file being written.
 	file *os.File
-	// locked are directories whose owner may not write to them, once all is in place.
+	// locked are directories that their owner may not write to; their modes are set after everything is in place.
 	locked []dirMode
 }
 
@@ -75,8 +75,8 @@ type dirMode struct {
 	mode fs.FileMode
 }
 
-// source remembers how the stream ended, to tell it from an error and the end of the
-// archive.
+// source records how the stream ended, so that a cut-off stream can be told from an error in the
+// archive and from its end.
 type source struct {
 	r     io.Reader
 	err   error
@@ -100,7 +100,7 @@ func refused(format string, args ...any) *holdfast.Error {
 	return holdfast.Errorf(holdfast.KindInvalid, "tree.unpack", format, args...)
 }
 
-// begin makes the staging directory and removes those of earlier lives.
+// begin makes the staging directory, and removes those of earlier lives.
 func (u *unpacker) begin() error {
 	if u.opt.Life != "" {
 		if err := u.sweep(); err != nil {
@@ -153,7 +153,7 @@ func (u *unpacker) sweep() error {
 	}
 }
 
-// discard removes what is left in the staging directory.
+// discard removes the staging directory with everything that is left in it.
 func (u *unpacker) discard() error {
 	if u.file != nil {
 		_ = u.file.Close()
@@ -169,15 +169,15 @@ func (u *unpacker) discard() error {
 	return u.dir.RemoveAll(u.tmp)
 }
 
-// maxTrailer is the most padding that may follow the end of an archive.
+// maxTrailer is how many bytes of padding may follow the end of an archive.
 const maxTrailer = 1 << 20
 
-// read takes the archive apart.
+// read reads all entries of the archive.
 func (u *unpacker) read(tr *tar.Reader) error {
 	for {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) && u.src.ended {
-			err = io.ErrUnexpectedEOF // its end is marked by empty blocks
+			err = io.ErrUnexpectedEOF // the end of an archive is marked by empty blocks
 		}
 		if errors.Is(err, io.EOF) {
 			break
@@ -203,7 +203,7 @@ func (u *unpacker) read(tr *tar.Reader) error {
 	return u.flush()
 }
 
-// broken says why an archive could not be read on.
+// broken returns the error for an archive that could not be read further.
 func (u *unpacker) broken(err error) error {
 	switch {
 	case u.src.err != nil && holdfast.KindOf(u.src.err) != holdfast.KindInternal:
@@ -211,14 +211,14 @@ func (u *unpacker) broken(err error) error {
 	case u.src.err != nil:
 		return holdfast.Errorf(holdfast.KindUnavailable, "tree.unpack", "the archive was cut off: %w", u.src.err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return refused("the archive ends early")
+		return refused("the archive ends before its end mark")
 	case errors.Is(err, tar.ErrHeader):
-		return refused("this is not a tar archive").WithHint("tar c DIR makes one, without compression")
+		return refused("the data is not a tar archive").WithHint("tar c DIR makes one, without compression")
 	}
 	return fail("tree.unpack", u.to.Name, err)
 }
 
-// take takes one entry.
+// take handles one entry of the archive.
 func (u *unpacker) take(h *tar.Header, content io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return u.leftOut(h.PAXRecords[leftOut])
@@ -238,11 +238,11 @@ func (u *unpacker) take(h *tar.Header, content io.Reader) error {
 	isDir := h.Typeflag == tar.TypeDir
 	switch {
 	case u.to.File && (isDir || path.Base(name) != name || name == "."):
-		return refused("%s is not a single file", holdfast.Quote(h.Name))
+		return refused("the archive must be a single file, but %s is a directory", holdfast.Quote(h.Name))
 	case u.to.File:
 		name = staged
 	case name == "." && !isDir:
-		return refused("%s is not a directory", holdfast.Quote(h.Name))
+		return refused("the archive's top entry %s is not a directory", holdfast.Quote(h.Name))
 	}
 	mode := fs.FileMode(h.Mode) & fs.ModePerm
 	switch h.Typeflag {
@@ -271,24 +271,24 @@ func (u *unpacker) take(h *tar.Header, content io.Reader) error {
 	return refused("%s is neither a file, a directory nor a link (tar type %q)", holdfast.Quote(h.Name), h.Typeflag)
 }
 
-// Bounds of names, as Linux has them.
+// Limits of names; those of Linux.
 const (
 	maxPath   = 4096
 	maxName   = 255
 	maxTarget = 4095
 )
 
-// entryName is the clean name of an entry, "." being the directory itself.
+// entryName returns the clean name of an entry; "." is the directory itself.
 func entryName(s string) (string, error) {
 	switch {
 	case s == "" || strings.IndexByte(s, 0) >= 0 || len(s) > maxPath:
 		return "", refused("%s is not the name of an entry", holdfast.Quote(s))
 	case path.IsAbs(s):
-		return "", refused("the name %s is absolute", holdfast.Quote(s)).WithHint("names in the archive are relative to its top")
+		return "", refused("the name %s is absolute", holdfast.Quote(s)).WithHint("make the archive with names relative to its top")
 	}
 	parts := strings.Split(s, "/")
 	if len(parts) > maxDepth {
-		return "", refused("in %s more than %d directories lie in each other", holdfast.Quote(s), maxDepth)
+		return "", refused("the name %s is more than %d directories deep", holdfast.Quote(s), maxDepth)
 	}
 	for _, part := range parts {
 		if part == ".." {
@@ -301,7 +301,7 @@ func entryName(s string) (string, error) {
 	return path.Clean(s), nil
 }
 
-// leftOut takes the record of what the archive leaves out.
+// leftOut reads the archive's record of what was left out, and adds it to the sum.
 func (u *unpacker) leftOut(text string) error {
 	var left holdfast.Copied
 	if text == "" {
@@ -315,10 +315,10 @@ func (u *unpacker) leftOut(text string) error {
 	return nil
 }
 
-// maxSteps bounds the steps of one visit to the file system.
+// maxSteps is how many steps one flush runs at most.
 const maxSteps = 256
 
-// step adds work on the file system.
+// step adds a function that works on the file system; a later flush runs it.
 func (u *unpacker) step(fn func() error) error {
 	u.steps = append(u.steps, fn)
 	if len(u.steps) < maxSteps {
@@ -327,7 +327,7 @@ func (u *unpacker) step(fn func() error) error {
 	return u.flush()
 }
 
-// flush does the work that waits.
+// flush runs the waiting steps.
 func (u *unpacker) flush() error {
 	err := u.opt.Do(func() error {
 		for _, fn := range u.steps {
@@ -342,10 +342,10 @@ func (u *unpacker) flush() error {
 	return err
 }
 
-// regular takes a file.
+// regular handles an entry that is a file.
 func (u *unpacker) regular(h *tar.Header, name string, mode fs.FileMode, content io.Reader) error {
 	if u.opt.MaxBytes > 0 && h.Size > u.opt.MaxBytes-u.bytes {
-		return holdfast.Errorf(holdfast.KindTooLarge, "tree.unpack", "the files have more than %d bytes", u.opt.MaxBytes).
+		return holdfast.Errorf(holdfast.KindTooLarge, "tree.unpack", "the files of the archive have more than %d bytes", u.opt.MaxBytes).
 			WithHint("copy less at once, or raise limits.copy in the server's configuration")
 	}
 	u.bytes += h.Size

@@ -21,8 +21,8 @@ const (
 	dirBatch = 512
 )
 
-// List lists a directory, sorted by name. Of a directory with more entries than
-// the limit (0 is 1000, at most 10,000) or than fit a frame it answers the first.
+// List lists a directory, sorted by name. If the directory has more entries than the limit (0
+// means 1000, at most 10,000) or than fit a frame, it returns the first ones.
 func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	const op = "file.list"
 	ans := wire.ListAnswer{Entries: []wire.FileInfo{}}
@@ -54,7 +54,7 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 		}
 		st, err := statAt(w.top, name)
 		if err != nil {
-			continue // it went away meanwhile
+			continue // the entry was removed meanwhile
 		}
 		e := describe(name, &st, func() (string, error) { return linkAt(w.top, name) })
 		if left -= jsonLen(e.Path) + jsonLen(e.Target) + 200; left < 0 {
@@ -66,8 +66,8 @@ func (f *FS) List(req wire.ListRequest) (wire.ListAnswer, error) {
 	return ans, nil
 }
 
-// firstNames returns the first limit names of an open directory in order. The limit
-// bounds its memory, however many names there are.
+// firstNames returns the first limit names of an open directory, sorted. The limit bounds its
+// memory, however many names the directory has.
 func firstNames(dir, limit int) (names []string, more bool, err error) {
 	l := &lister{fd: dir}
 	for {
@@ -93,19 +93,19 @@ func firstNames(dir, limit int) (names []string, more bool, err error) {
 	return names, more, nil
 }
 
-// limitOf checks a limit of a request.
+// limitOf checks the limit of a request: 0 means def, more than most is cut to most.
 func limitOf(op string, n, def, most int) (int, error) {
 	switch {
 	case n < 0:
-		return 0, holdfast.Errorf(holdfast.KindInvalid, op, "limit %d is negative", n)
+		return 0, holdfast.Errorf(holdfast.KindInvalid, op, "the limit %d is negative", n)
 	case n == 0:
 		return def, nil
 	}
 	return min(n, most), nil
 }
 
-// Remove removes a file, a symlink itself, an empty directory, or with
-// Recursive a tree, whose symlinks are not followed.
+// Remove removes a file, a symlink itself, or an empty directory; if Recursive is set, a whole
+// tree, without following its symlinks.
 func (f *FS) Remove(req wire.RemoveRequest) error {
 	const op = "file.remove"
 	path, err := f.door.resolve(op, req.Path)
@@ -145,8 +145,8 @@ func removeOne(dir int, name string, isDir bool) error {
 	return unix.Unlinkat(dir, name, flags)
 }
 
-// removeTree removes a name of an open directory and everything below it. Names that
-// vanish meanwhile are no error; links are removed, never followed.
+// removeTree removes a name of an open directory and everything below it. A name that vanishes
+// meanwhile is no error. Symlinks are removed, never followed.
 func removeTree(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if err == nil || errors.Is(err, syscall.ENOENT) {
@@ -203,14 +203,14 @@ func removeSome(dir int) (n int, first error) {
 	return n, first
 }
 
-// Mkdir makes a directory and its parents; an existing one is fine.
+// Mkdir makes a directory and its parents. If the directory exists, it succeeds.
 func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	const op = "file.mkdir"
 	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
 		return err
 	}
-	// An existing path is judged too: mkdirAll judges the directories it makes.
+	// An existing path is checked against the scope too; mkdirAll checks only directories it makes.
 	if fd, err := f.door.open(op, req.Path, path, paths.Way); err == nil {
 		_ = unix.Close(fd)
 	} else if holdfast.IsKind(err, holdfast.KindDenied) {
@@ -229,8 +229,8 @@ func (f *FS) Mkdir(req wire.MkdirRequest) error {
 	return nil
 }
 
-// Rename renames a file, symlink or directory as rename(2) does: an existing
-// file in its place is replaced, an existing non-empty directory is conflict.
+// Rename renames a file, symlink or directory as rename(2) does: it replaces an existing file at
+// the new path, and returns conflict for an existing directory that is not empty.
 func (f *FS) Rename(req wire.RenameRequest) error {
 	const op = "file.rename"
 	from, err := f.door.resolve(op, req.From)
@@ -266,8 +266,8 @@ func (f *FS) Rename(req wire.RenameRequest) error {
 	return nil
 }
 
-// after is for the fsync that follows a change: a directory that went away
-// meanwhile has nothing left to make durable.
+// after turns the result of the fsync that follows a change into the operation's error: if the
+// directory was removed meanwhile, nothing is left to make durable.
 func after(op, shown string, err error) error {
 	if err == nil || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EACCES) {
 		return nil

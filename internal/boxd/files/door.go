@@ -12,19 +12,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
-// door leads from a path of a request to an open file: every operation resolves its paths
-// and opens its files through it. It refuses files of /proc, and files outside of the scope
-// of the request.
+// door turns a path of a request into an open file. Every operation resolves its paths and opens
+// its files through it. It refuses files of /proc and files outside the request's scope.
 type door struct {
-	// workspace, home, base and proc are those of Config.
+	// workspace, home, base and proc are the fields of Config with these names.
 	workspace, home, base string
 	proc                  bool
-	// scope holds one request; nil allows everything.
+	// scope is the set of files that one request may touch; nil allows all files.
 	scope *scope
 }
 
-// resolve returns the path to open for a path of a request. ".." is resolved lexically, as
-// editors do, so "link/../x" is "x" whatever link points to.
+// resolve returns the path to open for a path of a request. It resolves ".." lexically, as
+// editors do, so that "link/../x" is "x" wherever link points to.
 func (d *door) resolve(op, p string) (string, error) {
 	p = DecodeName(p)
 	switch {
@@ -42,7 +41,7 @@ func (d *door) resolve(op, p string) (string, error) {
 	return d.real(filepath.Clean(p)), nil
 }
 
-// resolveDir does the same for operations in which an empty path means the workspace.
+// resolveDir does the same as resolve, for operations in which an empty path means the workspace.
 func (d *door) resolveDir(op, p string) (string, error) {
 	if p == "" {
 		p = "."
@@ -50,7 +49,7 @@ func (d *door) resolveDir(op, p string) (string, error) {
 	return d.resolve(op, p)
 }
 
-// real returns where a clean absolute path lies on this machine.
+// real returns the path on this machine for a clean absolute path of a request: below base, if base is set.
 func (d *door) real(p string) string {
 	if d.base == "" || within(d.base, p) {
 		return p
@@ -74,8 +73,8 @@ func within(dir, p string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }
 
-// fixed refuses paths that the box needs: the root, the workspace, the home and their
-// parents. dir is the open directory of the name.
+// fixed refuses to remove or replace paths that the box needs: the root, the workspace, the home
+// and their parents. name is the last name of the path, dir its open directory.
 func (d *door) fixed(op, shown string, dir int, name string) error {
 	at, err := paths.Where(dir)
 	if err != nil {
@@ -84,14 +83,14 @@ func (d *door) fixed(op, shown string, dir int, name string) error {
 	at = paths.Join(at, name)
 	for _, r := range []string{d.workspace, d.home} {
 		if r != "" && within(at, d.unlinked(d.real(filepath.Clean(r)))) {
-			return holdfast.Errorf(holdfast.KindDenied, op, "%s is a directory that the box stands on", holdfast.Quote(shown)).
-				WithHint("name what is inside it")
+			return holdfast.Errorf(holdfast.KindDenied, op, "%s is the root, the workspace or the home of the box, or a directory above them", holdfast.Quote(shown)).
+				WithHint("name files inside the directory instead")
 		}
 	}
 	return nil
 }
 
-// unlinked returns p with the links of its parents resolved, or p itself if that fails.
+// unlinked returns p with the symlinks of its parents resolved, or p itself if that fails.
 func (d *door) unlinked(p string) string {
 	above, name := paths.Split(p)
 	fd, err := paths.Open(above, paths.Way|unix.O_DIRECTORY)
@@ -106,9 +105,9 @@ func (d *door) unlinked(p string) string {
 	return paths.Join(at, name)
 }
 
-// open opens the file that an absolute path leads to, below the box's "/" and through no
-// magic link. Files in /proc or outside of the scope are refused. The check is on the open
-// file, so that no rename can come between the check and the use.
+// open opens the file that an absolute path leads to, below the box's "/" and through no magic
+// link (of /proc). It refuses files in /proc and outside the scope. The check is made on the open
+// file, so that no rename can come between check and use.
 func (d *door) open(op, shown, path string, flags int) (int, error) {
 	fd, err := paths.Open(path, flags)
 	if err != nil {
@@ -121,7 +120,7 @@ func (d *door) open(op, shown, path string, flags int) (int, error) {
 	return fd, nil
 }
 
-// admit refuses an open file that no file operation may touch.
+// admit returns an error for an open file in /proc or outside the scope.
 func (d *door) admit(op, shown, path string, fd int) error {
 	if err := d.notProc(op, shown, fd); err != nil {
 		return err
@@ -136,8 +135,8 @@ func (d *door) admit(op, shown, path string, fd int) error {
 	return d.allowed(op, shown, path, at)
 }
 
-// notProc refuses a file of a procfs: the process that serves file operations would
-// show its own descriptors, memory and environment there.
+// notProc refuses a file of a procfs: through it a tool could read the descriptors, memory and
+// environment of the process that serves file operations.
 func (d *door) notProc(op, shown string, fd int) error {
 	if d.proc {
 		return nil
@@ -153,9 +152,9 @@ func (d *door) notProc(op, shown string, fd int) error {
 	return nil
 }
 
-// parent opens the directory of the last name of path, and returns that name. The name
-// may be missing or be a link, which is not followed; its directory is admitted instead
-// of it.
+// parent opens the directory of the last name of path, and returns that name. The name may be
+// missing or be a symlink, which is not followed. The checks for /proc and the scope are made on
+// the directory instead of the name.
 func (d *door) parent(op, shown, path string) (dir int, name string, err error) {
 	above, name := paths.Split(path)
 	dir, err = paths.Open(above, paths.Way|unix.O_DIRECTORY)
@@ -175,14 +174,14 @@ func (d *door) parent(op, shown, path string) (dir int, name string, err error) 
 	return dir, name, nil
 }
 
-// openRegular opens a regular file, following links, and never waits: a FIFO, socket or
-// device is refused without being used.
+// openRegular opens a regular file, following symlinks, and never blocks: it refuses a FIFO,
+// socket or device without opening it for use.
 func (d *door) openRegular(op, shown, path string, flags int) (*file, error) {
 	return regular(op, shown, flags, func(flags int) (int, error) { return d.open(op, shown, path, flags) })
 }
 
-// allowed refuses files outside of the scope: path is the name in the request, at the
-// place where the file was found.
+// allowed refuses files outside the scope. path is the path as requested, at the place where the
+// file was found.
 func (d *door) allowed(op, shown, path, at string) error {
 	if d.scope.bad != nil {
 		return d.scope.bad
@@ -193,7 +192,7 @@ func (d *door) allowed(op, shown, path, at string) error {
 	return nil
 }
 
-// exists reports whether a path leads to a file that may be opened.
+// exists reports whether a path leads to a file that file operations may open.
 func (d *door) exists(path string) bool {
 	fd, err := d.open("stat", path, path, paths.Way)
 	if err != nil {
@@ -203,8 +202,8 @@ func (d *door) exists(path string) bool {
 	return true
 }
 
-// changing does the same as parent for a name that will be removed or replaced: it also
-// refuses paths that the box needs.
+// changing does the same as parent, for a name that is to be removed or replaced: it also refuses
+// paths that the box needs.
 func (d *door) changing(op, shown, path string) (dir int, name string, err error) {
 	if dir, name, err = d.parent(op, shown, path); err != nil {
 		return dir, name, err
@@ -215,8 +214,8 @@ func (d *door) changing(op, shown, path string) (dir int, name string, err error
 	return dir, name, err
 }
 
-// mkdirAll makes a directory and its parents where the scope allows it, each durable in
-// its parent.
+// mkdirAll makes a directory and its parents where the scope allows it. Each is flushed to disk
+// in its parent.
 func (d *door) mkdirAll(op, shown, path string) error {
 	err := paths.IsDir(path)
 	if err == nil || !errors.Is(err, syscall.ENOENT) {
@@ -236,7 +235,7 @@ func (d *door) mkdirAll(op, shown, path string) error {
 	defer unix.Close(dir)
 	if err := unix.Mkdirat(dir, name, 0o755); err != nil {
 		if errors.Is(err, syscall.EEXIST) {
-			// Somebody made it meanwhile, or a symlink points nowhere.
+			// Another process made it meanwhile, or the name is a symlink that points nowhere.
 			return paths.IsDir(path)
 		}
 		return err

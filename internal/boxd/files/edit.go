@@ -12,18 +12,17 @@ import (
 )
 
 const (
-	// snippetAround is how many lines of an edit's snippet surround the change,
-	// snippetLines how many it has at most, snippetWidth how many bytes of each.
+	// snippetAround is how many lines of an edit's snippet precede and follow the change,
+	// snippetLines how many lines it has at most, snippetWidth how many bytes of each line.
 	snippetAround = 3
 	snippetLines  = 20
 	snippetWidth  = 300
 )
 
-// Edit replaces text in a file of up to 10 MiB. Old must occur exactly once,
-// overlapping places counted, unless All. Line ends stay what they are: in a
-// file whose every line ends with CRLF, Old and New are taken to mean CRLF where
-// they say LF. The file is replaced like Write does; when it changed meanwhile
-// that is conflict and nothing happens.
+// Edit replaces text in a file of up to 10 MiB. Old must occur exactly once (overlapping places
+// count), unless All is set. Line ends are preserved: in a file whose lines all end with CRLF, an
+// LF in Old or New means CRLF. The file is replaced as Write does it; if it changed meanwhile,
+// Edit returns conflict and changes nothing.
 func (f *FS) Edit(req wire.EditRequest) (wire.EditAnswer, error) {
 	const op = "file.edit"
 	var none wire.EditAnswer
@@ -80,15 +79,15 @@ func sameState(a, b *unix.Stat_t) bool {
 	return a.Dev == b.Dev && a.Ino == b.Ino && a.Size == b.Size && a.Mtim == b.Mtim && a.Ctim == b.Ctim
 }
 
-// edited is the outcome of an edit in memory: the new content and where the
-// first new text begins in it and how long that is.
+// edited is the result of an edit in memory: the new content, the number of replacements, and the
+// position and length of the first new text.
 type edited struct {
 	data         []byte
 	replaced     int
 	first, width int
 }
 
-// edit carries out a request on a file's content.
+// edit applies a request to the content of a file.
 func edit(op string, req wire.EditRequest, data []byte) (edited, error) {
 	var none edited
 	name := holdfast.Quote(req.Path)
@@ -127,10 +126,10 @@ func edit(op string, req wire.EditRequest, data []byte) (edited, error) {
 	return edited{data: bytes.Replace(data, before, after, n), replaced: n, first: first, width: len(after)}, nil
 }
 
-// maxPlaces is where counting ends: each place of a long text costs its length.
+// maxPlaces is where counting stops, because each occurrence of a long text costs time in proportion to its length.
 const maxPlaces = 100
 
-// occurrences counts the places where text occurs, overlapping ones too.
+// occurrences counts the places where text occurs, also overlapping ones, up to maxPlaces.
 func occurrences(data, text []byte) (n int) {
 	for pos := 0; n < maxPlaces; n++ {
 		i := bytes.Index(data[pos:], text)
@@ -148,7 +147,7 @@ func allCRLF(data []byte) bool {
 	return n > 0 && n == bytes.Count(data, []byte("\r\n"))
 }
 
-// toCRLF turns the line ends that are LF into CRLF.
+// toCRLF turns line ends that are LF into CRLF.
 func toCRLF(text []byte) []byte {
 	if bytes.IndexByte(text, '\n') < 0 {
 		return text
@@ -157,7 +156,7 @@ func toCRLF(text []byte) []byte {
 	return bytes.ReplaceAll(text, newline, []byte("\r\n"))
 }
 
-// snippet shows the lines around [at, at+width) with their numbers.
+// snippet returns the lines around [at, at+width) with their numbers.
 func snippet(data []byte, at, width int) string {
 	if len(data) == 0 {
 		return ""

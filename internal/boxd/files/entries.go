@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kinds of directory entries, as far as they matter here.
+// kind is the kind of a directory entry, as far as file operations need it.
 type kind uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	kindLink
 )
 
-// kindOfMode returns the kind in the mode of a stat.
+// kindOfMode returns the kind that the mode of a stat describes.
 func kindOfMode(mode uint32) kind {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -37,14 +37,14 @@ type entry struct {
 
 func (e entry) cost() int { return len(e.name) + 32 }
 
-// lister reads an open directory piece by piece. It uses only the descriptor: os.File
-// would look up by path the kinds that the file system does not report.
+// lister reads an open directory in batches. It uses only the descriptor: os.File would look up
+// by path the kinds that the file system does not report.
 type lister struct {
 	fd  int
 	buf [8 << 10]byte
 }
 
-// next returns more entries, in no order; none at the end.
+// next returns the next entries in no particular order, and none at the end.
 func (l *lister) next() ([]entry, error) {
 	for {
 		n, err := unix.ReadDirent(l.fd, l.buf[:])
@@ -77,7 +77,7 @@ func (l *lister) ask(name string) kind {
 	return kindOfMode(uint32(st.Mode))
 }
 
-// statAt returns the stat of a name in an open directory; it does not follow a link.
+// statAt returns the stat of a name in an open directory, without following a symlink.
 func statAt(dir int, name string) (st unix.Stat_t, err error) {
 	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return st, err

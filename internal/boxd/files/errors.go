@@ -15,7 +15,7 @@ func fail(op, path string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	// The path inside a PathError may be a temporary name: only the cause is told.
+	// The path inside a PathError may be a temporary name, so only the cause is shown.
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		err = pe.Err
@@ -49,7 +49,7 @@ func kindOf(err error) (holdfast.Kind, string) {
 	case syscall.EEXIST, syscall.ENOTEMPTY, syscall.EBUSY, syscall.ETXTBSY:
 		return holdfast.KindConflict, ""
 	case syscall.EXDEV:
-		return holdfast.KindInvalid, "the two are on different file systems: copy it and remove the old one"
+		return holdfast.KindInvalid, "the old and the new path are on different file systems: copy the file and remove the old one"
 	case syscall.ELOOP:
 		return holdfast.KindInvalid, "at most 40 links are followed, and none of /proc: use Bash for it, as in: readlink -f PATH"
 	case syscall.EINVAL, syscall.EISDIR, syscall.ENAMETOOLONG, syscall.ENXIO, syscall.EAGAIN:

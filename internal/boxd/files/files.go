@@ -1,7 +1,7 @@
 // Package files carries out boxd's file operations: read, write, edit, stat, list,
 // glob, grep, remove, mkdir, rename.
 //
-// It owns how a path of the protocol meets the file system. boxd imports it; it imports
+// It owns how a path of the protocol is resolved and opened. boxd imports it; it imports
 // the standard library, golang.org/x/sys, the wire protocol and the vocabulary only.
 // Invariants (I-19): no call blocks on what it opens (only regular files and
 // directories are opened, everything else is refused); a file that is written has
@@ -30,36 +30,36 @@ import (
 const (
 	// maxPath is the longest path of a request, in bytes, as in PATH_MAX.
 	maxPath = 4096
-	// maxEdit is the largest file that Edit takes and makes.
+	// maxEdit is the largest file, before and after, that Edit accepts, in bytes.
 	maxEdit = 10 << 20
-	// maxGrep is the largest file that Grep searches.
+	// maxGrep is the largest file that Grep searches, in bytes.
 	maxGrep = 10 << 20
-	// answerBytes is how much JSON the entries of one answer may take: less than
-	// a frame, so that the envelope fits as well.
+	// answerBytes is how many bytes of JSON the entries of one answer may have: less than a
+	// frame, so that the rest of the answer fits too.
 	answerBytes = wire.MaxFrame - 8<<10
 )
 
 // Config configures an FS. Paths are absolute.
 type Config struct {
-	// Workspace is what relative paths are relative to.
+	// Workspace is the directory that relative paths start from.
 	Workspace string
-	// Home is what "~/" stands for.
+	// Home is the directory that "~/" stands for.
 	Home string
-	// Base is a directory that stands for "/": every absolute path is taken below
-	// it, unless it lies below it already. It is a convenience for drivers that
-	// do not isolate, not a boundary: symlinks are followed as the kernel does.
-	// Empty: paths are what they say.
+	// Base is a directory that stands for "/": every absolute path is taken to be below it,
+	// unless it is below it already. It is a convenience for drivers that do not isolate, not a
+	// boundary: symlinks are followed as the kernel does. If Base is empty, absolute paths are
+	// used unchanged.
 	Base string
-	// Proc allows opening files of /proc: for a driver that does not isolate.
+	// Proc allows opening files of /proc. It is for a driver that does not isolate.
 	Proc bool
-	// MaxEntries bounds how many directory entries one glob or grep looks at;
-	// 0 is 200,000. What lies beyond is reported as truncated.
+	// MaxEntries is how many directory entries one glob or grep reads at most; 0 means 200,000.
+	// If there are more, the answer is marked as truncated.
 	MaxEntries int
-	// MaxTime bounds how long one glob or grep runs; 0 is 20 s.
+	// MaxTime is how long one glob or grep may run; 0 means 20 s.
 	MaxTime time.Duration
-	// Now is the clock of MaxTime; nil is time.Now.
+	// Now is the clock for MaxTime; nil means time.Now.
 	Now func() time.Time
-	// Rand makes the names of temporary files; nil is crypto/rand.
+	// Rand is the source of the names of temporary files; nil means crypto/rand.
 	Rand io.Reader
 }
 
@@ -110,7 +110,7 @@ func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
-	// O_PATH, so that files without read permission count too.
+	// O_PATH works for files without read permission too.
 	fd, err := f.door.open(op, req.Path, path, paths.Way|unix.O_NOFOLLOW)
 	if err != nil {
 		return wire.FileInfo{}, err
@@ -123,8 +123,8 @@ func (f *FS) Stat(req wire.PathRequest) (wire.FileInfo, error) {
 	return describe(f.door.shown(path), &st, func() (string, error) { return linkAt(fd, "") }), nil
 }
 
-// describe makes a FileInfo; name is the path to show, link returns the target of a
-// link.
+// describe makes a FileInfo. name is the path to show; link returns the target if the file is a
+// symlink.
 func describe(name string, st *unix.Stat_t, link func() (string, error)) wire.FileInfo {
 	sec, nsec := st.Mtim.Unix()
 	out := wire.FileInfo{
@@ -141,7 +141,7 @@ func describe(name string, st *unix.Stat_t, link func() (string, error)) wire.Fi
 		out.Type = wire.TypeDir
 	case kindLink:
 		out.Type = wire.TypeSymlink
-		// A link that vanished meanwhile simply shows no target.
+		// A symlink that vanished meanwhile is shown without a target.
 		if target, err := link(); err == nil {
 			out.Target = EncodeName(target)
 		}

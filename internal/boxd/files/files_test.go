@@ -248,7 +248,7 @@ func TestBaseStandsForRoot(t *testing.T) {
 			t.Errorf("stat %s: %s", p, info.Path)
 		}
 	}
-	wantKind(t, f.Remove(wire.RemoveRequest{Path: "/workspace", Recursive: true}), holdfast.KindDenied, "stands on")
+	wantKind(t, f.Remove(wire.RemoveRequest{Path: "/workspace", Recursive: true}), holdfast.KindDenied, "the workspace or the home")
 }
 
 // TestNamesSurviveJSON: every file name comes back through JSON as it is, and

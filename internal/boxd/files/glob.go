@@ -17,7 +17,7 @@ import (
 const (
 	defaultGlob = 1000
 	maxGlob     = 10_000
-	// trimGlob is how many bytes of paths are held before the oldest are dropped.
+	// trimGlob is how many bytes of paths are collected before the oldest files are dropped.
 	trimGlob = 2 << 20
 )
 
@@ -71,7 +71,7 @@ func (f *FS) Glob(req wire.GlobRequest) (wire.GlobAnswer, error) {
 	return ans, nil
 }
 
-// splitPattern takes the leading components without wildcards off a pattern.
+// splitPattern splits a pattern into its leading components without wildcards and the rest.
 func splitPattern(s string) (prefix, rest string) {
 	rest = s
 	for {
@@ -102,9 +102,9 @@ type globber struct {
 	bytes   int
 }
 
-// dir searches one directory; rel is its path below the root, with a final slash. Only
-// the first directory's error is returned; unreadable directories below it are skipped,
-// like find with its messages hidden.
+// dir searches one directory; rel is its path below the root, with a final slash. It returns an
+// error only for the first directory; unreadable directories below it are skipped, as find does
+// with its messages hidden.
 func (g *globber) dir(rel string, at []pattern.Place) error {
 	fd, err := g.open(rel)
 	if err != nil {
@@ -114,7 +114,7 @@ func (g *globber) dir(rel string, at []pattern.Place) error {
 	if err == nil {
 		g.match(fd, rel, at, entries)
 	}
-	// A deep tree must not take a descriptor for each level.
+	// Close it before descending: a deep tree must not use a descriptor for each level.
 	_ = unix.Close(fd)
 	defer g.done(entries)
 	for _, e := range entries {
@@ -136,7 +136,7 @@ func (g *globber) dir(rel string, at []pattern.Place) error {
 	return err
 }
 
-// match keeps the files and links of one directory that the pattern ends with.
+// match collects the files and symlinks of one directory that match the whole pattern.
 func (g *globber) match(dir int, rel string, at []pattern.Place, entries []entry) {
 	for _, e := range entries {
 		if g.late() {
@@ -164,7 +164,7 @@ func (g *globber) hit(dir int, name, path string) {
 	}
 }
 
-// trim sorts and keeps what fits the limit and one answer.
+// trim sorts the hits, newest first, and keeps as many as the limit and one answer allow.
 func (g *globber) trim() {
 	slices.SortFunc(g.hits, func(a, b hit) int {
 		if c := b.time.Compare(a.time); c != 0 {

@@ -19,13 +19,13 @@ const (
 	defaultGrep = 1000
 	maxGrepHits = 10_000
 	maxContext  = 100
-	// maxGrepPattern is the longest expression, in bytes.
+	// maxGrepPattern is the longest regular expression, in bytes.
 	maxGrepPattern = 10_000
-	// maxLine is how much of a line is shown.
+	// maxLine is how many bytes of a line are shown.
 	maxLine = 1000
 )
 
-// The modes of a grep; the empty one is files.
+// The modes of a grep; an empty mode means files.
 const (
 	grepFiles   = "files"
 	grepContent = "content"
@@ -33,8 +33,8 @@ const (
 )
 
 // Grep searches the files below Path (empty: the workspace), or the one file
-// that Path names, in path order. Files that hold a NUL byte or more than 10 MiB
-// and directories named .git are passed over; symlinks are not followed. A Glob
+// that Path names, in path order. Files that hold a NUL byte or more than 10 MiB and directories
+// named .git are skipped; symlinks are not followed. A Glob
 // without a slash is matched against names, otherwise against paths below Path.
 // The limit (0 is 1000, at most 10,000) counts files, or in mode content
 // matching lines. A line is shown up to 1000 bytes, around its match.
@@ -86,7 +86,7 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 		return nil, err
 	}
 	if req.Before < 0 || req.After < 0 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "before %d and after %d may not be negative", req.Before, req.After)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the numbers of context lines (before %d, after %d) must not be negative", req.Before, req.After)
 	}
 	s := &search{
 		walk: f.newWalk(), mode: req.Mode, found: found{limit: limit, room: answerBytes},
@@ -97,7 +97,7 @@ func (f *FS) newSearch(op string, req wire.GrepRequest) (*search, error) {
 		s.mode = grepFiles
 	case grepFiles, grepContent, grepCount:
 	default:
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mode", holdfast.Quote(req.Mode)).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mode of a search", holdfast.Quote(req.Mode)).
 			WithHint("use files, content or count")
 	}
 	if s.matcher, err = newMatcher(op, req); err != nil {
@@ -120,7 +120,7 @@ func (s *search) dir(rel string) error {
 		return err
 	}
 	entries, err := s.walk.entries(fd)
-	// A deep tree must not take a descriptor for each level.
+	// Close it before descending: a deep tree must not use a descriptor for each level.
 	_ = unix.Close(fd)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *search) dir(rel string) error {
 				s.walk.truncated = true
 			}
 		case e.kind == kindFile && s.wanted(rel, e.name):
-			// A file that cannot be read is passed over, like one that went away.
+			// A file that cannot be read is skipped, like one that was removed.
 			file, err := regularBelow("file.grep", child, s.walk.top, child)
 			if data, ok, err := s.load(file, err); err == nil && ok {
 				s.file(paths.Join(s.walk.root, child), data)
@@ -161,8 +161,8 @@ func (s *search) wanted(rel, name string) bool {
 	return s.glob.Match(rel + name)
 }
 
-// single searches a file that the request named: what would be passed over in a
-// tree is an error here.
+// single searches the one file that the request named. A file that a search of a tree would skip
+// is an error here.
 func (s *search) single(op, shown, path string) error {
 	if s.glob != nil && !s.wanted("", filepath.Base(path)) {
 		return nil
@@ -179,8 +179,8 @@ func (s *search) single(op, shown, path string) error {
 	return nil
 }
 
-// load reads an opened file into the shared buffer, and closes it; ok is false if the
-// file is too large.
+// load reads an open file into the shared buffer and closes it; ok is false if the file is too
+// large.
 func (s *search) load(file *file, err error) (data []byte, ok bool, _ error) {
 	if err != nil {
 		return nil, false, err
@@ -223,23 +223,23 @@ func (s *search) any(data []byte) (found bool) {
 	return found
 }
 
-// found gathers the matches of a search, up to a number and within one answer.
+// found collects the matches of a search, up to a number and within one answer.
 type found struct {
 	limit, hits int
-	// room is the number of bytes that are left in the answer.
+	// room is how many bytes are left in the answer.
 	room int
 	out  []wire.GrepMatch
 	// full is true once a match was left out; the search ends then.
 	full bool
 }
 
-// atLimit reports whether one more match would be too many; then the search is full.
+// atLimit reports whether one more match would exceed the limit; if so, it marks the search as full.
 func (f *found) atLimit() bool {
 	f.full = f.full || f.hits == f.limit
 	return f.full
 }
 
-// add keeps a match or a line of its context, unless there is no room for it.
+// add stores a match or a line of its context, unless the answer has no room for it.
 func (f *found) add(m wire.GrepMatch) {
 	if !m.Context && f.atLimit() {
 		return
@@ -254,7 +254,7 @@ func (f *found) add(m wire.GrepMatch) {
 	f.out = append(f.out, m)
 }
 
-// contents writes the matching lines of one file with the lines around them, each line
+// contents adds the matching lines of one file, with the lines around them, to found; each line
 // once.
 type contents struct {
 	matcher       *matcher
@@ -262,16 +262,16 @@ type contents struct {
 	before, after int
 	path          string
 	data          []byte
-	// next is the offset of the first line that was not written yet, nextNo its number.
+	// next is the offset of the first line that was not added yet, nextNo its number.
 	next, nextNo int
-	// owed is how many lines of context still follow the last match.
+	// owed is how many lines of context have yet to follow the last match.
 	owed int
 }
 
-// match writes the line at [start, end), number no, after the context before it.
+// match adds the line at [start, end), number no, after the context lines before it.
 func (c *contents) match(start, end, no int) bool {
 	if start < c.next {
-		return true // a multi-line match wrote it already
+		return true // a multi-line match added it already
 	}
 	if c.found.atLimit() {
 		return false
@@ -295,7 +295,7 @@ func (c *contents) match(start, end, no int) bool {
 	return !c.found.full
 }
 
-// trail writes the context owed after the last match, up to an offset.
+// trail adds the context lines that are owed after the last match, up to offset to.
 func (c *contents) trail(to int) {
 	for c.owed > 0 && c.next < to && !c.found.full {
 		c.owed--
@@ -308,8 +308,8 @@ func (c *contents) line(start, end, no int, context bool) {
 	c.found.add(wire.GrepMatch{Path: c.path, Line: no, Text: c.cut(c.data[start:end]), Context: context})
 }
 
-// cut shows a line: without its carriage return, valid UTF-8, at most maxLine
-// bytes, around the match where there is one.
+// cut returns a line as it is shown: without its carriage return, as valid UTF-8, at most maxLine
+// bytes, around the match if it is longer.
 func (c *contents) cut(line []byte) string {
 	line = trimCR(line)
 	if len(line) <= maxLine {
@@ -326,6 +326,6 @@ func (c *contents) cut(line []byte) string {
 	if from+maxLine < len(line) {
 		text += "…"
 	}
-	// A character cut in half at either end goes.
+	// A character that was cut in half at either end is dropped.
 	return strings.ToValidUTF8(text, "")
 }

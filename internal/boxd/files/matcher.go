@@ -11,26 +11,26 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxCount bounds how many matches of a multi-line expression are counted in a file.
+// maxCount is how many matches of a multi-line expression are counted in one file.
 const maxCount = 100_000
 
-// matcher finds an expression in file contents. lit is text that every match
-// holds; looking for it first is many times faster than the expression.
+// matcher finds a regular expression in file contents. lit is a text that every match contains;
+// searching for it first is many times faster than running the expression.
 type matcher struct {
 	re        *regexp.Regexp
 	lit       []byte
 	multiline bool
-	// late, when set, ends a search between two lines.
+	// late, if set, is called between lines; when it returns true, the search stops.
 	late func() bool
 }
 
 func newMatcher(op string, req wire.GrepRequest) (matcher, error) {
 	m := matcher{multiline: req.Multiline}
 	if req.Pattern == "" {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the pattern is empty")
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the search pattern is empty")
 	}
 	if len(req.Pattern) > maxGrepPattern {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the pattern has %d bytes, more than %d", len(req.Pattern), maxGrepPattern)
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the search pattern has %d bytes, more than %d", len(req.Pattern), maxGrepPattern)
 	}
 	flags := ""
 	if req.IgnoreCase {
@@ -45,7 +45,7 @@ func newMatcher(op string, req wire.GrepRequest) (matcher, error) {
 	}
 	re, err := regexp.Compile(src)
 	if err != nil {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s: %s", holdfast.Quote(req.Pattern), reason(err)).
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the search pattern %s is invalid: %s", holdfast.Quote(req.Pattern), reason(err)).
 			WithHint("the syntax is RE2: no look-around, no back-references")
 	}
 	m.re = re
@@ -53,7 +53,7 @@ func newMatcher(op string, req wire.GrepRequest) (matcher, error) {
 		m.lit = []byte(required(tree.Simplify()))
 	}
 	if !m.multiline && bytes.IndexByte(m.lit, '\n') >= 0 {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s holds a line end, which no line does", holdfast.Quote(req.Pattern)).
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "the pattern %s contains a line end, so it matches no single line", holdfast.Quote(req.Pattern)).
 			WithHint("search with multiline")
 	}
 	return m, nil
@@ -63,8 +63,8 @@ func reason(err error) string {
 	return strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 }
 
-// required is the longest text found that every match of the expression holds;
-// empty when none is known.
+// required returns the longest text found that every match of the expression contains; empty if
+// none is known.
 func required(re *syntax.Regexp) string {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -73,7 +73,7 @@ func required(re *syntax.Regexp) string {
 		}
 		text := string(re.Rune)
 		if strings.ContainsRune(text, utf8.RuneError) {
-			return "" // it matches an invalid byte as well
+			return "" // U+FFFD matches an invalid byte as well
 		}
 		return text
 	case syntax.OpCapture, syntax.OpPlus:
@@ -94,13 +94,13 @@ func required(re *syntax.Regexp) string {
 	return ""
 }
 
-// possible is false when data certainly holds no match.
+// possible returns false if data certainly contains no match.
 func (m matcher) possible(data []byte) bool {
 	return len(data) > 0 && (len(m.lit) == 0 || bytes.Contains(data, m.lit))
 }
 
-// each calls yield with start, end and number (from 1) of every matching line,
-// in order, until it returns false. A multi-line match gives all its lines.
+// each calls yield with start, end and number (from 1) of every matching line, in order, until
+// yield returns false. For a multi-line match it yields each of its lines.
 func (m matcher) each(data []byte, yield func(start, end, no int) bool) {
 	if m.multiline {
 		m.eachMulti(data, yield)
@@ -134,7 +134,7 @@ func (m matcher) eachMulti(data []byte, yield func(start, end, no int) bool) {
 		last := max(first, at[1]-1)
 		start := lineStart(data, first)
 		if start < pos {
-			start = pos // the match before it ended in this line
+			start = pos // the previous match ended in this line
 		}
 		no += bytes.Count(data[pos:start], newline)
 		for start <= last {
@@ -151,7 +151,7 @@ func (m matcher) eachMulti(data []byte, yield func(start, end, no int) bool) {
 	}
 }
 
-// count is how many lines match; of a multi-line expression, how many matches.
+// count returns how many lines match, or for a multi-line expression how many matches there are.
 func (m matcher) count(data []byte) (n int) {
 	if m.multiline {
 		return len(m.re.FindAllIndex(data, maxCount))
@@ -162,12 +162,12 @@ func (m matcher) count(data []byte) (n int) {
 
 var newline = []byte{'\n'}
 
-// lineStart is where the line that holds offset i begins.
+// lineStart returns the offset where the line that contains offset i begins.
 func lineStart(data []byte, i int) int {
 	return bytes.LastIndexByte(data[:i], '\n') + 1
 }
 
-// lineEnd is where the line at offset i ends: at its newline or the end of data.
+// lineEnd returns the offset where the line at offset i ends: at its newline or at the end of data.
 func lineEnd(data []byte, i int) int {
 	if n := bytes.IndexByte(data[i:], '\n'); n >= 0 {
 		return i + n

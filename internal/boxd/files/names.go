@@ -5,18 +5,18 @@ import (
 	"unicode/utf8"
 )
 
-// A file name is any bytes but NUL and slash; JSON carries Unicode only. Bytes
-// that are not UTF-8 travel as the code points U+EF80 to U+EFFF of the private
-// use area: byte 0x80+n as U+EF80+n. So that every name has one spelling, the
-// bytes of a name that really holds such a code point travel that way too.
+// A file name is any bytes but NUL and slash; JSON carries Unicode only. A byte 0x80+n that is
+// not part of valid UTF-8 is encoded as the code point U+EF80+n of the private use area (U+EF80
+// to U+EFFF). So that every name has exactly one encoding, the bytes of a name that really
+// contains such a code point are encoded that way too.
 const (
 	rawFirst = 0xEF80
 	rawLast  = 0xEFFF
 )
 
-// EncodeName makes any byte string valid UTF-8, reversibly: DecodeName of the
-// result is s again. Valid names without U+EF80 to U+EFFF are unchanged;
-// newlines and control characters are left to JSON's own escapes.
+// EncodeName turns any byte string into valid UTF-8; DecodeName turns the result back into s.
+// Valid names without U+EF80 to U+EFFF are unchanged. Newlines and control characters stay: JSON
+// escapes them.
 func EncodeName(s string) string {
 	if plain(s) {
 		return s
@@ -54,7 +54,7 @@ func DecodeName(s string) string {
 	return b.String()
 }
 
-// plain reports whether s is valid and holds no code point of the raw range.
+// plain reports whether s is valid UTF-8 without a code point of the raw range (U+EF80 to U+EFFF).
 func plain(s string) bool {
 	for i := 0; i < len(s); {
 		if s[i] < utf8.RuneSelf {
@@ -70,8 +70,8 @@ func plain(s string) bool {
 	return true
 }
 
-// jsonLen is the most bytes that s takes in JSON as encoding/json writes it,
-// quotes included. s is valid UTF-8.
+// jsonLen returns the most bytes that s can take in JSON as encoding/json writes it, with its
+// quotes. s must be valid UTF-8.
 func jsonLen(s string) int {
 	n := 2
 	for i := 0; i < len(s); i++ {

@@ -11,21 +11,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
-// file is an open regular file. It reads by the descriptor itself: os.File
-// would park the thread in the poller where a read says EAGAIN (as some files
-// of /proc do); here that is an error.
+// file is an open regular file. It reads with the descriptor directly: os.File would wait in the
+// poller when a read returns EAGAIN (as some files of /proc do); here EAGAIN is an error.
 type file struct {
 	fd int
 	st unix.Stat_t
 }
 
-// regularAt is openRegular of a name in an open directory; it follows no link.
+// regularAt opens a regular file by its name in an open directory. It follows no symlink.
 func regularAt(op, shown string, dir int, name string, flags int) (*file, error) {
 	return regular(op, shown, flags|unix.O_NOFOLLOW, func(flags int) (int, error) { return paths.At(dir, name, flags, 0) })
 }
 
-// regularBelow opens a file below an open directory whose entry says that it is
-// regular.
+// regularBelow opens a file below an open directory whose directory entry is of a regular file.
 func regularBelow(op, shown string, dir int, rel string) (*file, error) {
 	return used(op, shown, func() (int, error) {
 		return paths.Below(dir, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
@@ -33,8 +31,8 @@ func regularBelow(op, shown string, dir int, rel string) (*file, error) {
 }
 
 func regular(op, shown string, flags int, open func(flags int) (int, error)) (*file, error) {
-	// The look before keeps devices from being opened at all; the one after is
-	// the one that counts.
+	// The first check, on an O_PATH descriptor, avoids opening devices at all; the check after
+	// the real open is the one that is safe from races.
 	way, err := open(paths.Way | flags&unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, fail(op, shown, err)
@@ -48,7 +46,7 @@ func regular(op, shown string, flags int, open func(flags int) (int, error)) (*f
 	return used(op, shown, func() (int, error) { return open(flags | unix.O_NONBLOCK | unix.O_NOCTTY) })
 }
 
-// used opens a file for reading or writing, and refuses all but a regular file.
+// used opens a file for reading or writing, and refuses it if it is not a regular file.
 func used(op, shown string, open func() (int, error)) (*file, error) {
 	fd, err := open()
 	if err != nil {
@@ -62,7 +60,7 @@ func used(op, shown string, open func() (int, error)) (*file, error) {
 	return f, nil
 }
 
-// mustBeRegular refuses an open file that is not regular.
+// mustBeRegular returns an error if the open file is not a regular file.
 func (f *file) mustBeRegular(op, shown string) error {
 	if err := unix.Fstat(f.fd, &f.st); err != nil {
 		return fail(op, shown, err)
@@ -119,13 +117,13 @@ func (f *file) Write(p []byte) (done int, err error) {
 
 func (f *file) close() { _ = unix.Close(f.fd) }
 
-// readAll reads up to max bytes into buf's space. over reports that there was more.
+// readAll reads up to max bytes into buf's space. over reports that the file has more.
 func (f *file) readAll(buf []byte, max int) (data []byte, over bool, err error) {
 	if f.st.Size > int64(max) {
 		return nil, true, nil
 	}
 	data = buf[:0]
-	// A byte more than the size shows the end of the file without growing.
+	// With room for one byte more than the size, the end of the file is reached without growing data.
 	if want := int(f.st.Size) + 1; cap(data) < want {
 		data = make([]byte, 0, want)
 	}
@@ -146,11 +144,10 @@ func (f *file) readAll(buf []byte, max int) (data []byte, over bool, err error) 
 	}
 }
 
-// toList are the flags that open only directories, without waiting.
+// toList are the open flags for listing: they open directories only, without blocking.
 const toList = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 
-// syncAt makes the entries of an open directory durable. The directory may be open with
-// O_PATH.
+// syncAt flushes the entries of an open directory to disk. The directory may be open with O_PATH.
 func syncAt(dir int) error {
 	fd, err := paths.At(dir, ".", toList, 0)
 	if err != nil {
@@ -160,8 +157,8 @@ func syncAt(dir int) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-// syncOpenDir is what an fsync of a directory came to: some file systems have none for
-// directories; they keep order by themselves.
+// syncOpenDir returns the result of a directory's fsync; it ignores the error of file systems
+// that have no fsync for directories, because they keep the order of changes by themselves.
 func syncOpenDir(err error) error {
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		return nil

@@ -9,14 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Read copies bytes of a regular file to w, in pieces that fit a frame. A limit
-// of 0 is all; an offset beyond the end sends nothing. An error of w is
-// returned as it is.
+// Read copies bytes of a regular file to w, in pieces that fit a frame. A limit of 0 means no
+// limit; an offset beyond the end copies nothing. An error of w is returned unchanged.
 func (f *FS) Read(req wire.ReadRequest, w io.Writer) (wire.ReadAnswer, error) {
 	const op = "file.read"
 	var none wire.ReadAnswer
 	if req.Offset < 0 || req.Limit < 0 {
-		return none, holdfast.Errorf(holdfast.KindInvalid, op, "offset %d and limit %d may not be negative", req.Offset, req.Limit)
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "the offset %d and the limit %d of a read must not be negative", req.Offset, req.Limit)
 	}
 	path, err := f.door.resolve(op, req.Path)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// scope is a wire.Scope with its roots resolved. They are resolved at the first
-// judgement: on a tool's thread, not where the request came in.
+// scope is a wire.Scope with its roots resolved. They are resolved at the first check, which runs
+// on the tools' thread, and not where the request arrives.
 type scope struct {
 	said wire.Scope
-	// door has no scope itself.
+	// door resolves the roots; it has no scope itself.
 	door    door
 	masks   pattern.Masks
 	bad     error // why the scope cannot be enforced
@@ -28,9 +28,9 @@ type scope struct {
 	within  [][]string
 }
 
-// Within is the FS for one request that a scope holds: reading, writing, editing,
-// listing and searching refuse or leave out what does not lie in it, by where it
-// really leads. It serves one request, and is not safe for concurrent use.
+// Within returns an FS for one request, limited to the files of a scope: reading, writing,
+// editing, listing and searching refuse or leave out files outside it. A file is judged by its
+// real path, with links resolved. The FS serves one request and is not safe for concurrent use.
 func (f *FS) Within(s wire.Scope) *FS {
 	out := *f
 	sc := &scope{said: s, door: f.door}
@@ -39,7 +39,7 @@ func (f *FS) Within(s wire.Scope) *FS {
 	return &out
 }
 
-// decoded returns names of the protocol as bytes.
+// decoded returns names of the protocol as raw bytes.
 func decoded(names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
@@ -48,7 +48,7 @@ func decoded(names []string) []string {
 	return out
 }
 
-// locate finds where the roots lead now.
+// locate resolves the real paths of the scope's roots; once per request.
 func (s *scope) locate() {
 	if s.located {
 		return
@@ -60,12 +60,12 @@ func (s *scope) locate() {
 	}
 }
 
-// roots are where rules lie; those that deny count as they are written, too.
+// roots returns the real paths of rules; if written is true, also the paths as they are written.
 func (s *scope) roots(rules []string, written bool) []string {
 	out := []string{}
 	for _, r := range rules {
 		if r = filepath.Clean(DecodeName(r)); r == "/" {
-			out = append(out, r) // whatever lies where
+			out = append(out, r) // "/" means every file, also outside base
 		}
 		p := s.door.real(r)
 		if at, err := located(p); err == nil {
@@ -78,7 +78,7 @@ func (s *scope) roots(rules []string, written bool) []string {
 	return out
 }
 
-// holds reports whether a path without links lies in the scope.
+// holds reports whether the scope allows a real path (without symlinks).
 func (s *scope) holds(path string) bool {
 	if s == nil {
 		return true
@@ -96,7 +96,7 @@ func (s *scope) holds(path string) bool {
 	return true
 }
 
-// refusesName reports whether a path is refused as written, wherever it leads.
+// refusesName reports whether the scope denies a path as it is written, wherever it leads.
 func (s *scope) refusesName(path string) bool {
 	s.locate()
 	return slices.ContainsFunc(s.denied, func(root string) bool { return within(root, path) }) || s.masks.Cover(path)
@@ -109,8 +109,8 @@ func outOfScope(op, shown, real string) error {
 	return holdfast.Errorf(holdfast.KindDenied, op, "%s leads to %s, which the sandbox settings or deny rules do not allow", holdfast.Quote(shown), holdfast.Quote(real))
 }
 
-// located returns where a path leads: links are followed as by the kernel, missing
-// names are appended.
+// located returns the real path that a path leads to: symlinks are followed as the kernel does,
+// and names that do not exist are appended.
 func located(path string) (string, error) {
 	for range maxLinks {
 		fd, err := paths.Open(path, paths.Way)
@@ -129,12 +129,12 @@ func located(path string) (string, error) {
 		}
 		dir, err := paths.Open(at, paths.Way|unix.O_DIRECTORY)
 		if err != nil {
-			return paths.Join(at, name), nil // its directory is missing too
+			return paths.Join(at, name), nil // the directory of the name is missing too
 		}
 		link, err := linkAt(dir, name)
 		_ = unix.Close(dir)
 		if err != nil {
-			return paths.Join(at, name), nil // missing, not a link
+			return paths.Join(at, name), nil // the name is missing, or is no symlink
 		}
 		if path = link; !strings.HasPrefix(link, "/") {
 			path = paths.Join(at, link)

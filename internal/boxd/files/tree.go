@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Pack writes a file, or a directory with all that is in it, as a tar archive. Unlike the
-// other calls it does its work in pieces, each run by do; w is written to outside of do, so
-// that no thread of the tools' identity waits for a reader.
+// Pack writes a file, or a directory with everything in it, to w as a tar archive. Unlike the
+// other calls it works in pieces, each run by do. It writes to w outside of do, so that no thread
+// with the tools' identity waits for a reader.
 func (f *FS) Pack(req wire.PackRequest, w io.Writer, do func(func() error) error) (holdfast.Copied, error) {
 	const op = "file.pack"
 	var root *os.Root
@@ -28,11 +28,11 @@ func (f *FS) Pack(req wire.PackRequest, w io.Writer, do func(func() error) error
 	return tree.Pack(root, name, w, tree.Options{Do: do})
 }
 
-// Unpack puts a tar archive into the box, in pieces as Pack does; see tree.Unpack.
+// Unpack unpacks a tar archive into the box, in pieces as Pack does; see tree.Unpack.
 func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(func() error) error) (holdfast.Copied, error) {
 	const op = "file.unpack"
 	if req.Name == "." || req.Name == ".." || strings.ContainsAny(req.Name, "/\x00") || req.Name == "" && (req.Into || req.File && req.Path == "") {
-		return holdfast.Copied{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not the name of a file", holdfast.Quote(req.Name))
+		return holdfast.Copied{}, holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be the name of a copied file", holdfast.Quote(req.Name))
 	}
 	var root *os.Root
 	var to tree.Target
@@ -44,8 +44,8 @@ func (f *FS) Unpack(req wire.UnpackRequest, r io.Reader, life string, do func(fu
 	return tree.Unpack(root, to, r, tree.Options{Do: do, MaxBytes: req.MaxBytes, Life: life})
 }
 
-// source opens what is to be packed: a directory itself, as ".", or the directory of a
-// file and its name.
+// source opens the tree to pack: a directory with the name ".", or the directory of a file with
+// the file's name.
 func (f *FS) source(op, shown string) (*os.Root, string, error) {
 	path, err := f.door.resolveDir(op, shown)
 	if err != nil {
@@ -67,8 +67,8 @@ func (f *FS) source(op, shown string) (*os.Root, string, error) {
 	return f.above(op, shown, fd)
 }
 
-// destination opens the directory that an archive goes into, and says what it becomes there.
-// Missing directories are made.
+// destination opens the directory that an archive is unpacked into, and returns the name that its
+// content gets there. It makes missing directories.
 func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Target, error) {
 	to := tree.Target{Name: req.Name, File: req.File}
 	path, err := f.door.resolveDir(op, req.Path)
@@ -81,7 +81,7 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 	case !holdfast.IsKind(err, holdfast.KindNotFound):
 		return nil, to, err
 	case f.dangling(op, req.Path, path):
-		return nil, to, holdfast.Errorf(holdfast.KindInvalid, op, "%s is a link that leads nowhere", holdfast.Quote(req.Path)).
+		return nil, to, holdfast.Errorf(holdfast.KindInvalid, op, "%s is a symbolic link whose target does not exist", holdfast.Quote(req.Path)).
 			WithHint("remove it, or copy to another name")
 	case req.Into:
 		root, err := f.made(op, req.Path, path)
@@ -111,7 +111,7 @@ func (f *FS) destination(op string, req wire.UnpackRequest) (*os.Root, tree.Targ
 	return root, to, err
 }
 
-// dangling reports whether a path that leads nowhere is a link.
+// dangling reports whether a path that could not be opened is a symlink.
 func (f *FS) dangling(op, shown, path string) bool {
 	fd, err := f.door.open(op, shown, path, paths.Way|unix.O_NOFOLLOW)
 	if err == nil {
@@ -120,7 +120,7 @@ func (f *FS) dangling(op, shown, path string) bool {
 	return err == nil
 }
 
-// made opens a directory, and makes it and its parents if they are missing.
+// made opens a directory; it makes the directory and its parents if they are missing.
 func (f *FS) made(op, shown, path string) (*os.Root, error) {
 	if err := f.door.mkdirAll(op, shown, path); err != nil {
 		return nil, fail(op, shown, err)
@@ -133,7 +133,7 @@ func (f *FS) made(op, shown, path string) (*os.Root, error) {
 	return f.root(op, shown, fd)
 }
 
-// root is an open directory for package tree.
+// root turns an open directory into an os.Root, which package tree needs.
 func (f *FS) root(op, shown string, fd int) (*os.Root, error) {
 	root, err := paths.Root(fd)
 	if err != nil {
@@ -142,7 +142,7 @@ func (f *FS) root(op, shown string, fd int) (*os.Root, error) {
 	return root, nil
 }
 
-// above is the directory of an open file, and the file's name in it.
+// above opens the directory of an open file, and returns the file's name in it.
 func (f *FS) above(op, shown string, fd int) (*os.Root, string, error) {
 	at, err := paths.Where(fd)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/boxd/paths"
 )
 
-// maxPending is how many bytes of names a walk holds at a time.
+// maxPending is how many bytes of names a walk holds in memory at a time.
 const maxPending = 8 << 20
 
-// walk bounds a search through a tree: entries looked at, names held, time.
-// What the bounds cut off is reported as truncated, never as an error.
+// walk limits a search through a tree: entries read, bytes of names in memory, time. If a limit
+// is reached, the search ends and is reported as truncated, not as failed.
 type walk struct {
 	door *door
 	// top is the open directory where the walk begins, root its path as it is shown, and
@@ -33,7 +33,7 @@ func (f *FS) newWalk() *walk {
 	return &walk{door: &f.door, top: -1, left: f.maxEntries, now: f.now, deadline: f.now().Add(f.maxTime)}
 }
 
-// begin opens the directory where the walk begins. The caller ends the walk.
+// begin opens the directory where the walk starts. The caller must call end.
 func (w *walk) begin(op, shown, path string) (err error) {
 	if w.top, err = w.door.open(op, shown, path, toList); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (w *walk) holds(rel string) bool {
 	return w.door.scope.holds(paths.Join(w.real, rel)) && !w.door.scope.refusesName(paths.Join(w.root, rel))
 }
 
-// late reports that the walk's time is up.
+// late reports whether the walk's time is up.
 func (w *walk) late() bool {
 	if w.now().After(w.deadline) {
 		w.truncated = true
@@ -68,7 +68,7 @@ func (w *walk) late() bool {
 	return false
 }
 
-// over reports that no more may be read, for time or for entries.
+// over reports whether the walk must stop, because its time is up or too many entries were read.
 func (w *walk) over() bool {
 	if w.left <= 0 {
 		w.truncated = true
@@ -93,8 +93,8 @@ func (w *walk) open(rel string) (int, error) {
 	return fd, nil
 }
 
-// entries reads an open directory, sorted by name. The caller returns the memory with
-// done.
+// entries reads an open directory, sorted by name. The caller passes the result to done when it
+// is no longer needed.
 func (w *walk) entries(dir int) ([]entry, error) {
 	l := &lister{fd: dir}
 	var out []entry

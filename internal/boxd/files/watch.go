@@ -16,43 +16,43 @@ import (
 )
 
 const (
-	// watchEntries, watchBytes and watchTime bound a listing: directory entries, bytes
-	// of names, time.
+	// watchEntries, watchBytes and watchTime limit a listing: directory entries, bytes of names,
+	// duration.
 	watchEntries = 100_000
 	watchBytes   = 8 << 20
 	watchTime    = 2 * time.Second
-	// tick is longer than the clock of a file system stands still between two steps.
+	// tick is longer than the time between two steps of a file system's clock.
 	tick = 20 * time.Millisecond
 )
 
-// listing is what the workspace's files were at one moment.
+// listing is the state of the workspace's files at one moment.
 type listing struct {
-	// files are stamps by path below the workspace.
+	// files maps each path below the workspace to a hash of its stamp.
 	files map[string]uint64
-	// unseen says why files may be missing; empty: all are there.
+	// unseen is why files may be missing from the listing; empty if it is complete.
 	unseen string
-	// newest is the latest change of a file.
+	// newest is the time of the latest change of any file.
 	newest time.Time
 }
 
-// stamp is what the kernel changes whenever a file is written, replaced, or given
-// other permissions. No program can set the time of the last change.
+// stamp holds the values that the kernel changes whenever a file is written, replaced, or given
+// other permissions. No program can set the time of the last change (ctime).
 type stamp struct {
 	ino, mode uint64
 	size      int64
-	// written and changed are nanoseconds.
+	// written (mtime) and changed (ctime) are in nanoseconds.
 	written, changed int64
 }
 
-// Watch lists the workspace's files and symlinks. The function that it returns lists
-// them again and says which differ. Directories named .git are passed over, symlinks
-// are not followed. When a listing is cut short, only files that both listings hold
-// are compared, and Unseen says why.
+// Watch lists the workspace's files and symlinks. The function that it returns lists them again
+// and returns the differences. Directories named .git are skipped, symlinks are not followed. If
+// a listing was cut short, only files that are in both listings are compared, and Unseen holds
+// the reason.
 func (f *FS) Watch() func() wire.Changes {
 	seed := maphash.MakeSeed()
 	before := f.list(seed)
 	if d := tick - f.now().Sub(before.newest); d > 0 && d <= tick {
-		// A file that changed just now could change again without a later time.
+		// A file that changed just now could change again and get the same time.
 		time.Sleep(d)
 	}
 	return func() wire.Changes { return f.compare(before, f.list(seed)) }
@@ -125,7 +125,7 @@ func (w *watcher) dir(rel string) error {
 func (w *watcher) file(dir int, rel, name string) {
 	st, err := statAt(dir, name)
 	if err != nil {
-		return // it went away meanwhile
+		return // the file was removed meanwhile
 	}
 	if w.bytes += len(rel) + len(name); w.bytes > watchBytes {
 		w.truncated = true
@@ -139,7 +139,7 @@ func (w *watcher) file(dir int, rel, name string) {
 	}
 }
 
-// compare is what differs between two listings, in the order of paths.
+// compare returns the differences between two listings, sorted by path.
 func (f *FS) compare(before, after listing) wire.Changes {
 	out := wire.Changes{Unseen: cmp.Or(after.unseen, before.unseen)}
 	whole := out.Unseen == ""

@@ -15,18 +15,18 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxLinks is how many symlinks are followed to a file, as in the kernel.
+// maxLinks is how many symlinks are followed on the way to a file; the kernel has the same limit.
 const maxLinks = 40
 
-// Write creates or replaces a regular file. A final symlink is followed, as
-// editors do: its target is written and the link stays. The new content is
-// complete and on disk before the name shows it; when data fails nothing has
-// changed. An existing file keeps its mode, and its owner where that is allowed.
+// Write creates or replaces a regular file. If the path is a symlink, it writes the link's
+// target, as editors do, and the link stays. The new content is complete and on disk before the
+// file's name leads to it; if reading data fails, nothing has changed. An existing file keeps its
+// mode, and its owner where that is allowed.
 func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, error) {
 	const op = "file.write"
 	var none wire.WriteAnswer
 	if strings.HasSuffix(req.Path, "/") {
-		return none, holdfast.Errorf(holdfast.KindInvalid, op, "%s names a directory", holdfast.Quote(req.Path))
+		return none, holdfast.Errorf(holdfast.KindInvalid, op, "cannot write %s: the path ends with a slash, so it names a directory", holdfast.Quote(req.Path))
 	}
 	path, err := f.door.resolve(op, req.Path)
 	if err != nil {
@@ -58,10 +58,10 @@ func (f *FS) Write(req wire.WriteRequest, data io.Reader) (wire.WriteAnswer, err
 	return wire.WriteAnswer{Created: !t.exists, Size: size}, nil
 }
 
-// target is the file that a write is to replace or create.
+// target is the file that a write replaces or creates.
 type target struct {
-	// dir is the open directory, name the final name in it, which is no symlink (if it
-	// turns into one meanwhile, the rename replaces the link).
+	// dir is the open directory of the file, name its name there. name is no symlink (if it
+	// becomes one meanwhile, the rename replaces the symlink).
 	dir    int
 	name   string
 	exists bool
@@ -71,9 +71,9 @@ type target struct {
 
 func (t target) close() { _ = unix.Close(t.dir) }
 
-// openTarget follows symlinks to the file itself, which has to lie in the scope, and
-// checks that an existing one is regular and writable. The file need not exist; its
-// directory must, and is held open. The caller closes the target.
+// openTarget follows symlinks to the file itself. It checks that the file is in the scope and
+// that an existing file is regular and writable. The file need not exist, but its directory must,
+// and stays open. The caller closes the target.
 func (f *FS) openTarget(op, shown, path string) (target, error) {
 	for range maxLinks {
 		t, link, err := f.step(op, shown, path)
@@ -127,7 +127,7 @@ func (f *FS) step(op, shown, path string) (t target, link string, err error) {
 	return t, "", err
 }
 
-// followed is the path that a symlink of an open directory points to.
+// followed returns the path that a symlink in an open directory points to.
 func followed(dir int, name string) (string, error) {
 	link, err := linkAt(dir, name)
 	if err != nil || strings.HasPrefix(link, "/") {
@@ -137,13 +137,12 @@ func followed(dir int, name string) (string, error) {
 	return paths.Join(at, link), err
 }
 
-// inspect fills in what is known of an existing target. Opening it for writing
-// asks the kernel, so that a read-only file or mount refuses although a rename
-// would not.
+// inspect records the state of an existing target. It opens the file for writing, so that the
+// kernel refuses a read-only file or mount; the rename alone would not be refused.
 func (t *target) inspect(op, shown string) error {
 	file, err := regularAt(op, shown, t.dir, t.name, unix.O_WRONLY)
 	if errors.Is(err, syscall.ETXTBSY) {
-		// A running program cannot be written to, but replaced.
+		// The file of a running program cannot be opened for writing, but it can be replaced.
 		file, err = regularAt(op, shown, t.dir, t.name, unix.O_RDONLY)
 	}
 	if err != nil {
@@ -155,8 +154,8 @@ func (t *target) inspect(op, shown string) error {
 	return nil
 }
 
-// replace puts data in the place of the target: temporary file, fsync, rename, fsync of the
-// directory. All by descriptor: durable works by path. before may still refuse the rename.
+// replace replaces the target with data: temporary file, fsync, rename, fsync of the directory. It
+// works by descriptor, where package durable works by path. before may still refuse the rename.
 func (f *FS) replace(op, shown string, t target, data io.Reader, before func() error) (int64, error) {
 	tmp, name, err := f.temp(t)
 	if err != nil {
@@ -177,7 +176,7 @@ func (f *FS) replace(op, shown string, t target, data io.Reader, before func() e
 }
 
 func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64, error) {
-	// Hide the writer's other methods: only plain blocking writes are wanted.
+	// Hide the file's other methods, so that io.CopyBuffer only calls the plain blocking Write.
 	src := &source{r: data}
 	size, err := io.CopyBuffer(struct{ io.Writer }{tmp}, src, make([]byte, 64<<10))
 	switch {
@@ -189,7 +188,7 @@ func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64,
 		return 0, err
 	}
 	if t.exists && (t.st.Uid != uint32(os.Geteuid()) || t.st.Gid != uint32(os.Getegid())) {
-		// Best effort: an ordinary user may not give a file away.
+		// Best effort: an ordinary user cannot change a file's owner.
 		_ = unix.Fchown(tmp.fd, int(t.st.Uid), int(t.st.Gid))
 	}
 	if err := unix.Fchmod(tmp.fd, t.perm); err != nil {
@@ -198,7 +197,7 @@ func (f *FS) fill(op, shown string, tmp *file, t target, data io.Reader) (int64,
 	return size, unix.Fsync(tmp.fd)
 }
 
-// source remembers the error of a reader, to tell it from one of the file.
+// source stores the error of a reader, so that it can be told from an error of the file.
 type source struct {
 	r   io.Reader
 	err error

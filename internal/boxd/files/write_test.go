@@ -162,7 +162,7 @@ func TestRemove(t *testing.T) {
 	must(t, b.Remove(wire.RemoveRequest{Path: "keep"}))
 	must(t, os.Symlink(b.ws, filepath.Join(b.home, "w")))
 	for _, p := range []string{".", "/", "~", b.ws, filepath.Dir(b.ws), b.ws + "/../workspace", "~/w/../../workspace"} {
-		wantKind(t, b.Remove(wire.RemoveRequest{Path: p, Recursive: true}), holdfast.KindDenied, "stands on")
+		wantKind(t, b.Remove(wire.RemoveRequest{Path: p, Recursive: true}), holdfast.KindDenied, "the workspace or the home")
 	}
 	must(t, b.Remove(wire.RemoveRequest{Path: "~/w"}))
 	if _, err := os.Stat(b.ws); err != nil {
@@ -197,8 +197,8 @@ func TestRename(t *testing.T) {
 	wantKind(t, b.Rename(wire.RenameRequest{From: "e", To: "full"}), holdfast.KindConflict, `"full"`)
 	wantKind(t, b.Rename(wire.RenameRequest{From: "none", To: "x"}), holdfast.KindNotFound, `"none"`)
 	wantKind(t, b.Rename(wire.RenameRequest{From: "e", To: "no/x"}), holdfast.KindNotFound, `"no/x"`)
-	wantKind(t, b.Rename(wire.RenameRequest{From: ".", To: "~/x"}), holdfast.KindDenied, "stands on")
-	wantKind(t, b.Rename(wire.RenameRequest{From: "e", To: "~"}), holdfast.KindDenied, "stands on")
+	wantKind(t, b.Rename(wire.RenameRequest{From: ".", To: "~/x"}), holdfast.KindDenied, "the workspace or the home")
+	wantKind(t, b.Rename(wire.RenameRequest{From: "e", To: "~"}), holdfast.KindDenied, "the workspace or the home")
 }
 
 func TestList(t *testing.T) {

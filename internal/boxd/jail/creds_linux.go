@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Securebits of the confined threads: exec by uid 0 grants nothing, capabilities
-// are not kept and not raised again, all of it for good. The fix-up on setuid is
-// locked as it is, on: it takes the last capabilities from a child that becomes
-// the tools' user.
+// secureBits are the securebits of the confined threads: exec by uid 0 grants nothing, and
+// capabilities cannot be kept or raised again; all bits are locked. The kernel's fix-up on setuid
+// stays on and is locked too: it takes the last capabilities from a child that becomes the tools'
+// user.
 const secureBits = 1<<0 | 1<<1 | 1<<3 | 1<<5 | 1<<6 | 1<<7
 
-// capset sets the calling thread's permitted and effective capabilities to the
-// given ones; inheritable and ambient ones are gone.
+// capset sets the calling thread's permitted and effective capabilities to caps, and clears the
+// inheritable and ambient ones.
 func capset(caps ...int) error {
 	hdr, data := capData(caps)
 	return unix.Capset(hdr, &data[0])
@@ -31,9 +31,9 @@ func capData(caps []int) (*unix.CapUserHeader, *[2]unix.CapUserData) {
 	return hdr, data
 }
 
-// dropOwn leaves boxd's threads with what supervising takes: signals to tools,
-// and for the forker the change of user and the locking of its own state. An
-// ordinary user's boxd has the tools' uid and needs nothing but the latter.
+// dropOwn leaves boxd's threads only the capabilities that supervising needs: to signal tools,
+// and for the forker to change the user and to lock its own state. An ordinary user's boxd has
+// the tools' uid and needs only the latter.
 func (e *entry) dropOwn() error {
 	caps := []int{unix.CAP_SETPCAP}
 	if !e.jail.SameUID {
@@ -49,9 +49,9 @@ func (e *entry) dropOwn() error {
 	return nil
 }
 
-// dropAmbient keeps what an exec was to hand on to boxd from being handed on
-// further. Only an ordinary user's boxd was handed something: a new user namespace
-// begins with nothing, and the first uid of it needs nothing.
+// dropAmbient clears the ambient capabilities, which an exec would pass on. Only an ordinary
+// user's boxd got some by its own exec, because it does not run as uid 0 of its user namespace;
+// every other boxd does, and starts without.
 func (e *entry) dropAmbient() error {
 	if !e.jail.SameUID {
 		return nil
@@ -62,8 +62,8 @@ func (e *entry) dropAmbient() error {
 	return nil
 }
 
-// unbound empties the calling, locked thread's bounding set: no exec gives what is
-// not in it.
+// unbound empties the bounding set of the calling, locked thread, so that no exec can add a
+// capability.
 func unbound() error {
 	for c := uintptr(0); ; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
@@ -74,8 +74,8 @@ func unbound() error {
 	}
 }
 
-// renounce takes everything from the calling, locked thread but the given
-// capabilities, and makes it final.
+// renounce drops every capability of the calling, locked thread except keep, and makes that
+// final.
 func renounce(keep ...int) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -86,12 +86,12 @@ func renounce(keep ...int) error {
 	return capset(keep...)
 }
 
-// fileIdentity makes the calling thread touch files as the tools' user. The real
-// uid stays boxd's: a tool may signal any thread that has its own.
+// fileIdentity makes the calling thread access files as the tools' user. Its real uid stays
+// boxd's, because a tool may signal any thread that has the tools' real uid.
 func fileIdentity(uid int) error {
 	for _, nr := range []uintptr{unix.SYS_SETFSGID, unix.SYS_SETFSUID} {
-		// These calls answer with the former id and never fail loudly: the second
-		// one reads back what the first has set.
+		// These calls return the former id and report no error: the second call reads back what
+		// the first has set.
 		_, _, _ = syscall.RawSyscall(nr, uintptr(uid), 0, 0)
 		if now, _, _ := syscall.RawSyscall(nr, ^uintptr(0), 0, 0); now != uintptr(uid) {
 			return unix.EPERM

@@ -9,31 +9,31 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// detach cuts the host directories that boxd holds open off from the host: the state
-// directory, and the work leaf of cgroup v2. They cannot be closed, because boxd makes
-// files in the first and children in the second as long as it lives. Each becomes a
-// detached mount, so that ".." in it leads to itself and nothing in it can be executed.
+// detach separates the host directories that boxd holds open from the host: the state directory
+// and the work leaf of cgroup v2. They cannot be closed, because boxd creates files in the first
+// and children in the second for all its life. Each becomes a detached mount, so that ".." in it
+// leads to itself and no file in it can be executed.
 func (e *entry) detach() error {
 	for what, fd := range map[string]int{"state directory": e.cfg.StateFD, "work leaf": e.jail.WorkCgroup} {
 		if fd <= 0 {
 			continue
 		}
 		if err := detachDir(fd); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("cannot detach the %s from the host: %w", what, err)
 		}
 		top, err := isTop(fd)
 		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("cannot check the detached %s: %w", what, err)
 		}
 		if !top {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "the %s is still a way to the host's files", what)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the %s still leads to the host's files by \"..\"", what)
 		}
 	}
 	return nil
 }
 
-// detachDir detaches one directory. For a root server, the server has done so already:
-// its boxd's ids cannot reach the directory by a path.
+// detachDir detaches one directory. Under a root server the server has already done it: boxd's
+// ids there cannot reach the directory by a path.
 func detachDir(fd int) error {
 	if top, err := isTop(fd); top || err != nil {
 		return err
@@ -54,8 +54,8 @@ func detachDir(fd int) error {
 	return unix.Dup3(tree, fd, unix.O_CLOEXEC)
 }
 
-// Detached returns a detached mount of a directory, in which nothing can be executed.
-// An empty path is the open directory itself.
+// Detached returns a detached mount of a directory, in which no file can be executed. An empty
+// path means the open directory dir itself.
 func Detached(dir int, path string) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW)
 	if path == "" {
@@ -63,17 +63,17 @@ func Detached(dir int, path string) (int, error) {
 	}
 	tree, err := unix.OpenTree(dir, path, flags)
 	if err != nil {
-		return -1, fmt.Errorf("open_tree: %w", err)
+		return -1, fmt.Errorf("cannot clone the mount of a directory (open_tree): %w", err)
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		_ = unix.Close(tree)
-		return -1, fmt.Errorf("mount_setattr: %w", err)
+		return -1, fmt.Errorf("cannot restrict a detached mount (mount_setattr): %w", err)
 	}
 	return tree, nil
 }
 
-// isTop reports whether ".." in an open directory is the directory itself.
+// isTop reports whether ".." in an open directory leads to the directory itself.
 func isTop(fd int) (bool, error) {
 	var here, above unix.Stat_t
 	if err := unix.Fstat(fd, &here); err != nil {
@@ -85,7 +85,7 @@ func isTop(fd int) (bool, error) {
 	return here.Dev == above.Dev && here.Ino == above.Ino, nil
 }
 
-// same returns an error if two descriptors are of different files.
+// same returns an error if two descriptors refer to different files.
 func same(a, b int) error {
 	var x, y unix.Stat_t
 	if err := unix.Fstat(a, &x); err != nil {
@@ -95,7 +95,7 @@ func same(a, b int) error {
 		return err
 	}
 	if x.Dev != y.Dev || x.Ino != y.Ino {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "it was replaced meanwhile")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the directory was replaced while it was being detached")
 	}
 	return nil
 }

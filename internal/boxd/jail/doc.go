@@ -1,6 +1,6 @@
-// Package jail closes the box around boxd from the inside: it builds the root out of
-// the mounts it is handed, and owns the confined threads on which every tool process is
-// forked and every file operation runs.
+// Package jail closes the box around boxd from the inside: it builds the root directory from the
+// mounts it is given, and owns the confined threads on which every tool process is forked and
+// every file operation runs.
 //
 // Only cmd/boxd imports it. It imports boxd's contract, the wire protocol and
 // golang.org/x/sys. Invariant (I-16): no tool process exists before Enter returned, and

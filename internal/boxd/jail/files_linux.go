@@ -7,29 +7,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFileThreads is how many file operations run at once. They are few because
-// each costs a thread, and a box' file operations mostly wait for one disk.
+// maxFileThreads is how many file operations run at once. The number is small because each costs
+// a thread, and the file operations of a box mostly wait for one disk.
 const maxFileThreads = 6
 
-// pool runs functions on threads that may touch what a tool may: the tools' user
-// for files, no capability, a Landlock domain without /proc, the seccomp program.
+// pool runs functions on threads with the rights of a tool: the tools' user for files, no
+// capability, a Landlock domain without /proc, and the seccomp program.
 type pool struct {
-	uid   int // -1: boxd has the tools' uid already
+	uid   int // the tools' uid; -1 if boxd has it already
 	rules int
 	work  chan func()
 	slots chan struct{}
 }
 
-// newPool is a pool that has a place for its first thread, which Begin starts: a box
-// that cannot confine it never starts.
+// newPool makes a pool and reserves the slot of its first thread, which Begin starts. A box that
+// cannot confine that thread does not start.
 func newPool() *pool {
 	p := &pool{uid: -1, rules: -1, work: make(chan func()), slots: make(chan struct{}, maxFileThreads)}
 	p.slots <- struct{}{}
 	return p
 }
 
-// confine sets the uid and the rule set of all threads of the pool, and completes the first thread
-// with them. It duplicates the rule set: the caller closes its own.
+// confine sets the uid and the rule set for all threads of the pool, and completes the first
+// thread with them. It duplicates rules, so the caller closes its own descriptor.
 func (p *pool) confine(uid, rules int) error {
 	p.uid = uid
 	if rules >= 0 {
@@ -57,7 +57,7 @@ func (p *pool) run(begin func() error, begun chan<- error) {
 	}
 }
 
-// filter and close confine the calling, locked thread.
+// filter and close each confine the calling, locked thread: with seccomp, and with the rest.
 func (p *pool) filter() error { return filterThread(seccompProgramFiles) }
 
 func (p *pool) close() error {
@@ -87,7 +87,7 @@ func (p *pool) do(fn func() error) error {
 		go p.run(func() error { return errors.Join(p.filter(), p.close()) }, begun)
 		if err := <-begun; err != nil {
 			<-p.slots
-			return unavailable("file thread", err)
+			return unavailable("thread for file operations", err)
 		}
 		p.work <- job
 	}

@@ -14,23 +14,22 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// oomRaise is how much sooner the kernel kills a tool than boxd (HZ-2).
+// oomRaise is added to a tool's OOM score, so that the kernel kills tools before boxd (HZ-2).
 const oomRaise = 700
 
-// forker owns the confined threads that fork, and the few that serve file operations.
-// All processes with the same layers are forked by one thread, in one domain: so a
-// later command can kill the server that an earlier one started, and no command reaches
-// boxd.
+// forker owns the confined threads that fork, and those that serve file operations. One thread,
+// in one Landlock domain, forks all processes with the same layers, so that a later command can
+// kill the server that an earlier one started, and no command can signal boxd.
 type forker struct {
 	jail *wire.Jail
-	oom  int // /proc/self/oom_score_adj of boxd; -1 without
-	home int // boxd's own score
+	oom  int // descriptor of boxd's /proc/self/oom_score_adj; -1 if it cannot be opened
+	home int // boxd's own OOM score
 
 	plain *forkThread // forks processes without layers
 	sets  layerSets   // guarded by mu
 	file  *pool
 
-	mu     sync.Mutex // held while forking: closing the gate waits for it
+	mu     sync.Mutex // held while forking: closing the gate waits for the fork
 	open   *sync.Cond
 	closed bool
 
@@ -48,16 +47,16 @@ func newForker(j *wire.Jail, oom int, t *Threads) *forker {
 	return f
 }
 
-// Threads are the confined threads of a box before it is known which: what they give
-// up in any case they give up while boxd has yet to be told.
+// Threads are the confined threads, made before boxd knows which box it is for. They take the
+// restrictions that are the same in every box while boxd waits for its configuration.
 type Threads struct {
 	fork  *forkThread
 	files *pool
-	begun chan error // twice
+	begun chan error // receives the result of each of the two threads
 }
 
-// Begin makes the forking thread and the first of those for files, with what takes
-// longest, their filters. What the threads have yet to do, those let pass.
+// Begin makes the forking thread and the first thread for files, and installs their filters,
+// which takes longest. The filters allow what the threads still have to do.
 func Begin() *Threads {
 	t := &Threads{fork: newForkThread(), files: newPool(), begun: make(chan error, 2)}
 	go t.fork.run(beginFork, t.begun)
@@ -65,10 +64,9 @@ func Begin() *Threads {
 	return t
 }
 
-// beginFork confines the forking thread as far as that is the same in every box. On
-// cgroup v2 boxd still sits above both leaves: there the thread's cgroup namespace is
-// to be rooted, so that it may clone into the work leaf. Elsewhere that is where it is
-// rooted already.
+// beginFork confines the forking thread as far as that is the same in every box. On cgroup v2
+// boxd is still above both leaves at this point, and the thread's cgroup namespace must be rooted
+// there, so that it may clone into the work leaf. On cgroup v1 it is rooted there anyway.
 func beginFork() error {
 	if err := apart(unix.CLONE_NEWCGROUP); err != nil {
 		return err
@@ -76,21 +74,21 @@ func beginFork() error {
 	return filterThread(seccompProgramClone3)
 }
 
-// apart gives the calling thread its own working directory, which its children inherit,
-// and unshares what else flags name.
+// apart gives the calling thread its own working directory, which its children inherit, and
+// unshares whatever else flags name.
 func apart(flags int) error {
 	if err := unix.Unshare(flags | unix.CLONE_FS); err != nil {
 		return err
 	}
-	_ = unix.Umask(0o022) // the umask was shared with the server, and no longer is with boxd
+	_ = unix.Umask(0o022) // the umask came from the server; this thread now has its own
 	return nil
 }
 
-// wait returns when both threads have their filters.
+// wait waits until both threads have installed their filters.
 func (t *Threads) wait() error { return errors.Join(<-t.begun, <-t.begun) }
 
-// confine completes the confinement of the two threads, and keeps the tools' rule set
-// for threads that fork inside of layers. The process has its ids by now.
+// confine completes the confinement of the two threads, and keeps the tools' rule set for threads
+// that fork inside layers. By then the process has its final uid and gid.
 func (f *forker) confine(rules *rulesets) error {
 	uid := f.jail.ToolUID
 	if f.jail.SameUID {
@@ -103,7 +101,7 @@ func (f *forker) confine(rules *rulesets) error {
 	return errors.Join(err, <-files)
 }
 
-// confineFork completes the calling thread, which has its filter, as a forking one.
+// confineFork completes the confinement of the calling thread, which has its filter, as a forking thread.
 func (f *forker) confineFork(domains ...int) error {
 	keep := []int{unix.CAP_SETUID, unix.CAP_SETGID}
 	if f.jail.SameUID {
@@ -155,15 +153,15 @@ func (f *forker) Fork(spec boxd.StartSpec) (int, error) {
 	return pid, nil
 }
 
-// fork runs on the confined thread t. On cgroup v1 the thread itself is in the work
-// leaf, so that the child is charged from its first instruction on; on v2 the kernel
-// puts the child there. The thread stays until the gate closes: moving it in and out
-// costs as much as half a fork, and in there it only sleeps. Its memory is charged to
-// boxd, and the kernel kills no thread but a leader for memory.
+// fork forks on the confined thread t. On cgroup v1 the thread itself is in the work leaf, so
+// that the child is charged to it from its first instruction on; on v2 the kernel puts the child
+// there. The thread stays in the leaf until the gate closes: moving it costs as much as half a
+// fork, and in the leaf it only sleeps. Its memory is charged to boxd, and when memory runs out
+// the kernel kills no thread but a leader.
 //
-// The thread has its own working directory, which the child inherits. A child that
-// entered its directory by a path would still hold boxd's descriptors, and a link to
-// one of them in /proc/self/fd would lead it there.
+// The thread has its own working directory, which the child inherits. If the child entered its
+// directory by a path, it would still hold boxd's descriptors then, and a link to one of them in
+// /proc/self/fd could lead it out of the box.
 func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) {
 	if err := f.goTo(dir); err != nil {
 		return 0, &dirError{spec.Dir, err}
@@ -188,7 +186,7 @@ func (f *forker) fork(t *forkThread, spec boxd.StartSpec, dir int) (int, error) 
 	return syscall.ForkExec(spec.Path, spec.Argv, attr)
 }
 
-// directory opens the working directory for a process. The caller closes it.
+// directory opens the working directory of a process. The caller closes it.
 func (f *forker) directory(path string) (int, error) {
 	if path == "" {
 		path = "/"
@@ -200,8 +198,8 @@ func (f *forker) directory(path string) (int, error) {
 	return fd, nil
 }
 
-// program refuses a program that only a link of /proc leads to: the child still holds
-// boxd's descriptors when it is executed. The kernel reports all other errors itself.
+// program refuses a program that is reached only through a link of /proc, because the child still
+// holds boxd's descriptors at its exec. The kernel reports all other errors itself.
 func (f *forker) program(path string) error {
 	fd, err := paths.Open(path, paths.Way)
 	if errors.Is(err, syscall.ELOOP) {
@@ -213,7 +211,7 @@ func (f *forker) program(path string) error {
 	return nil
 }
 
-// goTo makes an open directory the thread's own, with a tool's permission to enter it.
+// goTo makes an open directory the thread's working directory, with a tool's rights to enter it.
 func (f *forker) goTo(dir int) error {
 	if f.jail.SameUID {
 		return unix.Fchdir(dir)
@@ -224,7 +222,7 @@ func (f *forker) goTo(dir int) error {
 	return errors.Join(unix.Fchdir(dir), fileIdentity(0))
 }
 
-// enter takes the thread into the work leaf, whole or not at all.
+// enter moves the thread into the work leaf of every cgroup hierarchy, or of none.
 func (f *forker) enter(t *forkThread) error {
 	if t.inside {
 		return nil
@@ -239,18 +237,18 @@ func (f *forker) enter(t *forkThread) error {
 	return nil
 }
 
-// leave takes the thread out of the work leaf again.
+// leave moves the thread out of the work leaf again.
 func (f *forker) leave(t *forkThread) {
 	t.inside = false
 	for _, fd := range f.jail.BoxdTasks {
-		// It can fail only when the leaf was removed, that is when this box is
-		// being ended from outside.
+		// Writing fails only if the leaf was removed, that is when this box is being ended from
+		// outside.
 		_, _ = unix.Write(fd, []byte("0"))
 	}
 }
 
-// score sets boxd's OOM score for the moment of the fork: a child inherits it.
-// Writing it into the child afterwards would race with what the child starts.
+// score sets boxd's OOM score for the moment of a fork, because a child inherits it. Writing it
+// into the child afterwards would race with the processes that the child starts.
 func (f *forker) score(v int) {
 	if f.oom >= 0 {
 		_, _ = unix.Pwrite(f.oom, []byte(strconv.Itoa(v)), 0)
@@ -260,7 +258,9 @@ func (f *forker) score(v int) {
 // leafError is a failure to enter the work leaf.
 type leafError struct{ err error }
 
-func (e *leafError) Error() string { return "enter the work leaf: " + e.err.Error() }
+func (e *leafError) Error() string {
+	return "cannot move a thread into the cgroup of the box's tools: " + e.err.Error()
+}
 func (e *leafError) Unwrap() error { return e.err }
 
 // dirError is a failure to enter a working directory.
@@ -274,7 +274,7 @@ func (e *dirError) Error() string {
 }
 func (e *dirError) Unwrap() error { return e.err }
 
-// kind is not_found or denied, or invalid for a path that no process may use.
+// kind returns not_found or denied, or invalid for a path that no process may use.
 func (e *dirError) kind() holdfast.Kind {
 	switch {
 	case errors.Is(e.err, syscall.ENOENT), errors.Is(e.err, syscall.ENOTDIR):
@@ -285,7 +285,7 @@ func (e *dirError) kind() holdfast.Kind {
 	return holdfast.KindInvalid
 }
 
-// explain gives a failed fork its kind.
+// explain turns the error of a failed fork into one with a kind.
 func (f *forker) explain(spec boxd.StartSpec, err error) error {
 	const op = "start"
 	if e, ok := err.(*leafError); ok {
@@ -297,22 +297,22 @@ func (f *forker) explain(spec boxd.StartSpec, err error) error {
 	errno, _ := err.(syscall.Errno)
 	switch errno {
 	case syscall.EAGAIN, syscall.ENOMEM:
-		return holdfast.Errorf(holdfast.KindBusy, op, "the box has no room for another process (pids): %w", err).
+		return holdfast.Errorf(holdfast.KindBusy, op, "the box has reached its limit of processes (pids): %w", err).
 			WithHint("end background processes of the box, or raise its pids limit")
 	case syscall.ENOENT, syscall.ENOTDIR:
 		return holdfast.Errorf(holdfast.KindNotFound, op, "no program %s: %w", holdfast.Quote(spec.Path), err)
 	case syscall.EACCES, syscall.EPERM:
-		return holdfast.Errorf(holdfast.KindDenied, op, "%s may not run in %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
+		return holdfast.Errorf(holdfast.KindDenied, op, "%s may not run in the directory %s: %w", holdfast.Quote(spec.Path), holdfast.Quote(spec.Dir), err)
 	}
 	return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot run: %w", holdfast.Quote(spec.Path), err)
 }
 
-// Do implements boxd.Forker. fn must not hand its work to another goroutine: only
-// the calling one is confined.
+// Do implements boxd.Forker. fn must not pass its work to another goroutine: only the calling
+// thread is confined.
 func (f *forker) Do(fn func() error) error { return f.file.do(fn) }
 
-// Gate implements boxd.Forker. A frozen thread of boxd would stop its garbage
-// collector for as long as the freeze lasts (HZ-10).
+// Gate implements boxd.Forker. It moves threads out of the work leaf, because a frozen thread of
+// boxd would block boxd's garbage collector for as long as the freeze lasts (HZ-10).
 func (f *forker) Gate(closed bool) {
 	f.mu.Lock()
 	f.closed = closed
@@ -325,8 +325,8 @@ func (f *forker) Gate(closed bool) {
 	f.open.Broadcast()
 }
 
-// Counter implements boxd.Forker. On cgroup v2 the files are found below the
-// work leaf's directory: they appear only once the driver has enabled them.
+// Counter implements boxd.Forker. On cgroup v2 it opens the file in the work leaf's directory at
+// the first use: the files appear only once the driver has enabled them.
 func (f *forker) Counter(name string) (string, bool) {
 	f.cmu.Lock()
 	defer f.cmu.Unlock()
@@ -350,7 +350,7 @@ func (f *forker) Counter(name string) (string, bool) {
 	return string(buf[:n]), true
 }
 
-// v2Files are the files of the unified hierarchy behind the names of Jail.Counters.
+// v2Files maps the names of Jail.Counters to file names of cgroup v2.
 var v2Files = map[string]string{
 	"memory.events": "memory.events", "memory.usage": "memory.current", "memory.limit": "memory.max",
 	"pids.events": "pids.events", "pids.current": "pids.current", "pids.max": "pids.max", "cpu": "cpu.stat",

@@ -16,12 +16,12 @@ import (
 
 const op = "jail"
 
-// Enter closes the box that cfg.Jail describes around the calling process, which
-// must be the first of its namespaces, and confines the threads that Begin made. It
-// must be called once, before anything is forked or listened to. inForce and missing
-// say what protects the box, cfg.Jail's own lists included; each missing one is
-// "name: reason". An error is of kind unavailable, or invalid for a config that
-// makes no sense; the process is then half jailed and must exit.
+// Enter closes the box that cfg.Jail describes around the calling process, which must be the
+// first of its namespaces, and confines the threads that Begin made. It must be called once,
+// before the process forks or listens. inForce and missing list the protections that the box has
+// and lacks, cfg.Jail's own lists included; each missing one is "name: reason". An error is of
+// kind unavailable, or invalid for a config that makes no sense; the process is then half jailed
+// and must exit.
 func Enter(cfg *wire.Config, t *Threads) (forker boxd.Forker, inForce, missing []string, err error) {
 	e, err := enter(cfg, t)
 	if err != nil {
@@ -30,7 +30,7 @@ func Enter(cfg *wire.Config, t *Threads) (forker boxd.Forker, inForce, missing [
 	return e.forker, e.inForce, e.missing, nil
 }
 
-// entry is one Enter under way.
+// entry is the state of one call of Enter.
 type entry struct {
 	cfg              *wire.Config
 	jail             *wire.Jail
@@ -48,10 +48,10 @@ func (e *entry) lack(name, reason string) {
 }
 
 func unavailable(what string, err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", what, err)
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot confine the box, step %s: %w", what, err)
 }
 
-// steps runs named steps until one fails.
+// steps runs named steps in order until one fails, and returns that step's error.
 func steps(list []step) error {
 	for _, s := range list {
 		if err := s.do(); err != nil {
@@ -69,11 +69,11 @@ type step struct {
 	do   func() error
 }
 
-// enter does it.
+// enter is Enter, with its state as the result.
 func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	switch {
 	case cfg.Jail == nil:
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the config describes no jail")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the box's configuration describes no jail")
 	case cfg.Jail.ToolUID <= 0:
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "tools may not run as uid %d", cfg.Jail.ToolUID)
 	}
@@ -81,12 +81,12 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	if err := e.check(); err != nil {
 		return nil, err
 	}
-	// Before anything else: what was inherited must not reach a child (HZ-9).
+	// Before anything else: a child must not inherit the descriptors that boxd inherited (HZ-9).
 	if err := unix.CloseRange(3, ^uint(0)>>1&0x7fffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, unavailable("close_range", err)
 	}
-	// Opened before this process turns undumpable: afterwards the file belongs to
-	// a user that an ordinary user's box does not even map.
+	// Opened before this process becomes undumpable: from then on the file belongs to a user that
+	// an ordinary user's box does not even map.
 	e.oom = openOOM()
 	e.root = &root{jail: e.jail}
 	e.forker = newForker(e.jail, e.oom, t)
@@ -94,13 +94,13 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 	var rules *rulesets
 	err := steps([]step{
 		{"PR_SET_DUMPABLE", undumpable},
-		// While this thread mounts; the confined threads are at theirs.
-		{"beside", func() error { go func() { lo <- loopback() }(); return nil }},
+		// It runs while this thread mounts; the confined threads are busy with their filters.
+		{"loopback thread", func() error { go func() { lo <- loopback() }(); return nil }},
 		{"detached directories", e.detach},
 		{"mounts", e.root.build},
 		{"loopback", func() error { return <-lo }},
 		{"path rules", e.buildWalls},
-		// The forking thread has to have rooted its cgroup namespace before the move.
+		// The forking thread must root its cgroup namespace before boxd moves to its leaf.
 		{"seccomp", t.wait},
 		{"spare threads", e.forker.spares},
 		{"move to the leaf", e.moveSelf},
@@ -137,8 +137,8 @@ func enter(cfg *wire.Config, t *Threads) (*entry, error) {
 
 func undumpable() error { return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 
-// dropGroups leaves boxd with no group of the server. An ordinary user's namespace
-// may not call setgroups; its groups stay, and reach only what is mounted.
+// dropGroups removes the server's groups from boxd. An ordinary user's namespace may not call
+// setgroups: its groups stay, and matter only for files that are mounted into the box.
 func (e *entry) dropGroups() error {
 	if e.jail.SameUID {
 		return nil
@@ -152,21 +152,21 @@ func (e *entry) dropGroups() error {
 	return undumpable()
 }
 
-// check refuses a config that would confine less than it says.
+// check refuses a config that would confine less than it claims.
 func (e *entry) check() error {
 	j := e.jail
 	switch {
 	case os.Getpid() != 1:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "pid %d is not the first of a pid namespace", os.Getpid())
+		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd has pid %d, but must be the first process of a pid namespace", os.Getpid())
 	case len(j.WorkTasks) != len(j.BoxdTasks):
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%d cgroup files of the work leaf and %d of boxd's: there must be as many", len(j.WorkTasks), len(j.BoxdTasks))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the configuration has %d cgroup files for tools and %d for boxd: the numbers must be equal", len(j.WorkTasks), len(j.BoxdTasks))
 	case !seccompKnown():
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "no seccomp program for this architecture")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "holdfast has no seccomp program for this architecture")
 	}
 	return nil
 }
 
-// loopback brings lo up: the proxy listeners of the box live there.
+// loopback brings the interface lo up: the box's proxy listeners use it.
 func loopback() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -183,8 +183,8 @@ func loopback() error {
 
 func (e *entry) rlimits() error {
 	if e.jail.NofileSoft > 0 {
-		// Through package syscall, so that ForkExec does not put the limits back
-		// that the Go runtime found at start.
+		// Set through package syscall, so that ForkExec does not restore the limits that the Go
+		// runtime found at start.
 		var now syscall.Rlimit
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
 			return err
@@ -202,8 +202,8 @@ func (e *entry) rlimits() error {
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }
 
-// moveSelf moves this process into its own leaf on cgroup v2. The forker rooted
-// its cgroup namespace above both leaves before (see forker.start).
+// moveSelf moves this process into boxd's own leaf on cgroup v2. The forking thread must have
+// rooted its cgroup namespace above both leaves before (see beginFork).
 func (e *entry) moveSelf() error {
 	if e.jail.BoxdProcs <= 0 {
 		return nil
@@ -212,13 +212,12 @@ func (e *entry) moveSelf() error {
 	return err
 }
 
-// noNestedNamespaces takes the right to make user namespaces from the box as a
-// whole. Without one, tools cannot get a capability over any other namespace,
-// whatever way around the seccomp program there may be.
+// noNestedNamespaces forbids the whole box to make user namespaces. Without one, tools cannot get
+// a capability over any other namespace, even if they found a way around the seccomp program.
 func (e *entry) noNestedNamespaces() error {
 	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
 		if e.jail.WorkCgroup > 0 {
-			// On v2 the program must let clone3 pass, so this is what holds.
+			// On cgroup v2 the seccomp program must allow clone3, so only this limit prevents namespaces.
 			return err
 		}
 		e.lack("no-nested-namespaces", err.Error())
@@ -228,7 +227,7 @@ func (e *entry) noNestedNamespaces() error {
 	return nil
 }
 
-// openOOM opens this process' OOM score for writing; -1 when it cannot be.
+// openOOM opens this process's OOM score for writing; it returns -1 on failure.
 func openOOM() int {
 	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -237,7 +236,7 @@ func openOOM() int {
 	return fd
 }
 
-// readScore is the present OOM score of the process behind fd; 0 if unreadable.
+// readScore reads the OOM score from the file fd; 0 if it is unreadable.
 func readScore(fd int) int {
 	var buf [16]byte
 	n, err := unix.Pread(fd, buf[:], 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Access rights by what they are for.
+// Landlock access rights, grouped by what the box grants them for.
 const (
 	llRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	llFile  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
@@ -20,8 +20,8 @@ const (
 	llFirst = 1<<13 - 1 // every right of ABI 1
 )
 
-// rulesets are the two Landlock rule sets of a box: for tools, and for the
-// threads that serve file operations, which must not reach boxd through /proc.
+// rulesets are the two Landlock rule sets of a box: for tools, and for the threads that serve
+// file operations, which must not reach boxd through /proc.
 type rulesets struct {
 	tools, files int
 	// abi is the kernel's Landlock version; 0 without Landlock.
@@ -36,7 +36,7 @@ func (r *rulesets) close() {
 	}
 }
 
-// landlockABI asks the kernel; 0 with a reason when there is no Landlock.
+// landlockABI asks the kernel for its Landlock version; 0 and the reason if it has no Landlock.
 func landlockABI() (int, error) {
 	v, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -93,7 +93,7 @@ func (e *entry) landlock() (*rulesets, error) {
 	return r, nil
 }
 
-// newRuleset is an empty rule set: it grants nothing.
+// newRuleset makes an empty rule set, which grants nothing.
 func newRuleset(abi int, handled uint64) (int, error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: handled}
 	size := uintptr(8)
@@ -107,13 +107,13 @@ func newRuleset(abi int, handled uint64) (int, error) {
 func createRuleset(attr *unix.LandlockRulesetAttr, size uintptr) (int, error) {
 	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(attr)), size, 0)
 	if errno != 0 {
-		return -1, fmt.Errorf("create_ruleset: %w", errno)
+		return -1, fmt.Errorf("cannot create a Landlock rule set: %w", errno)
 	}
 	return int(fd), nil
 }
 
-// rules grants from what is at the root of the box: to both sets, or to the tools
-// alone.
+// rules grants access to the entries of the box's root directory: to both rule sets, or to the
+// tools' only.
 func (e *entry) rules(r *rulesets, handled uint64) error {
 	type rule struct {
 		path   string
@@ -149,13 +149,13 @@ func (e *entry) rules(r *rulesets, handled uint64) error {
 			sets = sets[:1]
 		}
 		if err := addRule(x.path, x.access&handled, sets...); err != nil {
-			return fmt.Errorf("rule for %s: %w", x.path, err)
+			return fmt.Errorf("cannot add a Landlock rule for %s: %w", x.path, err)
 		}
 	}
 	return nil
 }
 
-// addRule grants access below a path; a path that is not there needs no rule.
+// addRule grants access below a path. It ignores a path that does not exist.
 func addRule(path string, access uint64, sets ...int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -168,8 +168,8 @@ func addRule(path string, access uint64, sets ...int) error {
 	return grant(fd, access, sets...)
 }
 
-// grant grants access below an open file; if it is not a directory, rights that only
-// directories have are left out.
+// grant grants access below an open file. If the file is not a directory, it leaves out the
+// rights that only directories have.
 func grant(fd int, access uint64, sets ...int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -188,7 +188,7 @@ func grant(fd int, access uint64, sets ...int) error {
 	return nil
 }
 
-// restrict puts the calling, locked thread into a new domain of the rule set.
+// restrict puts the calling, locked thread into a new Landlock domain with the rule set.
 func restrict(rs int) error {
 	if rs < 0 {
 		return nil

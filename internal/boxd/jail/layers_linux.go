@@ -19,30 +19,30 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxSets is how many different sets of layers have a thread in a box.
+// maxSets is how many different sets of layers a box can have; each set has a thread of its own.
 const maxSets = 8
 
-// layerSets are the threads that fork inside of layers, one for each set. A thread
-// stays for the life of the box: its children are in its domain, and only later
-// children of that domain may signal them.
+// layerSets holds the threads that fork inside layers, one for each set of layers. A thread stays
+// for the life of the box: its children are in its Landlock domain, and only later children of
+// that domain may signal them.
 type layerSets struct {
-	abi     int // of Landlock; 0 without
+	abi     int // Landlock version of the kernel; 0 without Landlock
 	base    int // the tools' rule set; -1 without Landlock
 	threads map[string]*forkThread
-	// spare threads have what only threads made before the capabilities are dropped can
-	// have: on cgroup v2 a namespace whose root is above the work leaf.
+	// spare threads were made before the capabilities were dropped, which later threads cannot
+	// be: on cgroup v2 they have a namespace whose root is above the work leaf.
 	spare []*forkThread
 }
 
-// forkThread is a thread that forks.
+// forkThread is a thread on which processes are forked.
 type forkThread struct {
 	work   chan func()
-	inside bool // it is in the work leaf
+	inside bool // the thread is in the work leaf
 }
 
 func newForkThread() *forkThread { return &forkThread{work: make(chan func())} }
 
-// run makes the calling goroutine's thread the forking one, once begin has run on it.
+// run calls begin on the calling goroutine's thread. If that succeeds, the thread then runs what on sends.
 func (t *forkThread) run(begin func() error, begun chan<- error) {
 	// Never unlocked: a confined thread, even in part, ends with its goroutine.
 	runtime.LockOSThread()
@@ -57,14 +57,14 @@ func (t *forkThread) run(begin func() error, begun chan<- error) {
 	}
 }
 
-// on runs fn on the thread.
+// on runs fn on the thread and returns its error.
 func (t *forkThread) on(fn func() error) error {
 	done := make(chan error, 1)
 	t.work <- func() { done <- fn() }
 	return <-done
 }
 
-// threads returns all threads that fork. The caller holds mu.
+// threads returns all forking threads. The caller holds mu.
 func (f *forker) threads() iter.Seq[*forkThread] {
 	return func(yield func(*forkThread) bool) {
 		if !yield(f.plain) {
@@ -78,7 +78,7 @@ func (f *forker) threads() iter.Seq[*forkThread] {
 	}
 }
 
-// spares makes the threads that layers may need, where they cannot be made later.
+// spares makes the threads that layers may need, if they cannot be made later (cgroup v2).
 func (f *forker) spares() error {
 	if f.jail.WorkCgroup <= 0 {
 		return nil
@@ -96,7 +96,7 @@ func (f *forker) spares() error {
 	return all
 }
 
-// thread returns the one that forks inside of these layers. The caller holds mu.
+// thread returns the forking thread for these layers. The caller holds mu.
 func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
 	if len(layers) == 0 {
 		return f.plain, nil
@@ -112,7 +112,7 @@ func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
 		return nil, err
 	}
 	if len(f.sets.threads) >= maxSets {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "start", "the box keeps the path rules of %d agents, and these are another one's", maxSets).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "start", "the box has path rules of %d agents already, the most it can enforce", maxSets).
 			WithHint("give child agents the same allowedReadPaths and allowedWritePaths, or end the box, which forgets them: holdfast containers stop ID")
 	}
 	t, err := f.layered(layers)
@@ -126,12 +126,12 @@ func (f *forker) thread(layers []wire.Layer) (*forkThread, error) {
 	return t, nil
 }
 
-// held refuses layers that this kernel would enforce only in part. An ordinary user's
-// tools have boxd's uid: without scopes they could signal its threads, and those of
-// other sets.
+// held refuses layers that this kernel could enforce only in part. An ordinary user's tools have
+// boxd's uid: without Landlock scopes they could signal boxd's threads and processes of other
+// sets.
 func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 	refuse := func(format string, args ...any) error {
-		return holdfast.Errorf(holdfast.KindUnavailable, "start", "path rules of one agent cannot be held here: "+format, args...).
+		return holdfast.Errorf(holdfast.KindUnavailable, "start", "this machine cannot enforce path rules for one agent of a box: "+format, args...).
 			WithHint("run it without allowedReadPaths and allowedWritePaths of its own, or the server on Linux 6.12 or newer with Landlock")
 	}
 	switch {
@@ -150,9 +150,9 @@ func (s *layerSets) held(sameUID bool, layers []wire.Layer) error {
 	return nil
 }
 
-// layered makes a thread that forks inside of layers. The thread first restricts itself
-// with the tools' rules. Its domain is then a sibling of every other thread's, and none
-// of them reaches processes that another one forked.
+// layered makes a thread that forks inside layers. The thread first restricts itself with the
+// tools' rules. Its domain is then a sibling of every other thread's, so that its processes
+// cannot reach processes that another thread forked.
 func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
 	domains := []int{f.sets.base}
 	defer func() {
@@ -199,8 +199,8 @@ func (f *forker) layered(layers []wire.Layer) (*forkThread, error) {
 	return t, nil
 }
 
-// The rights that a layer restricts. Devices and their ioctls are left to the box's own
-// rules.
+// layerRead and layerWrite are the rights that a layer restricts. Devices and their ioctls are
+// left to the box's own rules.
 const (
 	layerRead  = llRead
 	layerWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
@@ -211,8 +211,8 @@ const (
 	refer = unix.LANDLOCK_ACCESS_FS_REFER
 )
 
-// Every layer grants these: the programs of the system, and the places for temporary
-// files.
+// alwaysRead and alwaysWritten are granted by every layer: the system's programs, and the
+// directories for temporary files.
 var (
 	alwaysRead = []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/proc", "/dev", "/sys",
@@ -223,8 +223,8 @@ var (
 	}
 )
 
-// newLayer is the rule set of a layer. It always handles REFER and grants it
-// everywhere: a layer that does not handle it denies every rename across directories.
+// newLayer makes the rule set of a layer. The set always handles REFER and grants it everywhere:
+// a set that does not handle it would deny every rename across directories.
 func newLayer(l wire.Layer, abi int) (int, error) {
 	handled := uint64(refer)
 	if l.Read != nil {
@@ -281,8 +281,8 @@ func fillLayer(set int, l wire.Layer, handled uint64) error {
 	return nil
 }
 
-// grantBelow grants access to the target of a path in the box, unless it is denied. A
-// missing path grants nothing.
+// grantBelow grants access to the target of a path in the box. It returns an error if a denied
+// path is in the target or above it. A missing path grants nothing.
 func grantBelow(name string, access uint64, denied []string, set int) error {
 	fd, err := openRoot(name)
 	if fd < 0 {
@@ -296,17 +296,17 @@ func grantBelow(name string, access uint64, denied []string, set int) error {
 		}
 		for _, d := range denied {
 			if inside(real, d) || inside(d, real) {
-				return holdfast.Errorf(holdfast.KindDenied, "start", "%s leads to %s, and %s is denied: no list of what is allowed can say that",
+				return holdfast.Errorf(holdfast.KindDenied, "start", "%s leads to %s, and %s is denied: Landlock cannot allow a path and deny a part of it",
 					holdfast.Quote(name), holdfast.Quote(real), holdfast.Quote(d)).
-					WithHint("deny it in the settings of the agent itself, whose box then has it as a wall")
+					WithHint("deny it in the settings of the main agent, whose box then blocks it by a mount")
 			}
 		}
 	}
 	return grant(fd, access, set)
 }
 
-// openRoot opens the target of a layer's root; -1 without an error if nothing there can
-// be granted.
+// openRoot opens the target of a layer's root. It returns -1 without an error if the path cannot
+// be reached, so that nothing is granted there.
 func openRoot(name string) (int, error) {
 	fd, err := paths.Open(path.Clean(name), paths.Way)
 	switch {
@@ -316,10 +316,10 @@ func openRoot(name string) (int, error) {
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.ENAMETOOLONG):
 		return -1, nil
 	}
-	return -1, fmt.Errorf("%s: %w", holdfast.Quote(name), err)
+	return -1, fmt.Errorf("cannot open the path %s of an agent's path rules: %w", holdfast.Quote(name), err)
 }
 
-// leads returns the roots as written, and their targets.
+// leads returns the roots as written, and the paths that they lead to.
 func leads(roots []string) ([]string, error) {
 	var out []string
 	for _, r := range roots {

@@ -13,21 +13,21 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// root builds the box's root: a small tmpfs holding mount points, links and the
-// few files made up for the box, with everything else moved in.
+// root builds the box's root directory: a small tmpfs with mount points, symlinks and a few
+// generated files; all other files are mounted into it.
 type root struct{ jail *wire.Jail }
 
-// build makes the whole root. If a file of the host was replaced meanwhile, the error
-// is busy.
+// build makes the whole root. If a file of the host was replaced while it was mounted, the error
+// has kind busy.
 func (r *root) build() error { return replaced(r.make()) }
 
 func (r *root) make() error {
-	// Nothing that happens here may travel back to the host.
+	// Nothing that is mounted here may propagate back to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make private: %w", err)
+		return fmt.Errorf("cannot make the mounts private: %w", err)
 	}
-	// All sources first: the new root is mounted over a directory of the host
-	// and would hide what lies below it.
+	// Open all sources first: the new root is mounted over a directory of the host and would hide
+	// everything below it.
 	if err := r.openTrees(r.jail.Mounts); err != nil {
 		return err
 	}
@@ -44,22 +44,22 @@ func (r *root) make() error {
 	return nil
 }
 
-// enter makes the new root, the working directory, the only one.
+// enter makes the new root, which is the working directory, the only root of the process.
 func (r *root) enter() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
+		return fmt.Errorf("cannot switch to the box's root (pivot_root): %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount the old root: %w", err)
+		return fmt.Errorf("cannot unmount the host's root: %w", err)
 	}
 	return unix.Chdir("/")
 }
 
-// seal makes the root read-only and proves it.
+// seal makes the root read-only and checks that it is.
 func (r *root) seal() error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &attr); err != nil {
-		return fmt.Errorf("read-only root: %w", err)
+		return fmt.Errorf("cannot make the box's root read-only: %w", err)
 	}
 	if err := unix.Mkdir("/.probe", 0o700); !errors.Is(err, unix.EROFS) {
 		return holdfast.Errorf(holdfast.KindUnavailable, op, "the box's root is still writable (%v)", err)
@@ -67,7 +67,7 @@ func (r *root) seal() error {
 	return nil
 }
 
-// openTrees opens all sources, so that only trees are left to be moved.
+// openTrees clones all mount sources, so that later they only have to be moved into place.
 func (r *root) openTrees(mounts []wire.Mount) error {
 	for i := range mounts {
 		m := &mounts[i]
@@ -87,11 +87,11 @@ func (r *root) openTrees(mounts []wire.Mount) error {
 func (r *root) openTree(m wire.Mount) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
-		return -1, fmt.Errorf("open_tree %s: %w", holdfast.Quote(m.Source), err)
+		return -1, fmt.Errorf("cannot clone the mounts at %s (open_tree): %w", holdfast.Quote(m.Source), err)
 	}
 	if err := Restrict(fd, m); err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("restrict %s: %w", holdfast.Quote(m.Source), err)
+		return -1, fmt.Errorf("cannot restrict the mounts of %s: %w", holdfast.Quote(m.Source), err)
 	}
 	return fd, nil
 }
@@ -112,8 +112,8 @@ func Restrict(tree int, m wire.Mount) error {
 	return unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
 }
 
-// enterTmpfs mounts the new root over some directory of the host, visible in
-// this namespace only, and makes it the working directory.
+// enterTmpfs mounts the new root over some directory of the host, visible in this mount namespace
+// only, and makes it the working directory.
 func (r *root) enterTmpfs() error {
 	var err error
 	for _, at := range []string{"/tmp", "/run", "/mnt", "/usr"} {
@@ -121,17 +121,17 @@ func (r *root) enterTmpfs() error {
 			return unix.Chdir(at)
 		}
 	}
-	return fmt.Errorf("tmpfs root: %w", err)
+	return fmt.Errorf("cannot mount a tmpfs for the box's root: %w", err)
 }
 
-// place makes one entry of the new root, which is the working directory.
+// place makes one entry below the new root, which is the working directory.
 func place(m wire.Mount) error {
 	rel, err := below(m.Target)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(path.Dir(rel), 0o755); err != nil {
-		return fmt.Errorf("%s: %w", m.Target, err)
+		return fmt.Errorf("cannot make the directory of %s in the box's root: %w", m.Target, err)
 	}
 	switch {
 	case m.Link != "":
@@ -150,10 +150,10 @@ func place(m wire.Mount) error {
 			err = unix.Mount(m.FSType, rel, m.FSType, flags(m), m.Data)
 		}
 	default:
-		err = holdfast.Errorf(holdfast.KindInvalid, op, "mount %s says nothing", holdfast.Quote(m.Target))
+		err = holdfast.Errorf(holdfast.KindInvalid, op, "the mount entry %s has neither a source nor a content", holdfast.Quote(m.Target))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", m.Target, err)
+		return fmt.Errorf("cannot make %s in the box's root: %w", m.Target, err)
 	}
 	return nil
 }
@@ -186,16 +186,16 @@ func mountPoint(rel string, file bool) error {
 	return f.Close()
 }
 
-// below turns an absolute clean target into a path relative to the new root.
+// below turns an absolute, clean target into a path relative to the new root.
 func below(target string) (string, error) {
 	if !strings.HasPrefix(target, "/") || path.Clean(target) != target || target == "/" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a mount target", holdfast.Quote(target))
+		return "", holdfast.Errorf(holdfast.KindInvalid, op, "the mount target %s is not an absolute, clean path", holdfast.Quote(target))
 	}
 	return target[1:], nil
 }
 
-// replaced marks an error as busy if a file of the host was replaced while its mount
-// was made: a new start of the box uses the new file.
+// replaced gives an error the kind busy if a file of the host was replaced while its mount was
+// made: the next start of the box uses the new file.
 func replaced(err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR) {
 		return holdfast.Errorf(holdfast.KindBusy, op, "%w", err)

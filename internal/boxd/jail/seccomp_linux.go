@@ -12,8 +12,8 @@ import (
 // seccompKnown reports whether a program was generated for this architecture.
 func seccompKnown() bool { return len(seccompProgramClone3) > 0 && len(seccompProgramFiles) > 0 }
 
-// filterThread installs the guard and a seccomp program on the calling, locked
-// thread, for it and all it forks, and leaves it no way to get anything by an exec.
+// filterThread installs the guard and a seccomp program on the calling, locked thread, for it and
+// all its children. It also makes sure that no exec can give them privileges.
 func filterThread(program []unix.SockFilter) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -27,9 +27,9 @@ func filterThread(program []unix.SockFilter) error {
 	return loadFilter(program)
 }
 
-// noClone3 takes clone3 out of seccompProgramClone3. Only cgroup v2 needs clone3, whose
-// flags no filter can see, and then the whole box may make no user namespace. The
-// number is the same on every architecture.
+// noClone3 is a filter that refuses clone3, which seccompProgramClone3 allows. Only cgroup v2
+// needs clone3, whose flags no filter can read; there the whole box may make no user namespace.
+// The number of the call is the same on every architecture.
 var noClone3 = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_CLONE3},
@@ -37,7 +37,8 @@ var noClone3 = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 }
 
-// loadFilter must not use TSYNC: boxd's other threads stay unfiltered (HZ-1).
+// loadFilter installs a filter on the calling thread. It must not use TSYNC: boxd's other threads
+// stay unfiltered (HZ-1).
 func loadFilter(prog []unix.SockFilter) error {
 	fp := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	_, _, errno := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&fp)))
@@ -47,17 +48,17 @@ func loadFilter(prog []unix.SockFilter) error {
 	return nil
 }
 
-// guardThread is a program that refuses to signal the given thread, or the first
-// process of the box, by whatever call: the thread shares its children's Landlock
-// domain, and in an ordinary user's box their uid too.
+// guardThread returns a program that refuses every call that would signal the given thread or the
+// first process of the box: the thread shares its children's Landlock domain, and in an ordinary
+// user's box their uid too.
 func guardThread(tid uint32) []unix.SockFilter {
 	const (
 		ld  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		jeq = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		ret = unix.BPF_RET | unix.BPF_K
 	)
-	// The second argument names the thread only in these; elsewhere it is a signal
-	// number, and thread ids of a box are as small as those.
+	// Only in these calls is the second argument a thread id. In others it is a signal number,
+	// and thread ids of a box are as small as those.
 	both := []uint32{unix.SYS_TGKILL, unix.SYS_RT_TGSIGQUEUEINFO}
 	first := []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_PIDFD_OPEN}
 	// Layout: tests, allow, [second: ld, hit], [first: ld, hit, hit], allow, deny.
@@ -69,7 +70,7 @@ func guardThread(tid uint32) []unix.SockFilter {
 	for _, nr := range first {
 		prog = append(prog, unix.SockFilter{Code: jeq, Jt: uint8(allow + 2 - len(prog)), K: nr})
 	}
-	// Arguments are read by their low half, as the kernel does.
+	// The program compares the low half of each argument, as the kernel does.
 	return append(
 		prog,
 		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW},

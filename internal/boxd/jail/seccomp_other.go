@@ -4,5 +4,5 @@ package jail
 
 import "golang.org/x/sys/unix"
 
-// No program exists for this architecture; Enter refuses.
+// These programs are empty, because none exists for this architecture; Enter refuses to run.
 var seccompProgramClone3, seccompProgramFiles []unix.SockFilter

@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// maxListed bounds how many walls box.started names.
+// maxListed is how many walls box.started lists by name.
 const maxListed = 40
 
-// maxReported bounds the list of walls that boxd reports: it has to fit in one frame.
+// maxReported is how many bytes the list of walls that boxd reports may have: it must fit in one frame.
 const maxReported = wire.MaxFrame / 2
 
-// buildWalls turns the path rules of the config into mounts, if it has any.
+// buildWalls turns the path rules of the config into mounts. It does nothing if there are none.
 func (e *entry) buildWalls() error {
 	if e.jail.Walls == nil || e.jail.Walls.Empty() {
 		return nil
@@ -34,7 +34,7 @@ func (e *entry) buildWalls() error {
 	return nil
 }
 
-// proveWalls has a confined thread try what each wall refuses: if the wall stops this
+// proveWalls makes a confined thread try what each wall must refuse: if the wall stops this
 // thread, it stops every tool.
 func (e *entry) proveWalls() error {
 	if e.walls == nil {
@@ -58,8 +58,8 @@ func (e *entry) proveWalls() error {
 		size += len(b.Path) + len(`{"path":"","kind":"read-only","dir":true,"made":true,"ino":18446744073709551615},`)
 	}
 	if size > maxReported {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the walls of %d path rules take %d bytes to name, over %d", len(list), size, maxReported).
-			WithHint("name directories instead of what lies in them")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the list of the %d mounts for path rules has %d bytes, more than %d", len(list), size, maxReported).
+			WithHint("name directories in the rules instead of the files in them")
 	}
 	named := 0
 	for _, n := range list {
@@ -88,7 +88,7 @@ func (n *node) String() string {
 	return kind + " " + holdfast.Quote(n.path)
 }
 
-// prove tries what the wall refuses. The calling thread is confined as a tool is.
+// prove tries what the wall must refuse. The calling thread is confined as a tool is.
 func (n *node) prove() error {
 	var err error
 	var want []error
@@ -98,17 +98,17 @@ func (n *node) prove() error {
 	case n.kind == wire.WallAbsent:
 		err, want = open(n.path), []error{unix.ENOENT}
 	case n.kind == wire.WallReadOnly && n.dir:
-		// The kernel looks at the mount before it looks at rights.
+		// The kernel checks the mount before it checks permissions.
 		err, want = makeIn(n.path), []error{unix.EROFS}
 	case n.kind == wire.WallReadOnly:
 		err, want = sameMode(n.path), []error{unix.EROFS}
 	default:
 		return nil
 	}
-	// A path that the tools' user cannot reach needs no wall.
+	// A path that the tools' user cannot reach anyway needs no wall.
 	if hidden := errors.Is(err, unix.EACCES) && errors.Is(reach(n.path), unix.EACCES); !hidden && !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }) {
 		if err == nil {
-			err = errors.New("it was let through")
+			err = errors.New("the access succeeded")
 		}
 		return notHeld(n, err)
 	}
@@ -137,7 +137,7 @@ func reach(p string) error {
 	return unix.Lstat(p, &st)
 }
 
-// sameMode sets a file's mode to its present value.
+// sameMode sets a file's mode to its current value, which fails on a read-only mount.
 func sameMode(p string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(p, &st); err != nil {
@@ -146,8 +146,8 @@ func sameMode(p string) error {
 	return unix.Chmod(p, st.Mode&0o777)
 }
 
-// built returns what the driver records of the walls: those that a rename on the host
-// could remove, and the placeholders.
+// built returns the walls that the driver records: those that a rename on the host could remove,
+// and the placeholders.
 func (w *walls) built(list []*node) []wire.Wall {
 	var out []wire.Wall
 	for _, n := range list {

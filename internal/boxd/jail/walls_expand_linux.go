@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Bounds of the expansion of patterns. A pattern that needs more keeps the box from
-// starting, since a wall with holes would be worse than none.
+// Limits of the expansion of patterns. If a pattern exceeds them, the box does not start, because
+// a wall with gaps would be worse than none.
 const (
 	maxMatches = 1_000
 	maxVisited = 200_000
 )
 
-// expander finds the files that patterns match when the box starts.
+// expander finds the files that match the patterns when the box starts.
 type expander struct {
 	w        *walls
 	patterns []globbed
@@ -38,11 +38,11 @@ type match struct {
 	pattern globbed
 }
 
-// state is a position in a pattern: the segment that the next name has to match.
+// state is a position in a pattern: segment is the one that the next name has to match.
 type state struct{ pattern, segment int }
 
-// expand requests a wall for everything in the session's files that a pattern matches
-// now. For files that appear later the file operations enforce the pattern.
+// expand requests a wall for every file of the session that matches a pattern now. For files that
+// appear later, the file operations enforce the pattern.
 func (w *walls) expand() error {
 	x := &expander{w: w}
 	for _, l := range []struct {
@@ -69,7 +69,7 @@ func (w *walls) expand() error {
 	return nil
 }
 
-// matched requests the wall of a match, wherever it leads.
+// matched requests a wall for a file that matches, at the place where the file's path leads.
 func (w *walls) matched(m match) error {
 	if err := w.rule(m.path, m.pattern.kind, false); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (w *walls) matched(m match) error {
 	return nil
 }
 
-// tops are the directories to search: those that hold the session's files, and the
-// fixed directories that patterns begin with.
+// tops returns the directories to search: those that hold the session's files, and the fixed
+// directories that patterns begin with.
 func (x *expander) tops() []string {
 	out := x.w.grounds.lasting()
 	for _, g := range x.patterns {
@@ -101,7 +101,7 @@ func (x *expander) tops() []string {
 	return out
 }
 
-// from searches below one directory.
+// from searches the directory top and everything below it.
 func (x *expander) from(top string) error {
 	states := []state{}
 	for i := range x.patterns {
@@ -127,7 +127,7 @@ func (x *expander) from(top string) error {
 	return nil
 }
 
-// close adds the states after a `**`, which may also match no directory.
+// close adds the states behind each "**", because "**" may also match no directory.
 func (x *expander) close(states []state) []state {
 	for i := 0; i < len(states); i++ {
 		s := states[i]
@@ -139,7 +139,7 @@ func (x *expander) close(states []state) []state {
 	return states
 }
 
-// next returns the states after a name, and a pattern that ends with it.
+// next returns the states after name, and a pattern that name completes, if any.
 func (x *expander) next(states []state, name string) (out []state, ended *globbed) {
 	for _, s := range states {
 		g := &x.patterns[s.pattern]
@@ -167,14 +167,14 @@ func (x *expander) next(states []state, name string) (out []state, ended *globbe
 	return out, ended
 }
 
-// searched is a directory to search, and the states of the patterns there.
+// searched is a directory to search, with the pattern states that apply there.
 type searched struct {
 	dir    string
 	states []state
 }
 
-// search looks at the entries of a directory and returns the directories among them
-// that may hold matches. It follows no link: a link's target is found where it lies.
+// search checks the entries of a directory and returns the subdirectories that may hold matches.
+// It follows no symlink: the target is found where it is.
 func (x *expander) search(d searched) ([]searched, error) {
 	entries, err := x.entries(d.dir)
 	if err != nil {
@@ -183,13 +183,13 @@ func (x *expander) search(d searched) ([]searched, error) {
 	var inner []searched
 	for _, e := range entries {
 		if x.visited++; x.visited > maxVisited {
-			return nil, x.tooMany("over 200,000 files and directories to look at")
+			return nil, x.tooMany("more than 200,000 files and directories would have to be searched")
 		}
 		next, ended := x.next(d.states, e.Name())
 		p := path.Join(d.dir, e.Name())
 		if ended != nil {
 			if len(x.found) == maxMatches {
-				return nil, x.tooMany("over 1,000 matches")
+				return nil, x.tooMany("they match more than 1,000 files")
 			}
 			x.found = append(x.found, match{p, *ended})
 			if ended.kind == wire.WallMasked {
@@ -203,7 +203,7 @@ func (x *expander) search(d searched) ([]searched, error) {
 	return inner, nil
 }
 
-// entries returns the entries of a directory; none if it does not exist.
+// entries returns the entries of a directory; none if the directory does not exist.
 func (x *expander) entries(dir string) ([]os.DirEntry, error) {
 	at, err := x.w.at(dir)
 	if err == unix.ENOENT || err == unix.ENOTDIR {
@@ -225,13 +225,13 @@ func (x *expander) entries(dir string) ([]os.DirEntry, error) {
 	return f.ReadDir(-1)
 }
 
-// failed refuses a directory of the session's files that cannot be searched. Elsewhere,
-// if boxd cannot read a directory the tools cannot either.
+// failed returns an error if a directory of the session's files cannot be searched. Elsewhere it
+// returns nil: a directory that boxd cannot read is unreadable for the tools too.
 func (x *expander) failed(dir string, err error) error {
 	if x.w.grounds.tree(dir) == "" {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be searched for what %s matches: %w",
+	return holdfast.Errorf(holdfast.KindUnavailable, op, "the directory %s cannot be searched for files that match %s: %w",
 		holdfast.Quote(dir), holdfast.Quote(x.patterns[0].text), err).WithHint("%s", fixRule)
 }
 

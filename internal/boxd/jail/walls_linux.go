@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// wallsDir holds the files that masks use. It lies on the box's root, which is
-// read-only once the box runs.
+// wallsDir is the directory with the files that masks use. It is in the box's root directory,
+// which is read-only once the box runs.
 const wallsDir = ".walls"
 
-// The files of wallsDir: stand-ins for a masked directory and file, and a link that
-// leads to nothing, for places where nothing may appear.
+// The files of wallsDir: the replacements for a masked directory and a masked file, and a symlink
+// to a path that does not exist, for places where no file may appear.
 const (
 	maskDir    = wallsDir + "/dir"
 	maskFile   = wallsDir + "/file"
@@ -26,37 +26,37 @@ const (
 	absentGoal = "/" + wallsDir + "/absent"
 )
 
-// walls builds path rules into the mounts of the box: after its root is complete and
-// before any tool runs. Every path is resolved below the new root.
+// walls turns path rules into mounts of the box, after its root is complete and before any tool
+// runs. Every path is resolved below the new root.
 type walls struct {
 	spec    wire.Walls
 	grounds grounds
-	tool    int // the owner of placeholders
-	root    int // the new root, opened
+	tool    int // uid that owns placeholders; -1 if boxd has the tools' uid
+	root    int // descriptor of the new root
 	nodes   map[string]*node
 	made    map[string]bool
-	// masks are the inodes of maskDir, maskFile and absentLink, by kind.
+	// masks holds the stat of maskDir, maskFile and absentLink, by kind.
 	masks   map[string]unix.Stat_t
 	missing []string
 }
 
-// node is one mount to make.
+// node is one mount that a path rule needs.
 type node struct {
 	path string
 	kind string
 	dir  bool
-	// rule is the path or pattern that asked for it.
+	// rule is the path or pattern for which the mount is made.
 	rule string
-	// writable: the kind is empty, and the mount becomes writable below a read-only one.
+	// writable: kind is empty, and the mount makes its path writable below a read-only one.
 	writable bool
-	// listed: read-only because a list allows writing elsewhere only.
+	// listed: the path is read-only because a list allows writing only to other paths.
 	listed bool
-	// ino is the inode of the file below the mount.
+	// ino is the inode number of the file that the mount covers.
 	ino uint64
 }
 
-// strength orders the kinds that rules may request for the same path: the stricter one
-// wins.
+// strength orders the kinds of mounts that rules may request for the same path: the highest,
+// which is the strictest, is made.
 func (n *node) strength() int {
 	switch {
 	case n.kind == wire.WallMasked:
@@ -73,7 +73,7 @@ func (n *node) strength() int {
 	return 1
 }
 
-// build makes all walls. The working directory is the new root.
+// build makes all walls. The working directory must be the new root.
 func (w *walls) build() (err error) {
 	if w.root, err = unix.Open(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (w *walls) build() (err error) {
 	})
 }
 
-// templates makes the files that masks are clones of.
+// templates makes the files of wallsDir, of which masks are clones.
 func (w *walls) templates() error {
 	if err := unix.Mkdir(wallsDir, 0o755); err != nil {
 		return err
@@ -120,11 +120,11 @@ func (w *walls) templates() error {
 // grounds are the trees in which processes of the box can make, rename and remove files.
 type grounds struct{ workspace, home string }
 
-// lasting returns those of them that outlive the box, trees returns all.
+// lasting returns the trees that outlive the box, trees all of them.
 func (g grounds) lasting() []string { return []string{g.workspace, g.home} }
 func (g grounds) trees() []string   { return append(g.lasting(), "/tmp", "/dev/shm") }
 
-// tree returns the tree that holds p, or "".
+// tree returns the tree that contains p, or "".
 func (g grounds) tree(p string) string {
 	for _, t := range g.trees() {
 		if within(p, t) {
@@ -134,23 +134,23 @@ func (g grounds) tree(p string) string {
 	return ""
 }
 
-// within reports whether p is root or lies below it. Both are clean.
+// within reports whether p is root or is below it. Both must be clean paths.
 func within(p, root string) bool { return root == "/" || p == root || strings.HasPrefix(p, root+"/") }
 
-// note records a rule that gets no wall, and why.
+// note records a rule that gets no wall, with the reason.
 func (w *walls) note(rule, why string) {
 	w.missing = append(w.missing, "wall of "+holdfast.Quote(rule)+": "+why)
 }
 
-// want requests a mount. Of two for the same path the stricter one is made.
+// want requests a mount. If two are requested for the same path, the stricter one is made.
 func (w *walls) want(n node) {
 	if old := w.nodes[n.path]; old == nil || old.strength() < n.strength() {
 		w.nodes[n.path] = &n
 	}
 }
 
-// pin keeps every directory on the way to p where it is: a wall follows a renamed
-// directory, and after the next start something else could stand at its path.
+// pin requests mounts that keep every directory above p from being renamed: a wall would move
+// with a renamed directory, and at the next start another file could be at its path.
 func (w *walls) pin(p, rule string) {
 	top := w.grounds.tree(p)
 	if top == "" {
@@ -161,12 +161,12 @@ func (w *walls) pin(p, rule string) {
 	}
 }
 
-// own reports whether the box itself lives on the mount of p: there only the text of calls is checked.
+// own reports whether the box itself uses the mount of p: there only the text of calls is checked.
 func own(p string) bool {
 	return p == "/" || within(p, "/proc") || within(p, "/run") || within(p, "/"+wallsDir)
 }
 
-// fixed resolves the rules that name one place.
+// fixed requests the walls of the rules that name one path each.
 func (w *walls) fixed() error {
 	for _, l := range []struct {
 		kind  string
@@ -181,12 +181,12 @@ func (w *walls) fixed() error {
 	return nil
 }
 
-// rule requests a wall where a path leads. pinned is for fixed paths: the links and
-// directories that lead there stay in place.
+// rule requests a wall at the place where a path leads. If pinned is set, for a fixed path, the
+// symlinks and directories on the way are kept in place too.
 func (w *walls) rule(rule, kind string, pinned bool) error {
 	clean := path.Clean(rule)
 	if kind == wire.WallReadOnly && (clean == "/" || slices.ContainsFunc(w.grounds.trees(), func(t string) bool { return t != clean && within(t, clean) })) {
-		// Everything outside of these trees is read-only already.
+		// Everything outside these trees is read-only already.
 		for _, t := range w.grounds.trees() {
 			if within(t, clean) {
 				w.want(node{path: t, kind: kind, dir: true, rule: rule})
@@ -195,11 +195,11 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 		return nil
 	}
 	if clean == "/" {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the rule %s leaves nothing of a box", holdfast.Quote(rule)).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the rule %s would deny every file of the box", holdfast.Quote(rule)).
 			WithHint("deny the tools by their names instead: Read, Edit, Bash")
 	}
 	if own(clean) {
-		w.note(rule, "the box itself lives there; only file tools and the text of commands are held to it")
+		w.note(rule, "the box itself uses that path; only file tools and the text of commands are checked")
 		return nil
 	}
 	p, err := w.follow(clean)
@@ -214,14 +214,14 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 		}
 	}
 	if len(p.links) > 0 && (p.loop || w.grounds.tree(p.where()) == "") {
-		w.note(rule, "a link on its way leads out of the session's files, to "+holdfast.Quote(p.where()))
+		w.note(rule, "a symlink on the path leads out of the session's files, to "+holdfast.Quote(p.where()))
 		return nil
 	}
 	if len(p.rest) > 0 {
 		return w.absent(rule, kind, p)
 	}
 	if p.st.Mode&unix.S_IFMT == unix.S_IFREG && p.st.Nlink > 1 {
-		w.note(rule, fmt.Sprintf("the file has %d names (hard links), and the others are no part of the wall", p.st.Nlink))
+		w.note(rule, fmt.Sprintf("the file has %d names (hard links), and the wall covers only this one", p.st.Nlink))
 	}
 	w.want(node{path: p.path, kind: kind, dir: p.isDir(), rule: rule})
 	if pinned {
@@ -230,25 +230,25 @@ func (w *walls) rule(rule, kind string, pinned bool) error {
 	return nil
 }
 
-// fixRule tells the user how to mend a rule that keeps a box from starting.
+// fixRule is the hint for a rule that keeps a box from starting.
 const fixRule = "look at the path in the session's workspace, or change the rule; holdfast policy explain shows where rules come from"
 
-// absent handles a rule whose path does not exist. If the path could appear, a
-// placeholder takes its place.
+// absent handles a rule whose path does not exist. If a file could appear there, a placeholder
+// takes its place.
 func (w *walls) absent(rule, kind string, p lead) error {
 	if w.grounds.tree(p.path) == "" {
 		return nil // everything else is read-only: nothing can appear
 	}
 	if !p.isDir() {
-		// Nothing can exist below a file as long as the file stays.
+		// Nothing can be created below a file as long as the file stays.
 		w.want(node{path: p.path, kind: wire.WallPin, rule: rule})
 		w.pin(p.path, rule)
 		return nil
 	}
 	at, names, dir := p.path, p.rest, strings.HasSuffix(rule, "/")
 	if i := slices.Index(names, ".."); i >= 0 {
-		// A link goes through a name that does not exist: until that name appears the link
-		// leads nowhere.
+		// The way goes on by ".." from a name that does not exist: until the name appears, the
+		// symlink leads nowhere.
 		names, dir = names[:i], false
 	}
 	for i, name := range names {
@@ -289,8 +289,8 @@ func (w *walls) apply() error {
 	return nil
 }
 
-// list returns the mounts in order, without those below a masked directory, which need
-// none.
+// list returns the mounts in order, parents first. It omits those below a masked directory, which
+// are not needed.
 func (w *walls) list() []*node {
 	var out []*node
 	for _, n := range w.nodes {
@@ -307,7 +307,7 @@ func (w *walls) list() []*node {
 	return out
 }
 
-// at opens the file at a resolved path; a link itself is opened.
+// at opens the file at a resolved path; a symlink itself is opened, not its target.
 func (w *walls) at(p string) (int, error) {
 	return unix.Openat2(w.root, strings.TrimPrefix(p, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -315,7 +315,7 @@ func (w *walls) at(p string) (int, error) {
 	})
 }
 
-// mount makes one mount. A mask is a mount of its own, read-only, so that nothing can
+// mount makes one mount. A mask is a mount of its own and read-only, so that no process can
 // change its mode.
 func (w *walls) mount(n *node) error {
 	target, err := w.at(n.path)
@@ -356,7 +356,7 @@ func (w *walls) mount(n *node) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// template is the file that a mask is a clone of; empty for a path bound on itself.
+// template returns the file of which a mask is a clone; empty for a path that is mounted on itself.
 func (n *node) template() string {
 	switch {
 	case n.kind == wire.WallAbsent:
@@ -369,7 +369,7 @@ func (n *node) template() string {
 	return ""
 }
 
-// verify checks that a mask is the file at its path.
+// verify checks that the file at a mask's path is the mask.
 func (w *walls) verify(n *node) error {
 	name := n.template()
 	if name == "" {
@@ -381,7 +381,7 @@ func (w *walls) verify(n *node) error {
 		err = unix.Fstat(fd, &st)
 		unix.Close(fd)
 		if want := w.masks[name]; err == nil && (st.Dev != want.Dev || st.Ino != want.Ino) {
-			err = errors.New("something else stands there")
+			err = errors.New("another file is mounted at its path")
 		}
 	}
 	if err != nil {
@@ -390,7 +390,7 @@ func (w *walls) verify(n *node) error {
 	return nil
 }
 
-// notHeld refuses a box with a wall that does not hold.
+// notHeld returns the error of a box with a wall that does not work.
 func notHeld(n *node, why error) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "the wall of the path rule %s does not hold at %s: %w",
 		holdfast.Quote(n.rule), holdfast.Quote(n.path), why).WithHint("%s", fixRule)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// listed returns the trees that allow lists restrict: the session's own files.
+// listed returns the trees that allow lists restrict: workspace and home, or the workspace only.
 func (w *walls) listed() []string {
 	if w.spec.KeepHome {
 		return []string{w.grounds.workspace}
@@ -20,8 +20,8 @@ func (w *walls) listed() []string {
 	return w.grounds.lasting()
 }
 
-// writable makes workspace and home read-only except for the roots that every list of
-// write roots holds. The other writable trees end with the box and stay writable.
+// writable makes workspace and home read-only except for the paths that every list of write roots
+// allows. The other writable trees end with the box and stay writable.
 func (w *walls) writable() error {
 	if len(w.spec.Writable) == 0 {
 		return nil
@@ -49,9 +49,8 @@ func (w *walls) writable() error {
 	return nil
 }
 
-// readable hides all of the box's own trees except for the roots that every list of
-// read roots holds, and what programs need to run: /usr and its like, /etc, /proc,
-// /dev, /tmp, /run.
+// readable hides all of the box's own trees, except for the paths that every list of read roots
+// allows and what programs need to run: /usr and the like, /etc, /proc, /dev, /tmp, /run.
 func (w *walls) readable() error {
 	if len(w.spec.Readable) == 0 {
 		return nil
@@ -83,27 +82,27 @@ func (w *walls) readable() error {
 		}
 		inner := slices.DeleteFunc(slices.Clone(roots), func(r string) bool { return !within(r, t) })
 		if err := w.cover(t, inner); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be hidden but for its allowed read paths: %w", holdfast.Quote(t), err).WithHint("%s", fixRule)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot hide everything in %s except its allowed read paths: %w", holdfast.Quote(t), err).WithHint("%s", fixRule)
 		}
 	}
 	return nil
 }
 
-// roots resolves a list. A missing root grants nothing; with create it is made if it
-// lies in the session's files.
+// roots resolves the roots of a list. A missing root grants nothing; if create is set, it is
+// created if it is in the session's files.
 func (w *walls) roots(list []string, create bool) ([]string, error) {
 	var out []string
 	for _, rule := range list {
 		p, err := w.follow(path.Clean(rule))
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the root %s cannot be resolved: %w", holdfast.Quote(rule), err).WithHint("%s", fixRule)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the allowed path %s cannot be resolved: %w", holdfast.Quote(rule), err).WithHint("%s", fixRule)
 		}
 		at := p.path
 		if len(p.rest) > 0 && create && p.isDir() && slices.ContainsFunc(w.listed(), func(t string) bool { return within(p.path, t) }) {
 			for _, name := range p.rest {
 				at = path.Join(at, name)
 				if err := w.placeholder(at, true); err != nil {
-					return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the root %s cannot be made: %w", holdfast.Quote(rule), err).WithHint("%s", fixRule)
+					return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the allowed path %s cannot be created: %w", holdfast.Quote(rule), err).WithHint("%s", fixRule)
 				}
 				w.made[at] = true
 			}
@@ -120,7 +119,7 @@ func (w *walls) roots(list []string, create bool) ([]string, error) {
 	return out, nil
 }
 
-// meet returns the roots that all lists hold: of two nested roots the inner one.
+// meet returns the paths that all lists allow: of two nested roots the inner one.
 func meet(lists [][]string) []string {
 	out := lists[0]
 	for _, list := range lists[1:] {
@@ -144,8 +143,8 @@ func meet(lists [][]string) []string {
 	})
 }
 
-// cover replaces a tree by an empty read-only directory that contains only the given
-// paths of the tree.
+// cover replaces a tree by an empty read-only directory that contains only the given paths of the
+// tree.
 func (w *walls) cover(top string, inner []string) error {
 	trees := make([]int, 0, len(inner))
 	dirs := make([]bool, 0, len(inner))

@@ -8,12 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Mend restores walls of a running box that something outside of it removed: a rename
-// over a name takes the mount along. The calling thread is in the box's mount
-// namespace, with its root, and may mount there; it cannot be used for anything else
-// afterwards. It touches files as the tools' user: processes of the box run meanwhile
-// and could exchange the files it is about to change. Walls are in the order in which
-// they were built, parents first.
+// Mend restores walls of a running box that a process outside the box removed: a rename over a
+// path removes the mount there. The calling thread is in the box's mount namespace, with its
+// root, and may mount there; it cannot be used for anything else afterwards. It accesses files as
+// the tools' user, because processes of the box are running and could exchange the files that it
+// changes. built lists the walls in the order in which they were built, parents first.
 func Mend(built []wire.Wall, tool int) (err error) {
 	if err := fileIdentity(tool); err != nil {
 		return err
@@ -63,7 +62,7 @@ func (w *walls) mend(b wire.Wall) error {
 	}
 	n.dir = dir
 	if n.kind == wire.WallAbsent {
-		n.kind = wire.WallMasked // something exists there now
+		n.kind = wire.WallMasked // a file exists at that path now
 	}
 	if err := w.mount(n); err != nil {
 		return err
@@ -71,7 +70,7 @@ func (w *walls) mend(b wire.Wall) error {
 	return w.verify(n)
 }
 
-// stands reports whether a wall is where it belongs.
+// stands reports whether a wall is still in place, and whether its path is a directory.
 func (w *walls) stands(fd int, n *node) (stands, dir bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

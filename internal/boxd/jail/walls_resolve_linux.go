@@ -10,23 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks is how many links a path may lead through, as in the kernel.
+// maxLinks is how many symlinks a path may lead through; the kernel has the same limit.
 const maxLinks = 40
 
 // lead is the result of resolving a path of the box.
 type lead struct {
-	// path is the existing part, without links; rest holds the missing names below it.
+	// path is the part that exists, with symlinks resolved; rest holds the missing names below it.
 	path string
 	rest []string
 	st   unix.Stat_t
-	// links are the links on the path that processes of the box could replace.
+	// links are the symlinks on the way that processes of the box could replace.
 	links []string
 	loop  bool
 }
 
 func (p *lead) isDir() bool { return p.st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// where is the whole path, with its missing names.
+// where returns the whole path, with its missing names.
 func (p *lead) where() string { return path.Join(p.path, path.Join(p.rest...)) }
 
 // follow resolves an absolute path below the new root, including its last name.
@@ -79,7 +79,7 @@ func (w *walls) follow(p string) (lead, error) {
 	return out, nil
 }
 
-// split returns a path's names, without empty ones and dots.
+// split returns a path's names, without empty ones and ".".
 func split(p string) []string {
 	var out []string
 	for name := range strings.SplitSeq(p, "/") {
@@ -90,7 +90,7 @@ func split(p string) []string {
 	return out
 }
 
-// look reads what exists at a path that has no links on its way.
+// look reads the stat of a path that has no symlinks in it.
 func (w *walls) look(p *lead, at string) error {
 	if at == "/" {
 		p.path = at
@@ -116,12 +116,12 @@ func (w *walls) readlink(at string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// The modification time of a placeholder. An empty file with this time is a
-// placeholder, also when boxd was killed before it reported the file. It is in 1970, so
+// markSec and markNsec are the modification time of a placeholder. An empty file with this time
+// is a placeholder, even if boxd was killed before it reported the file. The time is in 1970, so
 // that no clock gives it to another file.
 const markSec, markNsec = 1, 481516234
 
-// IsMark reports whether a modification time is that of a placeholder.
+// IsMark reports whether a modification time is that of a placeholder file.
 func IsMark(sec, nsec int64) bool { return sec == markSec && nsec == markNsec }
 
 func marks() []unix.Timespec {
@@ -129,8 +129,8 @@ func marks() []unix.Timespec {
 	return []unix.Timespec{t, t}
 }
 
-// placeholder makes an empty directory or file that belongs to the tools' user. A
-// file appears complete with its mark, or not at all.
+// placeholder makes an empty directory or file that belongs to the tools' user. A file appears
+// either complete, with its mark, or not at all.
 func (w *walls) placeholder(at string, dir bool) error {
 	parent, err := w.at(path.Dir(at))
 	if err != nil {
@@ -160,7 +160,7 @@ func (w *walls) placeholder(at string, dir bool) error {
 	if err == nil || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EROFS) {
 		return err
 	}
-	// The file system has no nameless files, or the kernel cannot name them.
+	// The file system has no nameless files, or the kernel cannot name them: create by name.
 	if fd, err = unix.Openat(dirfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package paths opens the target of a path, without ever leaving the box.
+// Package paths opens the target of a path without ever leaving the box.
 //
 // It owns the one way in which boxd resolves a path that an agent may have shaped. boxd
 // and its parts import it; it imports the standard library and golang.org/x/sys only.
@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTries bounds how often a path is resolved again because something was renamed
-// meanwhile. A process that renames all the time must not block a call for ever.
+// maxTries is how often a path is resolved again because a file was renamed meanwhile. A process
+// that keeps renaming must not block a call for ever.
 const maxTries = 1000
 
-// slash is the box's "/". It is opened once: a process has one root, and boxd has
-// entered its own before it resolves any path.
+// slash is the box's "/". It is opened once: a process has one root directory, and boxd has
+// entered the box's root before it resolves any path.
 var slash = sync.OnceValues(func() (int, error) {
 	return unix.Open("/", Way|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 })
 
-// Open opens the target of an absolute path. The caller closes the descriptor. ELOOP
-// means too many links, or one that only the kernel can follow, as /proc/1/fd/3; EBUSY
-// means that names on the path change all the time.
+// Open opens the target of an absolute path. The caller closes the descriptor. The error is ELOOP
+// for too many symlinks, or for a magic link as /proc/1/fd/3; it is EBUSY if names on the path
+// change all the time.
 func Open(path string, flags int) (int, error) {
 	root, err := slash()
 	if err != nil {
@@ -38,18 +38,17 @@ func Open(path string, flags int) (int, error) {
 	return OpenIn(root, path, flags)
 }
 
-// OpenIn is Open with the open directory root in the place of "/".
+// OpenIn does the same as Open, with the open directory root as "/".
 func OpenIn(root int, path string, flags int) (int, error) {
 	return again(func() (int, error) { return openIn(root, path, flags|unix.O_CLOEXEC) })
 }
 
-// Below opens a path below an open directory; the path may have no link in it and no
-// "..".
+// Below opens a path below an open directory. The path must contain no symlink and no "..".
 func Below(dir int, rel string, flags int) (int, error) {
 	return again(func() (int, error) { return openBelow(dir, rel, flags|unix.O_CLOEXEC) })
 }
 
-// At opens one name of an open directory and does not follow a link.
+// At opens one name in an open directory, without following a symlink.
 func At(dir int, name string, flags int, perm uint32) (int, error) {
 	return again(func() (int, error) {
 		return unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
@@ -66,7 +65,7 @@ func again(open func() (int, error)) (int, error) {
 	return -1, unix.EBUSY
 }
 
-// IsDir says why path does not lead to a directory; nil when it does.
+// IsDir returns nil if path leads to a directory, and otherwise the error of opening it as one.
 func IsDir(path string) error {
 	fd, err := Open(path, Way|unix.O_DIRECTORY)
 	if err != nil {
@@ -75,7 +74,7 @@ func IsDir(path string) error {
 	return unix.Close(fd)
 }
 
-// IsProgram reports whether path leads to a regular file that somebody may execute.
+// IsProgram reports whether path leads to a regular file with an execute permission for anyone.
 func IsProgram(path string) bool {
 	fd, err := Open(path, Way)
 	if err != nil {
@@ -87,8 +86,8 @@ func IsProgram(path string) bool {
 	return err == nil && uint32(st.Mode)&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
 }
 
-// Split and Join take a path apart and put it together without cleaning it: ".." after
-// a link keeps the kernel's meaning.
+// Split and Join split and join paths without cleaning them, so that ".." after a symlink keeps
+// the kernel's meaning.
 func Split(path string) (dir, name string) {
 	i := strings.LastIndexByte(path, '/')
 	switch {
@@ -108,12 +107,12 @@ func Join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// below is "/" as an os.Root, which follows no magic link: it resolves links itself, by
-// their text.
+// below is "/" as an os.Root, which follows no magic link: it resolves symlinks itself, by their
+// text.
 var below = sync.OnceValues(func() (*os.Root, error) { return os.OpenRoot("/") })
 
-// Root opens an open directory once more, as an os.Root. EBUSY means that the directory was
-// moved at that moment. Each directory on the way has to be readable.
+// Root opens an open directory once more, as an os.Root. The error is EBUSY if the directory is
+// moved at that moment. Each directory on the way must be readable.
 func Root(fd int) (*os.Root, error) {
 	at, err := Where(fd)
 	if err != nil {
@@ -127,7 +126,7 @@ func Root(fd int) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The directory may have been moved since: what counts is what was opened.
+	// The directory may have been moved since fd was opened: compare it with the opened one.
 	var want, got unix.Stat_t
 	err = unix.Fstat(fd, &want)
 	if err == nil {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way opens a file or directory as a base for other calls or for its metadata.
+// Way is the flag that opens a file or directory as a base for other calls or to read its metadata.
 const Way = unix.O_RDONLY
 
-// Other systems have no boxes, only the driver of tests, which does not isolate.
+// Systems other than Linux have no boxes, only the driver for tests, which does not isolate.
 
 func openIn(root int, path string, flags int) (int, error) {
 	return unix.Openat(root, "./"+strings.TrimLeft(path, "/"), flags, 0)
@@ -21,10 +21,10 @@ func openBelow(dir int, rel string, flags int) (int, error) {
 	return unix.Openat(dir, rel, flags|unix.O_NOFOLLOW, 0)
 }
 
-// InProc reports whether an open file lies in a procfs.
+// InProc always returns false: only Linux has the procfs that it looks for.
 func InProc(int) (bool, error) { return false, nil }
 
-// Where cannot tell the path of an open file here: calls that need it are refused.
+// Where always fails here, so calls that need the path of an open file are refused.
 func Where(int) (string, error) { return "", unix.ENOSYS }
 
 // Chmod changes the mode of an open file.

@@ -13,47 +13,46 @@ const (
 	maxPattern = 4096
 	// maxAlternatives is how many patterns braces may expand to.
 	maxAlternatives = 1000
-	// maxExpansion is how many bytes the expansion may write. The work of compiling and
-	// the memory of the result grow with it.
+	// maxExpansion is how many bytes the expansion of braces may produce. The work of compiling
+	// and the memory of the result grow with it.
 	maxExpansion = 256 << 10
 )
 
-// Pattern is a compiled glob: alternatives of segments. A path is matched component by
-// component. A character is a UTF-8 sequence or a single invalid byte.
+// Pattern is a compiled glob: alternatives, each a list of segments. A path is matched component
+// by component. A character is a UTF-8 sequence or a single invalid byte.
 type Pattern struct {
 	alts [][]segment
 }
 
-// segment is one path component of a pattern: items in order. A deep segment
-// stands for "**".
+// segment is one path component of a pattern: its items in order. deep marks the segment "**",
+// which matches any number of components.
 type segment struct {
 	deep  bool
 	items []item
 }
 
-// item matches one character, or with star any number of them.
+// item matches one character, or with star any number of characters.
 type item struct {
 	star, any bool
 	lit       rune
-	// class is set for [..]: pairs of first and last.
+	// class is set for [..]: pairs of the first and the last character of a range.
 	class  []rune
 	negate bool
 }
 
-// badByte stands for a byte that is not UTF-8, apart for each value.
+// badByte is added to a byte that is not valid UTF-8, so that each such byte is a character of its own.
 const badByte = 0x110000
 
-// Compile reads a glob: * ? [a-z] [!a-z] {a,b} ** and \ before any
-// character. "**" is a whole component; inside one it is "*". Empty and "."
-// components are dropped; a final "**" matches everything below its directory, but not the
-// directory.
+// Compile compiles a glob: * ? [a-z] [!a-z] {a,b} ** and \ before any character. "**" must be a
+// whole component; inside a component it means "*". Empty and "." components are dropped. A final
+// "**" matches everything below its directory, but not the directory itself.
 func Compile(op, src string) (*Pattern, error) {
 	bad := func(why string) error {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "pattern %s: %s", holdfast.Quote(src), why).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the pattern %s is invalid: %s", holdfast.Quote(src), why).
 			WithHint(`write \ before a character that is meant as it is`)
 	}
 	if len(src) > maxPattern {
-		return nil, bad("longer than 4096 bytes")
+		return nil, bad("it is longer than 4096 bytes")
 	}
 	b := braces{left: maxExpansion}
 	if why := b.expand(src); why != "" {
@@ -88,20 +87,20 @@ func Compile(op, src string) (*Pattern, error) {
 		}
 	}
 	if len(p.alts) == 0 {
-		return nil, bad("it names nothing")
+		return nil, bad("it has no path component")
 	}
 	return p, nil
 }
 
-// braces expands braces within bounds.
+// braces expands the braces of a pattern within limits.
 type braces struct {
 	texts []string
-	// left is how many bytes may still be written.
+	// left is how many more bytes the expansion may produce.
 	left int
 }
 
-// expand appends the patterns without braces that src stands for; why says what is
-// wrong with src.
+// expand appends the patterns without braces that src stands for. why describes the error in src,
+// or is empty.
 func (b *braces) expand(src string) (why string) {
 	open, depth, start := -1, 0, 0
 	var options []string
@@ -148,7 +147,7 @@ func (b *braces) expand(src string) (why string) {
 	return ""
 }
 
-// skipClass is the index of the ] that closes the class at i, or i when none does.
+// skipClass returns the index of the ] that closes the class at i, or i if the class is not closed.
 func skipClass(src string, i int) int {
 	j := i + 1
 	if j < len(src) && (src[j] == '!' || src[j] == '^') {
@@ -183,7 +182,7 @@ func compileSegment(src string) (items []item, why string) {
 			items = append(items, it)
 		case '\\':
 			if src = src[1:]; src == "" {
-				return nil, `a final \ escapes nothing`
+				return nil, `the \ at its end escapes nothing`
 			}
 			fallthrough
 		default:
@@ -195,7 +194,7 @@ func compileSegment(src string) (items []item, why string) {
 	return items, ""
 }
 
-// compileClass reads a class after its [ and returns what follows its ].
+// compileClass compiles a class, starting after its [, and returns the rest of src after its ].
 func compileClass(src string) (it item, rest, why string) {
 	const open = "a [ is not closed"
 	if src != "" && (src[0] == '!' || src[0] == '^') {
@@ -235,7 +234,7 @@ func compileClass(src string) (it item, rest, why string) {
 	}
 }
 
-// char is the first character of s: a rune, or an invalid byte as a value of its own.
+// char returns the first character of s and its length: a rune, or an invalid byte as a value of its own.
 func char(s string) (rune, int) {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == utf8.RuneError && n == 1 {
@@ -259,8 +258,8 @@ func (it item) matches(r rune) bool {
 	return it.negate
 }
 
-// matches reports whether the segment matches a whole name. It goes back to the
-// last star only, so it takes at most len(items) times len(name) steps.
+// matches reports whether the segment matches a whole name. It backtracks to the last star only,
+// so it takes at most len(items) times len(name) steps.
 func (s segment) matches(name string) bool {
 	i, star, again := 0, -1, ""
 	for name != "" {
@@ -300,9 +299,9 @@ func (p *Pattern) Start() []Place {
 	return out
 }
 
-// add adds a place and, across a "**", the one behind it. Places are ordered by
-// alternative and rise within it: place s adds at most s, s+1 and s+2. So a place that
-// was added before is among the last three.
+// add adds a place and, if it is a "**", the place behind it too. Places are ordered by
+// alternative and rise within it: place s adds at most s, s+1 and s+2. So a place that was added
+// before is among the last three.
 func (p *Pattern) add(to []Place, at Place) []Place {
 	for {
 		if slices.Contains(to[max(0, len(to)-3):], at) {
@@ -316,8 +315,8 @@ func (p *Pattern) add(to []Place, at Place) []Place {
 	}
 }
 
-// Step takes the next component of a path. matched reports whether the path may end with
-// it; next are the places for the component after it, none if nothing below can match.
+// Step matches the next component of a path. matched reports whether the path may end with it;
+// next holds the places for the component after it, and is empty if nothing below can match.
 func (p *Pattern) Step(from []Place, name string) (next []Place, matched bool) {
 	for _, at := range from {
 		segs := p.alts[at.alt]

@@ -115,8 +115,8 @@ func TestGlobPatterns(t *testing.T) {
 
 func TestGlobBadPatterns(t *testing.T) {
 	for pattern, part := range map[string]string{
-		"":                          "names nothing",
-		"/":                         "names nothing",
+		"":                          "no path component",
+		"/":                         "no path component",
 		"[a":                        "[ is not closed",
 		"[a/b]":                     "[ is not closed",
 		"[z-a]":                     "wrong way round",

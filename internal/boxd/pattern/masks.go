@@ -8,34 +8,34 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxMasks bounds the patterns of one list.
+// maxMasks is how many patterns one list may have.
 const maxMasks = 1000
 
-// Masks are patterns of absolute paths, cut into segments. They cover each path that matches
-// a pattern or lies below a match.
+// Masks are patterns of absolute paths, split into segments. They cover each path that matches a
+// pattern or is below a match.
 type Masks [][]string
 
 // anyDirs is the segment that stands for any number of directories.
 const anyDirs = "**"
 
-// CompileMasks reads patterns. One unreadable pattern refuses all of them, because the paths
+// CompileMasks compiles patterns. One invalid pattern makes all of them fail, because the paths
 // that it should protect are unknown.
 func CompileMasks(patterns []string) (Masks, error) {
 	bad := func(p, why string) error {
-		return holdfast.Errorf(holdfast.KindInvalid, "scope", "pattern %s: %s", holdfast.Quote(p), why).
+		return holdfast.Errorf(holdfast.KindInvalid, "scope", "the pattern %s is invalid: %s", holdfast.Quote(p), why).
 			WithHint("write an absolute path with * ? [a-z] and ** in it, as in /workspace/**/.env")
 	}
 	if len(patterns) > maxMasks {
-		return nil, holdfast.Errorf(holdfast.KindTooLarge, "scope", "%d patterns are more than %d", len(patterns), maxMasks).
+		return nil, holdfast.Errorf(holdfast.KindTooLarge, "scope", "the scope has %d patterns, more than the allowed %d", len(patterns), maxMasks).
 			WithHint("write fewer and wider patterns")
 	}
 	out := make(Masks, 0, len(patterns))
 	for _, p := range patterns {
 		switch {
 		case len(p) > maxPattern:
-			return nil, bad(p, "longer than 4096 bytes")
+			return nil, bad(p, "it is longer than 4096 bytes")
 		case !strings.HasPrefix(p, "/"):
-			return nil, bad(p, "not absolute")
+			return nil, bad(p, "it is not an absolute path")
 		}
 		segs := split(p)
 		for _, s := range segs {
@@ -59,8 +59,8 @@ func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
 
-// Cover reports whether an absolute path matches a pattern or lies below a match. It
-// takes at most one step for each pair of a segment and a name.
+// Cover reports whether an absolute path matches a pattern or is below a match. It takes at most
+// one step for each pair of a segment and a name.
 func (m Masks) Cover(p string) bool {
 	if len(m) == 0 {
 		return false
@@ -69,7 +69,7 @@ func (m Masks) Cover(p string) bool {
 	return slices.ContainsFunc(m, func(segs []string) bool { return covers(segs, names) })
 }
 
-// covers is coversBy with path.Match for each segment; CompileMasks has checked them.
+// covers is coversBy with path.Match for each segment; CompileMasks has checked the segments.
 func covers(segs, names []string) bool {
 	return coversBy(segs, names, func(seg, name string) bool {
 		ok, _ := path.Match(seg, name)
@@ -77,8 +77,8 @@ func covers(segs, names []string) bool {
 	})
 }
 
-// coversBy follows all matches of a pattern at once: at[i] says that the first i
-// segments match the names so far.
+// coversBy follows all matches of a pattern at once: at[i] is true if the first i segments match
+// the names so far.
 func coversBy(segs, names []string, match func(seg, name string) bool) bool {
 	at := make([]bool, len(segs)+1)
 	at[0] = true
@@ -94,7 +94,7 @@ func coversBy(segs, names []string, match func(seg, name string) bool) bool {
 		if at[len(segs)] {
 			return true
 		}
-		// Backwards, so that each place still holds what was true before this name.
+		// Backwards, so that at[i] still holds the result before this name.
 		for i := len(segs) - 1; i >= 0; i-- {
 			s := segs[i]
 			ok := false

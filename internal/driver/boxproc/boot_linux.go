@@ -17,23 +17,23 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Handover is what makes a boxd a box: its configuration and the open files that
-// go with it.
+// Handover is what boxd receives at its start: the configuration, and the open files that the
+// configuration refers to.
 type Handover struct {
 	Config wire.Config
 	files  []*os.File
-	// message is the configuration once it is complete.
+	// message is the encoded configuration, once it is complete.
 	message []byte
 }
 
-// Give adds a file and returns its place, which is what a field of the
-// configuration holds. The file is closed with the Handover.
+// Give adds a file and returns its number, by which fields of the configuration refer to it.
+// Close closes the file.
 func (h *Handover) Give(f *os.File) int {
 	h.files = append(h.files, f)
 	return len(h.files)
 }
 
-// Close closes the files, which boxd has its own descriptors of. Idempotent.
+// Close closes the server's copies of the files; boxd has its own descriptors. It may be called again.
 func (h *Handover) Close() {
 	for _, f := range h.files {
 		_ = f.Close()
@@ -41,7 +41,7 @@ func (h *Handover) Close() {
 	h.files = nil
 }
 
-// seal makes the message: nothing of the Handover may change from here on.
+// seal encodes the message. After that the Handover must not change.
 func (h *Handover) seal() (err error) {
 	if h.message == nil {
 		h.message, err = wire.AppendConfig(nil, h.Config)
@@ -49,22 +49,22 @@ func (h *Handover) seal() (err error) {
 	return err
 }
 
-// Boot is a boxd that is being started. It ends by itself when Control is closed
-// before it knows whose box it is.
+// Boot is a boxd that is being started. It ends by itself if Control is closed before it has
+// learned its box id.
 type Boot struct {
 	*Proc
-	// Control is the server's end of its socket.
+	// Control is the server's end of boxd's control socket.
 	Control *net.UnixConn
 	start   uint64
 	kernel  string
 }
 
-// Spawn makes the process of a boxd, which waits for its configuration: see Hand. log
-// takes its stdout and stderr, and its last argument is the directory's Mark. On error
-// nothing is left. It ignores l.Prepare and the fields that only Dir.Start uses.
+// Spawn starts the process of a boxd, which then waits for its configuration: see Hand. The
+// process writes stdout and stderr to log, and its last argument is the directory's Mark. On
+// error no process is left. Spawn ignores l.Prepare and the fields that only Dir.Start uses.
 func (d *Dir) Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) {
 	fail := func(err error) (*Boot, error) {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.spawn", "boxd: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.spawn", "cannot start boxd: %w", err)
 	}
 	mark, err := d.Mark()
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *Dir) Spawn(ctx context.Context, l Launch, log *os.File) (*Boot, error) 
 		_ = ours.Close()
 		return fail(err)
 	}
-	// From here on the process is ours to reap; cmd.Wait is never called.
+	// From here on Proc reaps the process; cmd.Wait must not be called.
 	p, err := hold(cmd.Process.Pid)
 	if err != nil {
 		_ = ours.Close()
@@ -114,52 +114,52 @@ func (l Launch) command(log, control *os.File) *exec.Cmd {
 		ExtraFiles: []*os.File{control}, SysProcAttr: &attr,
 	}
 	if l.Program != nil {
-		// Behind the control socket.
+		// The program's descriptor follows that of the control socket (3).
 		cmd.Path, cmd.ExtraFiles = "/proc/self/fd/4", append(cmd.ExtraFiles, l.Program)
 	}
 	if cmd.Env == nil {
-		// nil would be our own environment.
+		// If Env were nil, boxd would inherit the server's environment.
 		cmd.Env = []string{}
 	}
 	return cmd
 }
 
-// timerSlack is how late the kernel may wake boxd, so that it wakes it seldom. The
-// Go runtime looks after its threads every 20 µs while something runs; with thirty
-// boxes at work that was a third of all context switches.
+// timerSlack is how late the kernel may wake boxd, so that it wakes boxd less often. The Go
+// runtime checks its threads every 20 µs while something runs; with thirty busy boxes that was a
+// third of all context switches.
 const timerSlack = 2 * time.Millisecond
 
-// startPatient starts boxd with timerSlack, which a process takes over from the
-// thread that makes it. boxd gives its own children the usual slack again.
+// startPatient starts boxd with timerSlack, which a process inherits from the thread that starts
+// it. boxd resets the slack for its own children.
 func startPatient(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Without it boxd works as well, and costs more.
+	// If this fails, boxd works all the same but costs more CPU time.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
 	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
 	return cmd.Start()
 }
 
-// Close lets go of the process and its socket. Idempotent.
+// Close closes the handles of the process and its socket. It may be called again.
 func (b *Boot) Close() {
 	_ = b.Control.Close()
 	b.Proc.Close()
 }
 
-// abandon ends the process.
+// abandon kills the process and closes the Boot.
 func (b *Boot) abandon(ctx context.Context) {
 	_ = b.Kill(context.WithoutCancel(ctx))
 	b.Close()
 }
 
-// Named is the record with the process filled in.
+// Named returns the record with the process filled in.
 func (b *Boot) Named(rec Record) Record {
 	rec.PID, rec.Start, rec.Kernel, rec.Frozen = b.pid, b.start, b.kernel, false
 	return rec
 }
 
-// Hand gives boxd its configuration and closes h's files here. A boxd that does not
-// read it fails with ctx.
+// Hand sends boxd its configuration and closes h's files. If boxd does not read it, Hand fails
+// when ctx ends.
 func (b *Boot) Hand(ctx context.Context, h *Handover) error {
 	defer h.Close()
 	err := h.seal()
@@ -167,19 +167,19 @@ func (b *Boot) Hand(ctx context.Context, h *Handover) error {
 		err = b.send(ctx, h.message, h.files)
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.hand", "boxd: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.hand", "cannot send boxd its configuration: %w", err)
 	}
 	return nil
 }
 
-// Claim gives a ready boot its box. The record of the box must be on disk by now.
+// Claim tells a ready boot which box it is. The record of the box must be on disk before.
 func (b *Boot) Claim(ctx context.Context, c wire.Claim) error {
 	message, err := wire.AppendJSON(nil, wire.FrameRequest, c)
 	if err == nil {
 		err = b.send(ctx, message, nil)
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.claim", "ready boxd: %w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.claim", "cannot tell a ready boxd which box it is: %w", err)
 	}
 	return nil
 }
@@ -198,8 +198,8 @@ func (b *Boot) send(ctx context.Context, message []byte, files []*os.File) error
 	})
 }
 
-// Status reads what boxd says of itself next. io.EOF in the error says that it
-// ended without a word; a status that tells of a failure is that failure.
+// Status reads the next status report of boxd. The error is io.EOF if boxd ended without a
+// report; a report of a failure is returned as that error.
 func (b *Boot) Status(ctx context.Context) (wire.JailStatus, error) {
 	const op = "boxproc.status"
 	var st wire.JailStatus
@@ -213,7 +213,7 @@ func (b *Boot) Status(ctx context.Context) (wire.JailStatus, error) {
 		return st, st.Err.Err(op)
 	}
 	if err != nil {
-		return st, holdfast.Errorf(holdfast.KindUnavailable, op, "boxd: %w", err)
+		return st, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the status of boxd: %w", err)
 	}
 	return st, nil
 }
@@ -234,8 +234,8 @@ func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// WriteOver is Write through an existing file of the directory, which becomes
-// the record: making a file may have to wait for the disk's journal.
+// WriteOver does the same as Write, using an existing file of the directory as the record: making
+// a new file may have to wait for the disk's journal.
 func (d *Dir) WriteOver(file *os.File, r Record) error {
 	r.Owner = d.owner
 	b, err := json.Marshal(r)
@@ -246,7 +246,7 @@ func (d *Dir) WriteOver(file *os.File, r Record) error {
 		err = unix.Rename(file.Name(), d.file(r.Box, ".json"))
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.write", "record of box %s: %w", holdfast.Quote(string(r.Box)), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.write", "cannot write the record of box %s: %w", holdfast.Quote(string(r.Box)), err)
 	}
 	return nil
 }

@@ -18,60 +18,59 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// Record is what a driver must know of a box after a restart of the server.
+// Record is what a driver must know about a box after a restart of the server.
 type Record struct {
 	Box holdfast.BoxID `json:"box"`
 	// Owner is the owner id of the directory that the box was started from.
 	Owner string `json:"owner"`
-	// PID, Start and Kernel name one process for ever: its id, its start time in
-	// clock ticks after the boot, and the kernel's boot id. PID 0 is no process.
+	// PID, Start and Kernel identify one process for ever: its id, its start time in clock ticks
+	// since the boot, and the kernel's boot id. PID 0 means that no process runs.
 	PID    int    `json:"pid,omitempty"`
 	Start  uint64 `json:"start,omitempty"`
 	Kernel string `json:"kernel,omitempty"`
-	// StartedAt is the wall clock's time of the start.
+	// StartedAt is the wall-clock time of the start.
 	StartedAt time.Time `json:"started_at"`
-	// Frozen is written before a freeze and cleared after the thaw (HZ-10).
+	// Frozen is set before a freeze and cleared after the thaw (HZ-10).
 	Frozen bool `json:"frozen,omitempty"`
 	// Missing lists limits and protections that are not in force, with reasons.
 	Missing []string `json:"missing,omitempty"`
-	// Extra is the driver's own: cgroup paths and the like.
+	// Extra holds values that only the driver uses, such as cgroup paths.
 	Extra map[string]string `json:"extra,omitempty"`
 }
 
-// Dir is the directory of one driver's records and sockets. Its methods are
-// safe for concurrent use for different boxes; calls for one box are the
-// driver's to serialise (see Locks).
+// Dir is the directory of one driver's records and sockets. Its methods may be called
+// concurrently for different boxes; the driver must serialise calls for one box (see Locks).
 type Dir struct {
 	path  string
 	owner string
 }
 
-// Open makes the directory (0700) if it is missing. owner is the data directory's owner
-// id. Records of another owner came with a copy, or their boxes were started before the
-// directory got its id. Boxes that hold this directory are taken over; records of all
-// others are removed, and nothing else of these is touched.
+// Open opens the directory and makes it (0700) if it is missing. owner is the data directory's
+// owner id. Records of another owner came with a copy of the directory, or were written before it
+// got its id. Open adopts their boxes if the boxes' processes use this directory; it removes the
+// other records, but touches nothing else of those boxes.
 func Open(path, owner string) (*Dir, error) {
 	const op = "boxproc.open"
 	if raw, err := hex.DecodeString(owner); err != nil || len(raw) != 8 {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not an owner id", holdfast.Quote(owner)).
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%s is not an owner id of a data directory", holdfast.Quote(owner)).
 			WithHint("give the 16 hexadecimal digits of the data directory's identity")
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "cannot find the driver's directory: %w", err)
 	}
 	if err := durable.MkdirAll(path, 0o700); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the driver's directory: %w", err)
 	}
 	if err := os.Chmod(path, 0o700); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot close the driver's directory to other users: %w", err).
 			WithHint("the server's user must own %s", path)
 	}
 	d := &Dir{path: path, owner: owner}
 	return d, d.takeOver()
 }
 
-// takeOver makes the records of other owners ours or removes them.
+// takeOver sets the owner of other owners' records to this one, or removes the records.
 func (d *Dir) takeOver() error {
 	records, err := d.all()
 	if err != nil {
@@ -93,38 +92,38 @@ func (d *Dir) takeOver() error {
 	return nil
 }
 
-// Path is the directory.
+// Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
 
-// Owner is the directory's owner id: 16 hex digits, the same for ever. Drivers
-// put it in the names of what lives outside the directory (cgroups).
+// Owner returns the directory's owner id: 16 hex digits that never change. Drivers put it in the
+// names of things outside the directory (cgroups).
 func (d *Dir) Owner() string { return d.owner }
 
-// Key is a short file name for a box: 16 hex digits.
+// Key returns a short file name for a box: 16 hex digits.
 func Key(box holdfast.BoxID) string {
 	sum := sha256.Sum256([]byte(box))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Socket is the path of the box's socket. It may be longer than the kernel
-// takes: Listen and Dial know how to reach it all the same.
+// Socket returns the path of the box's socket. The path may be longer than the kernel accepts:
+// ListenAt and Dial handle that.
 func (d *Dir) Socket(box holdfast.BoxID) string { return d.file(box, ".sock") }
 
-// Log is the path of what boxd wrote to stdout and stderr.
+// Log returns the path of the file with boxd's stdout and stderr.
 func (d *Dir) Log(box holdfast.BoxID) string { return d.file(box, ".log") }
 
-// Write stores a record in place of the former one. It is not fsynced: a record
-// describes processes, and what makes the page cache forget ends those too.
+// Write stores a record and replaces the former one. It does not fsync: a record describes
+// processes, and whatever loses the page cache ends those too.
 func (d *Dir) Write(r Record) error {
 	return d.write(r, os.Rename)
 }
 
-// write puts a record in its place by rename.
+// write stores a record in a temporary file and puts it in place with rename.
 func (d *Dir) write(r Record, rename func(from, to string) error) error {
 	r.Owner = d.owner
 	b, err := json.Marshal(r)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindInternal, "boxproc.write", "%w", err)
+		return holdfast.Errorf(holdfast.KindInternal, "boxproc.write", "cannot encode the record of a box: %w", err)
 	}
 	tmp, err := d.temp(b)
 	if err == nil {
@@ -134,38 +133,38 @@ func (d *Dir) write(r Record, rename func(from, to string) error) error {
 		}
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.write", "record of box %s: %w", holdfast.Quote(string(r.Box)), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.write", "cannot write the record of box %s: %w", holdfast.Quote(string(r.Box)), err)
 	}
 	return nil
 }
 
-// Read is the record of a box; not_found without one.
+// Read returns the record of a box, or not_found if it has none.
 func (d *Dir) Read(box holdfast.BoxID) (Record, error) {
 	r, err := d.read(d.file(box, ".json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, holdfast.Errorf(holdfast.KindNotFound, "boxproc.read", "no box %s", holdfast.Quote(string(box))).
-			WithHint("holdfast containers list shows them")
+		return Record{}, holdfast.Errorf(holdfast.KindNotFound, "boxproc.read", "there is no box %s", holdfast.Quote(string(box))).
+			WithHint("list the boxes with: holdfast containers list")
 	}
 	if err != nil {
-		return Record{}, holdfast.Errorf(holdfast.KindInternal, "boxproc.read", "record of box %s: %w", holdfast.Quote(string(box)), err)
+		return Record{}, holdfast.Errorf(holdfast.KindInternal, "boxproc.read", "cannot read the record of box %s: %w", holdfast.Quote(string(box)), err)
 	}
 	return r, nil
 }
 
-// Delete removes record, socket and log of a box. Idempotent.
+// Delete removes the record, socket and log of a box. It may be called again.
 func (d *Dir) Delete(box holdfast.BoxID) error {
 	for _, ext := range []string{".sock", ".log", ".json"} {
 		if err := os.Remove(d.file(box, ext)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.delete", "%w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.delete", "cannot remove a file of the box: %w", err)
 		}
 	}
 	return nil
 }
 
-// Ended marks the box as not running and removes its socket. Idempotent.
+// Ended records that the box does not run, and removes its socket. It may be called again.
 func (d *Dir) Ended(box holdfast.BoxID) error {
 	if err := os.Remove(d.Socket(box)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.ended", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.ended", "cannot remove the socket of the box: %w", err)
 	}
 	r, err := d.Read(box)
 	if holdfast.IsKind(err, holdfast.KindNotFound) || err == nil && r.PID == 0 {
@@ -175,25 +174,25 @@ func (d *Dir) Ended(box holdfast.BoxID) error {
 		return err
 	}
 	r.PID, r.Start, r.Kernel, r.Frozen = 0, 0, "", false
-	// Meanwhile the box may have been removed: then no record comes back.
+	// If the box was removed meanwhile, its record must not come back.
 	if err := d.write(r, replace); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// List returns every readable record of this owner, by box. Records that do not parse
-// are left alone and not listed.
+// List returns all readable records of this owner, sorted by box. It ignores records that cannot
+// be parsed.
 func (d *Dir) List() ([]Record, error) {
 	all, err := d.all()
 	return slices.DeleteFunc(all, func(r Record) bool { return r.Owner != d.owner }), err
 }
 
-// all returns every readable record, by box.
+// all returns all readable records of any owner, sorted by box.
 func (d *Dir) all() ([]Record, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.list", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.list", "cannot list the records of boxes: %w", err)
 	}
 	var out []Record
 	for _, e := range entries {
@@ -210,20 +209,20 @@ func (d *Dir) all() ([]Record, error) {
 	return out, nil
 }
 
-// Inspect reads the records of a driver's directory, which a server may be using, and
-// changes nothing: those of any owner, and the paths of files that hold no record. An
-// empty one, or one of zeros, is what a power cut leaves: it counts for nothing. A missing
-// directory has none.
+// Inspect reads the records of a driver's directory, which a server may be using, and changes
+// nothing. It returns the records of all owners, and the paths of files that hold no record. It
+// ignores files that are empty or all zeros, as a power cut leaves them. A missing directory has
+// no records.
 func Inspect(path string) (records []Record, broken []string, err error) {
 	names, err := filepath.Glob(filepath.Join(path, "*.json"))
 	if err != nil {
-		return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "boxproc.inspect", "%s: %w", holdfast.Quote(path), err)
+		return nil, nil, holdfast.Errorf(holdfast.KindInvalid, "boxproc.inspect", "cannot list the records of boxes in %s: %w", holdfast.Quote(path), err)
 	}
 	for _, name := range names {
 		b, err := os.ReadFile(name)
 		var r Record
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the record was removed meanwhile
 		case err == nil && len(bytes.Trim(b, "\x00")) == 0:
 		case err != nil || json.Unmarshal(b, &r) != nil || Key(r.Box)+".json" != filepath.Base(name):
 			broken = append(broken, name)
@@ -234,17 +233,16 @@ func Inspect(path string) (records []Record, broken []string, err error) {
 	return records, broken, nil
 }
 
-// StrayAge is how old a file without a record must be for a running server to
-// take it for a leftover: a younger one may be of a start under way.
+// StrayAge is how old a file without a record must be before a running server treats it as a
+// leftover: a younger one may belong to a start in progress.
 const StrayAge = time.Hour
 
-// Strays are the files that a killed server may have left in the directory,
-// older than age: unfinished temporary files, and sockets and logs of boxes
-// without a record.
+// Strays returns the files older than age that a killed server may have left in the directory:
+// unfinished temporary files, and sockets and logs of boxes without a record.
 func (d *Dir) Strays(age time.Duration) ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot look for leftovers of boxes: %w", err)
 	}
 	recorded := map[string]bool{}
 	for _, e := range entries {
@@ -261,7 +259,7 @@ func (d *Dir) Strays(age time.Duration) ([]string, error) {
 		}
 		if age > 0 {
 			if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < age {
-				continue // young, or gone
+				continue // too young, or removed meanwhile
 			}
 		}
 		out = append(out, e.Name())
@@ -269,8 +267,8 @@ func (d *Dir) Strays(age time.Duration) ([]string, error) {
 	return out, nil
 }
 
-// Sweep removes the strays older than age, which are returned. At the opening of
-// the directory, before any start, age is 0.
+// Sweep removes the strays older than age and returns their names. When the directory is opened,
+// before any box is started, age is 0.
 func (d *Dir) Sweep(age time.Duration) ([]string, error) {
 	names, err := d.Strays(age)
 	if err != nil {
@@ -283,7 +281,7 @@ func (d *Dir) Sweep(age time.Duration) ([]string, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.sweep", "cannot remove leftovers of boxes: %w", err)
 	}
 	return names, nil
 }
@@ -295,7 +293,7 @@ func (d *Dir) file(box holdfast.BoxID, ext string) string {
 func (d *Dir) read(path string) (Record, error) {
 	r, err := readRecord(path)
 	if err == nil && r.Owner != d.owner {
-		return Record{}, holdfast.Errorf(holdfast.KindConflict, "boxproc.read", "the record belongs to owner %s", holdfast.Quote(r.Owner))
+		return Record{}, holdfast.Errorf(holdfast.KindConflict, "boxproc.read", "the box's record belongs to another data directory, with owner id %s", holdfast.Quote(r.Owner))
 	}
 	return r, err
 }

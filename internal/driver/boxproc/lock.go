@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Locks serialises the calls for one box and lets those for others pass. The
+// Locks serialises the calls for each box, while calls for different boxes run concurrently. The
 // zero value is ready. Safe for concurrent use.
 type Locks struct {
 	mu sync.Mutex
@@ -19,8 +19,8 @@ type boxLock struct {
 	refs int
 }
 
-// Lock waits for the box's lock, or for the end of ctx. The caller calls unlock
-// exactly once.
+// Lock takes the box's lock and waits for it until ctx ends. The caller must call unlock exactly
+// once.
 func (l *Locks) Lock(ctx context.Context, box holdfast.BoxID) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.m == nil {
@@ -55,5 +55,5 @@ func (l *Locks) Lock(ctx context.Context, box holdfast.BoxID) (unlock func(), er
 }
 
 func canceled(err error) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "driver", "given up while waiting: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, "driver", "gave up waiting for another call for the same box: %w", err)
 }

@@ -16,27 +16,27 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// KernelBoot is the kernel's boot id: start times mean something only together
-// with it.
+// KernelBoot returns the kernel's boot id. A process's start time is unique only together with
+// it.
 func KernelBoot() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "%w", err).WithHint("mount /proc")
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "cannot read the kernel's boot id: %w", err).WithHint("mount /proc")
 	}
 	return strings.TrimSpace(string(b)), nil
 }
 
-// StartTime is a process's start in clock ticks after the boot; not_found when
-// there is no such process, or only its zombie.
+// StartTime returns the start of a process in clock ticks since the boot; not_found if the
+// process does not exist or is a zombie.
 func StartTime(pid int) (uint64, error) {
 	gone := func() (uint64, error) {
-		return 0, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "no process %d", pid)
+		return 0, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "process %d does not exist", pid)
 	}
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return gone()
 	}
-	// The name may hold spaces and parentheses: count fields after the last one.
+	// The name may contain spaces and parentheses: count the fields after the last parenthesis.
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
 		return gone()
@@ -52,8 +52,8 @@ func StartTime(pid int) (uint64, error) {
 	return start, nil
 }
 
-// runs reports whether the record's very process still runs, whichever directory owns
-// it.
+// runs reports whether the very process of the record still runs, whichever directory it belongs
+// to.
 func (r Record) runs() bool {
 	if r.PID <= 0 {
 		return false
@@ -66,7 +66,7 @@ func (r Record) runs() bool {
 	return err == nil && start == r.Start
 }
 
-// Alive reports whether the record's very process still runs and holds this directory.
+// Alive reports whether the very process of the record still runs and uses this directory.
 func (d *Dir) Alive(r Record) bool { return r.runs() && d.holds(r) }
 
 // Foreign reports whether the record's process runs and belongs to a box of another
@@ -74,12 +74,12 @@ func (d *Dir) Alive(r Record) bool { return r.runs() && d.holds(r) }
 // touched (HZ-20).
 func (d *Dir) Foreign(r Record) bool { return r.runs() && !d.holds(r) }
 
-// holds reports whether a process has this directory's log of the box as its output,
-// which every boxd has from its start. If we may not look into the process, its
-// argument decides. Both are compared by inode on the running kernel, since a copy of
-// the directory, and an image of it mounted elsewhere, have other inodes. A process
-// that is ending has closed its files; it counts as ours, since signals no longer
-// change anything about it.
+// holds reports whether a process has this directory's log of the box as its output, as every
+// boxd has from its start. If the server may not look into the process, the process's last
+// argument decides (see Mark). Both are compared by inode on the running kernel, because a copy
+// of the directory, and an image of it mounted elsewhere, have other inodes. A process that is
+// ending has closed its files; it counts as one of this directory, since signals have no effect
+// on it any more.
 func (d *Dir) holds(r Record) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(r.PID))
 	var own, its unix.Stat_t
@@ -95,8 +95,8 @@ func (d *Dir) holds(r Record) bool {
 	}
 }
 
-// Mark names this directory by its inode on the running kernel. Each boxd has it in its
-// last argument.
+// Mark returns a name for this directory: its device and inode on the running kernel. Each boxd
+// has it as its last argument.
 func (d *Dir) Mark() (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(d.path, &st); err != nil {
@@ -105,8 +105,8 @@ func (d *Dir) Mark() (string, error) {
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
 }
 
-// Proc is a boxd that was started or found. Close it when it is of no further
-// interest; that does not end the process. Safe for concurrent use.
+// Proc is a handle of a boxd that was started or found. Close it when it is no longer needed;
+// that does not end the process. Safe for concurrent use.
 type Proc struct {
 	pid   int
 	pidfd *os.File
@@ -115,13 +115,13 @@ type Proc struct {
 	wait  sync.WaitGroup
 }
 
-// Find opens the record's process: not_found if it has ended or belongs to a box of
-// another directory. The Proc never refers to another process that got the same pid.
+// Find opens the record's process; not_found if it has ended or belongs to a box of another
+// directory. The Proc never refers to another process that got the same pid.
 func (d *Dir) Find(r Record) (*Proc, error) {
 	if r.PID > 0 {
 		p, err := hold(r.PID)
-		// The start time is compared after the process is held, or the pid could
-		// change hands in between.
+		// Compare the start time only now that the pidfd is open: before, the pid could have been
+		// reused.
 		if err == nil && d.Alive(r) {
 			p.watch()
 			return p, nil
@@ -130,18 +130,18 @@ func (d *Dir) Find(r Record) (*Proc, error) {
 			_ = p.pidfd.Close()
 		}
 	}
-	return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc.find", "box %s does not run", holdfast.Quote(string(r.Box)))
+	return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc.find", "box %s is not running", holdfast.Quote(string(r.Box)))
 }
 
 func hold(pid int) (*Proc, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "process %d: %w", pid, err)
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc", "cannot open process %d: %w", pid, err)
 	}
 	return &Proc{pid: pid, pidfd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}, nil
 }
 
-// watch closes done at the process's end. It ends with Close too.
+// watch starts a goroutine that closes done when the process ends. The goroutine also ends after Close.
 func (p *Proc) watch() {
 	rc, err := p.pidfd.SyscallConn()
 	if err != nil {
@@ -156,7 +156,7 @@ func (p *Proc) watch() {
 			return err == nil && n > 0
 		})
 		if err == nil {
-			// Reap it if it was our child; ECHILD if it was not.
+			// Reap the process if it is a child of this server; if not, waitid returns ECHILD.
 			var info unix.Siginfo
 			_ = p.control(func(fd int) error { return unix.Waitid(unix.P_PIDFD, fd, &info, unix.WEXITED|unix.WNOHANG, nil) })
 			close(p.done)
@@ -164,22 +164,22 @@ func (p *Proc) watch() {
 	}()
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (p *Proc) PID() int { return p.pid }
 
 // Done is closed when the process has ended. It stays open after Close.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
-// Signal sends a signal to the very process; an ended one is no error.
+// Signal sends a signal to this very process. It returns no error if the process has ended.
 func (p *Proc) Signal(sig syscall.Signal) error {
 	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) })
 	if err != nil && err != unix.ESRCH {
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.signal", "process %d: %w", p.pid, err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.signal", "cannot signal process %d: %w", p.pid, err)
 	}
 	return nil
 }
 
-// Kill sends SIGKILL and waits for the end of the process, or of ctx.
+// Kill sends SIGKILL and waits until the process has ended, or until ctx ends.
 func (p *Proc) Kill(ctx context.Context) error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -187,17 +187,17 @@ func (p *Proc) Kill(ctx context.Context) error {
 	return p.Wait(ctx)
 }
 
-// Wait waits for the end of the process, or of ctx (unavailable).
+// Wait waits until the process has ended; it fails with unavailable when ctx ends before.
 func (p *Proc) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
-		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.wait", "process %d still runs: %w", p.pid, ctx.Err())
+		return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.wait", "process %d has not ended: %w", p.pid, ctx.Err())
 	}
 }
 
-// Close lets go of the process. Idempotent.
+// Close closes the handle, not the process. It may be called again.
 func (p *Proc) Close() {
 	p.once.Do(func() { _ = p.pidfd.Close() })
 	p.wait.Wait()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace puts a file in the place of one that is there; fs.ErrNotExist where none
-// is.
+// replace moves the file from to the path to, where a file must exist already; otherwise it
+// returns fs.ErrNotExist.
 func replace(from, to string) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE); err != nil {
 		return err

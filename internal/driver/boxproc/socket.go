@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// maxSocketPath is the longest path a Unix socket address holds on every system
-// we run on (104 bytes with the terminator on darwin, 108 on Linux).
+// maxSocketPath is the longest path that a Unix socket address can hold on every supported system
+// (104 bytes with the terminator on darwin, 108 on Linux).
 const maxSocketPath = 103
 
-// ListenAt makes a socket at a path of the directory, in place of a former one, for
-// boxd alone: a box's Socket, or one that Dir.Dial finds once it was renamed to it.
-// The file stays when the listener is closed: boxd has the socket and outlives us.
+// ListenAt makes a listening socket for boxd at a path in the directory, and replaces a former
+// one. The path is that of the box's Socket, or of a file that is renamed to it later. The socket
+// file stays when the listener is closed, because boxd has the socket and outlives the server.
 func ListenAt(path string) (*os.File, error) {
 	l, err := listenAt(path)
 	if err != nil {
@@ -23,7 +23,7 @@ func ListenAt(path string) (*os.File, error) {
 	defer l.Close()
 	f, err := l.File()
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "cannot make a socket for boxd: %w", err)
 	}
 	return f, nil
 }
@@ -32,30 +32,30 @@ func listenAt(path string) (*net.UnixListener, error) {
 	_ = os.Remove(path)
 	addr, done, err := address(path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "cannot make a socket for boxd: %w", err)
 	}
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.listen", "cannot make a socket for boxd: %w", err)
 	}
 	l.SetUnlinkOnClose(false)
 	return l, nil
 }
 
-// Dial connects to the box's socket: not_found when nobody listens.
+// Dial connects to the box's socket; not_found if no boxd listens there.
 func (d *Dir) Dial(ctx context.Context, box holdfast.BoxID) (net.Conn, error) {
 	addr, done, err := address(d.Socket(box))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "cannot connect to the box: %w", err)
 	}
 	defer done()
 	c, err := new(net.Dialer).DialContext(ctx, "unix", addr)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "%w", err)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.dial", "cannot connect to the box: %w", err)
 		}
-		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc.dial", "box %s does not run: %w", holdfast.Quote(string(box)), err)
+		return nil, holdfast.Errorf(holdfast.KindNotFound, "boxproc.dial", "box %s is not running: %w", holdfast.Quote(string(box)), err)
 	}
 	return c, nil
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// address gives a path that fits a socket address and means the same file: long
-// ones go through a descriptor of the directory (HZ-16). done frees it.
+// address returns a path to the same file that fits in a socket address: a long path is replaced
+// by one through a descriptor of its directory (HZ-16). The caller calls done after use.
 func address(path string) (addr string, done func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil

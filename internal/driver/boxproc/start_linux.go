@@ -11,33 +11,33 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Launch says how to start a boxd.
+// Launch describes how to start a boxd.
 type Launch struct {
-	// Path is the static boxd binary, or Program the same, opened: for a boxd that
-	// could not reach it by a path. Argv is what it is called with.
+	// Path is the static boxd binary; or Program is that binary, open, for a boxd that cannot
+	// reach it by a path. Argv are its arguments.
 	Path    string
 	Program *os.File
 	Argv    []string
-	// Env is boxd's own environment, not that of tools.
+	// Env is boxd's own environment, not that of the tools.
 	Env []string
 	Dir string
-	// Attr is copied; Setsid is always set. Pdeathsig must be unset: a box
-	// outlives its server.
+	// Attr is copied; Setsid is always set. Pdeathsig must not be set, because a box outlives its
+	// server.
 	Attr *syscall.SysProcAttr
-	// Prepare makes what boxd is handed but for its listener, while the kernel makes
-	// the process. What it fills in of the record is on disk before boxd has it.
+	// Prepare prepares what boxd receives, except its listener, while the kernel makes the process. The
+	// fields of the record that it sets are on disk before boxd receives its configuration.
 	Prepare func(r *Record, h *Handover) error
-	// Placed is called when the process is on record and before boxd gets its
-	// configuration. Optional.
+	// Placed is called once the process is recorded, before boxd receives its configuration.
+	// Optional.
 	Placed func(pid int) error
 	// Now is the time of the start.
 	Now time.Time
 }
 
-// Start starts the boxd of r.Box and records it. The caller must hold the box's
-// lock and have made sure that it does not run. It returns when boxd has its
-// configuration; what becomes of it the Boot's Status tells. On error nothing is
-// left: no process, socket or record of one.
+// Start starts the boxd of r.Box and records it. The caller must hold the box's lock and have
+// checked that the box does not run. Start returns when boxd has received its configuration; the
+// Boot's Status reports whether boxd accepted it. On error nothing is left: no process, no
+// socket, no record of a process.
 func (d *Dir) Start(ctx context.Context, r Record, l Launch) (*Boot, Record, error) {
 	b, r, err := d.start(ctx, r, l)
 	if err != nil {
@@ -49,17 +49,17 @@ func (d *Dir) Start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 
 func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, error) {
 	fail := func(err error) (*Boot, Record, error) {
-		return nil, r, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "boxd of box %s: %w", holdfast.Quote(string(r.Box)), err)
+		return nil, r, holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "cannot start boxd for box %s: %w", holdfast.Quote(string(r.Box)), err)
 	}
 	log, err := os.OpenFile(d.Log(r.Box), os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return fail(err)
 	}
 	defer log.Close()
-	// A boxd that ended said why, also one that was faster than who started it.
+	// A boxd that ended wrote its reason to the log, even if it ended before this server noticed.
 	quote := func(err error) error {
 		if said := tail(log); said != "" {
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "%w: it said %s", err, holdfast.Quote(said))
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.start", "%w; boxd wrote: %s", err, holdfast.Quote(said))
 		}
 		return err
 	}
@@ -78,8 +78,8 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	}
 	r = b.Named(r)
 	r.StartedAt = l.Now
-	// The record is on disk before boxd learns what it is: a server that is killed
-	// here leaves a boxd that ends, one that is killed later a box that is known.
+	// Write the record before boxd learns its box: a server that is killed before leaves a boxd
+	// that ends, one that is killed later leaves a recorded box.
 	err = d.Write(r)
 	if err == nil && l.Placed != nil {
 		err = l.Placed(b.pid)
@@ -94,7 +94,7 @@ func (d *Dir) start(ctx context.Context, r Record, l Launch) (*Boot, Record, err
 	return b, r, nil
 }
 
-// prepare is l.Prepare and the box's socket.
+// prepare calls l.Prepare and adds the box's socket.
 func (d *Dir) prepare(r *Record, h *Handover, l Launch) error {
 	if err := l.Prepare(r, h); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (d *Dir) prepare(r *Record, h *Handover, l Launch) error {
 	return h.seal()
 }
 
-// tail is the end of what boxd said.
+// tail returns the last bytes that boxd wrote to its log.
 func tail(log *os.File) string {
 	size, err := log.Seek(0, io.SeekEnd)
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 // pace is the pause between two rounds of killing.
 const pace = 2 * time.Millisecond
 
-// Bearers lists the processes of our uid whose environment holds the entry
-// NAME=value, our own excluded: what a box without a pid namespace left behind.
-// A process that replaced its environment is not found.
+// Bearers returns the processes of the server's uid, except the server, whose environment
+// contains the entry NAME=value: what a box without a pid namespace left behind. It misses
+// processes that have replaced their environment.
 func Bearers(entry string) ([]int, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "%w", err).WithHint("mount /proc")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "cannot list processes: %w", err).WithHint("mount /proc")
 	}
 	var out []int
 	for _, d := range dirs {
@@ -44,15 +44,15 @@ func bears(pid int, entry string) bool {
 	return err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+entry+"\x00"))
 }
 
-// KillBearers kills every process that bears the entry (see Bearers), and what
-// they start meanwhile, until none is left or ctx ends.
+// KillBearers kills every process whose environment contains the entry (see Bearers), and those
+// that they start meanwhile, until none is left or ctx ends.
 func KillBearers(ctx context.Context, entry string) error {
 	return killRounds(ctx, func() ([]int, error) { return Bearers(entry) }, func(pid int) bool { return bears(pid, entry) })
 }
 
-// KillTree stops the process, so that it starts nothing more, kills all of its
-// descendants, and then the process itself. It is for a subreaper, below which
-// everything stays that it ever started.
+// KillTree stops the process, so that it starts nothing more, kills all of its descendants, and
+// then the process itself. The process must be a subreaper: all its descendants, orphans too, are
+// below it.
 func (p *Proc) KillTree(ctx context.Context) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (p *Proc) KillTree(ctx context.Context) error {
 			return nil, err
 		}
 		if me, ok := all[p.pid]; ok && me.state != "T" && me.state != "Z" && me.state != "X" {
-			// Not yet standing still: look again.
+			// The process has not stopped yet: look again.
 			return append(below(all, p.pid), -1), nil
 		}
 		return below(all, p.pid), nil
@@ -77,8 +77,8 @@ func (p *Proc) KillTree(ctx context.Context) error {
 	return p.Kill(ctx)
 }
 
-// killRounds kills what list names until it names nothing. still is asked again
-// once a process is held, or its pid could have changed hands.
+// killRounds kills the processes that list returns until it returns none. Before each kill, with
+// the pidfd open, it asks still, because the pid could have been reused.
 func killRounds(ctx context.Context, list func() ([]int, error), still func(pid int) bool) error {
 	for {
 		pids, err := list()
@@ -95,7 +95,7 @@ func killRounds(ctx context.Context, list func() ([]int, error), still func(pid 
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.kill", "%d processes are left, %d is one: %w", len(pids), pids[0], ctx.Err())
+			return holdfast.Errorf(holdfast.KindUnavailable, "boxproc.kill", "%d processes of the box could not be killed, among them %d: %w", len(pids), pids[0], ctx.Err())
 		}
 	}
 }
@@ -107,7 +107,7 @@ func killIf(pid int, still func(int) bool) {
 	}
 	defer unix.Close(fd)
 	if still(pid) {
-		// One that ended meanwhile is what we wanted.
+		// An error means that the process has ended, which is the aim.
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }
@@ -117,11 +117,11 @@ type stat struct {
 	state string
 }
 
-// processes reads the state and the parent of every process.
+// processes returns the state and the parent of every process.
 func processes() (map[int]stat, error) {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "%w", err).WithHint("mount /proc")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "boxproc", "cannot list processes: %w", err).WithHint("mount /proc")
 	}
 	out := make(map[int]stat, len(dirs))
 	for _, d := range dirs {
@@ -145,7 +145,7 @@ func processes() (map[int]stat, error) {
 	return out, nil
 }
 
-// below lists the living descendants of a process.
+// below returns the living descendants of a process.
 func below(all map[int]stat, root int) []int {
 	var out []int
 	for pid, s := range all {
@@ -157,8 +157,8 @@ func below(all map[int]stat, root int) []int {
 }
 
 func descends(all map[int]stat, pid, root int) bool {
-	// A chain is never longer than there are processes, whatever changed in it
-	// while it was read.
+	// A chain of parents is never longer than the number of processes, whatever changed while the
+	// list was read.
 	for range len(all) {
 		s, ok := all[pid]
 		if !ok || s.ppid == 0 {

@@ -1,10 +1,10 @@
-// Package host is the driver of trusted sessions: the same boxd as an ordinary
-// process, without any isolation. Tools can do everything the server's user can.
+// Package host is the driver of trusted sessions: it runs the same boxd as an ordinary process,
+// without any isolation. Tools can do everything the server's user can.
 //
-// It owns the box's processes on the host: their start, their environment, and
-// that nothing of them is left after a stop. Only app imports it. Invariant (I-18): it
-// never claims a boundary, and what it starts gets an environment made of the
-// allow table, not the server's.
+// It owns the box's processes on the host: it starts them, sets their environment, and makes sure
+// that none is left after a stop. Only app imports it. Invariant (I-18): it never claims to be a
+// boundary, and what it starts gets only the variables of the server's environment that the allow
+// table names.
 package host
 
 import (
@@ -17,22 +17,22 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
-// Meaning is what choosing this driver means; Probe and every box say it.
+// Meaning is what choosing this driver means. Probe and the events of every box state it.
 const Meaning = "tools can do everything your user can do"
 
 // Config configures a Driver. All but StartTimeout are required.
 type Config struct {
-	// Home is the data directory; the driver keeps its records, sockets, logs and
-	// the boxd program in Home/run/host (0700).
+	// Home is the data directory. The driver stores its records, sockets, logs and the boxd
+	// program in Home/run/host (0700).
 	Home string
-	// Boxd gives the static boxd program, as boxd.Local does.
+	// Boxd returns the static boxd program, as boxd.Local does.
 	Boxd func() (boxd.Program, error)
-	// Environ is the server's environment; boxes get what the allow table names.
+	// Environ is the server's environment; boxes get the variables that the allow table names.
 	Environ []string
-	// StartTimeout bounds a start when the context allows longer; 0 is 20 s.
+	// StartTimeout limits the time of a start, if its context allows more; 0 means 20 s.
 	StartTimeout time.Duration
 	Now          func() time.Time
-	// Owner is the data directory's owner id: 16 hexadecimal digits.
+	// Owner is the owner id of the data directory: 16 hexadecimal digits.
 	Owner string
 }
 
@@ -43,7 +43,7 @@ const (
 
 func (c *Config) check() error {
 	if c.Home == "" || c.Boxd == nil || c.Now == nil {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "home, boxd and clock are required")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the driver's Home, Boxd and Now are required")
 	}
 	if c.StartTimeout <= 0 {
 		c.StartTimeout = defaultStartTime
@@ -64,12 +64,12 @@ func checkSpec(spec sandbox.Spec) error {
 		}
 	}
 	if !spec.Walls.Empty() {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "driver host has no walls for path rules")
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the host driver cannot enforce path rules by walls")
 	}
 	return nil
 }
 
-// environment is what every process of a box starts with.
+// environment returns the environment with which every process of a box starts.
 func environment(server []string, home, tmp, mark string) []string {
 	out := []string{"HOME=" + home, "TMPDIR=" + tmp, mark}
 	path := false
@@ -85,7 +85,7 @@ func environment(server []string, home, tmp, mark string) []string {
 	return out
 }
 
-// missing is what every box of this driver lacks, for Info and box.started.
+// missing lists the protections that no box of this driver has, for Info and box.started.
 func missing() []string {
 	return []string{"isolation: none: " + Meaning, "limits: none are enforced on the host"}
 }

@@ -25,15 +25,15 @@ type Driver struct {
 
 	mu     sync.Mutex
 	closed bool
-	// watched are the boxds whose end is waited for.
+	// watched holds the boxds for whose end a goroutine waits.
 	watched map[holdfast.BoxID]*boxproc.Proc
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
 
-// New opens the driver's directory. The boxes that a former server left are
-// watched, and what is left of those that died is ended, when List is called
-// first. Errors: invalid for a bad configuration, unavailable for the rest.
+// New opens the driver's directory. The first call of List starts to watch the boxes that a
+// former server left, and ends what is left of those that died. New fails with invalid for a bad
+// configuration, otherwise with unavailable.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func New(cfg Config) (*Driver, error) {
 	return &Driver{cfg: cfg, dir: dir, done: make(chan struct{}), watched: map[holdfast.BoxID]*boxproc.Proc{}}, nil
 }
 
-// Close ends the driver's own goroutines; boxes go on. Idempotent.
+// Close ends the driver's own goroutines; boxes keep running. It may be called again.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if !d.closed {
@@ -60,10 +60,10 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// Name is "host".
+// Name returns "host".
 func (d *Driver) Name() string { return "host" }
 
-// Probe says what the driver does not do.
+// Probe reports which protections this driver does not have.
 func (d *Driver) Probe(context.Context) sandbox.Probe {
 	p := sandbox.Probe{Driver: d.Name(), Usable: true, Capabilities: []sandbox.Capability{
 		{Name: "isolation", Note: true, Detail: "none: " + Meaning},
@@ -95,7 +95,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 		return d.info(r), nil
 	}
 	if err == nil || !holdfast.IsKind(err, holdfast.KindNotFound) {
-		// boxd has ended or is ending, or its record cannot be read: what is left goes first.
+		// boxd has ended or is ending, or its record cannot be read: first end what is left of it.
 		if err := errors.Join(d.clear(ctx, spec.Box), d.dir.Delete(spec.Box)); err != nil {
 			return sandbox.Info{}, err
 		}
@@ -123,7 +123,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	}
 	for _, dir := range []string{c.Workspace, c.Home, c.State, c.Tmp} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+			return sandbox.Info{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory of the box: %w", err)
 		}
 	}
 	mark, err := d.mark(spec.Box)
@@ -143,18 +143,18 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	return d.info(r), nil
 }
 
-// mark is the environment entry of all processes of a box. It names the directory by
-// its inode, so that boxes of a copy have another mark.
+// mark returns the environment entry that all processes of a box have. It contains the
+// directory's inode, so that boxes of a copied directory have another mark.
 func (d *Driver) mark(box holdfast.BoxID) (string, error) {
 	dir, err := d.dir.Mark()
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "cannot identify the driver's directory: %w", err)
 	}
 	return sandbox.Mark + "=" + dir + "." + boxproc.Key(box), nil
 }
 
-// watch ends what a box leaves when its boxd dies: without a pid namespace the
-// kernel does not.
+// watch waits for the end of a box's boxd and then ends the processes that it leaves: without a
+// pid namespace the kernel does not end them.
 func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,7 +166,7 @@ func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
 		return
 	}
 	d.watched[r.Box] = p
-	// The watch outlives the call that began it.
+	// The watch continues after the call that starts it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.work.Go(func() {
 		defer cancel()
@@ -183,12 +183,12 @@ func (d *Driver) watch(ctx context.Context, r boxproc.Record) {
 			delete(d.watched, r.Box)
 		}
 		d.mu.Unlock()
-		// What cannot be ended now is tried again by List, Ensure and Stop.
+		// If that fails, List, Ensure and Stop try it again.
 		_ = d.sweep(ctx, r.Box)
 	})
 }
 
-// whenClosed calls fn at Close, until stop is called.
+// whenClosed calls fn when the driver is closed, unless stop is called before.
 func (d *Driver) whenClosed(fn func()) (stop func()) {
 	end := make(chan struct{})
 	d.work.Go(func() {
@@ -201,7 +201,7 @@ func (d *Driver) whenClosed(fn func()) (stop func()) {
 	return func() { close(end) }
 }
 
-// sweep ends what is left of a box whose boxd is gone.
+// sweep ends what is left of a box whose boxd has ended.
 func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
 	unlock, err := d.locks.Lock(ctx, box)
 	if err != nil {
@@ -218,8 +218,8 @@ func (d *Driver) sweep(ctx context.Context, box holdfast.BoxID) error {
 	return d.dir.Delete(box)
 }
 
-// serves reports whether the recorded boxd takes connections. One that does not
-// is ending; then it has ended when serves returns, unless ctx ends first.
+// serves reports whether the recorded boxd accepts connections. If not, the boxd is ending:
+// serves waits until it has ended, or until ctx ends.
 func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
 	conn, err := d.dir.Dial(ctx, r.Box)
 	if err == nil {
@@ -230,7 +230,7 @@ func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
 		defer p.Close()
 		ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
 		defer cancel()
-		// Whether it ended in time shows when it is cleared.
+		// Whether it ended in time is found out when the box is cleared.
 		_ = p.Wait(ctx)
 	}
 	return false
@@ -243,7 +243,7 @@ func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, err
 		return nil, err
 	}
 	if !d.dir.Alive(r) {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(box)))
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s is not running", holdfast.Quote(string(box)))
 	}
 	return d.dir.Dial(ctx, box)
 }
@@ -265,7 +265,7 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 	}
 	defer unlock()
 	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
-		record = d.dir.Delete // it died by itself: its record goes too
+		record = d.dir.Delete // the box died by itself: delete its record too
 	}
 	if err := d.clear(ctx, box); err != nil {
 		return err
@@ -273,9 +273,8 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 	return record(box)
 }
 
-// clear ends boxd and everything below it; the box's lock is held. boxd is
-// stopped first: it is the reaper by whose children all of the box is found, and
-// it must not start more meanwhile.
+// clear ends boxd and every process below it; the box's lock is held. KillTree stops boxd first,
+// so that boxd starts nothing more and stays the parent by which the box's processes are found.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	r, err := d.dir.Read(box)
 	if err != nil {
@@ -290,8 +289,8 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	return d.killMarked(ctx, r)
 }
 
-// killMarked ends all processes with the mark of a box, unless they belong to a box of
-// another directory.
+// killMarked kills all processes with the mark of a box, unless the box belongs to another data
+// directory.
 func (d *Driver) killMarked(ctx context.Context, r boxproc.Record) error {
 	if d.dir.Foreign(r) {
 		return nil
@@ -316,7 +315,7 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 		case i.Running:
 			d.watch(ctx, r)
 		case r.PID != 0:
-			// Not a reason to hide the boxes: Ensure and Stop report it.
+			// A failure is no reason to hide the boxes: Ensure and Stop report it.
 			_ = d.sweep(ctx, r.Box)
 		}
 		out = append(out, i)

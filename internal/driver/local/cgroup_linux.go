@@ -21,9 +21,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Limits of boxd's own leaf: enough for a busy boxd, and far from what would let
-// it eat the machine. To its memory comes all that file operations can put into
-// the memory-backed directories: it is charged to boxd and cannot be reclaimed.
+// Limits of boxd's own leaf (cgroup): enough for a busy boxd, and small for the machine. The
+// memory limit also contains the size of the memory-backed directories, because what file
+// operations write there is charged to boxd and cannot be reclaimed.
 const (
 	boxdMemory = 256 << 20
 	boxdPids   = 1024
@@ -33,34 +33,34 @@ func boxdLimits(l sandbox.Limits) sandbox.Limits {
 	return sandbox.Limits{MemoryBytes: boxdMemory + l.TmpBytes + shmBytes(l), Pids: boxdPids, CPUs: l.CPUs}
 }
 
-// The leaves of a box.
+// The two leaves of a box's cgroup: for boxd, and for the tools.
 const (
 	leafBoxd = "boxd"
 	leafWork = "work"
 )
 
-// controllers we use, in the order threads enter them. cpuacct only counts.
+// controllers are those that boxes use, in the order threads enter them. cpuacct only measures.
 var controllers = []string{"memory", "pids", "cpu", "cpuacct", "freezer"}
 
-// hierarchy is where this server may make cgroups. The zero value has none.
+// hierarchy is where this server can make cgroups for boxes. The zero value means nowhere.
 type hierarchy struct {
 	v2 bool
-	// base is the directory boxes are made in: by controller on v1, at "" on v2.
+	// base is the directory in which boxes get their cgroups, by controller on v1; at key "" on v2.
 	base map[string]string
-	// own is the server's own cgroup, in the same way: where a thread goes back to.
+	// own is the server's own cgroup, with the same keys: threads return to it.
 	own map[string]string
-	// lack is why a controller has no base.
+	// lack holds, for each controller without a base, the reason.
 	lack map[string]string
 }
 
-// boxCgroup is the cgroup of one box; it is stored in its record.
+// boxCgroup is the cgroup of one box; it is stored in the box's record.
 type boxCgroup struct {
 	V2 bool `json:"v2,omitempty"`
-	// Dirs are the box's directories by controller; at "" on v2.
+	// Dirs are the cgroup directories of the box, by controller on v1; at key "" on v2.
 	Dirs map[string]string `json:"dirs,omitempty"`
 }
 
-// mountInfo is a line of /proc/self/mountinfo, as far as cgroups need it.
+// mountInfo is a line of /proc/self/mountinfo, with the fields that cgroups need.
 type mountInfo struct {
 	root, point, fstype, super string
 }
@@ -79,7 +79,7 @@ func readMounts(content []byte) []mountInfo {
 	return out
 }
 
-// unescape undoes mountinfo's octal escapes.
+// unescape decodes mountinfo's octal escapes.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -95,7 +95,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// readOwn parses /proc/self/cgroup into paths by controller; "" is the unified one.
+// readOwn parses /proc/self/cgroup into paths by controller; the key "" is the unified hierarchy.
 func readOwn(content []byte) map[string]string {
 	own := map[string]string{}
 	for line := range strings.Lines(string(content)) {
@@ -110,8 +110,8 @@ func readOwn(content []byte) map[string]string {
 	return own
 }
 
-// findHierarchy looks where cgroups can be made, by making one. name is the
-// directory that is to hold this server's boxes; it exists only while a box does.
+// findHierarchy finds where cgroups can be made, by making one. name is the directory for the
+// boxes of this server; it exists only while a box does.
 func findHierarchy(name, override string) hierarchy {
 	if override != "" {
 		return hierarchyV2([]string{override}, "", name)
@@ -141,8 +141,8 @@ func findHierarchy(name, override string) hierarchy {
 	if len(h.lack) < len(controllers) {
 		return h
 	}
-	// No version 1 controller may be used; the unified hierarchy still may have a
-	// freezer for us, and on most machines it has everything.
+	// No controller of version 1 can be used. The unified hierarchy may still offer a freezer,
+	// and on most machines it offers every controller.
 	for _, m := range mounts {
 		if m.fstype == "cgroup2" && within(m, mine[""]) != "" {
 			own := within(m, mine[""])
@@ -180,8 +180,8 @@ func mountOf(mounts []mountInfo, controller string) (mountInfo, bool) {
 	return mountInfo{}, false
 }
 
-// within returns the directory of a cgroup below a mount of its hierarchy. The mount of a
-// container may not show that cgroup: then it returns the mount point.
+// within returns the directory of a cgroup below a mount of its hierarchy. If the mount does not
+// show that cgroup, as in a container, it returns the mount point.
 func within(m mountInfo, own string) string {
 	if own == "" {
 		return ""
@@ -196,14 +196,14 @@ func within(m mountInfo, own string) string {
 	return path.Join(m.point, own)
 }
 
-// makeBase makes dir name in the first place that allows it.
+// makeBase makes the directory name in the first of the places where that is allowed, and returns its path.
 func makeBase(places []string, name string) (string, error) {
 	var last error
 	for _, p := range places {
 		dir := path.Join(p, name)
 		err := os.Mkdir(dir, 0o755)
 		if err == nil || errors.Is(err, fs.ErrExist) {
-			// It may be there and belong to somebody else.
+			// It may exist and belong to another user.
 			if err = unix.Access(dir, unix.W_OK); err == nil {
 				return dir, nil
 			}
@@ -213,7 +213,7 @@ func makeBase(places []string, name string) (string, error) {
 	return "", last
 }
 
-// dirs are the box's distinct directories.
+// dirs returns the box's cgroup directories, each once.
 func (c *boxCgroup) dirs() []string {
 	var out []string
 	seen := map[string]bool{}
@@ -237,7 +237,7 @@ func (c *boxCgroup) leaf(controller, leaf string) string {
 	return path.Join(d, leaf)
 }
 
-// plan is the cgroup a box will have; nothing is made yet.
+// plan returns the cgroup that a box will have, without making it.
 func (h hierarchy) plan(box holdfast.BoxID) boxCgroup {
 	c := boxCgroup{V2: h.v2, Dirs: map[string]string{}}
 	for name, base := range h.base {
@@ -246,8 +246,8 @@ func (h hierarchy) plan(box holdfast.BoxID) boxCgroup {
 	return c
 }
 
-// make creates a leaf, and what is above it: the last box before may have taken the
-// directory of all boxes along.
+// make creates a leaf of the box with the directories above it: the directory of all boxes may
+// have been removed with the last box before.
 func (c *boxCgroup) make(h hierarchy, leaf string) error {
 	for _, d := range c.dirs() {
 		for try := 0; ; try++ {
@@ -255,9 +255,9 @@ func (c *boxCgroup) make(h hierarchy, leaf string) error {
 			if err == nil {
 				break
 			}
-			// Another box that ends at this moment may remove the directory above.
+			// Another box that ends at this moment may have removed the directory above.
 			if !errors.Is(err, fs.ErrNotExist) || try == 20 {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the cgroup of the box: %w", err)
 			}
 		}
 	}
@@ -280,8 +280,8 @@ func (c *boxCgroup) makeLeaf(h hierarchy, dir, leaf string) error {
 	return nil
 }
 
-// limit sets what of the limits there is a controller for and reads it back.
-// missing names each that is not in force, with the reason; inForce the others.
+// limit sets those limits for which there is a controller, and reads them back. missing lists
+// each limit that is not in force, with the reason; inForce lists the others.
 func (c *boxCgroup) limit(h hierarchy, l sandbox.Limits) (inForce, missing []string) {
 	add := func(name string, err error) {
 		if err != nil {
@@ -308,8 +308,8 @@ func (c *boxCgroup) limit(h hierarchy, l sandbox.Limits) (inForce, missing []str
 	return inForce, missing
 }
 
-// writeBack writes a value into a cgroup file and checks what it became. One that
-// is there already is only checked: writing is what takes time.
+// writeBack writes a value into a cgroup file and checks the result. If the file holds the value
+// already, it is only checked, because writing takes time.
 func writeBack(file, value string, same func(got string) bool) error {
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
@@ -335,12 +335,12 @@ func writeBack(file, value string, same func(got string) bool) error {
 		return err
 	}
 	if !same(got) {
-		return fmt.Errorf("%s is %s after %s was written", file, got, value)
+		return fmt.Errorf("the cgroup file %s has the value %s after %s was written", file, got, value)
 	}
 	return nil
 }
 
-// bytesNear accepts a limit that the kernel rounded down to its page.
+// bytesNear accepts a limit that the kernel rounded down, by less than 64 KiB.
 func bytesNear(want int64) func(string) bool {
 	return func(got string) bool {
 		v, err := strconv.ParseInt(got, 10, 64)
@@ -354,7 +354,7 @@ const cpuPeriod = 100_000
 
 func quota(cpus float64) string { return strconv.FormatInt(max(int64(cpus*cpuPeriod), 1000), 10) }
 
-// procs lists the processes of a leaf.
+// procs returns the processes of a leaf.
 func procs(dir string) []int {
 	b, err := os.ReadFile(path.Join(dir, "cgroup.procs"))
 	if err != nil {
@@ -369,9 +369,9 @@ func procs(dir string) []int {
 	return out
 }
 
-// kill sends SIGKILL to everything in the box's leaves and thaws it, in that order: a
-// frozen process dies at the thaw, before it runs again (HZ-10). The server itself is
-// spared: one of its threads is in the leaf of a box that it starts.
+// kill sends SIGKILL to all processes in the box's leaves, and then thaws the box: a frozen
+// process dies at the thaw, before it runs again (HZ-10). It never kills the server itself, which
+// has a thread in the leaf of a box that it is starting.
 func (c *boxCgroup) kill() {
 	if c.V2 {
 		for _, d := range c.dirs() {
@@ -392,7 +392,7 @@ func (c *boxCgroup) kill() {
 	}
 }
 
-// remove ends what is left inside and removes the directories. Idempotent.
+// remove kills the processes that are left in the box's cgroup and removes its directories. It may be called again.
 func (c *boxCgroup) remove(ctx context.Context) error {
 	for _, d := range c.dirs() {
 		for _, p := range []string{path.Join(d, leafWork), path.Join(d, leafBoxd), d} {
@@ -402,21 +402,21 @@ func (c *boxCgroup) remove(ctx context.Context) error {
 					return true, nil
 				}
 				c.kill()
-				return false, fmt.Errorf("remove %s: %w", p, err)
+				return false, fmt.Errorf("cannot remove the directory %s: %w", p, err)
 			})
 			if err != nil {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err).
-					WithHint("processes of the box refuse to die: see cgroup.procs there")
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the cgroup of the box: %w", err).
+					WithHint("processes of the box do not end: see the file cgroup.procs in that directory")
 			}
 		}
-		// The directory of all boxes goes with the last one.
+		// The directory of all boxes is removed with the last box.
 		_ = unix.Rmdir(path.Dir(d))
 	}
 	return nil
 }
 
-// poll repeats try until it is done or ctx ends, first fast, then slower. The
-// last error of try is returned with ctx's end.
+// poll calls try until it is done or ctx ends, with growing pauses. When ctx ends, it returns the
+// last error of try with that of ctx.
 func poll(ctx context.Context, try func() (done bool, err error)) error {
 	wait := 50 * time.Microsecond
 	for {
@@ -433,7 +433,7 @@ func poll(ctx context.Context, try func() (done bool, err error)) error {
 	}
 }
 
-// frozen is what the freezer's file says of the work leaf.
+// frozen reports whether the work leaf is frozen, as the freezer's file states.
 func (c *boxCgroup) frozen() (bool, error) {
 	if c.V2 {
 		b, err := os.ReadFile(path.Join(c.leaf("", leafWork), "cgroup.events"))
@@ -464,10 +464,10 @@ func (c *boxCgroup) setFreezer(freeze bool) error {
 // canFreeze reports whether the box has a freezer.
 func (c *boxCgroup) canFreeze() bool { return c.leaf("freezer", leafWork) != "" }
 
-// freeze returns when the work leaf stands still; it thaws again when it cannot.
+// freeze freezes the work leaf and waits until all its processes stand still; if that fails, it thaws the leaf.
 func (c *boxCgroup) freeze(ctx context.Context) error {
 	err := poll(ctx, func() (bool, error) {
-		// v1 leaves the leaf FREEZING when a process was forking: writing again helps.
+		// v1 leaves the leaf in state FREEZING if a process was forking: write the state again.
 		if err := c.setFreezer(true); err != nil {
 			return false, err
 		}
@@ -479,7 +479,7 @@ func (c *boxCgroup) freeze(ctx context.Context) error {
 	return err
 }
 
-// thaw is idempotent; a box without a freezer is thawed.
+// thaw thaws the box. It does nothing to a box that is not frozen or has no freezer.
 func (c *boxCgroup) thaw(ctx context.Context) error {
 	if !c.canFreeze() {
 		return nil

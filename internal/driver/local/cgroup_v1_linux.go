@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// limitV1 sets one controller's limit on a leaf of a version 1 hierarchy.
+// limitV1 sets the limit of one controller on a leaf of a version 1 hierarchy.
 func limitV1(controller, leaf string, l sandbox.Limits) error {
 	switch controller {
 	case "memory":
@@ -34,7 +34,7 @@ func limitV1(controller, leaf string, l sandbox.Limits) error {
 	return nil
 }
 
-// memoryV1 limits memory, and memory with swap to the same: no swap.
+// memoryV1 limits memory, and memory plus swap to the same value, so that the box cannot swap.
 func memoryV1(leaf string, limit int64) error {
 	v := strconv.FormatInt(limit, 10)
 	file, swap := path.Join(leaf, "memory.limit_in_bytes"), path.Join(leaf, "memory.memsw.limit_in_bytes")
@@ -52,14 +52,14 @@ func memoryV1(leaf string, limit int64) error {
 	return err
 }
 
-// swapping reports whether this machine has swap; when in doubt it has.
+// swapping reports whether this machine has swap. If it cannot read that, it returns true.
 func swapping() bool {
 	b, err := os.ReadFile("/proc/swaps")
 	return err != nil || strings.Count(strings.TrimSpace(string(b)), "\n") > 0
 }
 
-// tasks opens the "tasks" files of a leaf, one per directory, for threads to
-// enter by writing 0.
+// tasks opens the "tasks" files of a leaf, one for each directory. A thread enters the leaf by
+// writing 0 to them.
 func (c *boxCgroup) tasks(leaf string) ([]*os.File, error) {
 	if c.V2 {
 		return nil, nil
@@ -69,7 +69,7 @@ func (c *boxCgroup) tasks(leaf string) ([]*os.File, error) {
 		f, err := os.OpenFile(path.Join(d, leaf, "tasks"), os.O_WRONLY, 0)
 		if err != nil {
 			closeAll(out)
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the cgroup of the box: %w", err)
 		}
 		out = append(out, f)
 	}
@@ -82,7 +82,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// countersV1 are the files of the work leaf that boxd reads, by the names of
+// countersV1 are the files of the work leaf from which boxd reads counters, by the names of
 // wire.Jail.Counters.
 var countersV1 = map[string]struct{ controller, file string }{
 	"memory.events": {"memory", "memory.oom_control"},
@@ -94,7 +94,7 @@ var countersV1 = map[string]struct{ controller, file string }{
 	"cpu":           {"cpuacct", "cpuacct.usage"},
 }
 
-// counters opens them; those without a controller are left out.
+// counters opens the files of countersV1; it omits those whose controller is missing.
 func (c *boxCgroup) counters() (map[string]*os.File, error) {
 	out := map[string]*os.File{}
 	if c.V2 {
@@ -108,17 +108,17 @@ func (c *boxCgroup) counters() (map[string]*os.File, error) {
 		f, err := os.Open(path.Join(leaf, x.file))
 		if err != nil {
 			closeAll(slices.Collect(maps.Values(out)))
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the cgroup counters of the box: %w", err)
 		}
 		out[name] = f
 	}
 	return out, nil
 }
 
-// inside runs fn on a thread that sits in boxd's leaf, so that what it spawns is born
-// there, which also roots the cgroup namespace of the box there. It is never the first
-// thread, whose cgroup the server takes for its own. leaf are the leaf's tasks. On v2 a
-// thread cannot move alone; there boxd moves itself.
+// inside runs fn on a thread in boxd's leaf, so that a process that fn starts begins there and
+// its cgroup namespace has its root there. It never uses the first thread, whose cgroup the
+// server takes for its own. leaf holds the "tasks" files of boxd's leaf. On v2 a thread cannot
+// move alone; there boxd moves itself.
 func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 	if c.V2 || len(c.Dirs) == 0 {
 		fn()
@@ -130,7 +130,7 @@ func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 		if err == nil {
 			fn()
 		}
-		// A thread that cannot go back stays locked and ends with this goroutine.
+		// A thread that cannot return stays locked to this goroutine and ends with it.
 		if h.enterOwn() == nil {
 			runtime.UnlockOSThread()
 		}
@@ -139,7 +139,7 @@ func (c *boxCgroup) inside(h hierarchy, leaf []*os.File, fn func()) error {
 	return <-done
 }
 
-// enterOwn takes the calling thread back to the server's own cgroup.
+// enterOwn moves the calling thread back to the server's own cgroup.
 func (h hierarchy) enterOwn() error {
 	seen := map[string]bool{}
 	for _, name := range controllers {
@@ -158,7 +158,7 @@ func (h hierarchy) enterOwn() error {
 func enter(tasks []*os.File) error {
 	for _, f := range tasks {
 		if _, err := f.Write([]byte("0")); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "enter the cgroup: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot move a thread into the cgroup of the box: %w", err)
 		}
 	}
 	return nil

@@ -14,13 +14,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// serverLeaf is where a server moves itself when it sits in the very cgroup that
-// boxes shall be made in: version 2 allows processes in leaves only.
+// serverLeaf is the cgroup that a server moves itself to when it is in the same cgroup in which
+// boxes are to be made: version 2 allows processes in leaves only.
 const serverLeaf = "holdfast-server"
 
-// hierarchyV2 prepares the unified hierarchy: the first place where all
-// controllers can be passed on to a directory of ours, else the last place that
-// allows one at all. own is the server's own cgroup; empty when it must not move.
+// hierarchyV2 prepares the unified hierarchy: it uses the first place where all controllers can
+// be enabled for a directory of the server, or else the last place that allows a directory at
+// all. own is the server's own cgroup; empty if the server must not move.
 func hierarchyV2(places []string, own, name string) hierarchy {
 	h := noHierarchy("")
 	why := ""
@@ -59,7 +59,7 @@ func hierarchyV2(places []string, own, name string) hierarchy {
 	return h
 }
 
-// passOn enables what controllers there are for the children of a directory.
+// passOn enables the available controllers for the children of a directory.
 func (h hierarchy) passOn(dir string) error {
 	for _, c := range []string{"memory", "pids", "cpu"} {
 		if _, lacks := h.lack[c]; lacks {
@@ -72,11 +72,11 @@ func (h hierarchy) passOn(dir string) error {
 	return nil
 }
 
-// leaveTo moves this process out of the cgroup it shares with future boxes.
+// leaveTo moves this process out of the cgroup place, in which boxes are to be made, into a leaf of it.
 func leaveTo(place string) error {
 	for _, pid := range procs(place) {
 		if pid != os.Getpid() {
-			return fmt.Errorf("%s holds other processes, as %d", place, pid)
+			return fmt.Errorf("the cgroup %s contains other processes, such as %d", place, pid)
 		}
 	}
 	leaf := path.Join(place, serverLeaf)
@@ -86,7 +86,7 @@ func leaveTo(place string) error {
 	return os.WriteFile(path.Join(leaf, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-// enable passes a controller on to the children of a cgroup.
+// enable enables a controller for the children of a cgroup.
 func enable(dir, controller string) error {
 	file := path.Join(dir, "cgroup.subtree_control")
 	b, err := os.ReadFile(file)
@@ -104,7 +104,7 @@ func enable(dir, controller string) error {
 	return nil
 }
 
-// limitV2 sets one controller's limit on a leaf of the unified hierarchy.
+// limitV2 sets the limit of one controller on a leaf of the unified hierarchy.
 func limitV2(controller, leaf string, l sandbox.Limits) error {
 	if err := enable(path.Dir(leaf), controller); err != nil {
 		return err
@@ -130,35 +130,35 @@ func limitV2(controller, leaf string, l sandbox.Limits) error {
 	return nil
 }
 
-// delegate lets boxd clone its children into the work leaf: it needs to write the
-// member files of the leaf and of the directory above both leaves.
+// delegate allows boxd to clone its children into the work leaf: for that it must be able to
+// write the cgroup.procs files of the leaf and of the directory above both leaves.
 func (c *boxCgroup) delegate(uid uint32) error {
 	for _, dir := range []string{c.Dirs[""], c.leaf("", leafWork)} {
 		if err := os.Chown(path.Join(dir, "cgroup.procs"), int(uid), int(uid)); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot give boxd its cgroup: %w", err)
 		}
 	}
 	return nil
 }
 
-// openBox opens the box's directory on v2, to be cloned into.
+// openBox opens the box's cgroup directory on v2, so that boxd can be cloned into it.
 func (c *boxCgroup) openBox() (*os.File, error) {
 	f, err := os.OpenFile(c.Dirs[""], unix.O_DIRECTORY|unix.O_RDONLY, 0)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the cgroup of the box: %w", err)
 	}
 	return f, nil
 }
 
-// openLeaves opens what boxd needs on v2: the work leaf, and the member file of its
-// own leaf.
+// openLeaves opens what boxd needs on v2: the directory of the work leaf, and the cgroup.procs
+// file of boxd's own leaf.
 func (c *boxCgroup) openLeaves() (work, boxdProcs *os.File, err error) {
 	if work, err = os.OpenFile(c.leaf("", leafWork), unix.O_DIRECTORY|unix.O_RDONLY, 0); err != nil {
-		return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+		return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the cgroup of the box: %w", err)
 	}
 	if boxdProcs, err = os.OpenFile(path.Join(c.leaf("", leafBoxd), "cgroup.procs"), os.O_WRONLY, 0); err != nil {
 		_ = work.Close()
-		return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cgroup: %w", err)
+		return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the cgroup of the box: %w", err)
 	}
 	return work, boxdProcs, nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Reserve implements sandbox.Prewarmer: the directory that a ready boot has
-// mounted is moved to where the box's is to be.
+// Reserve implements sandbox.Prewarmer: it reserves a ready boot and moves the boot's directory,
+// which the boot has mounted, to the path of the box's directory.
 func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 	if spec.Workspace != "" && spec.Workspace != filepath.Join(spec.Dir, "workspace") {
 		return spec, false
@@ -34,7 +34,7 @@ func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 			return spec, false
 		}
 		if err := b.move(spec.Dir); err != nil {
-			// There is a directory: the boot is for another box.
+			// The box has a directory already, so the boot cannot be used for it.
 			d.ready.free = append(d.ready.free, b)
 			return spec, false
 		}
@@ -50,7 +50,7 @@ func (d *Driver) Reserve(spec sandbox.Spec) (sandbox.Spec, bool) {
 	return spec, true
 }
 
-// move gives the boot's directory another place, where nothing may be.
+// move moves the boot's directory to the path dir, which must not exist.
 func (b *readyBoot) move(dir string) error {
 	move := func() error {
 		return unix.Renameat2(unix.AT_FDCWD, b.directory(), unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
@@ -62,10 +62,10 @@ func (b *readyBoot) move(dir string) error {
 	return err
 }
 
-// take is a free boot with the given limits; nil without one. r.mu is held.
+// take removes a free boot with the given limits from the list and returns it, nil if there is none. r.mu is held.
 func (r *readyBoots) take(limits sandbox.Limits) *readyBoot {
 	for i, b := range r.free {
-		// A dead one is ended by the next Prewarm, off the path.
+		// A boot that died is removed by the next Prewarm, outside of the start of a box.
 		if b.limits == limits && b.lives() {
 			r.free = append(r.free[:i:i], r.free[i+1:]...)
 			return b
@@ -74,7 +74,7 @@ func (r *readyBoots) take(limits sandbox.Limits) *readyBoot {
 	return nil
 }
 
-// reserved is the boot of a box that starts or goes away.
+// reserved returns the boot that was reserved for a box, and ends the reservation: the box starts or is removed.
 func (d *Driver) reserved(box holdfast.BoxID) *readyBoot {
 	d.ready.mu.Lock()
 	defer d.ready.mu.Unlock()
@@ -83,7 +83,7 @@ func (d *Driver) reserved(box holdfast.BoxID) *readyBoot {
 	return b
 }
 
-// release ends the boot that was reserved for a box, if there is one.
+// release ends the boot that was reserved for a box, if one was.
 func (d *Driver) release(ctx context.Context, box holdfast.BoxID) error {
 	if b := d.reserved(box); b != nil {
 		return b.end(ctx)
@@ -91,16 +91,16 @@ func (d *Driver) release(ctx context.Context, box holdfast.BoxID) error {
 	return nil
 }
 
-// startReady starts the box out of the boot reserved for it; ok says whether it
-// runs. When it does not, nothing is left of the attempt but the directories, and
-// a start from nothing will say what is wrong, if anything is.
+// startReady starts the box from the boot that was reserved for it; ok reports whether the box
+// runs. If it does not, only the directories are left of the attempt, and the caller makes an
+// ordinary start, which reports whatever is wrong.
 func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, ok bool) {
 	b := d.reserved(spec.Box)
 	if b == nil {
 		return r, false
 	}
 	if !spec.Walls.Empty() || spec.Agent != "" {
-		// It was reserved before the path rules existed, and has its mounts already.
+		// The boot was reserved before the path rules existed, and has its mounts already.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 		defer cancel()
 		_ = b.end(clean)
@@ -119,30 +119,30 @@ func (d *Driver) startReady(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 	d.ready.mu.Unlock()
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.StartTimeout)
 	defer cancel()
-	// What cannot be removed now has its record or its file, and is swept later.
+	// What cannot be removed now still has its record or its file, and is swept later.
 	if b.end(clean) == nil {
 		_ = errors.Join(d.clear(clean, spec.Box), d.dir.Delete(spec.Box))
 	}
 	return r, false
 }
 
-// fits refuses a boot that is not what the box wants.
+// fits returns an error if the boot does not match what the box needs.
 func (l *launch) fits(b *readyBoot) error {
 	s := l.spec
 	switch {
 	case s.Dir != b.spec.Dir || l.d.root && (s.BoxdUID != b.spec.BoxdUID || s.ToolUID != b.spec.ToolUID):
-		return holdfast.Errorf(holdfast.KindConflict, op, "box %s is not what its ready boot was reserved for", holdfast.Quote(string(s.Box)))
+		return holdfast.Errorf(holdfast.KindConflict, op, "box %s has another directory or other uids than the ready boot that was reserved for it", holdfast.Quote(string(s.Box)))
 	case l.limits != b.limits:
 		return holdfast.Errorf(holdfast.KindConflict, op, "box %s has other limits than its ready boot", holdfast.Quote(string(s.Box)))
 	}
 	lacks := func(s string) bool { return strings.HasPrefix(s, "landlock: ") }
 	if l.needsLandlock() && slices.ContainsFunc(b.missing, lacks) {
-		return holdfast.Errorf(holdfast.KindConflict, op, "box %s needs Landlock, its ready boot has none", holdfast.Quote(string(s.Box)))
+		return holdfast.Errorf(holdfast.KindConflict, op, "box %s must have Landlock, but its ready boot has none", holdfast.Quote(string(s.Box)))
 	}
 	return l.accept(b.lacks)
 }
 
-// claim is everything between a ready boot and its box.
+// claim turns a ready boot into the box: it writes the record, renames the files and sends boxd its box id.
 func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error) {
 	d, s := l.d, l.spec
 	r, err := withCgroup(b.proc.Named(boxproc.Record{Box: s.Box, StartedAt: d.cfg.Now()}), b.cg)
@@ -150,13 +150,13 @@ func (l *launch) claim(ctx context.Context, b *readyBoot) (boxproc.Record, error
 		return r, err
 	}
 	r.Missing = b.missing
-	// The record is on disk before the boot learns what it is (see boxproc).
+	// The record is on disk before boxd learns its box id (see boxproc).
 	if err := d.dir.WriteOver(b.record, r); err != nil {
 		return r, err
 	}
 	for from, to := range map[string]string{b.socketFile(): d.dir.Socket(s.Box), b.file: d.dir.Log(s.Box)} {
 		if err := unix.Rename(from, to); err != nil {
-			return r, holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", filepath.Base(from), err)
+			return r, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot rename the file %s of a ready boot: %w", filepath.Base(from), err)
 		}
 	}
 	if err := b.proc.Claim(ctx, wire.Claim{

@@ -13,36 +13,36 @@ import (
 
 // Config configures a Driver.
 type Config struct {
-	// Home is the data directory; the driver keeps its records, sockets, logs and
-	// the boxd program in Home/run/local (0700).
+	// Home is the data directory. The driver stores its records, sockets, logs and the boxd
+	// program in Home/run/local (0700).
 	Home string
-	// Boxd gives the static boxd program, as boxd.Local does.
+	// Boxd returns the static boxd program, as boxd.Local does.
 	Boxd func() (boxd.Program, error)
-	// RootDir is a directory whose usr, bin, lib, etc … make the box's root; empty
-	// is the host's.
+	// RootDir is a directory whose usr, bin, lib, etc … make the box's root; if empty, those of
+	// the host do.
 	RootDir string
-	// ReadOnly are more host directories that boxes see: at the same path, as /opt,
-	// or elsewhere, as /srv/tools:/opt/tools.
+	// ReadOnly lists more host directories to mount in boxes: at the same path, as /opt, or at
+	// another, as /srv/tools:/opt/tools.
 	ReadOnly []string
-	// LimitsMode is used for specs that name none; empty is required.
+	// LimitsMode applies to specs that leave it empty; empty means required.
 	LimitsMode sandbox.LimitsMode
-	// Landlock is the mode for specs that leave it empty; empty means required.
+	// Landlock applies to specs that leave it empty; empty means required.
 	Landlock sandbox.LandlockMode
-	// CgroupRoot is a cgroup v2 directory to make boxes in; empty finds the place
-	// by itself: below the server's own cgroup, or at the top where it may.
+	// CgroupRoot is a cgroup v2 directory in which boxes get their cgroups. If empty, the driver
+	// finds a place: below the server's own cgroup, or at the top if that is allowed.
 	CgroupRoot string
-	// ProbeUID is the first of two host uids that Probe maps as a root server;
-	// 0 is 1879048188, below the default uid_base.
+	// ProbeUID is the first of the two host uids that Probe uses on a root server; 0 means
+	// 1879048188, which is below the default uid_base.
 	ProbeUID uint32
-	// ReadyUID is the first of the host uids of ready boots of a root server, two
-	// for each that is ever made; 0 is 2952790016, above those of the default
+	// ReadyUID is the first host uid for ready boots of a root server, which uses two more for
+	// each boot it ever makes; 0 means 2952790016, which is above the uids of the default
 	// uid_base.
 	ReadyUID uint32
-	// StartTimeout bounds a start when the context allows longer; 0 is 20 s.
+	// StartTimeout limits the time of a start, if its context allows more; 0 means 20 s.
 	StartTimeout time.Duration
 	Now          func() time.Time
 	Rand         io.Reader
-	// Owner is the data directory's owner id: 16 hexadecimal digits.
+	// Owner is the owner id of the data directory: 16 hexadecimal digits.
 	Owner string
 }
 
@@ -55,7 +55,7 @@ const (
 	toolUID = 1000
 )
 
-// reserved are top directories that the box makes itself.
+// reserved are the top-level directories that the box makes itself.
 var reserved = map[string]bool{
 	"proc": true, "dev": true, "sys": true, "tmp": true, "run": true, "etc": true,
 	"workspace": true, "home": true, "root": true, "boot": true, "lost+found": true,
@@ -66,9 +66,9 @@ func topOf(p string) string {
 	return top
 }
 
-// bound is where an entry of ReadOnly comes from and where a box sees it.
+// bound splits an entry of ReadOnly into the host directory and the path where the box has it.
 func bound(entry string) (source, target string) {
-	// The source may have colons in its name.
+	// Split at the last colon: the host path may contain colons.
 	i := strings.LastIndexByte(entry, ':')
 	if i < 0 {
 		return entry, entry
@@ -81,7 +81,7 @@ func (c *Config) check() error {
 		return holdfast.Errorf(holdfast.KindInvalid, op, format, args...)
 	}
 	if c.Home == "" || c.Boxd == nil || c.Now == nil || c.Rand == nil {
-		return bad("home, boxd, clock and randomness are required")
+		return bad("the driver's Home, Boxd, Now and Rand are required")
 	}
 	paths := []string{c.RootDir, c.CgroupRoot}
 	for _, p := range c.ReadOnly {
@@ -95,7 +95,7 @@ func (c *Config) check() error {
 	}
 	for _, p := range c.ReadOnly {
 		if _, target := bound(p); reserved[topOf(target)] {
-			return holdfast.Errorf(holdfast.KindInvalid, op, "%s is made by the box itself", holdfast.Quote(target)).
+			return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be mounted: the box makes this directory itself", holdfast.Quote(target)).
 				WithHint("name a directory outside of /proc, /dev, /tmp, /run, /home, /etc and /workspace")
 		}
 	}
@@ -125,7 +125,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// checkSpec refuses what must not start.
+// checkSpec returns an error for a spec of a box that must not start.
 func checkSpec(spec sandbox.Spec, root bool) error {
 	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
 		return err
@@ -151,18 +151,18 @@ func checkSpec(spec sandbox.Spec, root bool) error {
 	if !root {
 		return nil
 	}
-	// HZ-8: a box whose tools are the host's root could leave a setuid-root file.
+	// HZ-8: tools that run as root of the host could leave a setuid-root file.
 	if spec.BoxdUID == 0 || spec.ToolUID == 0 {
 		return holdfast.Errorf(holdfast.KindInvalid, op, "uid 0 of the host may not be mapped into box %s", holdfast.Quote(string(spec.Box))).
 			WithHint("give the workspace a user of its own; uid_base says where private ones begin")
 	}
 	if spec.BoxdUID == spec.ToolUID {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s both map to uid %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "boxd and the tools of box %s must not have the same host uid, %d", holdfast.Quote(string(spec.Box)), spec.ToolUID)
 	}
 	return nil
 }
 
-// withDefaults fills in the limits a spec leaves open.
+// withDefaults sets the limits that a spec leaves at 0 to their defaults.
 func withDefaults(l sandbox.Limits) sandbox.Limits {
 	d := sandbox.DefaultLimits()
 	fill := func(v *int64, def int64) {
@@ -183,10 +183,10 @@ func withDefaults(l sandbox.Limits) sandbox.Limits {
 	if l.NofileHard == 0 {
 		l.NofileHard = max(d.NofileHard, l.NofileSoft)
 	}
-	// Files in /tmp are memory of the box.
+	// Files in /tmp count as memory of the box.
 	l.TmpBytes = min(l.TmpBytes, l.MemoryBytes)
 	return l
 }
 
-// shmBytes is the size of a box' /dev/shm.
+// shmBytes returns the size of a box's /dev/shm.
 func shmBytes(l sandbox.Limits) int64 { return min(64<<20, l.MemoryBytes/4) }

@@ -18,13 +18,13 @@ import (
 
 var _ sandbox.Holder = (*Driver)(nil)
 
-// mostHeld bounds how many descriptors, mappings and threads of a box one look
-// takes in: a box may have millions.
+// mostHeld is how many descriptors, mappings and threads of a box one call of Held looks at: a
+// box may have millions.
 const mostHeld = 100_000
 
-// Held implements sandbox.Holder. It looks through the proc file system of the box
-// itself, which shows no process but those of the box: a pid there that changes
-// hands is still the box', and an ordinary user owns the namespace it is in.
+// Held implements sandbox.Holder. It reads the proc file system of the box, which shows only
+// processes of the box: a pid that is reused there still belongs to the box, and an ordinary user
+// owns the namespace of that proc file system.
 func (d *Driver) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsage, error) {
 	r, err := d.dir.Read(box)
 	if err != nil {
@@ -37,19 +37,19 @@ func (d *Driver) Held(ctx context.Context, box holdfast.BoxID) (sandbox.DiskUsag
 	defer unix.Close(proc)
 	h := held{proc: proc, most: mostHeld, memory: map[uint64]bool{}, seen: map[file]bool{}}
 	if err := h.memories(); err != nil {
-		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindUnavailable, op, "what box %s holds: %w", holdfast.Quote(string(box)), err)
+		return sandbox.DiskUsage{}, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot measure the open files of box %s: %w", holdfast.Quote(string(box)), err)
 	}
 	h.processes(ctx)
 	return h.DiskUsage, ctx.Err()
 }
 
-// openProc opens the /proc of a running box.
+// openProc opens the /proc directory of a running box.
 func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	fail := func(err error) (int, error) {
 		if !d.dir.Alive(r) {
 			return -1, notRunning(r.Box)
 		}
-		return -1, holdfast.Errorf(holdfast.KindUnavailable, op, "/proc of box %s: %w", holdfast.Quote(string(r.Box)), err)
+		return -1, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open /proc of box %s: %w", holdfast.Quote(string(r.Box)), err)
 	}
 	fd, err := unix.Open("/proc/"+strconv.Itoa(r.PID)+"/root/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -59,9 +59,9 @@ func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	var fs unix.Statfs_t
 	err = errors.Join(unix.Stat("/proc", &own), unix.Fstat(fd, &box), unix.Fstatfs(fd, &fs))
 	if err == nil && (fs.Type != unix.PROC_SUPER_MAGIC || own.Dev == box.Dev) {
-		err = errors.New("it is not the box' own")
+		err = errors.New("it does not belong to the box")
 	}
-	// The pid could have changed hands before it was opened.
+	// The pid could have been reused before the directory was opened.
 	if err == nil && !d.dir.Alive(r) {
 		err = unix.ESRCH
 	}
@@ -72,19 +72,19 @@ func (d *Driver) openProc(r boxproc.Record) (int, error) {
 	return fd, nil
 }
 
-// file is an inode.
+// file identifies an inode.
 type file struct{ dev, ino uint64 }
 
-// held is one look at what the processes of a box hold.
+// held is the state of one call of Held, and the usage that it has found.
 type held struct {
 	sandbox.DiskUsage
 	proc int
-	// most is how much may still be looked at.
+	// most is how many more entries may be looked at.
 	most int
-	// memory are the devices whose files are memory, which the box has limits for.
+	// memory holds the devices whose files are in memory: the box has other limits for those.
 	memory map[uint64]bool
 	seen   map[file]bool
-	// boxd: it is boxd's turn.
+	// boxd is true while boxd itself is looked at.
 	boxd bool
 }
 
@@ -106,15 +106,15 @@ func (h *held) memories() error {
 	return err
 }
 
-// more reports whether another one may be looked at.
+// more reports whether one more entry may be looked at.
 func (h *held) more() bool {
 	h.most--
 	h.Hidden = h.Hidden || h.most < 0
 	return h.most >= 0
 }
 
-// failed takes note of what could not be looked into. What ended holds nothing; and
-// an ordinary user may not look into boxd, which keeps no file of a tool.
+// failed records that something could not be read, so that the result may be too low. A process that
+// has ended holds nothing; and boxd, which an ordinary user cannot read, holds no file of a tool.
 func (h *held) failed(err error) {
 	ended := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH)
 	if !ended && !(h.boxd && errors.Is(err, unix.EACCES)) {
@@ -122,7 +122,7 @@ func (h *held) failed(err error) {
 	}
 }
 
-// each calls do with the names in a directory of /proc.
+// each calls do with the names in a directory of /proc, until do returns false.
 func (h *held) each(dir string, do func(name string) bool) {
 	fd, err := unix.Openat(h.proc, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -155,7 +155,7 @@ func (h *held) processes(ctx context.Context) {
 		h.boxd = pid == "1"
 		h.wrote(pid)
 		mapped := false
-		// Threads may have tables of their own, and go on when the first has ended.
+		// Threads may have descriptor tables of their own, and continue when the first thread has ended.
 		h.each(pid+"/task", func(tid string) bool {
 			thread := pid + "/task/" + tid
 			h.inode(thread + "/cwd")
@@ -181,7 +181,7 @@ func (h *held) descriptor(thread, fd string) {
 		return
 	}
 	h.seen[id] = true
-	// Files that were sent and not received are open in no process.
+	// Files that were sent over a socket and not received yet are open in no process.
 	h.lines(thread+"/fdinfo/"+fd, func(l string) {
 		if n, ok := strings.CutPrefix(l, "scm_fds:"); ok && strings.TrimSpace(n) != "0" {
 			h.Hidden = true
@@ -189,7 +189,7 @@ func (h *held) descriptor(thread, fd string) {
 	})
 }
 
-// inode counts what is at the end of a link of /proc when it has no name any more.
+// inode adds the file behind a link of /proc to the usage, if the file has no name any more.
 func (h *held) inode(link string) (st unix.Stat_t, ok bool) {
 	if err := unix.Fstatat(h.proc, link, &st, 0); err != nil {
 		h.failed(err)
@@ -204,8 +204,8 @@ func (h *held) inode(link string) (st unix.Stat_t, ok bool) {
 	return st, true
 }
 
-// maps counts mapped files without a name. A process whose first thread ended has
-// its memory with the others.
+// maps adds mapped files without a name. mapped reports whether the thread has memory: a process
+// whose first thread has ended shows its memory in the other threads.
 func (h *held) maps(pid, thread string) (mapped bool) {
 	h.lines(thread+"/maps", func(l string) {
 		mapped = true
@@ -216,7 +216,7 @@ func (h *held) maps(pid, thread string) (mapped bool) {
 		if !ok || h.memory[id.dev] || h.seen[id] {
 			return
 		}
-		// An ordinary user may not follow these links, and then does not know the size.
+		// An ordinary user may not follow these links, so the size of the file stays unknown.
 		if err := unix.Fstatat(h.proc, pid+"/map_files/"+at, new(unix.Stat_t), 0); err != nil {
 			h.Hidden = true
 			return
@@ -226,7 +226,7 @@ func (h *held) maps(pid, thread string) (mapped bool) {
 	return mapped
 }
 
-// mapping reads a line of maps: the file, and its name in map_files.
+// mapping parses a line of maps into the file's inode and its name in map_files.
 func mapping(l string) (id file, at string, ok bool) {
 	f := strings.Fields(l)
 	if len(f) < 5 {
@@ -244,7 +244,7 @@ func mapping(l string) (id file, at string, ok bool) {
 	return id, strconv.FormatUint(n[0], 16) + "-" + strconv.FormatUint(n[1], 16), errors.Join(errs[:]...) == nil
 }
 
-// wrote adds what a process wrote; boxd's own holds that of those it buried.
+// wrote adds the bytes that a process wrote; boxd's own number contains that of the processes it reaped.
 func (h *held) wrote(pid string) {
 	h.lines(pid+"/io", func(l string) {
 		if n, ok := strings.CutPrefix(l, "write_bytes: "); ok {
@@ -254,7 +254,7 @@ func (h *held) wrote(pid string) {
 	})
 }
 
-// lines reads a file of /proc.
+// lines calls do with each line of a file of /proc.
 func (h *held) lines(name string, do func(string)) {
 	fd, err := unix.Openat(h.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

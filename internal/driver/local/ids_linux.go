@@ -13,34 +13,34 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// idsFile keeps the number of the first pair of ids that nobody has, idsAhead is
-// how many pairs are taken at once.
+// idsFile is the file with the number of the first unused pair of ids, idsAhead is how many pairs
+// are taken from it at once.
 const (
 	idsFile  = "ids"
 	idsAhead = 64
 	maxPairs = 1 << 29
 )
 
-// idBlock hands out pairs of host ids for ready boots. None is given twice in the
-// life of a data directory: files may belong to it.
+// idBlock allocates pairs of host ids for ready boots. No pair is used twice in the life of a
+// data directory, because files may still belong to it.
 type idBlock struct {
 	mu       sync.Mutex
 	from, to uint32
 }
 
-// next is the first id of a pair, from base on.
+// next returns the first id of an unused pair; the pairs start at base.
 func (b *idBlock) next(dir string, base uint32) (uint32, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.from == b.to {
 		first, err := takeIDs(dir)
 		if err != nil {
-			return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "ids of ready boots: %w", err)
+			return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot allocate host ids for ready boots: %w", err)
 		}
 		b.from, b.to = first, first+idsAhead
 	}
 	if b.to > maxPairs {
-		return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "all ids for ready boots have been used").
+		return 0, holdfast.Errorf(holdfast.KindUnavailable, op, "all host ids for ready boots have been used").
 			WithHint("run without prewarm")
 	}
 	id := base + 2*b.from
@@ -48,7 +48,7 @@ func (b *idBlock) next(dir string, base uint32) (uint32, error) {
 	return id, nil
 }
 
-// takeIDs takes the next block of pairs of host uids; it is on record before any is used.
+// takeIDs takes the next block of pairs of host ids. It records the block before any of its ids is used.
 func takeIDs(dir string) (from uint32, err error) {
 	name := filepath.Join(dir, idsFile)
 	old, err := os.ReadFile(name)

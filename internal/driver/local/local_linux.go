@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Driver starts boxes out of Linux namespaces. It implements sandbox.Driver and
-// sandbox.Freezer. Make one with New; Close lets go of the boxes, which go on.
+// Driver starts boxes made of Linux namespaces. It implements sandbox.Driver and sandbox.Freezer.
+// Make one with New; Close releases the boxes, which keep running.
 type Driver struct {
 	cfg   Config
 	root  bool
@@ -33,7 +33,7 @@ type Driver struct {
 	ready readyBoots
 	watch watcher
 	host  hostFiles
-	// deadOnce guards the clean-up after boxes that died while no server ran.
+	// deadOnce runs the clean-up after boxes that died while no server ran, once.
 	deadOnce sync.Once
 }
 
@@ -43,8 +43,8 @@ var (
 	_ sandbox.Guard   = (*Driver)(nil)
 )
 
-// New opens the driver's directory and removes what a killed server left in it
-// half made. Errors: invalid for a bad configuration, unavailable for the rest.
+// New opens the driver's directory and removes what a killed server left there half made. It
+// fails with invalid for a bad configuration, otherwise with unavailable.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -56,11 +56,11 @@ func New(cfg Config) (*Driver, error) {
 	if _, err := dir.Sweep(0); err != nil {
 		return nil, err
 	}
-	// A probe's directories; its box, if it still runs, is listed like any other.
+	// Remove directories of a former Probe; if its box still runs, it is listed like any other.
 	stale, _ := filepath.Glob(filepath.Join(dir.Path(), "probe-*"))
 	for _, p := range stale {
 		if err := os.RemoveAll(p); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of an earlier probe: %w", err)
 		}
 	}
 	d := &Driver{cfg: cfg, root: os.Geteuid() == 0, dir: dir, procs: map[holdfast.BoxID]*boxproc.Proc{}}
@@ -70,8 +70,8 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// Close lets go of the processes of running boxes and of the driver's files; no
-// box ends. Ready boots are no boxes: they do.
+// Close closes the driver's files and its handles of running boxes, which keep running. Ready
+// boots are not boxes yet: it ends them.
 func (d *Driver) Close() error {
 	err := errors.Join(d.closeReady(), d.watch.close())
 	d.mu.Lock()
@@ -84,7 +84,7 @@ func (d *Driver) Close() error {
 		err = errors.Join(err, d.program.Close())
 		d.program = nil
 	}
-	// A start that was killed early leaves the directory of all boxes, and no record.
+	// A start that was killed early leaves the cgroup directory of all boxes, but no record.
 	for _, base := range d.cg().base {
 		_ = unix.Rmdir(base)
 	}
@@ -109,8 +109,8 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 	case err == nil && d.dir.Alive(r) && d.serves(ctx, r):
 		return d.info(r), nil
 	case err == nil || !holdfast.IsKind(err, holdfast.KindNotFound):
-		// A box that ended by itself, or whose server was killed while starting it;
-		// an unreadable record is cleared in the same way.
+		// The box ended by itself, or a server was killed while starting it. A box with an
+		// unreadable record is cleared in the same way.
 		if err := errors.Join(d.clear(ctx, spec.Box), d.dir.Delete(spec.Box)); err != nil {
 			return sandbox.Info{}, err
 		}
@@ -124,7 +124,7 @@ func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, e
 			return sandbox.Info{}, err
 		}
 	}
-	// It has just said so.
+	// boxd has just reported that it serves.
 	return sandbox.Info{Box: r.Box, Running: true, PID: r.PID, StartedAt: r.StartedAt, Missing: r.Missing, Walls: spec.Walls.Hash()}, nil
 }
 
@@ -144,8 +144,8 @@ func (d *Driver) Connect(ctx context.Context, box holdfast.BoxID) (net.Conn, err
 	return conn, err
 }
 
-// serves reports whether the recorded boxd takes connections. One that does not
-// is ending; then it has ended when serves returns, unless ctx ends first.
+// serves reports whether the recorded boxd accepts connections. If not, the boxd is ending:
+// serves waits until it has ended, or until ctx ends.
 func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
 	conn, err := d.dir.Dial(ctx, r.Box)
 	if err == nil {
@@ -156,11 +156,11 @@ func (d *Driver) serves(ctx context.Context, r boxproc.Record) bool {
 	return false
 }
 
-// endingTime is how long a box that takes no more connections may still take to end.
+// endingTime is how long a boxd that accepts no more connections may still take to end.
 const endingTime = 10 * time.Second
 
-// outlive waits for the end of a boxd that is ending: its listener is closed
-// before its processes are gone, and until then the box would be listed as running.
+// outlive waits for the end of a boxd that is ending. Its listener is closed before its processes
+// are gone, and until then the box would be listed as running.
 func (d *Driver) outlive(ctx context.Context, r boxproc.Record) {
 	p, err := d.dir.Find(r)
 	if err != nil {
@@ -169,12 +169,12 @@ func (d *Driver) outlive(ctx context.Context, r boxproc.Record) {
 	defer p.Close()
 	ctx, cancel := context.WithTimeout(ctx, endingTime)
 	defer cancel()
-	// Whether it ended in time shows when its record is looked at next.
+	// Whether it ended in time is found out when the record is read next.
 	_ = p.Wait(ctx)
 }
 
 func notRunning(box holdfast.BoxID) error {
-	return holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(box)))
+	return holdfast.Errorf(holdfast.KindNotFound, op, "box %s is not running", holdfast.Quote(string(box)))
 }
 
 // Stop implements sandbox.Driver.
@@ -197,12 +197,12 @@ func (d *Driver) end(ctx context.Context, box holdfast.BoxID, record func(holdfa
 	}
 	defer unlock()
 	if r, err := d.dir.Read(box); err == nil && r.PID != 0 && !d.dir.Alive(r) {
-		record = d.dir.Delete // it died by itself: its record goes too
+		record = d.dir.Delete // the box died by itself: delete its record too
 	}
 	return d.endLocked(ctx, box, record)
 }
 
-// endLocked is end for a caller that holds the box's lock.
+// endLocked does the same as end, for a caller that holds the box's lock.
 func (d *Driver) endLocked(ctx context.Context, box holdfast.BoxID, record func(holdfast.BoxID) error) error {
 	if err := errors.Join(d.release(ctx, box), d.clear(ctx, box)); err != nil {
 		return err
@@ -212,8 +212,8 @@ func (d *Driver) endLocked(ctx context.Context, box holdfast.BoxID, record func(
 
 // List implements sandbox.Driver.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
-	// Every server lists its boxes first of all. What could not be removed is no
-	// box, and Prewarm will tell.
+	// A server lists its boxes before anything else. A ready boot that cannot be removed is no
+	// box, and Prewarm will return the error.
 	_ = d.sweepReady(ctx)
 	d.deadOnce.Do(func() { d.sweepDead(ctx) })
 	records, err := d.dir.List()
@@ -263,13 +263,13 @@ func (d *Driver) freezer(ctx context.Context, box holdfast.BoxID, do func(*boxCg
 			WithHint("%s", fixCgroup())
 	}
 	if err := do(&cg, ctx); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "freezer of box %s: %w", holdfast.Quote(string(box)), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot change the freezer of box %s: %w", holdfast.Quote(string(box)), err)
 	}
 	return nil
 }
 
-// clear ends a box and removes all it had but its record, socket and log.
-// Idempotent; the box's lock is held.
+// clear ends a box and removes everything that belongs to it except its record, socket and log.
+// It may be called again. The box's lock is held.
 func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	r, err := d.dir.Read(box)
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
@@ -277,20 +277,20 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 	}
 	cg := cgroupOf(r)
 	if err != nil {
-		// Nothing in an unreadable record can be believed. Where its box' cgroup would
-		// be is known all the same, and whatever lives in there is this box.
+		// An unreadable record cannot be trusted. But the path of the box's cgroup is known
+		// without it, and every process in there belongs to this box.
 		cg = d.cg().plan(box)
 		if err := d.endNameless(ctx); err != nil {
 			return err
 		}
 	}
 	if d.dir.Foreign(r) {
-		return nil // its cgroup belongs to the other directory too
+		return nil // the box, with its cgroup, belongs to another data directory
 	}
 	if p, err := d.dir.Find(r); err == nil {
 		defer p.Close()
-		// Before boxd: its death takes the namespace along and waits for every
-		// process in it, the frozen ones too.
+		// Kill and thaw the cgroup before waiting for boxd: its death ends the pid namespace, which
+		// waits for every process in it, also for frozen ones.
 		if err := p.Signal(9); err != nil {
 			return err
 		}
@@ -308,14 +308,14 @@ func (d *Driver) clear(ctx context.Context, box holdfast.BoxID) error {
 		if err := w.removePlaceholders(); err != nil {
 			return err
 		}
-		// Later files at these paths belong to somebody else.
+		// Files at these paths that appear later are not placeholders of this box.
 		delete(r.Extra, extraWalls)
 		return d.dir.Write(r)
 	}
 	return nil
 }
 
-// forget lets go of the process of a box that has ended.
+// forget closes the handle of a box's process; the box has ended.
 func (d *Driver) forget(box holdfast.BoxID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -325,12 +325,12 @@ func (d *Driver) forget(box holdfast.BoxID) {
 	}
 }
 
-// extraCgroup is the key of a record's cgroup.
+// extraCgroup is the key of the cgroup in a record.
 const extraCgroup = "cgroup"
 
 func cgroupOf(r boxproc.Record) boxCgroup {
 	var c boxCgroup
-	// A record without one has no cgroup; a broken one reads the same.
+	// A record without this key has no cgroup; a broken value is read as none.
 	_ = json.Unmarshal([]byte(r.Extra[extraCgroup]), &c)
 	return c
 }
@@ -338,7 +338,7 @@ func cgroupOf(r boxproc.Record) boxCgroup {
 func withCgroup(r boxproc.Record, c boxCgroup) (boxproc.Record, error) {
 	b, err := json.Marshal(c)
 	if err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+		return r, holdfast.Errorf(holdfast.KindInternal, op, "cannot encode the cgroup of a box: %w", err)
 	}
 	r.Extra = map[string]string{extraCgroup: string(b)}
 	return r, nil
@@ -357,8 +357,8 @@ func (d *Driver) info(r boxproc.Record) sandbox.Info {
 	return i
 }
 
-// programFile opens the extracted boxd. It is executed by descriptor: a mapped
-// uid could not reach it by path below a 0700 directory.
+// programFile opens the extracted boxd program. It is executed by descriptor, because a mapped
+// uid cannot reach it by its path in a 0700 directory.
 func (d *Driver) programFile() (*os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -375,7 +375,7 @@ func (d *Driver) programFile() (*os.File, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the boxd program: %w", err)
 	}
 	d.program = f
 	return f, nil

@@ -10,13 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Driver refuses: boxes of this driver are made of Linux namespaces.
+// Driver refuses every start here: boxes of this driver are made of Linux namespaces.
 type Driver struct{}
 
 var _ sandbox.Driver = (*Driver)(nil)
 
-// New checks the configuration like the real one; the driver it makes refuses
-// every start.
+// New checks the configuration as on Linux. The driver that it returns refuses every start.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -40,7 +39,7 @@ func (d *Driver) Probe(context.Context) sandbox.Probe {
 	return sandbox.Probe{Driver: "local", Isolates: true, Reason: refuse().Error(), Hint: holdfast.HintOf(refuse())}
 }
 
-// Ensure implements sandbox.Driver: unavailable.
+// Ensure implements sandbox.Driver. It always fails with unavailable.
 func (d *Driver) Ensure(_ context.Context, spec sandbox.Spec) (sandbox.Info, error) {
 	if err := checkSpec(spec, false); err != nil {
 		return sandbox.Info{}, err
@@ -48,9 +47,9 @@ func (d *Driver) Ensure(_ context.Context, spec sandbox.Spec) (sandbox.Info, err
 	return sandbox.Info{}, refuse()
 }
 
-// Connect implements sandbox.Driver: no box runs.
+// Connect implements sandbox.Driver. It always fails, because no box runs.
 func (d *Driver) Connect(_ context.Context, box holdfast.BoxID) (net.Conn, error) {
-	return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s does not run", holdfast.Quote(string(box)))
+	return nil, holdfast.Errorf(holdfast.KindNotFound, op, "box %s is not running", holdfast.Quote(string(box)))
 }
 
 // Stop implements sandbox.Driver: there is nothing to stop.
@@ -59,5 +58,5 @@ func (d *Driver) Stop(context.Context, holdfast.BoxID) error { return nil }
 // Remove implements sandbox.Driver: there is nothing to remove.
 func (d *Driver) Remove(context.Context, holdfast.BoxID) error { return nil }
 
-// List implements sandbox.Driver: nothing.
+// List implements sandbox.Driver. It always returns an empty list.
 func (d *Driver) List(context.Context) ([]sandbox.Info, error) { return nil, nil }

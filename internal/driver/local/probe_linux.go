@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// capabilities are what Probe reports, in this order. One that a box must have and
-// that is missing makes the driver unusable; the others are listed with each box.
+// capabilities are the capabilities that Probe reports, in this order. If one is missing that a
+// box must have, the driver is unusable; other missing ones are listed with each box.
 var capabilities = []struct {
 	name string
 	need need
@@ -40,7 +40,7 @@ var capabilities = []struct {
 	{"disk-limit", byDesign, nil},
 }
 
-// need is when a box must have a capability.
+// need is the condition under which a box must have a capability.
 type need int
 
 const (
@@ -54,7 +54,7 @@ const (
 // advice returns a function that always returns text.
 func advice(text string) func() string { return func() string { return text } }
 
-// fixCgroup returns what to do if the server may make no cgroups.
+// fixCgroup returns advice for a server that may make no cgroups.
 func fixCgroup() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil && os.Getuid() != 0 {
 		return "systemd-run --user --scope -p Delegate=yes holdfast serve" // cgroup v2
@@ -63,9 +63,9 @@ func fixCgroup() string {
 }
 
 const (
-	// withoutLimits ends a hint: with that setting boxes start without limits.
+	// withoutLimits ends a hint with the setting that allows boxes without limits.
 	withoutLimits = "; or without limits: holdfast serve --set limits.mode=best-effort"
-	// fixLandlock says how to go on if the kernel has no Landlock.
+	// fixLandlock is the advice for a kernel without Landlock.
 	fixLandlock = "boot a kernel with lsm=landlock,… in its command line, or run the server as root; or without it: holdfast serve --set landlock=best-effort"
 )
 
@@ -116,15 +116,15 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Probe {
 	return p
 }
 
-// tryOut runs a box for a moment. freeze is why it could not be frozen.
+// tryOut runs a box briefly and returns its protections. freeze is the error of freezing it.
 func (d *Driver) tryOut(ctx context.Context) (inForce, missing []string, freeze, err error) {
 	var id [4]byte
 	if _, err := io.ReadFull(d.cfg.Rand, id[:]); err != nil {
-		return nil, nil, nil, holdfast.Errorf(holdfast.KindInternal, op, "no randomness: %w", err)
+		return nil, nil, nil, holdfast.Errorf(holdfast.KindInternal, op, "cannot read random bytes: %w", err)
 	}
 	dir, err := os.MkdirTemp(d.dir.Path(), "probe-")
 	if err != nil {
-		return nil, nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return nil, nil, nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory for the probe: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)

@@ -20,46 +20,46 @@ import (
 
 var _ sandbox.Prewarmer = (*Driver)(nil)
 
-// readyExt is the end of the name of a ready boot's file. The file is its log,
-// and tells the next server what a killed one left: it is there before the boot
-// has a cgroup, and goes after it.
+// readyExt is the suffix of the file of a ready boot. The file is the boot's log, and tells the
+// next server about a boot that a killed server left: it is made before the boot's cgroup and
+// removed after it.
 const readyExt = ".ready"
 
-// maxReady bounds what a caller can ask for.
+// maxReady is how many ready boots a caller may request.
 const maxReady = 1000
 
-// readyBoot is a box without a name: a boxd behind its walls, with limits, ids and
-// directories of its own, that waits to learn whose it is.
+// readyBoot is a boxd in a finished box, with its own limits, ids and directories, that waits to
+// be assigned to a session.
 type readyBoot struct {
 	name string // ready-<server's pid>-<its start time>-<number>
 	file string
 	cg   boxCgroup
-	// spec has the ids and the directory of the box to be.
+	// spec has the host ids and the directory that the box will have.
 	spec sandbox.Spec
-	// record is a file of the box, made ahead: making a file may have to wait for the
-	// disk.
+	// record is an open file for the box's record, made in advance, because making a file may
+	// have to wait for the disk.
 	record *os.File
-	// limits are those asked for, inForce and lacks what became of them; missing is
-	// all that the box lacks.
+	// limits are the limits requested for the boot; inForce and lacks list those that are
+	// enforced and those that are not; missing lists everything that the box lacks.
 	limits                  sandbox.Limits
 	inForce, lacks, missing []string
-	// proc is nil while it is being made.
+	// proc is nil while the boot is being made.
 	proc *boxproc.Boot
 }
 
 func (b *readyBoot) recordFile() string { return b.file + ".record" }
 func (b *readyBoot) socketFile() string { return b.file + ".socket" }
 
-// directory becomes that of the box.
+// directory returns the path of the boot's directory, which becomes that of the box.
 func (b *readyBoot) directory() string { return b.file + ".dir" }
 
-// readyBoots are those of one driver.
+// readyBoots are the ready boots of one driver.
 type readyBoots struct {
-	// filling is held by Prewarm. ctx is that of the last one, for those that are
-	// left when the driver closes.
+	// filling is held by Prewarm. ctx is the context of the last Prewarm, for ending the boots
+	// that are left when the driver closes.
 	filling sync.Mutex
 	ctx     context.Context
-	// sweeping is held while looking for what others left; swept: there is nothing.
+	// sweeping is held while boots of other servers are looked for. swept: they have been removed.
 	sweeping sync.Mutex
 	swept    bool
 	ids      idBlock
@@ -68,18 +68,17 @@ type readyBoots struct {
 	free     []*readyBoot
 	reserved map[holdfast.BoxID]*readyBoot
 	n        int
-	limits   sandbox.Limits // of the last box
-	// failure is why a ready boot did not become a box since the last Prewarm.
+	limits   sandbox.Limits // the limits of the last box that was started
+	// failure is the error of a ready boot that could not become a box since the last Prewarm.
 	failure error
 	closed  bool
 }
 
-// Prewarm implements sandbox.Prewarmer. Those that are too many end. When one did
-// not become a box since the last call, the error says so; the others are ready
-// all the same.
+// Prewarm implements sandbox.Prewarmer. It ends ready boots in excess of n. If a boot could not
+// become a box since the last call, it returns that error; n boots are ready all the same.
 func (d *Driver) Prewarm(ctx context.Context, n int) error {
 	if n < 0 || n > maxReady {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%d ready boots are not 0 to %d", n, maxReady)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%d ready boots were requested, but 0 to %d are possible", n, maxReady)
 	}
 	d.ready.filling.Lock()
 	defer d.ready.filling.Unlock()
@@ -98,13 +97,13 @@ func (d *Driver) Prewarm(ctx context.Context, n int) error {
 		}
 		d.ready.mu.Unlock()
 		if enough && failure != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "a ready boot was of no use: %w", failure).WithHint("%s", holdfast.HintOf(failure))
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "a ready boot could not become a box: %w", failure).WithHint("%s", holdfast.HintOf(failure))
 		}
 		if enough {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "ready boots: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "stopped making ready boots: %w", err)
 		}
 		b, err := d.boot(ctx, number)
 		if err != nil {
@@ -116,7 +115,7 @@ func (d *Driver) Prewarm(ctx context.Context, n int) error {
 	}
 }
 
-// trim ends ready boots that died or are more than n.
+// trim ends ready boots that died or that exceed n.
 func (d *Driver) trim(ctx context.Context, n int) error {
 	d.ready.mu.Lock()
 	var keep, drop []*readyBoot
@@ -138,7 +137,7 @@ func (d *Driver) trim(ctx context.Context, n int) error {
 	return errors.Join(errs...)
 }
 
-// closeReady ends all and lets no more be made.
+// closeReady ends all ready boots and prevents new ones.
 func (d *Driver) closeReady() error {
 	d.ready.mu.Lock()
 	d.ready.closed = true
@@ -166,7 +165,7 @@ func (b *readyBoot) lives() bool {
 	}
 }
 
-// boot makes one, tried again as startAgain does.
+// boot makes one ready boot, with retries as in startAgain.
 func (d *Driver) boot(ctx context.Context, number int) (b *readyBoot, err error) {
 	err = again(ctx, func(last bool) error {
 		b, err = d.bootOnce(ctx, number, last)
@@ -197,11 +196,11 @@ func (d *Driver) bootOnce(ctx context.Context, number int, last bool) (*readyBoo
 func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool) error {
 	log, err := os.OpenFile(b.file, os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the log of a ready boot: %w", err)
 	}
 	defer log.Close()
 	if b.record, err = os.OpenFile(b.recordFile(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the record of a ready boot: %w", err)
 	}
 	f, err := boxproc.ListenAt(b.socketFile())
 	if err != nil {
@@ -226,7 +225,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 	}
 	l.hand.Config.Listener = listener
 	if err := makeToken(filepath.Join(b.directory(), "state"), b.spec.BoxdUID, d.root); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the token file of a ready boot: %w", err)
 	}
 	how, err := l.process(h)
 	if err == nil {
@@ -255,7 +254,7 @@ func (d *Driver) fill(ctx context.Context, h hierarchy, b *readyBoot, last bool)
 	return nil
 }
 
-// makeToken makes the file of the fencing token ahead.
+// makeToken makes the empty file of the fencing token in advance.
 func makeToken(state string, uid uint32, root bool) error {
 	name := filepath.Join(state, wire.TokenFile)
 	err := os.WriteFile(name, nil, 0o600)
@@ -265,7 +264,7 @@ func makeToken(state string, uid uint32, root bool) error {
 	return err
 }
 
-// end ends a ready boot and all it has. Idempotent.
+// end ends a ready boot and removes everything that belongs to it. It may be called again.
 func (b *readyBoot) end(ctx context.Context) error {
 	if b.proc != nil {
 		_ = b.proc.Control.Close()
@@ -282,19 +281,19 @@ func (b *readyBoot) end(ctx context.Context) error {
 		_ = b.record.Close()
 	}
 	if err := os.RemoveAll(b.directory()); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the directory of a ready boot: %w", err)
 	}
-	// The log is last: it is what the others are found by.
+	// Remove the log last: the next server finds the rest by it.
 	for _, f := range []string{b.recordFile(), b.socketFile(), b.file} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove a file of a ready boot: %w", err)
 		}
 	}
 	return nil
 }
 
-// sweepReady removes what servers that are no more left of ready boots. The boots
-// end by themselves. It does so once; those of servers that still run are theirs.
+// sweepReady removes, once, what servers that no longer run have left of ready boots. Those boots
+// end by themselves. It leaves the boots of servers that still run.
 func (d *Driver) sweepReady(ctx context.Context) error {
 	d.ready.sweeping.Lock()
 	defer d.ready.sweeping.Unlock()
@@ -320,7 +319,7 @@ func (d *Driver) sweepOthers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// othersBoots are the ready boots of servers that are no more.
+// othersBoots returns the ready boots of servers that no longer run.
 func (d *Driver) othersBoots() ([]*readyBoot, error) {
 	files, _ := filepath.Glob(filepath.Join(d.dir.Path(), "ready-*"+readyExt))
 	if len(files) == 0 {
@@ -336,7 +335,7 @@ func (d *Driver) othersBoots() ([]*readyBoot, error) {
 		if serverLives(b.name) {
 			continue
 		}
-		// One that was claimed belongs to the box: its record names the cgroup.
+		// A boot that was claimed belongs to a box, whose record names the cgroup.
 		if !named[b.name] {
 			b.cg = d.cg().plan(holdfast.BoxID(b.name))
 		}
@@ -345,7 +344,7 @@ func (d *Driver) othersBoots() ([]*readyBoot, error) {
 	return out, nil
 }
 
-// named are the names of the cgroups of recorded boxes.
+// named returns the names of the cgroups of recorded boxes.
 func (d *Driver) named() (map[string]bool, error) {
 	records, err := d.dir.List()
 	if err != nil {
@@ -361,7 +360,7 @@ func (d *Driver) named() (map[string]bool, error) {
 	return named, nil
 }
 
-// endNameless ends what came out of a ready boot and has no readable record.
+// endNameless ends the cgroups of ready boots that became boxes without a readable record.
 func (d *Driver) endNameless(ctx context.Context) error {
 	names, err := d.nameless()
 	if err != nil {
@@ -377,8 +376,8 @@ func (d *Driver) endNameless(ctx context.Context) error {
 	return nil
 }
 
-// nameless are the cgroups of ready boots that are no box's: a ready boot has its
-// file until its box has a record, so the files are looked at first.
+// nameless returns the cgroups of ready boots that belong neither to a boot nor to a box. It checks the
+// boots' files before the records, because a ready boot has its file until its box has a record.
 func (d *Driver) nameless() ([]string, error) {
 	found := map[string]bool{}
 	for _, base := range d.cg().base {
@@ -402,7 +401,7 @@ func (d *Driver) nameless() ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// serverLives reports whether the server that made a ready boot still runs.
+// serverLives reports whether the server that made the ready boot name still runs.
 func serverLives(name string) bool {
 	f := strings.Split(name, "-")
 	if len(f) != 4 {

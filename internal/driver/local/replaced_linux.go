@@ -13,15 +13,15 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// startTries bounds how often a box is started while files of the host that it mounts are
-// being replaced, as a package manager does.
+// startTries is how often the start of a box is tried while files of the host that it mounts are
+// being replaced, for example by a package manager.
 const startTries = 8
 
-// errReplaced says that a file of the host went away between two looks at it.
-var errReplaced = errors.New("it was replaced meanwhile")
+// errReplaced means that a file of the host disappeared between two accesses to it.
+var errReplaced = errors.New("a file of the host was replaced while a box was starting")
 
-// changed adds errReplaced to an error of a look at a file that was there, or was of
-// another kind, a moment ago.
+// changed adds errReplaced to an error of accessing a file that existed, or had another type, a
+// moment ago.
 func changed(err error) error {
 	for _, no := range []error{unix.ENOENT, unix.ESTALE, unix.ENOTDIR, unix.EINVAL} {
 		if errors.Is(err, no) {
@@ -31,9 +31,9 @@ func changed(err error) error {
 	return err
 }
 
-// again calls start until it fails for another reason than a replaced file, or too often,
-// with longer and longer waits: a package manager unpacks one file after the other.
-// Nothing is left of the try before. last says that no try follows.
+// again calls start until it succeeds, fails for another reason than a replaced file, or has been
+// tried startTries times, with longer and longer waits: a package manager unpacks one file after
+// the other. Each try must remove what it made. last reports that no other try follows.
 func again(ctx context.Context, start func(last bool) error) error {
 	var err error
 	for try := range startTries {
@@ -49,22 +49,22 @@ func again(ctx context.Context, start func(last bool) error) error {
 	}
 	hint := holdfast.HintOf(err)
 	if hint == "" {
-		hint = "start it again once the package manager is done"
+		hint = "start the box again once the package manager has finished"
 	}
 	return holdfast.Errorf(holdfast.KindUnavailable, op, "files of the host were replaced at each of %d tries: %w", startTries, err).
 		WithHint("%s", hint)
 }
 
-// hostFiles remembers what boxes see of the host, so that one that starts while a file is
-// away does not miss it for all its life. Safe for concurrent use; the zero value is ready.
+// hostFiles remembers which host files boxes have had, so that a box that starts while a file is missing for
+// a moment does not lack it for all its life. Safe for concurrent use; the zero value is ready.
 type hostFiles struct {
 	mu sync.Mutex
-	// seen are the paths inside of boxes.
+	// seen holds the paths inside boxes.
 	seen map[string]bool
 }
 
-// compare returns errReplaced when something is missing that former boxes had. What is
-// still away at the last try is gone: boxes start without it from then on.
+// compare returns errReplaced if a path is missing that former boxes had. If it is still missing
+// at the last try, it is taken to be removed: from then on boxes start without it.
 func (h *hostFiles) compare(mounts []wire.Mount, last bool) error {
 	now := make(map[string]bool, len(mounts))
 	for _, m := range mounts {
@@ -75,7 +75,7 @@ func (h *hostFiles) compare(mounts []wire.Mount, last bool) error {
 	if !last {
 		for target := range h.seen {
 			if !now[target] {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "the host has nothing for %s any more: %w", target, errReplaced)
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "the host no longer has a file for %s: %w", target, errReplaced)
 			}
 		}
 	}

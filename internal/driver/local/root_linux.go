@@ -18,41 +18,41 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// hostTop are the directories of the host that a box sees, where they exist.
+// hostTop are the top-level directories of the host that are mounted in a box, if they exist.
 var hostTop = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// etcCopied are small files of /etc that programs read; they are copied, so that
-// a box needs no mount for each. What could tell of the host's users, secrets or
-// services is not among them.
+// etcCopied are small files of /etc that programs read. They are copied, so that a box needs no
+// mount for each. Files that could reveal the host's users, secrets or services are not in this
+// list.
 var etcCopied = []string{
 	"bash.bashrc", "debian_version", "gai.conf", "host.conf", "inputrc", "ld.so.conf", "login.defs",
 	"lsb-release", "nsswitch.conf", "profile", "protocols", "services", "shells", "timezone", "locale.conf",
 	"alpine-release", "fedora-release", "redhat-release", "ssl/openssl.cnf",
 }
 
-// etcBound are directories and larger files of /etc that are bound.
+// etcBound are directories and larger files of /etc that are bind-mounted.
 var etcBound = []string{
 	"alternatives", "ld.so.cache", "ld.so.conf.d", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted",
 	"ca-certificates/extracted", "crypto-policies", "fonts", "mime.types", "perl", "terminfo",
 }
 
-// etcGlobs are bound directories with a version in their names.
+// etcGlobs are patterns of bind-mounted directories whose names contain a version.
 var etcGlobs = []string{"python*", "java-*", "php*", "ruby*"}
 
-// etcLinked are taken over where they are symbolic links.
+// etcLinked are names in /etc that are copied as symbolic links, if they are such links.
 var etcLinked = []string{"localtime", "os-release", "mtab"}
 
-// maxCopied bounds a copied file of /etc; a longer one is left out.
+// maxCopied is the longest file of /etc that is copied; longer ones are left out.
 const maxCopied = 32 << 10
 
-// synthetic files of /etc: the box has two users and no resolver.
+// synthetic are generated files of /etc: the box has its own users and no resolver.
 var synthetic = map[string]string{
 	"passwd":      "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nagent:x:1000:1000:agent:/home/agent:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
 	"group":       "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n",
 	"resolv.conf": "# a box has no network; names are resolved by the proxy\n",
 }
 
-// planner lists the mounts of one box. Sources are host paths until opened.
+// planner collects the mounts of one box. Sources are host paths until openTrees opens them.
 type planner struct {
 	cfg    *Config
 	mounts []wire.Mount
@@ -60,7 +60,7 @@ type planner struct {
 
 func (p *planner) add(m wire.Mount) { p.mounts = append(p.mounts, m) }
 
-// bind shows the host's file or directory at source, if there is one.
+// bind adds a bind mount of the host's file or directory source, if it exists.
 func (p *planner) bind(source, target string, ro bool) {
 	st, err := os.Stat(source)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *planner) bind(source, target string, ro bool) {
 	p.add(wire.Mount{Source: source, Target: target, ReadOnly: ro, File: !st.IsDir()})
 }
 
-// plan is the whole root of a box.
+// plan returns all mounts of a box's root.
 func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bool) ([]wire.Mount, error) {
 	p := &planner{cfg: cfg}
 	if err := p.top(); err != nil {
@@ -82,7 +82,7 @@ func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bo
 	p.add(wire.Mount{Content: "127.0.0.1 localhost " + hostname + "\n::1 localhost\n", Target: "/etc/hosts"})
 	pts := fmt.Sprintf("newinstance,ptmxmode=0666,mode=0620,max=%d", maxTerminals)
 	if !sameUID {
-		// Tools open their terminal again by name.
+		// Tools open their terminal a second time, by name.
 		pts += fmt.Sprintf(",uid=%d,gid=%d", toolUID, toolUID)
 	}
 	p.add(wire.Mount{FSType: "devpts", Target: "/dev/pts", Data: pts, NoExec: true, Dev: true})
@@ -94,11 +94,11 @@ func plan(cfg *Config, workspace, home string, limits sandbox.Limits, sameUID bo
 	return p.mounts, nil
 }
 
-// maxTerminals is how many terminals a box may have. The kernel has one number
-// for the whole machine (4096), which a box could use up alone.
+// maxTerminals is how many terminals a box may have. The kernel has one limit for the whole
+// machine (4096), which one box could use up.
 const maxTerminals = 64
 
-// The paths inside every box, and its name: like them it is the same everywhere.
+// The paths inside a box and its host name are the same in every box.
 const (
 	hostname     = "holdfast"
 	boxWorkspace = "/workspace"
@@ -111,7 +111,7 @@ func (p *planner) top() error {
 	if p.cfg.RootDir != "" {
 		entries, err := os.ReadDir(p.cfg.RootDir)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", err)
 		}
 		names = nil
 		for _, e := range entries {
@@ -127,17 +127,17 @@ func (p *planner) top() error {
 			continue
 		}
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", err)
 		}
 		switch {
 		case st.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(source)
 			if err != nil {
-				return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", changed(err))
+				return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", changed(err))
 			}
 			p.add(wire.Mount{Link: to, Target: "/" + name})
 		case st.IsDir() && p.below("/"+name):
-			// A read-only directory would have no room for it.
+			// A directory that is mounted read-only would have no room for a mount point.
 			if err := p.each(source, "/"+name); err != nil {
 				return err
 			}
@@ -152,7 +152,7 @@ func (p *planner) top() error {
 			err = unix.ENOTDIR
 		}
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory: %w", holdfast.Quote(source), changed(err)).
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the read-only directory %s cannot be mounted: %w", holdfast.Quote(source), changed(err)).
 				WithHint("take it out of the driver's list of read-only directories")
 		}
 		p.bind(source, target, true)
@@ -160,8 +160,8 @@ func (p *planner) top() error {
 	return nil
 }
 
-// below reports whether something is to be seen in a top directory that does not
-// have it.
+// below reports whether an entry of ReadOnly has to be mounted in the top-level directory dir,
+// which lacks its name.
 func (p *planner) below(dir string) bool {
 	return slices.ContainsFunc(p.cfg.ReadOnly, func(entry string) bool {
 		_, target := bound(entry)
@@ -173,11 +173,11 @@ func (p *planner) below(dir string) bool {
 	})
 }
 
-// each shows what is in a directory, entry by entry.
+// each adds the entries of a directory, one mount or symlink each.
 func (p *planner) each(source, target string) error {
 	entries, err := os.ReadDir(source)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "root directory: %w", changed(err))
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the directory for the box's root: %w", changed(err))
 	}
 	for _, e := range entries {
 		from, at := path.Join(source, e.Name()), path.Join(target, e.Name())
@@ -195,7 +195,7 @@ func (p *planner) etc() {
 	for name, content := range synthetic {
 		p.add(wire.Mount{Content: content, Target: "/etc/" + name})
 	}
-	// One look at what there is, instead of one for each name.
+	// List the directory once, instead of checking each name.
 	names := map[string]bool{}
 	if dir, err := os.Open(etc); err == nil {
 		list, _ := dir.Readdirnames(-1)
@@ -239,14 +239,14 @@ func (p *planner) etc() {
 	}
 }
 
-// copied takes over the content of a file of /etc.
+// copied adds a copy of a file of /etc.
 func (p *planner) copied(etc, name string) {
 	if b, err := os.ReadFile(path.Join(etc, name)); err == nil && len(b) > 0 && len(b) <= maxCopied {
 		p.add(wire.Mount{Content: string(b), Target: "/etc/" + name})
 	}
 }
 
-// dev is five devices and the terminal.
+// dev adds five devices and the terminal, with the usual links.
 func (p *planner) dev() {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
 		p.add(wire.Mount{Source: "/dev/" + name, Target: "/dev/" + name, File: true, Dev: true, NoExec: true})
@@ -256,9 +256,9 @@ func (p *planner) dev() {
 	}
 }
 
-// openTrees replaces sources by detached trees that the child can move in: a
-// mapped uid could not reach them below a 0700 directory. give returns a file's
-// place among those that are handed over.
+// openTrees replaces the sources by detached mounts, which the child can move: a mapped uid could
+// not reach the sources below a 0700 directory. give adds a file to those that are handed over
+// and returns its number.
 func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 	for i := range mounts {
 		m := &mounts[i]
@@ -267,14 +267,14 @@ func openTrees(mounts []wire.Mount, give func(*os.File) int) error {
 		}
 		f, err := openTree(*m)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "mount of %s: %w", holdfast.Quote(m.Source), changed(err))
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(m.Source), changed(err))
 		}
 		source := m.Source
 		m.Source, m.TreeFD = "", give(f)
-		// A file may have taken the place of the directory since the first look, or the reverse.
+		// The directory may have been replaced by a file since it was first checked, or the reverse.
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "mount of %s: %w", holdfast.Quote(source), err)
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot mount %s in the box: %w", holdfast.Quote(source), err)
 		}
 		m.File = st.Mode&unix.S_IFMT != unix.S_IFDIR
 	}
@@ -293,22 +293,21 @@ func openTree(m wire.Mount) (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Source), nil
 }
 
-// owned makes sure that dir is a directory of the given owner. One that is
-// missing is made (0700); one of the session's own that belongs to somebody
-// else is given to the owner; a foreign one is refused.
+// owned makes sure that dir is a directory owned by uid. It makes a missing one (0700). A private
+// one, of the session itself, that belongs to another user is given to uid; any other is refused.
 func owned(dir string, uid uint32, private, root bool) error {
 	err := os.Mkdir(dir, 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make a directory of the box: %w", err)
 	}
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s is not a directory that a box can have: %w", holdfast.Quote(dir), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s cannot be opened as a directory of the box: %w", holdfast.Quote(dir), err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(dir), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot read the owner of %s: %w", holdfast.Quote(dir), err)
 	}
 	if !root || st.Uid == uid {
 		return nil
@@ -318,10 +317,10 @@ func owned(dir string, uid uint32, private, root bool) error {
 		if st.Uid == 0 {
 			hint = "give the directory to a user that is not root: " + hint
 		}
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s belongs to uid %d, the box's tools are uid %d", holdfast.Quote(dir), st.Uid, uid).WithHint("%s", hint)
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s belongs to uid %d, but the box's tools have uid %d", holdfast.Quote(dir), st.Uid, uid).WithHint("%s", hint)
 	}
 	if err := unix.Fchown(fd, int(uid), int(uid)); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(dir), err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot change the owner of %s: %w", holdfast.Quote(dir), err)
 	}
 	return nil
 }

@@ -20,28 +20,28 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// namespaces are those of every box; the cgroup namespace is boxd's own work on v2.
+// namespaces are the new namespaces of every box. On cgroup v2, boxd makes the cgroup namespace itself.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
 var namespaceNames = []string{
 	"user-namespace", "mount-namespace", "pid-namespace", "network-namespace", "ipc-namespace", "uts-namespace", "cgroup-namespace",
 }
 
-// diskChecked is missing in every box.
+// diskChecked is reported as missing for every box.
 const diskChecked = "disk-limit: checked, not enforced"
 
-// launch is one start under way.
+// launch is one start of a box.
 type launch struct {
 	d      *Driver
 	spec   sandbox.Spec
 	limits sandbox.Limits
 	cg     boxCgroup
-	// leaf is where boxd is born: the tasks of its leaf on v1, the box's directory
-	// on v2.
+	// leaf is where boxd is started: the "tasks" files of its leaf on cgroup v1, the box's
+	// directory on v2.
 	leaf []*os.File
-	// last: it is not tried again.
+	// last: if this try fails, no other follows.
 	last bool
-	// hand is what boxd is handed, but for what has to do with cgroups.
+	// hand is what boxd receives at its start, without the cgroup files.
 	hand boxproc.Handover
 
 	inForce, missing []string
@@ -52,8 +52,8 @@ func (l *launch) close() {
 	l.hand.Close()
 }
 
-// start starts the box; its lock is held and nothing of it is left from before.
-// inForce is what protects and limits it, as measured.
+// start starts the box. The box's lock is held, and nothing is left of an earlier run. inForce
+// lists the protections and limits of the box, as measured.
 func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r boxproc.Record, inForce []string, err error) {
 	h := d.cg()
 	l := &launch{d: d, spec: spec, limits: withDefaults(spec.Limits), cg: h.plan(spec.Box), last: last}
@@ -65,7 +65,7 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 			return r, nil, err
 		}
 	}
-	// The record is first: it names what a killed server would leave.
+	// Write the record first: it names what a killed server would leave.
 	if err := d.dir.Write(r); err != nil {
 		return r, nil, err
 	}
@@ -78,8 +78,8 @@ func (d *Driver) start(ctx context.Context, spec sandbox.Spec, last bool) (r box
 	return r, l.inForce, nil
 }
 
-// startAgain is start with retries: if a file of the host was replaced while it was
-// mounted, it starts again with what the host has then. A failed try leaves nothing behind.
+// startAgain does the same as start, with retries: if a file of the host was replaced while it
+// was mounted, it starts again with the host's current files. A failed try leaves nothing behind.
 func (d *Driver) startAgain(ctx context.Context, spec sandbox.Spec) (r boxproc.Record, inForce []string, err error) {
 	err = again(ctx, func(last bool) error {
 		r, inForce, err = d.start(ctx, spec, last)
@@ -89,7 +89,7 @@ func (d *Driver) startAgain(ctx context.Context, spec sandbox.Spec) (r boxproc.R
 }
 
 func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxproc.Record, error) {
-	// While boxd's leaf and its process are made, what it will be handed is.
+	// Prepare what boxd will receive while boxd's leaf and process are made.
 	done := make(chan error, 1)
 	go func() { done <- l.prepare() }()
 	prepared := sync.OnceValue(func() error { return <-done })
@@ -100,7 +100,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 	}
 	how.Now = l.d.cfg.Now()
 	how.Prepare = func(r *boxproc.Record, hand *boxproc.Handover) error {
-		// On v2 the files are there only once boxd sits in its leaf.
+		// On v2 these files appear only once boxd is in its leaf.
 		err := l.cg.make(h, leafWork)
 		if err == nil && !l.cg.V2 {
 			err = l.limit(h)
@@ -139,7 +139,7 @@ func (l *launch) run(ctx context.Context, h hierarchy, r boxproc.Record) (boxpro
 		if r, err = withWalls(r, w); err != nil {
 			return r, err
 		}
-		// This comes before anything runs: a rename on the host is noticed from here on.
+		// Watch before anything runs, so that each later rename on the host is noticed.
 		r.Missing = unique(append(st.Missing, l.missing...))
 		if lack := l.d.guard(r); lack != "" {
 			r.Missing = append(r.Missing, lack)
@@ -166,17 +166,17 @@ func unique(list []string) []string {
 	return out
 }
 
-// directories makes the session's directories and returns the workspace.
+// directories makes the session's directories and returns the path of the workspace.
 func (l *launch) directories() (workspace string, err error) {
 	s := l.spec
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, op, "cannot make the directory of the box: %w", err)
 	}
 	workspace = filepath.Join(s.Dir, "workspace")
 	if s.Workspace != "" && s.Workspace != workspace {
 		workspace = s.Workspace
 		if st, err := os.Stat(workspace); err != nil || !st.IsDir() {
-			return "", holdfast.Errorf(holdfast.KindNotFound, op, "no directory %s", holdfast.Quote(workspace))
+			return "", holdfast.Errorf(holdfast.KindNotFound, op, "the workspace directory %s does not exist", holdfast.Quote(workspace))
 		}
 		err = owned(workspace, s.ToolUID, false, l.d.root)
 	} else {
@@ -189,14 +189,14 @@ func (l *launch) directories() (workspace string, err error) {
 	)
 }
 
-// limit applies the limits, or refuses where they are required.
+// limit applies the limits; it returns an error if one is not in force and limits are required.
 func (l *launch) limit(h hierarchy) error {
 	inForce, missing := l.cg.limit(h, l.limits)
 	l.inForce, l.missing = append(l.inForce, inForce...), append(l.missing, missing...)
 	return l.accept(missing)
 }
 
-// accept refuses a box that lacks limits where they are required.
+// accept returns an error if limits are missing and the mode requires them.
 func (l *launch) accept(missing []string) error {
 	mode := l.spec.LimitsMode
 	if mode == "" {
@@ -209,10 +209,10 @@ func (l *launch) accept(missing []string) error {
 		WithHint("%s", fixCgroup()+withoutLimits)
 }
 
-// needsLandlock reports whether the box may not start without Landlock. The tools of an
-// ordinary user's box have that user's id on the host: without Landlock a single way
-// around the mounts leads to all of the user's files. The ids of a root server's boxes
-// own nothing else.
+// needsLandlock reports whether the box must not start without Landlock. The tools of an ordinary
+// user's box have that user's id on the host: without Landlock, a single way around the mounts
+// leads to all of the user's files. The host ids of a root server's boxes own no files except
+// those of the box.
 func (l *launch) needsLandlock() bool {
 	mode := l.spec.Landlock
 	if mode == "" {
@@ -221,7 +221,7 @@ func (l *launch) needsLandlock() bool {
 	return !l.d.root && mode == sandbox.LandlockRequired
 }
 
-// process makes boxd's leaf, where it is to be born, and says how it is started.
+// process makes boxd's leaf, in which boxd is started, and returns how to start it.
 func (l *launch) process(h hierarchy) (boxproc.Launch, error) {
 	how := boxproc.Launch{Argv: []string{"holdfast-boxd", string(l.spec.Box)}, Env: []string{}, Dir: "/", Attr: l.attributes()}
 	program, err := l.d.programFile()
@@ -246,8 +246,8 @@ func (l *launch) process(h hierarchy) (boxproc.Launch, error) {
 	return how, err
 }
 
-// prepare makes the directories, opens what the box will see of them and of the
-// host, and makes the configuration.
+// prepare makes the directories, opens the mounts of the session's and the host's files, and
+// makes the configuration.
 func (l *launch) prepare() error {
 	workspace, err := l.directories()
 	if err != nil {
@@ -270,20 +270,20 @@ func (l *launch) prepare() error {
 	}
 	state, err := os.Open(filepath.Join(l.spec.Dir, "state"))
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "cannot open the state directory of the box: %w", err)
 	}
 	if state, err = l.detached(state); err != nil {
 		return err
 	}
 	l.hand.Config = l.config()
-	// By descriptor: the directory is in no mount that tools can see.
+	// Passed by descriptor, because no mount that tools can access contains the directory.
 	l.hand.Config.StateFD = l.hand.Give(state)
 	l.hand.Config.Jail.Mounts = mounts
 	return nil
 }
 
-// detached makes a directory that boxd will hold open a mount of its own, from which
-// ".." leads nowhere. An ordinary user's boxd does that itself.
+// detached replaces a directory that boxd will hold open by a mount of its own, in which ".."
+// leads nowhere. An ordinary user's boxd does that itself.
 func (l *launch) detached(dir *os.File) (*os.File, error) {
 	if !l.d.root {
 		return dir, nil
@@ -291,12 +291,12 @@ func (l *launch) detached(dir *os.File) (*os.File, error) {
 	fd, err := jail.Detached(int(dir.Fd()), "")
 	_ = dir.Close()
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "%s: %w", holdfast.Quote(dir.Name()), err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot detach %s from the host: %w", holdfast.Quote(dir.Name()), err)
 	}
 	return os.NewFile(uintptr(fd), dir.Name()), nil
 }
 
-// config is the configuration but for open files, mounts and limits.
+// config returns the configuration without open files, mounts and limits.
 func (l *launch) config() wire.Config {
 	return wire.Config{
 		Box:       string(l.spec.Box),
@@ -310,7 +310,7 @@ func (l *launch) config() wire.Config {
 	}
 }
 
-// walls are the box's path rules; nil if it has none.
+// walls returns the box's path rules; nil if it has none.
 func (l *launch) walls() *wire.Walls {
 	if l.spec.Walls.Empty() {
 		return nil
@@ -319,7 +319,7 @@ func (l *launch) walls() *wire.Walls {
 	return &w
 }
 
-// leafFiles opens the leaves for boxd.
+// leafFiles opens the cgroup leaves for boxd and adds them to hand.
 func (l *launch) leafFiles(hand *boxproc.Handover) error {
 	j := hand.Config.Jail
 	switch {
@@ -359,8 +359,8 @@ func (l *launch) leafFiles(hand *boxproc.Handover) error {
 	return nil
 }
 
-// attributes are those of the clone: two one-line maps for a root server, the
-// user's own uid for any other, who needs ambient capabilities to set the box up.
+// attributes returns the attributes of the clone. A root server maps two ids; an ordinary user's
+// server maps the user's own uid, and boxd gets ambient capabilities to set the box up.
 func (l *launch) attributes() *syscall.SysProcAttr {
 	one := func(inside int, host uint32) syscall.SysProcIDMap {
 		return syscall.SysProcIDMap{ContainerID: inside, HostID: int(host), Size: 1}
@@ -376,17 +376,17 @@ func (l *launch) attributes() *syscall.SysProcAttr {
 	a.GidMappings = []syscall.SysProcIDMap{one(toolUID, uint32(os.Getgid()))}
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_RESOURCE}
 	if !l.spec.Walls.Empty() {
-		// A wall has to hold also in a directory that its owner may not enter.
+		// A wall must be built also in a directory that its owner may not enter.
 		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_DAC_OVERRIDE)
 	}
 	return a
 }
 
-// notReady explains why boxd did not get ready; of one that ended without a word its
-// log says more.
+// notReady explains why boxd did not become ready. If boxd ended without a report, it quotes
+// boxd's log.
 func notReady(err error, log string) error {
 	if errors.Is(err, io.EOF) {
-		said := "it left no log"
+		said := "it wrote no log"
 		if b, rerr := os.ReadFile(log); rerr == nil {
 			said = holdfast.Quote(string(b[max(0, len(b)-400):]))
 		}
@@ -395,7 +395,7 @@ func notReady(err error, log string) error {
 	return explain(err)
 }
 
-// explain adds what to do about a start that the machine refused.
+// explain adds a hint to the error of a start that the machine refused.
 func explain(err error) error {
 	if kind := holdfast.KindOf(err); holdfast.HintOf(err) != "" || kind != holdfast.KindUnavailable && kind != holdfast.KindInternal {
 		return err
@@ -410,11 +410,11 @@ func explain(err error) error {
 			return e.WithHint("%s", s.hint)
 		}
 	}
-	return e.WithHint("holdfast doctor shows what this machine lacks")
+	return e.WithHint("run holdfast doctor to learn what this machine lacks")
 }
 
-// environment is the base environment of tools. LC_CTYPE alone makes text UTF-8: LANG would
-// have every program open a dozen more locale files as it starts.
+// environment returns the base environment of tools. LC_CTYPE alone makes text UTF-8: with LANG,
+// every program would open a dozen more locale files at its start.
 func environment() []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + boxHome, "USER=agent", "LOGNAME=agent",

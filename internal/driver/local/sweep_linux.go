@@ -28,7 +28,7 @@ func (d *Driver) Leftovers(context.Context) ([]sandbox.Leftover, error) {
 		out = append(out, sandbox.Leftover{Name: b.name, Reason: "a ready boot of a server that is gone"})
 	}
 	for _, name := range cgroups {
-		out = append(out, sandbox.Leftover{Name: name, Reason: "a cgroup of no box"})
+		out = append(out, sandbox.Leftover{Name: name, Reason: "a cgroup that belongs to no box"})
 	}
 	return out, nil
 }
@@ -45,9 +45,8 @@ func (d *Driver) Sweep(ctx context.Context) ([]sandbox.Leftover, error) {
 	return found, errors.Join(err, d.sweepOthers(ctx), d.endNameless(ctx))
 }
 
-// sweepDead cleans up after boxes that died while no server ran, or in the middle of
-// their start. If something cannot be removed, its record stays, and the next start of
-// the box tries again.
+// sweepDead removes what is left of boxes that died while no server ran, or during their start.
+// If that fails for a box, its record stays, and the next start of the box tries again.
 func (d *Driver) sweepDead(ctx context.Context) {
 	records, err := d.dir.List()
 	if err != nil {
@@ -58,8 +57,8 @@ func (d *Driver) sweepDead(ctx context.Context) {
 	}
 }
 
-// endDead removes a box that does not run. A box that is being started looks the same,
-// but its lock is held: so endDead reads the record under the lock.
+// endDead removes what is left of a box that does not run. A box that is being started looks the
+// same, but its lock is held: so endDead reads the record under the lock.
 func (d *Driver) endDead(ctx context.Context, box holdfast.BoxID) error {
 	unlock, err := d.locks.Lock(ctx, box)
 	if err != nil {

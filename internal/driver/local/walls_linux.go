@@ -18,21 +18,21 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// extraWalls is the key of the walls in a record.
+// extraWalls is the key of a box's walls in its record.
 const extraWalls = "walls"
 
-// wallRecord is the part of a record about a box's walls: enough to compare them, to
-// watch them, and to remove their placeholders after a crash of boxd or the server.
+// wallRecord is the part of a record about a box's walls (mounts for path rules). It suffices to
+// compare them, to watch them, and to remove their placeholders after a crash of boxd or the server.
 type wallRecord struct {
 	Hash string `json:"hash"`
-	// Workspace and Home are the host's directories.
+	// Workspace and Home are the session's directories, as paths of the host.
 	Workspace string `json:"workspace"`
 	Home      string `json:"home"`
-	// Tool is the host uid that placeholders belong to; 0 for an ordinary user's box.
+	// Tool is the host uid that owns the placeholders; 0 for an ordinary user's box.
 	Tool uint32 `json:"tool,omitempty"`
-	// Planned are paths at which boxd may make placeholders: recorded before boxd starts.
+	// Planned are paths at which boxd may make placeholders. They are recorded before boxd starts.
 	Planned []string `json:"planned,omitempty"`
-	// Built are the walls that boxd reported.
+	// Built are the walls that boxd reported as built.
 	Built []wire.Wall `json:"built,omitempty"`
 }
 
@@ -44,7 +44,7 @@ func wallsOf(r boxproc.Record) (w wallRecord, ok bool) {
 func withWalls(r boxproc.Record, w wallRecord) (boxproc.Record, error) {
 	b, err := json.Marshal(w)
 	if err != nil {
-		return r, holdfast.Errorf(holdfast.KindInternal, op, "%w", err)
+		return r, holdfast.Errorf(holdfast.KindInternal, op, "cannot encode the walls of a box: %w", err)
 	}
 	if r.Extra == nil {
 		r.Extra = map[string]string{}
@@ -53,7 +53,7 @@ func withWalls(r boxproc.Record, w wallRecord) (boxproc.Record, error) {
 	return r, nil
 }
 
-// planWalls returns the record of walls before they are built.
+// planWalls returns the record of a box's walls before they are built.
 func planWalls(s sandbox.Spec, root bool) wallRecord {
 	w := wallRecord{Hash: s.Walls.Hash(), Workspace: s.Workspace, Home: filepath.Join(s.Dir, "home")}
 	if w.Workspace == "" {
@@ -73,12 +73,12 @@ func planWalls(s sandbox.Spec, root bool) wallRecord {
 	return w
 }
 
-// inside reports whether a path of the box lies in the session's files.
+// inside reports whether a path of the box is in the session's files.
 func (w *wallRecord) inside(p string) bool {
 	return strings.HasPrefix(p, boxWorkspace+"/") || strings.HasPrefix(p, boxHome+"/")
 }
 
-// parent opens the host's directory that holds a path of the box. No link is followed.
+// parent opens the host's directory that contains a path of the box. It follows no symlink.
 func (w *wallRecord) parent(p string) (int, error) {
 	top, rel := w.Workspace, ""
 	if r, ok := strings.CutPrefix(p, boxWorkspace+"/"); ok {
@@ -91,9 +91,9 @@ func (w *wallRecord) parent(p string) (int, error) {
 	return rooted.OpenDir(top, path.Dir(rel))
 }
 
-// removePlaceholders removes the placeholders that boxd made for walls. The box has
-// ended. Used placeholders stay: only empty ones are removed, and of those that boxd
-// did not live to report only the ones with its mark.
+// removePlaceholders removes the placeholders that boxd made for walls, after the box has ended.
+// It removes only those that are still empty; of those that boxd did not live to report, only
+// files with the placeholder's mark.
 func (w *wallRecord) removePlaceholders() error {
 	made := map[string]bool{}
 	for _, p := range w.Planned {
@@ -114,7 +114,7 @@ func (w *wallRecord) removePlaceholders() error {
 	var errs []error
 	for _, p := range paths {
 		if err := w.removePlaceholder(p, made[p]); err != nil {
-			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "placeholder %s: %w", holdfast.Quote(p), err))
+			errs = append(errs, holdfast.Errorf(holdfast.KindUnavailable, op, "cannot remove the placeholder %s: %w", holdfast.Quote(p), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -123,7 +123,7 @@ func (w *wallRecord) removePlaceholders() error {
 func (w *wallRecord) removePlaceholder(p string, reported bool) error {
 	dir, err := w.parent(p)
 	if err != nil {
-		return nil // it does not exist
+		return nil // the directory of the placeholder does not exist
 	}
 	defer unix.Close(dir)
 	var st unix.Stat_t

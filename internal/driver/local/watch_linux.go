@@ -15,24 +15,23 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/boxproc"
 )
 
-// maxWatches bounds how many directories are watched for all boxes together: the kernel
-// counts them for the server's user.
+// maxWatches is how many directories are watched for all boxes together: the kernel limits the
+// watches of a user.
 const maxWatches = 4096
 
-// watchFor are the events of a directory that may remove a wall from its place.
+// watchFor are the inotify events of a directory after which a wall may be gone.
 const watchFor = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
-// watcher notices changes on the host to the names that walls stand at: a rename over
-// such a name takes the mount away from every box. The zero value is ready; its
-// goroutine starts with the first wall.
+// watcher watches the names on the host that have walls: a rename over such a name removes the
+// wall's mount from every box. The zero value is ready; its goroutine starts with the first wall.
 type watcher struct {
 	mu sync.Mutex
-	// file is the inotify instance; nil before the first box with walls.
+	// file is the inotify instance; nil until a box has walls.
 	file   *os.File
 	done   chan struct{}
 	closed bool
 	boxes  map[holdfast.BoxID]*guarded
-	// dirs holds the watched names: by watch descriptor and box.
+	// dirs holds the watched names by watch descriptor and box.
 	dirs map[int32]map[holdfast.BoxID]map[string]bool
 }
 
@@ -41,7 +40,7 @@ type guarded struct {
 	record wallRecord
 	pid    int
 	start  uint64
-	// broken: a wall may be gone and has not been seen to be back.
+	// broken: a wall may be gone and has not been restored.
 	broken bool
 }
 
@@ -53,9 +52,9 @@ func (d *Driver) WallsHold(box holdfast.BoxID) bool {
 	return g == nil || !g.broken
 }
 
-// guard watches the walls of a running box. Earlier changes, while nobody watched, are
-// found by the walls' inodes. lack says why a directory is not watched, such as no
-// watches left on the machine; the walls hold all the same.
+// guard starts to watch the walls of a running box. It finds changes from before, while no server
+// watched, by the walls' inodes. lack is the reason if a directory is not watched, for example
+// because the machine has no watches left; the walls are in force even then.
 func (d *Driver) guard(r boxproc.Record) (lack string) {
 	w, ok := wallsOf(r)
 	if !ok {
@@ -70,7 +69,7 @@ func (d *Driver) guard(r boxproc.Record) (lack string) {
 	err := d.watch.add(r.Box, g, d.noticed)
 	d.watch.mu.Unlock()
 	if noWatch(err) {
-		lack, err = "wall-watch: a rename on the host over a walled name goes unnoticed: "+err.Error(), nil
+		lack, err = "wall-watch: a rename on the host over a path with a wall would go unnoticed: "+err.Error(), nil
 	}
 	if err != nil || !w.standing() {
 		d.mend(r.Box, g)
@@ -78,17 +77,16 @@ func (d *Driver) guard(r boxproc.Record) (lack string) {
 	return lack
 }
 
-// errWatches reports that this server's own bound is reached.
+// errWatches is the error that this server's own limit of watches is reached.
 var errWatches = errors.New("too many directories are watched")
 
-// noWatch reports whether an error is about the number of watches, not about a
-// directory.
+// noWatch reports whether an error means a lack of watches, and not a failure with the directory.
 func noWatch(err error) bool {
 	return errors.Is(err, errWatches) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// add watches the directories of a box's walls; w.mu is held. After an error that is
-// not about the number of watches a wall may be gone.
+// add watches the directories of a box's walls; w.mu is held. After an error other than a lack of
+// watches, a wall may be gone.
 func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxID)) error {
 	if w.closed {
 		return nil
@@ -115,10 +113,10 @@ func (w *watcher) add(box holdfast.BoxID, g *guarded, noticed func(holdfast.BoxI
 	return nil
 }
 
-// name watches one name.
+// name watches the name p of a box's wall.
 func (w *watcher) name(box holdfast.BoxID, r *wallRecord, p string) error {
 	if !r.inside(p) {
-		return nil // the top of a tree, which lies in a directory of the server
+		return nil // workspace or home itself: its directory belongs to the server
 	}
 	dir, err := r.parent(p)
 	if err != nil {
@@ -142,7 +140,7 @@ func (w *watcher) name(box holdfast.BoxID, r *wallRecord, p string) error {
 	return nil
 }
 
-// inotifyAdd watches an opened directory.
+// inotifyAdd adds a watch for an open directory.
 func inotifyAdd(f *os.File, dir int) (int32, error) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -156,7 +154,7 @@ func inotifyAdd(f *os.File, dir int) (int32, error) {
 	return int32(wd), errors.Join(err, aerr)
 }
 
-// forget stops watching a box that has ended.
+// forget stops watching the walls of a box that has ended.
 func (w *watcher) forget(box holdfast.BoxID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +171,7 @@ func (w *watcher) drop(box holdfast.BoxID) {
 		if len(boxes) == 0 {
 			delete(w.dirs, wd)
 			if c, err := w.file.SyscallConn(); err == nil {
-				// The watch may have gone with its directory.
+				// The kernel may have removed the watch with its directory.
 				_ = c.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) })
 			}
 		}
@@ -194,7 +192,7 @@ func (w *watcher) close() error {
 	return err
 }
 
-// read reports each box for which something happened to one of its names.
+// read calls noticed for each box whose watched names have changed.
 func (w *watcher) read(f *os.File, done chan struct{}, noticed func(holdfast.BoxID)) {
 	defer close(done)
 	buf := make([]byte, 64<<10)
@@ -209,7 +207,7 @@ func (w *watcher) read(f *os.File, done chan struct{}, noticed func(holdfast.Box
 	}
 }
 
-// concerned returns the boxes whose walls the events are about; after an overflow all.
+// concerned returns the boxes whose walls the events affect; all boxes after an overflow of the queue.
 func (w *watcher) concerned(events []byte) []holdfast.BoxID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,7 +239,7 @@ func (w *watcher) concerned(events []byte) []holdfast.BoxID {
 	return out
 }
 
-// noticed reacts to an event about the walls of a box: it restores them.
+// noticed restores the walls of a box after an event.
 func (d *Driver) noticed(box holdfast.BoxID) {
 	d.watch.mu.Lock()
 	g := d.watch.boxes[box]
@@ -251,12 +249,12 @@ func (d *Driver) noticed(box holdfast.BoxID) {
 	}
 }
 
-// mend restores the walls of a running box. Only a root server can; an ordinary user's
-// box stays broken until it is started again.
+// mend restores the walls of a running box. Only a root server can do that; in an ordinary user's
+// box they stay broken until the box is restarted.
 //
-// Directories may have been replaced, and their watches went with the old ones. A change
-// that comes before the new ones are watched makes the first try fail and is not told:
-// after a failure there is a second try, and what changes from then on is told.
+// Directories may have been replaced, and their watches with them. A change that happens before
+// the new directories are watched makes the first try fail, but sends no event: so mend tries a
+// second time, with the new watches in place.
 func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
 	for range 2 {
 		broken := true
@@ -270,8 +268,8 @@ func (d *Driver) mend(box holdfast.BoxID, g *guarded) {
 	}
 }
 
-// mended records whether the walls are broken and watches their names anew. It reports
-// whether another try makes sense.
+// mended records whether the walls are broken and watches their names again. It reports whether
+// another try makes sense.
 func (d *Driver) mended(box holdfast.BoxID, g *guarded, broken bool) (again bool) {
 	d.watch.mu.Lock()
 	defer d.watch.mu.Unlock()
@@ -290,7 +288,7 @@ func (d *Driver) mended(box holdfast.BoxID, g *guarded, broken bool) (again bool
 	return g.broken
 }
 
-// standing reports whether every name still has the file that its wall was built on.
+// standing reports whether every walled name still leads to the file on which the wall was built.
 func (w *wallRecord) standing() bool {
 	for _, b := range w.Built {
 		if !w.inside(b.Path) || b.Ino == 0 {

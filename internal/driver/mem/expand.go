@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/mem/script"
 )
 
-// redirect changes the streams until undo; false when a file cannot be opened.
+// redirect applies redirections to the streams until undo is called; ok is false if a file cannot be opened.
 func (s *shell) redirect(rs []script.Redir) (undo func(), ok bool) {
 	in, out, errw := s.in, s.out, s.err
 	var opened []func()
@@ -77,7 +77,7 @@ func (s *shell) open(op, target string) (f *os.File, err error) {
 	return f, err
 }
 
-// text is a word's expansion without splitting.
+// text returns the expansion of a word, without splitting it into fields.
 func (s *shell) text(w script.Word) string {
 	var b strings.Builder
 	for _, p := range w {
@@ -86,7 +86,7 @@ func (s *shell) text(w script.Word) string {
 	return b.String()
 }
 
-// fields is a word's expansion, split where nothing is quoted.
+// fields returns the expansion of a word, split into fields where it is not quoted.
 func (s *shell) fields(w script.Word) []string {
 	var out []string
 	var cur strings.Builder
@@ -94,7 +94,7 @@ func (s *shell) fields(w script.Word) []string {
 	for _, p := range w {
 		if p.Kind == script.Text || p.Quoted {
 			if p.Kind == script.Variable && p.Text == "@" {
-				// "$@" is one field for each, and none for none.
+				// "$@" becomes one field for each argument, and no field without arguments.
 				for i, a := range s.args[1:] {
 					if i > 0 {
 						out = append(out, cur.String())
@@ -171,8 +171,8 @@ func (s *shell) variable(name string) string {
 	return s.vars[name]
 }
 
-// arith adds and subtracts numbers and variables from left to right, which is enough for
-// counters.
+// arith evaluates a sum of numbers and variables from left to right, with + and - only, which is
+// enough for counters.
 func arith(expr string, variable func(name string) string) int64 {
 	var sum int64
 	sign := int64(1)
@@ -193,7 +193,7 @@ func arith(expr string, variable func(name string) string) int64 {
 	return sum
 }
 
-// reason is an error's cause without the host's path.
+// reason returns the cause of an error without the host's path.
 func reason(err error) string {
 	var pe *os.PathError
 	if errors.As(err, &pe) {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// faults are what tests ask to go wrong. Its lock comes after world's.
+// faults are the failures that tests have requested. Its lock is taken after that of world.
 type faults struct {
 	mu      sync.Mutex
 	ensure  failing
@@ -50,8 +50,8 @@ func (f *faults) slow() time.Duration {
 	return f.delay
 }
 
-// FailEnsure makes the next n starts of boxes fail with err. Boxes that run are
-// still found.
+// FailEnsure makes the next n starts of boxes fail with err. It does not affect Ensure for boxes
+// that already run.
 func (d *Driver) FailEnsure(n int, err error) {
 	d.w.faults.mu.Lock()
 	defer d.w.faults.mu.Unlock()
@@ -65,30 +65,30 @@ func (d *Driver) FailConnect(n int, err error) {
 	d.w.faults.connect = failing{n, err}
 }
 
-// HangHello makes the next n connections ones that nobody answers.
+// HangHello makes the next n connections hang: nobody answers at their other end.
 func (d *Driver) HangHello(n int) {
 	d.w.faults.mu.Lock()
 	defer d.w.faults.mu.Unlock()
 	d.w.faults.hangs = n
 }
 
-// SlowExec delays every process by that long after its start; 0 ends it.
+// SlowExec delays every process by that time after its start; 0 ends the delay.
 func (d *Driver) SlowExec(by time.Duration) {
 	d.w.faults.mu.Lock()
 	defer d.w.faults.mu.Unlock()
 	d.w.faults.delay = by
 }
 
-// DropConnection breaks every pipe to the box; the box goes on.
+// DropConnection breaks every connection to the box; the box keeps running.
 func (d *Driver) DropConnection(id holdfast.BoxID) {
 	if lf := d.w.alive(d.w.box(id, false)); lf != nil {
 		lf.l.drop()
 	}
 }
 
-// KillBox ends the box as SIGKILL would: processes and outcomes are lost, pipes
-// break, and the next Ensure starts a new life. It returns when that is done.
-// It reports false when the box does not run.
+// KillBox ends the box as SIGKILL would: processes and outcomes are lost, connections break, and
+// the next Ensure starts a new life. It returns when that is done, and false if the box does not
+// run.
 func (d *Driver) KillBox(id holdfast.BoxID) bool {
 	lf := d.w.alive(d.w.box(id, false))
 	if lf == nil {
@@ -101,8 +101,8 @@ func (d *Driver) KillBox(id holdfast.BoxID) bool {
 	return true
 }
 
-// KillBoxAtStart kills the box when the n-th process from now is about to be
-// started in it: the call is recorded, and nobody will know whether it ran.
+// KillBoxAtStart kills the box when the n-th process from now is about to start in it. The call
+// is recorded, and it stays unknown whether it ran.
 func (d *Driver) KillBoxAtStart(id holdfast.BoxID, n int) {
 	d.w.faults.mu.Lock()
 	defer d.w.faults.mu.Unlock()
@@ -112,14 +112,14 @@ func (d *Driver) KillBoxAtStart(id holdfast.BoxID, n int) {
 	d.w.faults.killIn[id] = n
 }
 
-// KillForMemory kills the box's newest process as the kernel does when memory
-// is out, and counts it. It reports false when there is none.
+// KillForMemory kills the box's newest process as the kernel does when memory runs out, and
+// increments the counter. It returns false if the box has no process.
 func (d *Driver) KillForMemory(id holdfast.BoxID) bool {
 	lf := d.w.alive(d.w.box(id, false))
 	return lf != nil && lf.m.oom()
 }
 
-// Gated reports whether boxd of a running box holds starts back.
+// Gated reports whether the boxd of a running box holds back the start of processes.
 func (d *Driver) Gated(id holdfast.BoxID) bool {
 	lf := d.w.alive(d.w.box(id, false))
 	if lf == nil {
@@ -130,7 +130,7 @@ func (d *Driver) Gated(id holdfast.BoxID) bool {
 	return lf.m.gated
 }
 
-// started counts process starts for KillBoxAtStart.
+// started is called at each start of a process and kills the box if KillBoxAtStart has requested that.
 func (w *world) started(b *box, lf *life) {
 	w.faults.mu.Lock()
 	n, armed := w.faults.killIn[b.id]
@@ -149,15 +149,15 @@ func (w *world) started(b *box, lf *life) {
 	}
 }
 
-// cut makes the life unreachable: no pipe, no listener, no process. Whoever is
-// first has to call die.
+// cut makes the life unreachable: it closes its connections and its listener and kills its
+// processes. The first caller, for whom it returns true, must then call die.
 func (lf *life) cut() (first bool) {
 	lf.l.mu.Lock()
 	first = !lf.l.isClosed()
 	if first {
 		lf.dying = make(chan struct{})
-		// The pipes first: at the listener's end the server begins to end, and what
-		// it then learns of its processes must reach nobody.
+		// Close the connections first: when the listener ends, the server begins to stop, and its
+		// reports about ended processes must not reach a client.
 		for c := range lf.l.open {
 			_ = c.Close()
 		}
@@ -171,7 +171,7 @@ func (lf *life) cut() (first bool) {
 	return first
 }
 
-// die ends the server, and takes back what it flushed.
+// die ends the server and restores the state directory as it was before the server's last writes.
 func (lf *life) die() {
 	defer close(lf.dying)
 	before, err := stateFiles(lf.state)
@@ -179,12 +179,12 @@ func (lf *life) die() {
 	lf.srv.Stop(0, "killed")
 	<-lf.ended
 	if err == nil {
-		// Without it the next life knows outcomes that a kill would have lost.
+		// Without restore, the next life would know outcomes that a real kill loses.
 		_ = restore(lf.state, before)
 	}
 }
 
-// over waits until nothing of the life is under way any more.
+// over waits until the life has ended completely.
 func (lf *life) over() {
 	<-lf.ended
 	lf.l.mu.Lock()
@@ -195,7 +195,7 @@ func (lf *life) over() {
 	}
 }
 
-// restore makes a directory hold just these files.
+// restore makes a directory contain exactly these files.
 func restore(dir string, content map[string][]byte) error {
 	now, err := stateFiles(dir)
 	if err != nil {

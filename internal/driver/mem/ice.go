@@ -2,8 +2,8 @@ package mem
 
 import "sync"
 
-// ice stops processes between two steps. Channels, not locks, hold them, so
-// that a frozen box stands still in a testing/synctest bubble too.
+// ice freezes processes between two steps. It uses channels instead of locks, so that a frozen
+// box also blocks properly in a testing/synctest bubble.
 type ice struct {
 	mu      sync.Mutex
 	thawed  chan struct{} // not nil while frozen; closed by the thaw
@@ -11,7 +11,7 @@ type ice struct {
 	drained chan struct{} // not nil while a freeze waits; closed when active is 0
 }
 
-// enter begins a step, and waits while frozen. It is false when dead was closed.
+// enter begins a step, after waiting while frozen. It returns false if dead was closed.
 func (i *ice) enter(dead <-chan struct{}) bool {
 	for {
 		select {
@@ -46,7 +46,7 @@ func (i *ice) leave() {
 	}
 }
 
-// freeze lets no step begin; the channel is closed when none is under way.
+// freeze prevents new steps. The channel that it returns is closed when no step is in progress.
 func (i *ice) freeze() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()

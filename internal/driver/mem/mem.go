@@ -1,14 +1,14 @@
-// Package mem is a driver for tests and for trying things out: the real boxd
-// core in this process, on a private directory, whose programs are imitations.
+// Package mem is a driver for tests and for trying things out: it runs the real boxd core in this
+// process, in a private directory, with imitated programs.
 //
 // It owns the imitated machine: processes that are goroutines, a small shell,
 // signals, a freezer, and faults that tests inject. Only app and tests import
 // it. Invariant: no operating-system process is started, and what runs in a box
 // reaches no file outside the box's workspace, home and tmp.
 //
-// It works inside testing/synctest bubbles, with one limit: while a call runs
-// boxd reads a real pipe, which does not count as durably blocked, so the
-// bubble's clock stands still until the call has ended.
+// It works inside testing/synctest bubbles, with one limit: while a call runs, boxd reads a real
+// pipe, which does not count as durably blocked, so the bubble's clock does not advance until the
+// call has ended.
 package mem
 
 import (
@@ -31,7 +31,7 @@ import (
 
 // Config configures a Driver. The zero value is ready.
 type Config struct {
-	// MaxHeld bounds the unreleased calls that a box holds; 0 is boxd's default.
+	// MaxHeld is how many unreleased calls a box holds at most; 0 means boxd's default.
 	MaxHeld int
 }
 
@@ -41,14 +41,14 @@ type Driver struct {
 	w   *world
 }
 
-// world is what outlives a server: it is shared by a Driver and its Reopens.
+// world is the state that outlives a server: a Driver shares it with those that Reopen returns.
 type world struct {
 	mu     sync.Mutex
 	boxes  map[holdfast.BoxID]*box
 	faults faults
 }
 
-// box is one box; its lock serialises calls for it.
+// box is one box; its lock serialises the calls for it.
 type box struct {
 	id   holdfast.BoxID
 	lock chan struct{}
@@ -58,7 +58,7 @@ type box struct {
 	root string
 }
 
-// life is a box from its start to its end.
+// life is the state of a box between one start and its end.
 type life struct {
 	m         *machine
 	srv       *boxd.Server
@@ -66,9 +66,9 @@ type life struct {
 	startedAt time.Time
 	state     string
 	walls     string
-	// ended is closed when the server returned.
+	// ended is closed when the box's boxd server has returned.
 	ended chan struct{}
-	// dying is set by a kill, under the listener's lock, and closed at its end.
+	// dying is set by a kill, under the listener's lock, and closed when the kill is complete.
 	dying chan struct{}
 }
 
@@ -77,13 +77,13 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, w: &world{boxes: map[holdfast.BoxID]*box{}}}
 }
 
-// Reopen is the driver as the next server finds it: same boxes, same faults.
+// Reopen returns a driver as the next server would have it: with the same boxes and the same faults.
 func (d *Driver) Reopen() *Driver { return &Driver{cfg: d.cfg, w: d.w} }
 
-// Name is "mem".
+// Name returns "mem".
 func (d *Driver) Name() string { return "mem" }
 
-// Probe needs nothing of the machine.
+// Probe always reports the driver as usable: it needs nothing from the machine.
 func (d *Driver) Probe(context.Context) sandbox.Probe {
 	return sandbox.Probe{
 		Driver: d.Name(), Usable: true, Isolates: true,
@@ -96,14 +96,14 @@ func (d *Driver) Probe(context.Context) sandbox.Probe {
 	}
 }
 
-// Ensure starts the box's boxd core, or finds it running.
+// Ensure starts the box's boxd core, unless it is running.
 func (d *Driver) Ensure(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
 	const op = "mem.ensure"
 	if _, err := holdfast.ParseBoxID(string(spec.Box)); err != nil {
 		return sandbox.Info{}, err
 	}
 	if !filepath.IsAbs(spec.Dir) {
-		return sandbox.Info{}, holdfast.Errorf(holdfast.KindInvalid, op, "directory %s is not absolute", holdfast.Quote(spec.Dir))
+		return sandbox.Info{}, holdfast.Errorf(holdfast.KindInvalid, op, "the directory %s of the box is not an absolute path", holdfast.Quote(spec.Dir))
 	}
 	b := d.w.box(spec.Box, true)
 	if err := b.acquire(ctx); err != nil {
@@ -130,7 +130,7 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	home, state := filepath.Join(spec.Dir, "home"), filepath.Join(spec.Dir, "state")
 	root := filepath.Join(spec.Dir, "root")
 	if err := makeRoot(root, workspace, home, state); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "mem.ensure", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.ensure", "cannot make the directories of the box: %w", err)
 	}
 	m := newMachine(root)
 	lf := &life{m: m, l: newListener(), startedAt: time.Now(), state: state, walls: spec.Walls.Hash(), ended: make(chan struct{})}
@@ -165,15 +165,15 @@ func (d *Driver) start(ctx context.Context, b *box, spec sandbox.Spec) error {
 	bctx := context.WithoutCancel(ctx)
 	go func() {
 		defer close(lf.ended)
-		// It ends by a stop; the listener has no other way to fail.
+		// Serve returns after a stop; this listener cannot fail.
 		_ = srv.Serve(bctx, lf.l)
 		m.powerOff()
 	}()
 	return nil
 }
 
-// makeRoot builds the tree that stands for "/": links to the directories that
-// stay, and a tmp that does not.
+// makeRoot builds the directory that stands for "/": links to the persistent directories, and an
+// empty tmp for this life.
 func makeRoot(root, workspace, home, state string) error {
 	if err := os.RemoveAll(root); err != nil {
 		return err
@@ -189,10 +189,10 @@ func makeRoot(root, workspace, home, state string) error {
 	)
 }
 
-// Connect opens a pipe to the running box.
+// Connect opens a connection to the running box.
 func (d *Driver) Connect(ctx context.Context, id holdfast.BoxID) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.connect", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.connect", "gave up connecting to the box: %w", err)
 	}
 	lf := d.w.alive(d.w.box(id, false))
 	if lf == nil {
@@ -209,10 +209,10 @@ func (d *Driver) Connect(ctx context.Context, id holdfast.BoxID) (net.Conn, erro
 }
 
 func notRunning(id holdfast.BoxID) error {
-	return holdfast.Errorf(holdfast.KindNotFound, "mem", "box %s does not run", holdfast.Quote(string(id)))
+	return holdfast.Errorf(holdfast.KindNotFound, "mem", "box %s is not running", holdfast.Quote(string(id)))
 }
 
-// Stop ends the box; directories and outcomes stay.
+// Stop ends the box; its directories and saved outcomes stay.
 func (d *Driver) Stop(ctx context.Context, id holdfast.BoxID) error {
 	b := d.w.box(id, false)
 	if b == nil {
@@ -240,7 +240,7 @@ func (d *Driver) stop(b *box) error {
 		return nil
 	}
 	if err := os.RemoveAll(root); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "mem.stop", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.stop", "cannot remove the directories of the box: %w", err)
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (d *Driver) Remove(ctx context.Context, id holdfast.BoxID) error {
 // List returns the state of each box of this world.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Info, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.list", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.list", "gave up listing boxes: %w", err)
 	}
 	d.w.mu.Lock()
 	var all []*box
@@ -290,11 +290,11 @@ func (d *Driver) Freeze(ctx context.Context, id holdfast.BoxID) error {
 		return nil
 	case <-ctx.Done():
 		lf.m.ice.thaw()
-		return holdfast.Errorf(holdfast.KindUnavailable, "mem.freeze", "%w", ctx.Err())
+		return holdfast.Errorf(holdfast.KindUnavailable, "mem.freeze", "gave up waiting for the freeze of the box: %w", ctx.Err())
 	}
 }
 
-// Thaw lets them go on.
+// Thaw lets the imitated processes of a frozen box continue.
 func (d *Driver) Thaw(_ context.Context, id holdfast.BoxID) error {
 	lf := d.w.alive(d.w.box(id, false))
 	if lf == nil {
@@ -304,7 +304,7 @@ func (d *Driver) Thaw(_ context.Context, id holdfast.BoxID) error {
 	return nil
 }
 
-// box is the box of that id; nil when it is unknown and not to be made.
+// box returns the box with that id. If it is unknown, box makes it if create is set, or else returns nil.
 func (w *world) box(id holdfast.BoxID, create bool) *box {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -326,12 +326,12 @@ func (b *box) acquire(ctx context.Context) error {
 			err = ctx.Err()
 		}
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "mem", "given up while waiting: %w", err)
+	return holdfast.Errorf(holdfast.KindUnavailable, "mem", "gave up waiting for another call for the same box: %w", err)
 }
 
 func (b *box) release() { <-b.lock }
 
-// alive is the box's present life, nil when it does not run.
+// alive returns the current life of the box, nil if the box does not run.
 func (w *world) alive(b *box) *life {
 	if b == nil {
 		return nil
@@ -363,7 +363,7 @@ func (w *world) info(b *box) sandbox.Info {
 	return info
 }
 
-// listener hands over the far ends of net.Pipes.
+// listener passes the boxd ends of net.Pipes to Accept.
 type listener struct {
 	conns  chan net.Conn
 	mu     sync.Mutex
@@ -375,7 +375,7 @@ func newListener() *listener {
 	return &listener{conns: make(chan net.Conn), open: map[net.Conn]struct{}{}, closed: make(chan struct{})}
 }
 
-// dial makes a pipe; with hang true nobody will ever speak at its other end.
+// dial makes a pipe to boxd; if hang is true, nobody reads or writes at its other end.
 func (l *listener) dial(hang bool) (net.Conn, error) {
 	near, far := net.Pipe()
 	l.mu.Lock()
@@ -398,7 +398,7 @@ func (l *listener) dial(hang bool) (net.Conn, error) {
 	}
 }
 
-// drop breaks every open pipe.
+// drop closes every open pipe.
 func (l *listener) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -408,7 +408,7 @@ func (l *listener) drop() {
 	clear(l.open)
 }
 
-// Accept is net.Listener's.
+// Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -418,7 +418,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept. Open pipes stay open.
+// Close implements net.Listener: it ends Accept. Open pipes stay open.
 func (l *listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -437,10 +437,10 @@ func (l *listener) isClosed() bool {
 	}
 }
 
-// Addr is net.Listener's.
+// Addr implements net.Listener.
 func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "mem", Net: "unix"} }
 
-// pipeEnd forgets itself when it is closed.
+// pipeEnd is a client's end of a pipe; it removes itself from the listener when it is closed.
 type pipeEnd struct {
 	net.Conn
 	l *listener
@@ -454,7 +454,7 @@ func (p *pipeEnd) Close() error {
 	return p.Conn.Close()
 }
 
-// stateFiles is a state directory's content, to be put back after a kill.
+// stateFiles returns the content of a state directory, so that restore can put it back after a kill.
 func stateFiles(dir string) (map[string][]byte, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// machine is the operating system of one box: a table of processes that are
-// goroutines, and a root directory. It implements boxd.Hands.
+// machine imitates the operating system of one box: a table of processes that are goroutines, and
+// a root directory. It implements boxd.Hands.
 type machine struct {
 	root string
 	ice  ice
@@ -26,7 +26,7 @@ type machine struct {
 	off     bool
 	gated   bool
 	ooms    int64
-	// slow delays each start; onStart is asked before each.
+	// slow returns by how long a start is delayed; onStart is called before each start.
 	slow    func() time.Duration
 	onStart func()
 	running sync.WaitGroup
@@ -36,7 +36,7 @@ func newMachine(root string) *machine {
 	return &machine{root: root, procs: map[int]*proc{}, lastPID: 1}
 }
 
-// proc is a process: a goroutine that looks at dead wherever it could wait.
+// proc is an imitated process: a goroutine that checks dead wherever it may wait.
 type proc struct {
 	m         *machine
 	pid, ppid int
@@ -54,16 +54,16 @@ type proc struct {
 	closers map[io.Closer]bool
 }
 
-// PID is the process id, unique in its box.
+// PID returns the process id, which is unique in its box.
 func (p *proc) PID() int { return p.pid }
 
-// Wait blocks until the process ended.
+// Wait blocks until the process has ended.
 func (p *proc) Wait() boxd.ExitStatus {
 	<-p.ended
 	return p.status
 }
 
-// Start runs one of the imitated programs.
+// Start starts one of the imitated programs.
 func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	const op = "mem.start"
 	s := &shell{m: m, vars: map[string]string{}, cwd: spec.Dir, args: []string{"sh"}}
@@ -72,14 +72,14 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 	}
 	if len(spec.Layers) > 0 {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the mem driver cannot hold path rules of one agent").
-			WithHint("run it without allowedReadPaths and allowedWritePaths of its own, or with --driver local")
+			WithHint("run the agent without its own allowedReadPaths and allowedWritePaths, or with --driver local")
 	}
 	if info, err := os.Stat(m.real(spec.Dir)); err != nil || !info.IsDir() {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "no directory %s", holdfast.Quote(spec.Dir))
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the working directory %s does not exist", holdfast.Quote(spec.Dir))
 	}
 	if !s.known(spec.Path) {
-		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "no program %s", holdfast.Quote(spec.Path)).
-			WithHint("the mem driver imitates the shell and a few small programs")
+		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "the mem driver has no program %s", holdfast.Quote(spec.Path)).
+			WithHint("use the shell and the few small programs that it imitates, or --driver local")
 	}
 	if m.onStart != nil {
 		m.onStart()
@@ -98,19 +98,19 @@ func (m *machine) Start(spec boxd.StartSpec) (boxd.Process, error) {
 		return s.command(argv)
 	})
 	if err != nil {
-		// Not p: a nil *proc is no nil Process.
+		// Return nil itself: a nil *proc in the interface would not equal nil.
 		return nil, err
 	}
 	return p, nil
 }
 
-// run makes a process of fn. It takes ownership of files.
+// run starts fn as a process. It takes ownership of files.
 func (m *machine) run(s *shell, parent *proc, mark uint64, files [3]*os.File, name string, fn func() int) (*proc, error) {
 	m.mu.Lock()
 	if m.off {
 		m.mu.Unlock()
 		closeAll(files)
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.start", "the box is gone")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.start", "the box was stopped or killed, so no process can start in it")
 	}
 	m.lastPID++
 	p := &proc{
@@ -151,7 +151,7 @@ func (m *machine) run(s *shell, parent *proc, mark uint64, files [3]*os.File, na
 	return p, nil
 }
 
-// Signal signals the process group.
+// Signal signals the process group that p leads.
 func (m *machine) Signal(bp boxd.Process, signal int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,7 +163,7 @@ func (m *machine) Signal(bp boxd.Process, signal int) error {
 	return nil
 }
 
-// SignalAll signals every process and says how many there were.
+// SignalAll signals every process and returns how many there were.
 func (m *machine) SignalAll(signal int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +173,7 @@ func (m *machine) SignalAll(signal int) int {
 	return len(m.procs)
 }
 
-// hit delivers a signal; mu is held.
+// hit delivers a signal to a process; mu is held.
 func (m *machine) hit(p *proc, signal int) {
 	switch syscall.Signal(signal) {
 	case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGURG, syscall.SIGTSTP:
@@ -184,13 +184,13 @@ func (m *machine) hit(p *proc, signal int) {
 	}
 	p.signal = signal
 	close(p.dead)
-	// Whatever it waits for on a pipe ends.
+	// Closing these ends whatever the process waits for on a pipe.
 	for c := range p.closers {
 		_ = c.Close()
 	}
 }
 
-// KillAll kills what bears the mark, and waits for its end.
+// KillAll kills the processes that have the mark, and waits until they have ended.
 func (m *machine) KillAll(mark uint64) {
 	for {
 		var wait []*proc
@@ -211,12 +211,12 @@ func (m *machine) KillAll(mark uint64) {
 	}
 }
 
-// Left lists what bears the mark.
+// Left lists the processes that have the mark.
 func (m *machine) Left(mark uint64) []wire.Process {
 	return m.list(func(p *proc) bool { return p.mark == mark })
 }
 
-// MarkOf is the mark of a process; 0 when there is none.
+// MarkOf returns the mark of a process, or 0 if the process does not exist.
 func (m *machine) MarkOf(pid int) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,24 +244,24 @@ func (m *machine) list(want func(*proc) bool) []wire.Process {
 	return out
 }
 
-// Do runs fn: there is no other identity to take.
+// Do runs fn directly: imitated tools have no other identity.
 func (m *machine) Do(fn func() error) error { return fn() }
 
-// Gate only notes it: boxd itself lets no start through a closed gate, and
-// there is no thread that could be caught in the freeze.
+// Gate only records the state: boxd itself holds back starts while its gate is closed, and no
+// thread could be frozen here.
 func (m *machine) Gate(closed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gated = closed
 }
 
-// OpenPTY is refused: there is no terminal without a process.
+// OpenPTY always fails: this driver does not imitate terminals.
 func (m *machine) OpenPTY() (master, slave *os.File, err error) {
 	return nil, nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.pty", "the mem driver has no terminals").
 		WithHint("use --driver local or host")
 }
 
-// Stats counts processes and out-of-memory kills; the rest cannot be read.
+// Stats counts processes and out-of-memory kills; the other values are -1, unknown.
 func (m *machine) Stats() wire.Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -271,7 +271,7 @@ func (m *machine) Stats() wire.Stats {
 	}
 }
 
-// powerOff kills everything at once and starts nothing more.
+// powerOff kills all processes and refuses new ones.
 func (m *machine) powerOff() {
 	m.mu.Lock()
 	m.off = true
@@ -283,7 +283,7 @@ func (m *machine) powerOff() {
 	m.running.Wait()
 }
 
-// oom kills the newest process as the kernel does when memory is out.
+// oom kills the newest process as the kernel does when memory runs out.
 func (m *machine) oom() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,7 +299,7 @@ func (m *machine) oom() bool {
 	return true
 }
 
-// real is where a path of the box lies on the host.
+// real returns the host's path for a path of the box.
 func (m *machine) real(p string) string {
 	p = filepath.Clean("/" + p)
 	if p == m.root || len(p) > len(m.root) && p[:len(m.root)+1] == m.root+"/" {
@@ -308,7 +308,7 @@ func (m *machine) real(p string) string {
 	return filepath.Join(m.root, p)
 }
 
-// track makes a death of p close c; the returned func ends that and closes c.
+// track makes the death of p close c. The function that it returns ends that and closes c.
 func (p *proc) track(c io.Closer) func() {
 	p.m.mu.Lock()
 	p.closers[c] = true
@@ -342,8 +342,8 @@ func dupAll(in [3]*os.File) (out [3]*os.File, err error) {
 	return out, nil
 }
 
-// dup duplicates a descriptor, not blocking, so that a close ends a read. A file
-// that is not there is the null device.
+// dup duplicates a descriptor as non-blocking, so that closing it ends a read. For a nil file it
+// opens the null device.
 func dup(f *os.File) (*os.File, error) {
 	fail := func(err error) (*os.File, error) {
 		return nil, holdfast.Errorf(holdfast.KindUnavailable, "mem.start", "stdin, stdout or stderr of the process cannot be duplicated: %w", err)
@@ -361,7 +361,7 @@ func dup(f *os.File) (*os.File, error) {
 	}
 	fd, ferr := -1, error(nil)
 	if err := rc.Control(func(old uintptr) {
-		// No process that is forked meanwhile may inherit it.
+		// A process that is forked meanwhile must not inherit the descriptor.
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
 		if fd, ferr = syscall.Dup(int(old)); ferr == nil {

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// program is an imitation: it gets its arguments, name first, and gives its
+// program is an imitated program: it gets its arguments, with its name first, and returns its
 // exit status.
 type program func(s *shell, argv []string) int
 
-// programs finds an imitation by name; nil for none.
+// programs returns the imitation with that name, or nil.
 func programs(name string) program {
 	switch name {
 	case "true", ":":
@@ -72,7 +72,7 @@ func programs(name string) program {
 	return filePrograms(name)
 }
 
-// say writes to stdout; the status is that of the write.
+// say writes to stdout and returns the exit status: 1 if the write failed.
 func (s *shell) say(format string, args ...any) int {
 	if _, err := fmt.Fprintf(s.out, format, args...); err != nil {
 		return 1
@@ -80,9 +80,9 @@ func (s *shell) say(format string, args ...any) int {
 	return 0
 }
 
-// complain writes to stderr and gives status.
+// complain writes a message to stderr and returns status.
 func (s *shell) complain(status int, format string, args ...any) int {
-	// Without a stderr there is nobody to tell.
+	// If stderr cannot be written, the message is lost.
 	_, _ = fmt.Fprintf(s.err, format+"\n", args...)
 	return status
 }
@@ -122,7 +122,7 @@ func sh(s *shell, argv []string) int {
 	return c.run(string(script))
 }
 
-// replace runs its arguments; as exec it ends the shell after that.
+// replace implements exec and similar commands: it runs its arguments as a command; as exec, it then ends the shell.
 func replace(s *shell, argv []string) int {
 	if len(argv) < 2 {
 		return 0
@@ -203,7 +203,7 @@ func printfOnce(b *strings.Builder, format string, args []string) []string {
 
 func sleep(s *shell, argv []string) int {
 	if len(argv) < 2 {
-		return s.complain(1, "sleep: how long?")
+		return s.complain(1, "sleep: a duration is needed")
 	}
 	if argv[1] == "infinity" {
 		<-s.p.dead
@@ -222,7 +222,7 @@ func exit(s *shell, argv []string) int {
 	if len(argv) > 1 {
 		n, err := strconv.Atoi(argv[1])
 		if err != nil {
-			return s.complain(statusUsage, "exit: %q is no number", argv[1])
+			return s.complain(statusUsage, "exit: %q is not a number", argv[1])
 		}
 		return n & 0xff
 	}
@@ -272,10 +272,10 @@ func kill(s *shell, argv []string) int {
 	return status
 }
 
-// trap knows how to ignore signals (trap with an empty command) and to stop ignoring them.
+// trap can ignore signals (with an empty command) and stop ignoring them (-); it supports nothing else.
 func trap(s *shell, argv []string) int {
 	if len(argv) < 3 || argv[1] != "" && argv[1] != "-" {
-		return s.complain(statusUsage, "trap: only '' and - are known here")
+		return s.complain(statusUsage, "trap: the mem driver supports only '' and - as the action")
 	}
 	for _, name := range argv[2:] {
 		n, ok := signalNumber(name)

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// input is a file named in argv, or stdin.
+// input opens the file name for reading; stdin if name is empty or "-".
 func (s *shell) input(name string) (io.Reader, func(), error) {
 	if name == "" || name == "-" {
 		return s.in, func() {}, nil
@@ -43,8 +43,8 @@ func cat(s *shell, argv []string) int {
 	return status
 }
 
-// plainReader and plainWriter hide other methods from io.Copy: every read and
-// write is a step.
+// plainReader and plainWriter hide other methods from io.Copy, so that every read and every write
+// is a step.
 type (
 	plainReader struct{ io.Reader }
 	plainWriter struct{ io.Writer }
@@ -118,7 +118,7 @@ func wc(s *shell, argv []string) int {
 	return s.say("%d\n", n)
 }
 
-// filePrograms change or list files.
+// filePrograms returns the imitated program of that name that changes or lists files, or nil.
 func filePrograms(name string) program {
 	switch name {
 	case "mkdir":
@@ -218,7 +218,7 @@ func chmod(s *shell, argv []string) int {
 		mode, err = 0o755, nil
 	}
 	if err != nil {
-		return s.complain(statusUsage, "chmod: mode %q is not known here", argv[1])
+		return s.complain(statusUsage, "chmod: the mem driver does not support the mode %q", argv[1])
 	}
 	return eachFile(func(_ *shell, path, _ string) error {
 		return os.Chmod(path, fs.FileMode(mode&0o777))

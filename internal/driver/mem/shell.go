@@ -17,12 +17,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/driver/mem/script"
 )
 
-// shell runs scripts. A copy of it is a subshell.
+// shell runs scripts. A copy of a shell is a subshell.
 type shell struct {
 	m    *machine
 	p    *proc
 	vars map[string]string
-	// exported names are the environment of what it starts.
+	// exported holds the names of the variables that started programs get in their environment.
 	exported map[string]bool
 	args     []string
 	cwd      string
@@ -55,7 +55,7 @@ func (s *shell) fork() *shell {
 	return &c
 }
 
-// over reports whether nothing more is to be run.
+// over reports whether the script must stop: the shell has exited or its process was killed.
 func (s *shell) over() bool {
 	select {
 	case <-s.p.dead:
@@ -65,7 +65,7 @@ func (s *shell) over() bool {
 	}
 }
 
-// step runs fn unless the box is frozen: nothing changes while it is.
+// step runs fn as one step, and waits first while the box is frozen. It returns false if the process was killed.
 func (s *shell) step(fn func()) bool {
 	if !s.m.ice.enter(s.p.dead) {
 		return false
@@ -75,7 +75,7 @@ func (s *shell) step(fn func()) bool {
 	return true
 }
 
-// pause waits, or less when the process is killed.
+// pause waits for d, or until the process is killed.
 func (s *shell) pause(d time.Duration) {
 	if d <= 0 {
 		return
@@ -88,10 +88,10 @@ func (s *shell) pause(d time.Duration) {
 	}
 }
 
-// stdio is one of the process's own descriptors.
+// stdio returns one of the process's own descriptors as a stream.
 func (s *shell) stdio(fd int) *stream { return &stream{m: s.m, p: s.p, f: s.p.files[fd], fd: fd} }
 
-// rebind makes a parent's stream one of ours, whose descriptors outlive its.
+// rebind turns a parent's stream into one of this process, whose descriptors live longer than the parent's.
 func (s *shell) rebind(w io.Writer) io.Writer {
 	st, ok := w.(*stream)
 	if !ok {
@@ -103,8 +103,8 @@ func (s *shell) rebind(w io.Writer) io.Writer {
 	return &stream{m: s.m, p: s.p, f: st.f, file: true}
 }
 
-// stream is a file or pipe whose use is a step of the process. What can block
-// (a pipe) is used between two steps.
+// stream is a file or pipe. Each use of a file is one step of the process; a pipe, which may
+// block, is used between two steps.
 type stream struct {
 	m    *machine
 	p    *proc
@@ -113,7 +113,7 @@ type stream struct {
 	file bool
 }
 
-var errDead = errors.New("the process is dead")
+var errDead = errors.New("the imitated process was killed")
 
 func (t *stream) Read(b []byte) (int, error) {
 	if !t.m.ice.enter(t.p.dead) {
@@ -145,7 +145,7 @@ func (t *stream) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// run parses and runs a script.
+// run parses and runs a script and returns its exit status.
 func (s *shell) run(text string) int {
 	l, err := script.Parse(text)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *shell) list(l script.List) {
 	}
 }
 
-// background runs a list as a process of its own, in the same group.
+// background runs a list as a process of its own, in the same process group.
 func (s *shell) background(ao script.AndOr) {
 	files, err := dupAll(s.p.files)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *shell) background(ao script.AndOr) {
 	out, errw := s.out, s.err
 	c.in, c.out, c.err = nil, nil, nil
 	p, err := s.m.run(c, s.p, s.p.mark, files, s.p.name, func() int {
-		// As in a real shell it does not compete for our stdin.
+		// As in a real shell, a background process does not read the shell's stdin.
 		c.in = strings.NewReader("")
 		c.out, c.err = c.rebind(out), c.rebind(errw)
 		c.andOr(ao)
@@ -227,7 +227,7 @@ func (s *shell) pipeline(pl script.Pipeline) {
 	}
 }
 
-// pipe runs all commands at once, each in a subshell.
+// pipe runs all commands at the same time, each in a subshell.
 func (s *shell) pipe(cmds []script.Command) {
 	var wg sync.WaitGroup
 	in := s.in
@@ -318,7 +318,7 @@ func (s *shell) node(c script.Command) {
 	}
 }
 
-// quietly runs a condition, whose failure ends no script.
+// quietly runs a condition: its failure does not end the script, even with set -e.
 func (s *shell) quietly(fn func()) {
 	was := s.errexit
 	s.errexit = false
@@ -344,7 +344,7 @@ func (s *shell) simple(c script.Simple) {
 		return
 	}
 	if len(c.Assigns) > 0 {
-		// For this command only.
+		// Assignments before a command apply to that command only.
 		before, exported := maps.Clone(s.vars), maps.Clone(s.exported)
 		for _, a := range c.Assigns {
 			s.setenv(a.Name + "=" + s.text(a.Value))
@@ -354,7 +354,7 @@ func (s *shell) simple(c script.Simple) {
 	s.status = s.command(argv)
 }
 
-// command runs a program and gives its status.
+// command runs a program and returns its exit status.
 func (s *shell) command(argv []string) int {
 	name := argv[0]
 	if prog := programs(filepath.Base(name)); prog != nil {
@@ -378,7 +378,7 @@ func (s *shell) command(argv []string) int {
 	return statusNotFound
 }
 
-// known reports whether command would find a program.
+// known reports whether command would find a program with that path.
 func (s *shell) known(path string) bool {
 	if programs(filepath.Base(path)) != nil {
 		return true
@@ -387,7 +387,7 @@ func (s *shell) known(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// path is where a file named in the script lies on the host.
+// path returns the host's path of a file that a script names.
 func (s *shell) path(p string) string { return s.m.real(s.abs(p)) }
 
 func (s *shell) abs(p string) string {

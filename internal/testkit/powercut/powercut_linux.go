@@ -1,9 +1,9 @@
-// Package powercut gives tests a disk whose power can be cut: an ext4 file system on a
-// loop device, and copies of the bytes on the device at one moment.
+// Package powercut gives tests a disk whose power can be cut: an ext4 file system on a loop
+// device, of which it copies the bytes on the device at one moment.
 //
-// Only tests import it. Invariant: a copy holds everything written to the device before
-// the cut and nothing that was only in the page cache; every mount is unmounted with
-// the test.
+// Only tests import it. Invariant: a copy has everything that was written to the device before
+// the cut, and nothing that was only in the page cache; every mount is unmounted when the test
+// ends.
 package powercut
 
 import (
@@ -22,10 +22,10 @@ import (
 	"github.com/holdfast-run/holdfast/internal/testkit"
 )
 
-// MinSize is enough for a server's data directory with its reserve and some sessions.
+// MinSize is enough for a server's data directory with its reserve and a few sessions, in bytes.
 const MinSize = 256 << 20
 
-// patience bounds each wait: for a quiet moment of the device, for an unmount.
+// patience limits each wait: for a moment without writes to the device, and for an unmount.
 const patience = 30 * time.Second
 
 // Disk is a mounted file system on an image file.
@@ -33,8 +33,8 @@ type Disk struct {
 	image, dir string
 }
 
-// New makes an ext4 file system of size bytes and mounts it until the test ends. If
-// that is impossible, as without root, it skips the test, loudly.
+// New makes an ext4 file system of size bytes and mounts it until the test ends. If that is
+// impossible, as without root, it skips the test with a loud message.
 func New(t testing.TB, size int64) *Disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -48,7 +48,7 @@ func New(t testing.TB, size int64) *Disk {
 	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is initialised lazily: otherwise the kernel would write for minutes by
+	// Disable lazy initialisation, with which the kernel would write to the device for minutes by
 	// itself.
 	err = run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0", d.image)
 	if err == nil {
@@ -60,12 +60,12 @@ func New(t testing.TB, size int64) *Disk {
 	return d
 }
 
-// Dir is the directory that the file system is mounted on. Every user may enter it.
+// Dir returns the directory on which the file system is mounted. Every user may enter it.
 func (d *Disk) Dir() string { return d.dir }
 
-// Cut copies the content of the device at this moment, mounts the copy elsewhere and
-// returns it; the disk itself is not changed. The caller stops or kills the writers
-// before: the copy waits for a moment in which the device is not written to.
+// Cut copies the content of the device at this moment, mounts the copy elsewhere and returns it;
+// the disk itself does not change. The caller must stop or kill the writers before, because Cut
+// waits for a moment in which the device is not written to.
 func (d *Disk) Cut(t testing.TB) *Disk {
 	t.Helper()
 	after := &Disk{image: filepath.Join(testkit.BaseDir(t), "disk.img")}
@@ -84,8 +84,8 @@ func (d *Disk) Cut(t testing.TB) *Disk {
 	return after
 }
 
-// mount mounts the image. The file system relies on the fsyncs of applications: by
-// default ext4 would flush a file that is renamed over another by itself.
+// mount mounts the image with noauto_da_alloc, so that only fsync makes data durable: by default
+// ext4 would also flush a file that is renamed over another.
 func (d *Disk) mount(t testing.TB) error {
 	t.Helper()
 	d.dir = filepath.Join(filepath.Dir(d.image), "disk")
@@ -99,8 +99,8 @@ func (d *Disk) mount(t testing.TB) error {
 	return nil
 }
 
-// unmount waits until nothing uses the file system any more; after that it detaches it,
-// and the kernel unmounts it with its last user.
+// unmount waits until the file system is unused and unmounts it. If that takes too long, it
+// detaches it, and the kernel unmounts it after its last use.
 func unmount(t testing.TB, dir string) {
 	var err error
 	if !soon(func() bool { err = unix.Unmount(dir, 0); return !errors.Is(err, unix.EBUSY) }) || err != nil {
@@ -108,7 +108,7 @@ func unmount(t testing.TB, dir string) {
 	}
 }
 
-// soon reports whether cond holds within patience.
+// soon reports whether cond becomes true within patience.
 func soon(cond func() bool) bool {
 	end := time.Now().Add(patience)
 	tick := time.NewTicker(time.Millisecond)
@@ -122,7 +122,7 @@ func soon(cond func() bool) bool {
 	return true
 }
 
-// writes returns the state of the device: its number of writes, with none in progress.
+// writes waits until no write to the device is in progress, and returns the number of writes so far.
 func (d *Disk) writes(t testing.TB) (done string) {
 	t.Helper()
 	var st unix.Stat_t
@@ -135,7 +135,7 @@ func (d *Disk) writes(t testing.TB) (done string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Reads, merged, sectors, ms; writes, merged, sectors, ms; in flight.
+		// Fields: reads, merged, sectors, ms; writes, merged, sectors, ms; in flight.
 		f := strings.Fields(string(b))
 		if len(f) < 9 {
 			t.Fatalf("powercut: %s holds %q", path, b)
@@ -148,7 +148,7 @@ func (d *Disk) writes(t testing.TB) (done string) {
 	return done
 }
 
-// copySparse copies a file and leaves its holes out.
+// copySparse copies a file without the blocks of its holes.
 func copySparse(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {

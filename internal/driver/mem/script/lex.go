@@ -16,7 +16,7 @@ func (e syntaxError) Error() string { return "syntax error: " + string(e) }
 type lexer struct {
 	src string
 	pos int
-	// depth is how deeply lists are nested here.
+	// depth is how many levels deep the lists at this position are nested.
 	depth int
 }
 
@@ -49,7 +49,7 @@ func (l *lexer) next() (token, error) {
 			return token{op: op}, nil
 		}
 	}
-	// A digit directly before a redirection is its descriptor.
+	// A digit directly before a redirection is the descriptor that it redirects.
 	if c := l.src[l.pos]; (c == '1' || c == '2') && l.pos+1 < len(l.src) && l.src[l.pos+1] == '>' {
 		l.pos++
 		t, err := l.next()
@@ -60,7 +60,7 @@ func (l *lexer) next() (token, error) {
 	return token{word: w}, err
 }
 
-// word reads parts up to one of the stop characters.
+// word reads the parts of a word, up to one of the stop characters.
 func (l *lexer) word(stop string) (Word, error) {
 	var w Word
 	var text strings.Builder
@@ -74,7 +74,7 @@ func (l *lexer) word(stop string) (Word, error) {
 		switch c := l.src[l.pos]; c {
 		case '\\':
 			if l.pos+1 >= len(l.src) {
-				return nil, syntaxError("backslash at the end")
+				return nil, syntaxError("the script ends with a backslash")
 			}
 			flush()
 			w = append(w, Part{Kind: Text, Text: l.src[l.pos+1 : l.pos+2], Quoted: true})
@@ -111,9 +111,9 @@ func (l *lexer) word(stop string) (Word, error) {
 	return w, nil
 }
 
-// double reads the inside of double quotes.
+// double reads the rest of a double-quoted string.
 func (l *lexer) double() (Word, error) {
-	// An empty quoted part makes "" a field.
+	// The empty quoted part makes "" a field of its own.
 	w := Word{{Kind: Text, Quoted: true}}
 	var text strings.Builder
 	flush := func() {
@@ -149,7 +149,7 @@ func nameByte(c byte, first bool) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || !first && c >= '0' && c <= '9'
 }
 
-// dollar reads $name, ${name}, $?, $$, $1, $(list) and $((sum)).
+// dollar reads an expansion: $name, ${name}, $?, $$, $1, $(list) or $((sum)).
 func (l *lexer) dollar() (Part, error) {
 	l.pos++
 	rest := l.src[l.pos:]
@@ -162,7 +162,7 @@ func (l *lexer) dollar() (Part, error) {
 		l.pos += end + 2
 		return Part{Kind: Arithmetic, Text: rest[2:end]}, nil
 	case strings.HasPrefix(rest, "("):
-		// Its first word may be another one, which is read before a list begins.
+		// Count the level here: the first word of the list, which may contain another $(, is read before list does.
 		if l.depth++; l.depth > maxDepth {
 			return Part{}, syntaxError("nested too deeply")
 		}

@@ -6,24 +6,24 @@ import (
 )
 
 type (
-	// List is a script, or a part of one that stands in another command.
+	// List is a script, or the list of commands inside another command.
 	List []Item
-	// Item is a list of pipelines that && and || join, run in the background or not.
+	// Item is one element of a list: pipelines joined by && and ||, run in the background or not.
 	Item struct {
 		AndOr      AndOr
 		Background bool
 	}
-	// AndOr is a pipeline and those that run after it.
+	// AndOr is a pipeline and the pipelines that follow it after && or ||.
 	AndOr struct {
 		First Pipeline
 		Rest  []Link
 	}
-	// Link is a pipeline that runs if the one before succeeded (And) or failed.
+	// Link is a pipeline that runs only if the one before succeeded (And) or failed (not And).
 	Link struct {
 		And  bool
 		Next Pipeline
 	}
-	// Pipeline is commands of which each reads the output of the one before.
+	// Pipeline is one or more commands, each of which reads the output of the one before.
 	Pipeline struct {
 		Negate   bool
 		Commands []Command
@@ -31,55 +31,56 @@ type (
 	// Command is a Simple, Compound, If, While or For.
 	Command interface{}
 
-	// Simple is a program with arguments, or assignments alone.
+	// Simple is a program with arguments, or only assignments.
 	Simple struct {
 		Assigns []Assign
 		Words   []Word
 		Redirs  []Redir
 	}
-	// Assign sets a variable.
+	// Assign assigns a value to a variable.
 	Assign struct {
 		Name  string
 		Value Word
 	}
-	// Redir opens a file in place of a descriptor.
+	// Redir redirects a descriptor to a file or to another descriptor.
 	Redir struct {
 		FD     int
 		Op     string // > >> < >&
 		Target Word
 	}
-	// Compound is { list; } or ( list ).
+	// Compound is a group, { list; }, or a subshell, ( list ).
 	Compound struct {
 		Body     List
 		Subshell bool
 		Redirs   []Redir
 	}
-	// If is if and elif.
+	// If is an if command; an elif is an If in Else.
 	If struct {
 		Cond, Then, Else List
 	}
-	// While is while and until.
+	// While is a while or an until loop.
 	While struct {
 		Until      bool
 		Cond, Body List
 	}
-	// For is for name in words.
+	// For is the loop: for Name in Words.
 	For struct {
 		Name  string
 		Words []Word
 		Body  List
 	}
 
-	// Word is parts that expand to one text.
+	// Word is a sequence of parts whose expansions are joined.
 	Word []Part
-	// Part is a piece of a word; Text is a text, the name of a variable, or a sum.
+	// Part is a piece of a word. Text is its text, the name of its variable, or its sum; Sub is
+	// the list of a substitution.
 	Part struct {
 		Kind   Kind
 		Text   string
 		Quoted bool
 		Sub    List
 	}
-	// Kind is what a part expands to.
+	// Kind is how a part is expanded.
 	Kind int
 )
 
@@ -98,10 +99,10 @@ type parser struct {
 	err error
 }
 
-// maxDepth bounds nesting: the script is the model's.
+// maxDepth is how deep a script may be nested: a model writes the script.
 const maxDepth = 100
 
-// Parse reads a script.
+// Parse parses a script.
 func Parse(src string) (List, error) {
 	p := &parser{lex: &lexer{src: src}}
 	p.advance()
@@ -134,7 +135,7 @@ func (p *parser) show() string {
 	return p.keyword()
 }
 
-// keyword is the text of an unquoted single-part word.
+// keyword returns the text of the current token if it is an unquoted word of one part, else "".
 func (p *parser) keyword() string {
 	if p.tok.op == "" && len(p.tok.word) == 1 && p.tok.word[0].Kind == Text && !p.tok.word[0].Quoted {
 		return p.tok.word[0].Text
@@ -260,7 +261,7 @@ func (p *parser) command() (Command, error) {
 	return p.simple()
 }
 
-// block reads a list and the word that closes it.
+// block reads a list and the keyword that closes it.
 func (p *parser) block(closing string) (List, error) {
 	body, err := p.list(closing)
 	if err == nil {
@@ -274,7 +275,7 @@ func (p *parser) expect(s string) error {
 		return p.err
 	}
 	if p.tok.op != s && p.keyword() != s || s == "" {
-		return syntaxError(fmt.Sprintf("%q instead of %q", p.show(), s))
+		return syntaxError(fmt.Sprintf("found %q instead of %q", p.show(), s))
 	}
 	p.advance()
 	return nil
@@ -310,7 +311,7 @@ func (p *parser) forLoop() (Command, error) {
 	p.advance()
 	f := For{Name: p.keyword()}
 	if !isName(f.Name) {
-		return nil, syntaxError("for without a name")
+		return nil, syntaxError("a for loop has no variable name")
 	}
 	p.advance()
 	if err := p.expect("in"); err != nil {
@@ -407,7 +408,7 @@ func (p *parser) redir() (Redir, bool, error) {
 	}
 	p.advance()
 	if p.tok.op != "" || p.tok.end || len(p.tok.word) == 0 {
-		return r, false, syntaxError("redirection without a target")
+		return r, false, syntaxError("a redirection has no target")
 	}
 	r.Target = p.tok.word
 	p.advance()
