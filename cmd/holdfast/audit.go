@@ -74,7 +74,7 @@ func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
 		if _, cerr := io.Copy(w, r); cerr != nil {
 			return rep, cerr
 		}
-		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "%w", fault).WithHint("keep this export and a copy of the data directory")}
+		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit chain is damaged: %w", fault).WithHint("keep this export and a copy of the data directory")}
 	}
 	return rep, err
 }
@@ -108,7 +108,7 @@ func writeNew(name string, write func(io.Writer) error) error {
 		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%s cannot be written: %w", holdfast.Quote(name), errors.Unwrap(err)).
 			WithHint("name a file in an existing directory that you can write")
 	case errors.As(err, &link):
-		err = holdfast.Errorf(holdfast.KindConflict, "audit.export", "%w", err)
+		err = holdfast.Errorf(holdfast.KindConflict, "audit.export", "the file of the export cannot be created: %w", err)
 	}
 	if keep != nil {
 		err = errors.Join(keep, err)
@@ -166,11 +166,11 @@ func (c *auditVerifyCmd) Run(e *env) error {
 		}
 		return &exitError{1}
 	case errors.As(err, &fault):
-		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "%s: %w", c.File, fault)
+		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "%s does not verify: %w", c.File, fault)
 	case err != nil && holdfast.KindOf(err) == holdfast.KindInvalid:
 		return err
 	case err != nil:
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export cannot be read: %w", err)
 	}
 	span := "no records"
 	if rep.Records > 0 {
@@ -240,7 +240,7 @@ func readSmall(name string) ([]byte, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the file of a key or head cannot be read: %w", err)
 	}
 	return text, nil
 }

@@ -93,7 +93,7 @@ func (e *env) writeContexts(all contexts) error {
 		err = durable.Replace(path, durable.Bytes(append(raw, '\n')))
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "context", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "context", "the contexts cannot be stored: %w", err)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (e *env) keepToken(name string) (string, error) {
 		err = durable.Replace(file, durable.Bytes([]byte(token+"\n")))
 	}
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "context", "%w", err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "context", "the key from stdin cannot be stored: %w", err)
 	}
 	return file, nil
 }

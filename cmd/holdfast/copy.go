@@ -143,7 +143,7 @@ func noLocal(name string, err error) error {
 	if os.IsNotExist(err) {
 		return holdfast.Errorf(holdfast.KindNotFound, "cp", "there is no file or directory %s", holdfast.Quote(name)).WithHint("name a file or directory of this machine")
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "cp", "%w", err)
+	return holdfast.Errorf(holdfast.KindInvalid, "cp", "the local path cannot be read: %w", err)
 }
 
 // baseName is the name that a copy of a local path gets.

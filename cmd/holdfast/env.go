@@ -157,7 +157,7 @@ func openLocal(op, name string) (*os.File, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "there is no file %s", holdfast.Quote(name)).WithHint("name a file of this machine")
 	} else if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err).WithHint("name a file that you can read")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the local file cannot be opened: %w", err).WithHint("name a file that you can read")
 	}
 	return f, nil
 }

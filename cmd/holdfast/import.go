@@ -98,7 +98,7 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 	pack := func(w io.Writer) error {
 		sum, err := tree.Pack(root, ".", w, tree.Options{})
 		if err == nil && len(sum.Incomplete) > 0 {
-			err = holdfast.Errorf(holdfast.KindConflict, "session create", "%s", holdfast.Quote(sum.Incomplete[0]))
+			err = holdfast.Errorf(holdfast.KindConflict, "session create", "a file could not be read completely: %s", holdfast.Quote(sum.Incomplete[0]))
 		}
 		return err
 	}
@@ -143,7 +143,7 @@ func cloneRepository(e *env, from string) (dir, source string, done func(), err 
 	}
 	dir, err = os.MkdirTemp("", "holdfast-git-")
 	if err != nil {
-		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "%w", err)
+		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "the directory for the clone cannot be made: %w", err)
 	}
 	done = func() { _ = os.RemoveAll(dir) }
 	if err := clone(e, from, ref, dir); err != nil {

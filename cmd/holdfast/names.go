@@ -108,7 +108,7 @@ func (e *env) last() (holdfast.SessionID, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", none()
 	} else if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "session", "%s: %w", lastName, err).WithHint("holdfast session list shows the sessions")
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "session", "the session %s cannot be looked up: %w", lastName, err).WithHint("holdfast session list shows the sessions")
 	}
 	id, err := holdfast.ParseSessionID(strings.TrimSpace(string(raw)))
 	if err != nil {

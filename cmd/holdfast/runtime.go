@@ -94,7 +94,7 @@ func (c *runtimeInstallCmd) Run(e *env) error {
 	}
 	// Before the server's first start this makes its data directory, which other users cannot enter.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "%w", err).WithHint("holdfast runtime install %s --data DIR", c.Names[0])
+		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "the directory for agent CLIs cannot be made: %w", err).WithHint("holdfast runtime install %s --data DIR", c.Names[0])
 	}
 	var done []agentcli.Installed
 	for _, name := range c.Names {

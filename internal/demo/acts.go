@@ -63,7 +63,7 @@ func (s *show) turn(ctx context.Context, text string) (holdfast.TurnEnded, []hol
 				return end, tools, err
 			}
 			if ev.Type != holdfast.EventTurnCompleted {
-				return end, tools, fmt.Errorf("%s: %s", ev.Type, end.Message)
+				return end, tools, fmt.Errorf("the turn ended with %s: %s", ev.Type, end.Message)
 			}
 			return end, tools, nil
 		}
