@@ -79,7 +79,7 @@ func unfinished(e *env, c *client.Client, source string) (holdfast.Session, erro
 	}
 	for _, s := range page.Sessions {
 		if s.Source != nil && !s.Source.Complete && s.Source.From == source {
-			e.note("an earlier import from there was incomplete: this one continues with session %s and its settings", s.ID)
+			e.note("an earlier import from there was incomplete: this one goes on with session %s and its settings", s.ID)
 			return s, nil
 		}
 	}
