@@ -79,7 +79,8 @@ func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
 	return rep, err
 }
 
-// kept is an error after which writeNew keeps the file: a damaged chain is worth keeping.
+// kept is an error after which writeNew keeps the file, because the export of a damaged chain is
+// needed to examine it.
 type kept struct{ error }
 
 func (k *kept) Unwrap() error { return k.error }

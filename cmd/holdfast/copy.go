@@ -55,8 +55,8 @@ func remotePath(s string) (id, name string, ok bool) {
 	return id, name, true
 }
 
-// contents reports whether a path ends with /. and so means what is in a directory, and returns
-// the path without it.
+// contents reports whether a path ends with /., which means the content of the directory instead
+// of the directory itself, and returns the path without it.
 func contents(name string) (string, bool) {
 	if name == "." {
 		return name, true

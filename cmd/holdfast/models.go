@@ -73,7 +73,7 @@ func doubleLines(model string) []plain.Line {
 	return []plain.Line{{Text: line(fmt.Sprintf("model: %s, a test double: %s", model, noModel))}}
 }
 
-// modelLine describes the model of sessions that name none, and what is wrong with it.
+// modelLine describes the default model of sessions, and what is wrong with it, in one line.
 func modelLine(m holdfast.Models) string {
 	switch {
 	case m.Error != "":

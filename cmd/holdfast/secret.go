@@ -67,7 +67,7 @@ func (s *secretSetCmd) Run(e *env) error {
 	return nil
 }
 
-// read takes the value from its source: a file, a terminal, or stdin unchanged.
+// read reads the secret's value from a file, from a terminal without echo, or from stdin.
 func (s *secretSetCmd) read(e *env) ([]byte, error) {
 	in := e.stdin
 	if s.File != "" {

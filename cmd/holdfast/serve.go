@@ -51,7 +51,7 @@ const exitDisk = 7
 // most of the collector's work. keepSmall bounds the heap of a server that has many more.
 const gcPercent = 400
 
-// Run serves until it is told to stop.
+// Run runs the server until a signal ends it.
 func (s *serveCmd) Run(e *env) error {
 	lifecycle.CalmMonitor()
 	if e.getenv("GOGC") == "" {

@@ -189,7 +189,7 @@ func (s *sessionShowCmd) Run(e *env) error {
 	return nil
 }
 
-// agentState describes in one line the conversation that an agent keeps by itself.
+// agentState describes in one line the state of an agent that stores a conversation of its own.
 func agentState(a holdfast.AgentState) string {
 	s := fmt.Sprintf("%d: %s %s, %s, knows %d turns up to event %d", a.Generation, strings.TrimSpace(a.Runtime+" "+a.Version), a.AgentID, a.Health, a.Turns, a.Upto)
 	if a.Call != "" {

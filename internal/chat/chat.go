@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Patience is how long a chat waits for a server that went away before it gives up.
+// Patience is how long a chat waits for a server that does not answer until it gives up.
 const Patience = 24 * time.Hour
 
 // Chat holds what a conversation needs from its caller. All fields are set.

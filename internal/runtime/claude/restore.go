@@ -21,7 +21,7 @@ import (
 const quarantine = cli.Config + "/quarantine"
 
 // transcriptFacts is what is known of the previous agent's transcripts, and the history that the
-// next agent has to be told.
+// next agent must receive as text.
 type transcriptFacts struct {
 	// began is true if the agent was given a prompt; otherwise there is nothing to continue.
 	began bool

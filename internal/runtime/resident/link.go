@@ -204,9 +204,9 @@ func (r *reader) Gap(from, to int64) {
 }
 
 // Taken implements sandbox.Taker: it returns the offset up to which the box may forget output.
-// That is what is recorded, or, for a long line or much unrecorded output, more, because the box
-// may have no room to hold it. If the server dies then, the next one finds a gap and ends the
-// process.
+// That is the recorded offset; for a long line, or much unrecorded output, it is a later one,
+// because the box may have no room. If the server dies then, the next one finds a gap and ends
+// the process.
 func (r *reader) Taken() int64 {
 	recorded, handled := r.recorded.Load(), r.handled.Load()
 	if at := r.From + r.read; at-r.Lines.Taken() > longLine {

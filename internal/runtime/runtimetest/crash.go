@@ -92,8 +92,8 @@ func (w *World) again(cfg Config, id holdfast.TurnID) {
 	w.CheckAnswered()
 }
 
-// testCrashWithTheBox kills the box together with the server, at every point.
-// What was in flight is unknown, and nothing else.
+// testCrashWithTheBox kills the box together with the server, at every point. The outcomes of
+// the calls that ran are unknown, and no others.
 func testCrashWithTheBox(t *testing.T, cfg Config) {
 	for _, p := range points(t, cfg) {
 		t.Run(fmt.Sprint(p.Name, p.N), func(t *testing.T) {
@@ -133,7 +133,8 @@ func testCrashWithTheBox(t *testing.T, cfg Config) {
 	}
 }
 
-// testCrashWhileRunning kills the server while a process of the call runs.
+// testCrashWhileRunning kills the server while a process of the call runs. The next server gets
+// the call's outcome.
 func testCrashWhileRunning(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()

@@ -27,7 +27,8 @@ func (h *Host) on(typ holdfast.EventType, do func()) {
 	}
 }
 
-// testInterruptEnds checks that after an interrupt the agent lives, but not what it ran.
+// testInterruptEnds checks that after an interrupt the agent still runs, but the tool that it
+// ran does not.
 func testInterruptEnds(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	r := cfg.New(t)

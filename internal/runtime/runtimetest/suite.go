@@ -131,7 +131,7 @@ func testRemembers(t *testing.T, cfg Config) {
 	}
 	want := `You have sent 5 messages. The first was: "first of all". The last was: "last". I have seen 1 tool results.`
 	w.wantText(w.do(r, "last"), want)
-	// Another server knows the same.
+	// The runtime of another server remembers the same.
 	want = strings.Replace(want, "5 messages", "6 messages", 1)
 	w.wantText(w.do(cfg.New(t), "last"), want)
 }
