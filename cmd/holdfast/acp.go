@@ -53,7 +53,8 @@ func logWaits(log *slog.Logger) func(client.Wait) {
 	return func(w client.Wait) { log.Warn(w.String()) }
 }
 
-// logger is for commands whose stdout is a protocol: it quotes what others said.
+// logger returns a logger that writes warnings to stderr, for commands whose stdout carries a
+// protocol. It quotes values that come from other parties.
 func (e *env) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(e.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

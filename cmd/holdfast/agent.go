@@ -45,7 +45,7 @@ func (a *agentDeployCmd) Run(e *env) (err error) {
 	agent, err := c.DeployAgent(e.ctx, name, from)
 	done()
 	if packed.err != nil {
-		// Why the upload broke off.
+		// The error of packing is the reason why the upload broke off.
 		return hinted(packed.err, holdfast.KindNotFound, "name a folder of this machine")
 	}
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *agentDeployCmd) Run(e *env) (err error) {
 	return e.say(map[string]any{"agent": agent}, "%s version %d (%s)%s", agent.Name, agent.Version, short(string(agent.VersionID)), what)
 }
 
-// packing remembers why packing failed: the upload only says that it broke off.
+// packing stores the error of packing the folder: the upload itself only reports that it broke off.
 type packing struct {
 	r   interface{ Read([]byte) (int, error) }
 	err error

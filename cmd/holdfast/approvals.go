@@ -22,7 +22,7 @@ type approvalsListCmd struct {
 	State   string `placeholder:"STATE" help:"pending (the default), allowed, denied, expired or all."`
 }
 
-// Run lists questions.
+// Run lists the approvals that match the flags.
 func (l *approvalsListCmd) Run(e *env) error {
 	c, err := e.client()
 	if err != nil {
@@ -53,7 +53,8 @@ func (l *approvalsListCmd) Run(e *env) error {
 	return e.table([]string{"ID", "SESSION", "TOOL", "STATE", "INPUT", "SUGGESTIONS"}, rows)
 }
 
-// standing is where a question stands, in a few words.
+// standing returns the state of an approval in a few words: who answered it, or until when it is
+// pending.
 func standing(a holdfast.Approval) string {
 	switch {
 	case a.State != holdfast.ApprovalPending && a.AnsweredBy != "":
@@ -70,7 +71,7 @@ type approvalsShowCmd struct {
 	ID string `arg:"" help:"The question, or the beginning of its id."`
 }
 
-// Run shows a question.
+// Run shows one approval with the whole input of its call.
 func (s *approvalsShowCmd) Run(e *env) error {
 	c, err := e.client()
 	if err != nil {
@@ -118,7 +119,7 @@ func (e *env) showApproval(a holdfast.Approval) error {
 	return nil
 }
 
-// asked is the input of a call, and where the rest of it is.
+// asked returns the beginning of a call's input; if it was cut, more says how to read the rest.
 func asked(a holdfast.Approval) (input string, more []string) {
 	r := []rune(compact(a.Input))
 	if len(r) <= plain.MaxAsked {
@@ -144,7 +145,7 @@ Examples:
   holdfast approvals allow 01a1 --scope session --rule 'Bash(git *)' --rule 'Bash(go test *)'`
 }
 
-// Run allows.
+// Run answers the approval with allow.
 func (a *approvalsAllowCmd) Run(e *env) error {
 	return e.answer(a.ID, holdfast.AnswerApproval{Decision: "allow", Scope: holdfast.ApprovalScope(a.Scope), Rules: a.Rule, Reason: a.Reason})
 }
@@ -154,7 +155,7 @@ type approvalsDenyCmd struct {
 	Reason string `placeholder:"TEXT" help:"Why; the model reads it."`
 }
 
-// Run denies.
+// Run answers the approval with deny.
 func (d *approvalsDenyCmd) Run(e *env) error {
 	return e.answer(d.ID, holdfast.AnswerApproval{Decision: "deny", Reason: d.Reason})
 }
@@ -177,7 +178,7 @@ func (e *env) answer(id string, req holdfast.AnswerApproval) error {
 	return e.say(map[string]any{"approval": a}, "%s", strings.Join(append([]string{text}, more...), "\n"))
 }
 
-// approvalID finds the question that an id or the beginning of one means.
+// approvalID returns the id of the approval that id names: a whole id, or a unique beginning of one.
 func (e *env) approvalID(c *client.Client, id string) (holdfast.ApprovalID, error) {
 	if full, err := holdfast.ParseApprovalID(id); err == nil {
 		return full, nil
@@ -185,7 +186,7 @@ func (e *env) approvalID(c *client.Client, id string) (holdfast.ApprovalID, erro
 	prefix := strings.ToLower(id)
 	const hint = "holdfast approvals list shows the ids"
 	if prefix == "" || len(prefix) > 36 || strings.Trim(prefix, "0123456789abcdef-") != "" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is no approval id and no beginning of one", holdfast.Quote(id)).WithHint(hint)
+		return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is neither the id of an approval nor the beginning of one", holdfast.Quote(id)).WithHint(hint)
 	}
 	page, err := c.Approvals(e.ctx, holdfast.ApprovalFilter{State: "all", IDPrefix: prefix, Limit: 2})
 	if err != nil {
@@ -197,6 +198,6 @@ func (e *env) approvalID(c *client.Client, id string) (holdfast.ApprovalID, erro
 	case 1:
 		return page.Approvals[0].ID, nil
 	}
-	return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is the beginning of several ids, such as %s and %s",
+	return "", holdfast.Errorf(holdfast.KindInvalid, "approvals", "%s is the beginning of several approval ids, such as %s and %s",
 		holdfast.Quote(id), page.Approvals[0].ID, page.Approvals[1].ID).WithHint("give more of the id")
 }

@@ -36,7 +36,7 @@ Examples:
   holdfast audit export --after 25000 | gzip > newer.jsonl.gz`
 }
 
-// Run exports, and verifies what passes.
+// Run exports the audit chain, and verifies the records as they pass.
 func (c *auditExportCmd) Run(e *env) error {
 	api, err := e.client()
 	if err != nil {
@@ -65,7 +65,8 @@ func (c *auditExportCmd) Run(e *env) error {
 	return e.say(rep, "exported %s to %s, head %d:%s", count(int(rep.Records), "record", "records"), c.File, rep.Last, rep.Hash)
 }
 
-// exportTo copies an export; the error says what does not hold in it.
+// exportTo copies an export from r to w and verifies it. Its error names the first line that
+// does not hold; the rest is copied nevertheless.
 func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
 	rep, err := audit.Verify(io.TeeReader(r, w), audit.Options{})
 	var fault *audit.Fault
@@ -73,18 +74,19 @@ func exportTo(w io.Writer, r io.Reader) (audit.Report, error) {
 		if _, cerr := io.Copy(w, r); cerr != nil {
 			return rep, cerr
 		}
-		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "%w", fault).WithHint("keep this export and a copy of the data directory")}
+		err = &kept{holdfast.Errorf(holdfast.KindInternal, "audit.export", "the audit chain is damaged: %w", fault).WithHint("keep this export and a copy of the data directory")}
 	}
 	return rep, err
 }
 
-// kept is an error after which the file stays.
+// kept is an error after which writeNew keeps the file, because the export of a damaged chain is
+// needed to examine it.
 type kept struct{ error }
 
 func (k *kept) Unwrap() error { return k.error }
 
-// writeNew makes a file in one step, complete or not at all; one that is there is
-// conflict.
+// writeNew creates a file in one step, complete or not at all. It fails with KindConflict if the
+// file exists. If write returns a kept error, it creates the file and returns that error.
 func writeNew(name string, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); err == nil {
 		return holdfast.Errorf(holdfast.KindConflict, "audit.export", "%s exists already", holdfast.Quote(name)).WithHint("name another file")
@@ -105,9 +107,9 @@ func writeNew(name string, write func(io.Writer) error) error {
 		return keep
 	case !began:
 		return holdfast.Errorf(holdfast.KindInvalid, "audit.export", "%s cannot be written: %w", holdfast.Quote(name), errors.Unwrap(err)).
-			WithHint("name a file in a directory that is there and that you can write")
+			WithHint("name a file in an existing directory that you can write")
 	case errors.As(err, &link):
-		err = holdfast.Errorf(holdfast.KindConflict, "audit.export", "%w", err)
+		err = holdfast.Errorf(holdfast.KindConflict, "audit.export", "the file of the export cannot be created: %w", err)
 	}
 	if keep != nil {
 		err = errors.Join(keep, err)
@@ -132,7 +134,7 @@ Examples:
   holdfast audit verify --key-file audit.pub --head head.json audit.jsonl`
 }
 
-// verified is the answer as JSON.
+// verified is the JSON output of audit verify: a report, or the fault that was found.
 type verified struct {
 	OK bool `json:"ok"`
 	*audit.Report
@@ -165,11 +167,11 @@ func (c *auditVerifyCmd) Run(e *env) error {
 		}
 		return &exitError{1}
 	case errors.As(err, &fault):
-		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "%s: %w", c.File, fault)
+		return holdfast.Errorf(holdfast.KindInternal, "audit.verify", "%s does not verify: %w", c.File, fault)
 	case err != nil && holdfast.KindOf(err) == holdfast.KindInvalid:
 		return err
 	case err != nil:
-		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+		return holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the export cannot be read: %w", err)
 	}
 	span := "no records"
 	if rep.Records > 0 {
@@ -188,7 +190,7 @@ func (c *auditVerifyCmd) options() (opt audit.Options, err error) {
 	key := c.Key
 	if c.KeyFile != "" {
 		if key != "" {
-			return opt, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "--key and --key-file are both given")
+			return opt, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "--key and --key-file cannot both be given")
 		}
 		text, err := readSmall(c.KeyFile)
 		if err != nil {
@@ -230,7 +232,7 @@ func (c *auditVerifyCmd) options() (opt audit.Options, err error) {
 	return opt, err
 }
 
-// readSmall reads a file that has to be small.
+// readSmall reads at most 64 KiB of a file that holds a key or a head.
 func readSmall(name string) ([]byte, error) {
 	f, err := openLocal("audit.verify", name)
 	if err != nil {
@@ -239,14 +241,14 @@ func readSmall(name string) ([]byte, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "%w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "audit.verify", "the file of a key or head cannot be read: %w", err)
 	}
 	return text, nil
 }
 
 type auditHeadCmd struct{}
 
-// Run prints the head.
+// Run prints the newest head of the audit chain.
 func (*auditHeadCmd) Run(e *env) error {
 	head, err := e.auditHead()
 	if err != nil {
@@ -257,7 +259,7 @@ func (*auditHeadCmd) Run(e *env) error {
 
 type auditKeyCmd struct{}
 
-// Run prints the public key.
+// Run prints the public key that the audit chain is signed with.
 func (*auditKeyCmd) Run(e *env) error {
 	head, err := e.auditHead()
 	if err != nil {

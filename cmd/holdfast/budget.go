@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// parseBudget reads a budget as turns=10,tokens=100000,usd=2.5,seconds=3600; none
-// is one that bounds nothing.
+// parseBudget parses a budget such as turns=10,tokens=100000,usd=2.5,seconds=3600. The word none
+// gives an empty budget, which bounds nothing; a nil s gives nil.
 func parseBudget(flag string, s *string) (*holdfast.Budget, error) {
 	if s == nil {
 		return nil, nil
@@ -37,14 +37,14 @@ func parseBudget(flag string, s *string) (*holdfast.Budget, error) {
 			err = strconv.ErrSyntax
 		}
 		if err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "--%s: %s is not a bound", flag, holdfast.Quote(part)).
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "budget", "--%s: %s is not a bound such as turns=10", flag, holdfast.Quote(part)).
 				WithHint("--%s turns=10,tokens=100000,usd=2.5,seconds=3600, or none", flag)
 		}
 	}
 	return b, b.Check(flag)
 }
 
-// budgets parses both budgets of a command.
+// budgets parses the two budgets of a command: that of the session and that of each turn.
 func budgets(session, turn *string) (s, t *holdfast.Budget, err error) {
 	if s, err = parseBudget("budget", session); err == nil {
 		t, err = parseBudget("turn-budget", turn)

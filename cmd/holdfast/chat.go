@@ -39,9 +39,9 @@ Examples:
   printf 'first\nsecond\n' | holdfast chat 01a1`
 }
 
-// Run talks until the user leaves.
+// Run runs the chat until the user leaves.
 func (c *chatCmd) Run(e *env) error {
-	// The first Ctrl-C ends e.ctx; here it belongs to the turn.
+	// Ctrl-C cancels e.ctx, but in a chat it interrupts the turn: so ctx does not follow e.ctx.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.ctx))
 	defer cancel()
 	keys := make(chan os.Signal, 4)
@@ -71,7 +71,7 @@ func (c *chatCmd) Run(e *env) error {
 	case err != nil:
 		return err
 	case out.Lost != nil:
-		return goOn(out.Lost, "what was sent and confirmed goes on; to come back: holdfast chat %s", out.Session)
+		return goOn(out.Lost, "messages that the server confirmed are carried out; to come back: holdfast chat %s", out.Session)
 	case out.Code != 0:
 		return &exitError{out.Code}
 	}
@@ -102,7 +102,7 @@ func (e *env) copyInChat(ctx context.Context, id holdfast.SessionID, src, dst st
 	return append(leftLines(sum), copiedLine(sum)), nil
 }
 
-// talk talks on the screen where there is one, else line by line.
+// talk runs the chat on the screen if the terminal has one, else line by line.
 func (c *chatCmd) talk(ctx context.Context, e *env, talk *chat.Chat) (chat.Outcome, error) {
 	if !hasScreen(e) {
 		return talk.Lines(ctx, isTerminal(e.stdout))
@@ -116,18 +116,19 @@ func hasScreen(e *env) bool {
 	return !e.json && isTerminal(e.stdin) && isTerminal(e.stdout) && term != "dumb" && term != ""
 }
 
-// screen describes the terminal.
+// screen sets talk.Screen: the terminal, its colours and environment, and the user's editor.
 func (e *env) screen(talk *chat.Chat) {
 	talk.Screen = chat.Terminal{Color: e.color, Env: os.Environ(), Edit: func(path string) *exec.Cmd {
 		name := strings.Fields(cmp.Or(strings.TrimSpace(e.getenv("VISUAL")), strings.TrimSpace(e.getenv("EDITOR")), "vi"))
 		return exec.Command(name[0], append(name[1:], path)...)
 	}}
 	if o, ok := e.stdout.(*output); ok {
-		talk.Screen.Out, _ = o.w.(*os.File) // hasScreen looks at it
+		talk.Screen.Out, _ = o.w.(*os.File) // nil for other writers; without a file, hasScreen is false
 	}
 }
 
-// about says what was chosen, of a session that a chat takes up.
+// about returns a function with the warnings for a session that a chat opens: that it is
+// trusted, or that its model is the test double.
 func (c *chatCmd) about(e *env) func(holdfast.Session) []plain.Line {
 	return func(s holdfast.Session) (out []plain.Line) {
 		if c.New.Trust != "" {
@@ -140,16 +141,16 @@ func (c *chatCmd) about(e *env) func(holdfast.Session) []plain.Line {
 	}
 }
 
-// find finds the session, or describes the one that the first message makes. found is
-// false if somebody who was to choose one did not.
+// find stores in talk the session to open, or the description of the one that the first message
+// creates. found is false if the user left the list without choosing a session.
 func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool, err error) {
 	named := c.Session
 	switch {
 	case named != "" && (c.Continue || c.Resume):
-		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s is a session already", holdfast.Quote(named)).
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "the session is chosen both by the name %s and by --continue or --resume", holdfast.Quote(named)).
 			WithHint("leave out --continue and --resume, or the name")
 	case c.Resume && !hasScreen(e):
-		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "--resume chooses on a terminal").
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "--resume shows a list to choose from and needs a terminal").
 			WithHint("holdfast session list, then holdfast chat ID")
 	case c.Continue:
 		named = lastName
@@ -158,7 +159,7 @@ func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool
 		if c.Resume {
 			named = "--resume"
 		}
-		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s exists: its settings are not given here", holdfast.Quote(named)).
+		return false, holdfast.Errorf(holdfast.KindInvalid, "chat", "%s opens an existing session: flags for new sessions do not change it", holdfast.Quote(named)).
 			WithHint("holdfast session update %s --help", named)
 	}
 	fresh := named == "" && !c.Resume
@@ -188,14 +189,15 @@ func (c *chatCmd) find(ctx context.Context, e *env, talk *chat.Chat) (found bool
 	return err == nil, err
 }
 
-// choose lets somebody choose a session.
+// choose lets the user pick one of the newest sessions and stores it in talk. It returns false
+// if none was picked.
 func choose(ctx context.Context, talk *chat.Chat, cl *client.Client) (bool, error) {
 	page, err := cl.Sessions(ctx, holdfast.SessionFilter{Limit: 100})
 	if err != nil {
 		return false, err
 	}
 	if len(page.Sessions) == 0 {
-		return false, holdfast.Errorf(holdfast.KindNotFound, "chat", "there is no session").WithHint("holdfast chat begins one")
+		return false, holdfast.Errorf(holdfast.KindNotFound, "chat", "the server has no session to choose").WithHint("holdfast chat begins one")
 	}
 	s, err := talk.Pick(ctx, page.Sessions)
 	if s != nil {

@@ -12,7 +12,7 @@ type checkCmd struct {
 	Path    checkPathCmd    `cmd:"" help:"Ask about a path."`
 }
 
-// checkArgs are what both questions need.
+// checkArgs holds the flags that check command and check path share.
 type checkArgs struct {
 	Settings string `required:"" placeholder:"FILE" help:"Sandbox settings as JSON; - reads stdin."`
 	Cwd      string `placeholder:"DIR" help:"The tools' working directory; /workspace by default."`
@@ -36,7 +36,7 @@ type checkCommandCmd struct {
 	Input string `arg:"" help:"The command, as one argument; put -- before it."`
 }
 
-// Run asks the checker.
+// Run checks whether the settings allow the command.
 func (c *checkCommandCmd) Run(e *env) error {
 	k, err := c.checker(e)
 	if err != nil {
@@ -51,7 +51,7 @@ type checkPathCmd struct {
 	Input string `arg:"" help:"The path; put -- before it."`
 }
 
-// Run asks the checker.
+// Run checks whether the settings allow the access to the path.
 func (c *checkPathCmd) Run(e *env) error {
 	k, err := c.checker(e)
 	if err != nil {
@@ -82,12 +82,12 @@ func (c *checkArgs) checker(e *env) (*check.Checker, error) {
 		e.note("%s", l)
 	}
 	if err := s.Unsupported(); err != nil {
-		e.note("a server refuses these settings: %s", err)
+		e.note("a server would refuse these settings: %s", err)
 	}
 	return check.New(s, check.Options{Cwd: c.Cwd, Home: c.Home, FS: check.Host{}})
 }
 
-// answer prints a verdict; a denial ends with 1.
+// answer prints a verdict, and returns exit code 1 for a denial.
 func answer(e *env, v check.Verdict) error {
 	text := "allowed"
 	if !v.Allowed {

@@ -20,7 +20,8 @@ type subject struct {
 	dir    string
 }
 
-// newSubject makes a temporary directory, below dir or the system's.
+// newSubject makes a subject with a new directory below dir, or below the system's temporary
+// directory if dir is empty.
 func newSubject(dir string) (*subject, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -32,19 +33,18 @@ func newSubject(dir string) (*subject, error) {
 			s.env = append(s.env, kv)
 		}
 	}
-	// A key in the environment must not make them ask a real model.
+	// Otherwise an API key in the environment would make these servers ask a real model.
 	s.env = append(s.env, "HOLDFAST_DEFAULT_MODEL=scripted")
 	if s.dir, err = os.MkdirTemp(dir, "holdfast-"); err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "%w", err).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "temporary directory", "cannot make a directory for the servers of this command: %w", err).
 			WithHint("choose another place with --dir DIR")
 	}
 	return s, nil
 }
 
-// endWithReader cancels the command when nobody reads its output any more: the server
-// that it started must not outlive it. stop ends that. SIGPIPE is caught, since it
-// would end the process at once, but otherwise ignored: connections to a killed server
-// cause it as well.
+// endWithReader cancels e.ctx when the reader of the output is gone, so that servers that the
+// command started do not outlive it. stop undoes that. SIGPIPE is caught and ignored: it would
+// end the process at once, and connections to a killed server cause it as well.
 func (e *env) endWithReader() (stop func()) {
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	e.ctx = ctx
@@ -71,24 +71,24 @@ func (w *endsWithReader) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// remove deletes the directory; it is kept when something in it is of interest.
+// remove deletes the directory; if keep is set, it leaves the directory and prints its path.
 func (s *subject) remove(e *env, keep bool) {
 	if keep {
-		e.note("kept for a look: %s", s.dir)
+		e.note("kept for inspection: %s", s.dir)
 		return
 	}
 	if err := os.RemoveAll(s.dir); err != nil {
-		e.note("not removed: %v", err)
+		e.note("the temporary directory was not removed: %v", err)
 	}
 }
 
-// judged is what bench, torture and soak came to.
+// judged is a report of bench, torture or soak: OK reports whether everything held.
 type judged interface {
 	OK() bool
 	Print(w io.Writer) error
 }
 
-// verdict shows a report; one that is not as it should be ends with 1.
+// verdict prints a report, as text or JSON, and returns exit code 1 if the report is not OK.
 func (e *env) verdict(r judged) error {
 	var err error
 	if e.json {

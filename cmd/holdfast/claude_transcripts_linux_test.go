@@ -19,22 +19,22 @@ var damages = map[string]struct {
 	do   func([]byte) []byte
 	says string
 }{
-	"half":        {func(b []byte) []byte { return b[:len(b)/2] }, "not whole"},
-	"half a line": {func(b []byte) []byte { return b[:len(b)-5] }, "has no end"},
-	"NULs":        {func(b []byte) []byte { return make([]byte, len(b)) }, "not whole"},
+	"half":        {func(b []byte) []byte { return b[:len(b)/2] }, "is damaged"},
+	"half a line": {func(b []byte) []byte { return b[:len(b)-5] }, "has no newline"},
+	"NULs":        {func(b []byte) []byte { return make([]byte, len(b)) }, "is damaged"},
 	"emptied":     {func([]byte) []byte { return []byte{} }, "is empty"},
 	"deleted":     {func([]byte) []byte { return nil }, "is gone"},
 	"a bad line": {func(b []byte) []byte {
 		lines := bytes.SplitAfter(b, []byte{'\n'})
 		lines[len(lines)/2] = []byte("{\"type\":\"user\",\n")
 		return bytes.Join(lines, nil)
-	}, "is no entry"},
+	}, "is not an entry"},
 	"other words": {func(b []byte) []byte {
 		return bytes.ReplaceAll(b, []byte("turn one is done"), []byte("I owe you 1000"))
-	}, "not what was recorded"},
+	}, "differs from what the log recorded"},
 	"older": {func(b []byte) []byte {
 		return b[:bytes.Index(b, []byte(`"tool_result"`))][:bytes.LastIndexByte(b[:bytes.Index(b, []byte(`"tool_result"`))], '\n')+1]
-	}, "misses"},
+	}, "lacks"},
 }
 
 // TestHZ12_ClaudeBrokenTranscripts: whatever becomes of the transcript in the box, the

@@ -11,8 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// The scripts are thin: on each key they ask the program itself, which knows its
-// commands.
+// The completion scripts are thin: on each Tab they run this program, which knows its commands.
 //
 //go:embed completion/holdfast.bash
 var bashScript string
@@ -47,15 +46,15 @@ func (c *completionCmd) Run(e *env) error {
 // completeTimeout is how long a key press may wait for the server.
 const completeTimeout = 700 * time.Millisecond
 
-// filesHere tells the shell to complete names of files, which it does best.
+// filesHere is a candidate that tells the shell to complete file names by itself.
 const filesHere = ":files"
 
 type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints what could stand for the last word, one candidate a line, with its
-// description after a tab. It never fails: there is nobody to read why.
+// Run prints the candidates for the last word, one a line, each with its description after a
+// tab. Errors of the server are ignored: nobody would read them.
 func (c *completeCmd) Run(e *env) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -73,8 +72,8 @@ func (c *completeCmd) Run(e *env) error {
 
 type candidate struct{ value, help string }
 
-// complete walks the words before the last one through the model, and offers
-// what can follow and begins like the last one.
+// complete follows the words before the last one through the command tree, and returns the
+// candidates that may come next and begin like the last word.
 func complete(e *env, node *kong.Node, words []string) []candidate {
 	// bash cuts --flag=value into three words.
 	words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "=" })
@@ -82,7 +81,7 @@ func complete(e *env, node *kong.Node, words []string) []candidate {
 		words = []string{""}
 	}
 	last := strings.ReplaceAll(words[len(words)-1], `\`, "") // bash gives words with their escapes
-	var wants *kong.Flag                                     // takes the next word
+	var wants *kong.Flag                                     // the flag whose value is the next word
 	args, literal := 0, false
 	for _, w := range words[:len(words)-1] {
 		name, value, whole := strings.Cut(w, "=")
@@ -127,7 +126,7 @@ func complete(e *env, node *kong.Node, words []string) []candidate {
 	})
 }
 
-// learn takes the server from the line that is being typed.
+// learn records the server that a --url or --context on the typed line chooses.
 func (e *env) learn(f *kong.Flag, value string) {
 	switch f.Name {
 	case "url":
@@ -137,7 +136,7 @@ func (e *env) learn(f *kong.Flag, value string) {
 	}
 }
 
-// words are the commands below a node, else the values of its next argument.
+// words returns the subcommands of a node and the values of its next argument.
 func (e *env) words(node *kong.Node, args int, last string) (found []candidate) {
 	for _, child := range node.Children {
 		if !child.Hidden && args == 0 {

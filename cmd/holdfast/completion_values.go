@@ -15,12 +15,12 @@ import (
 	"github.com/holdfast-run/holdfast/internal/config"
 )
 
-// source gives the values that begin like the word that is being typed; it need not
-// leave out the others.
+// source returns candidate values for the word last, which is being typed. complete drops those
+// that do not begin like it.
 type source = func(e *env, last string) []candidate
 
-// sources say where the values of flags and arguments come from, by the name
-// they have everywhere or, first, by command and name.
+// sources returns where the values of flags and arguments come from. A key with a command holds
+// for that command and wins over the name alone, which holds for all.
 func sources() map[string]source {
 	all := map[string]source{
 		"<id>":                     (*env).sessionCandidates,
@@ -87,7 +87,7 @@ func words[T ~string](values ...T) func(*env, string) []candidate {
 
 func fileNames(*env, string) []candidate { return []candidate{{value: filesHere}} }
 
-// values are what a flag or an argument may be.
+// values returns the candidates for the value of a flag or an argument.
 func (e *env) values(node *kong.Node, v *kong.Value, last string) []candidate {
 	if v.Enum != "" {
 		return words(v.EnumSlice()...)(e, last)
@@ -107,7 +107,7 @@ func (e *env) values(node *kong.Node, v *kong.Value, last string) []candidate {
 	return source(e, last)
 }
 
-// commandOf is a command as it is typed, without the program.
+// commandOf returns a command as it is typed, without the program's name.
 func commandOf(node *kong.Node) string {
 	if node.Parent == nil {
 		return ""
@@ -115,7 +115,7 @@ func commandOf(node *kong.Node) string {
 	return strings.TrimSpace(commandOf(node.Parent) + " " + node.Name)
 }
 
-// listed is what the server lists; nothing when it does not answer in time.
+// listed returns the result of list, or the zero value if the server fails or does not answer in time.
 func listed[T any](e *env, list func(*client.Client, context.Context) (T, error)) (items T) {
 	ctx, cancel := context.WithTimeout(e.ctx, completeTimeout)
 	defer cancel()
@@ -134,7 +134,7 @@ func (e *env) sessions(f holdfast.SessionFilter) []holdfast.Session {
 	return listed(e, func(c *client.Client, ctx context.Context) (holdfast.SessionPage, error) { return c.Sessions(ctx, f) }).Sessions
 }
 
-// sessionCandidates are sessions by the word that was begun: by ids, or by titles.
+// sessionCandidates returns the sessions whose id or title begins with last, and @last.
 func (e *env) sessionCandidates(last string) (found []candidate) {
 	if strings.HasPrefix(lastName, last) {
 		if id, err := e.last(); err == nil {
@@ -164,7 +164,7 @@ func (e *env) contextCandidates(string) (found []candidate) {
 	return append(found, candidate{thisMachine, "the server of the data directory"})
 }
 
-// tagCandidates are the tags of the latest sessions.
+// tagCandidates returns the tags of the newest 100 sessions.
 func (e *env) tagCandidates(last string) []candidate {
 	var tags []string
 	for _, s := range e.sessions(holdfast.SessionFilter{Limit: 100}) {
@@ -208,7 +208,7 @@ func (e *env) secretCandidates(string) (found []candidate) {
 	return found
 }
 
-// cliCandidates are the agent CLIs that can be installed.
+// cliCandidates returns the names of the agent CLIs that can be installed.
 func (e *env) cliCandidates(string) (found []candidate) {
 	store, _, err := runtimeDir{}.store(e)
 	if err != nil {
@@ -224,7 +224,7 @@ func (e *env) cliCandidates(string) (found []candidate) {
 	return found
 }
 
-// runtimeCandidates are those of a server with the settings of this environment.
+// runtimeCandidates returns the runtimes of a server that starts with the settings of this environment.
 func (e *env) runtimeCandidates(last string) []candidate {
 	cfg, err := config.Load(config.Source{Getenv: e.getenv})
 	if err != nil {

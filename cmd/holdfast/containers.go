@@ -53,7 +53,7 @@ type containersStopCmd struct {
 // Run stops boxes and lists what was stopped.
 func (s *containersStopCmd) Run(e *env) error {
 	if s.All == (len(s.Names) > 0) {
-		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "give either names or --all").
+		return holdfast.Errorf(holdfast.KindInvalid, "containers stop", "name the boxes to stop or give --all, not both").
 			WithHint("holdfast containers list shows the names")
 	}
 	c, err := e.client()
@@ -78,7 +78,7 @@ type containersPruneCmd struct {
 	DryRun bool `help:"Only show what would be removed."`
 }
 
-// Run removes what no session needs and lists it with the reasons.
+// Run removes boxes and leftovers that no session needs, and lists them with the reasons.
 func (p *containersPruneCmd) Run(e *env) error {
 	c, err := e.client()
 	if err != nil {
@@ -105,7 +105,8 @@ func (p *containersPruneCmd) Run(e *env) error {
 	return e.table([]string{"NAME", "DRIVER", "DONE", "REASON"}, rows)
 }
 
-// boxIDs turns names and beginnings of them into box ids.
+// boxIDs returns the ids of the boxes that names mean: ids of boxes or sessions, or unique
+// beginnings of them.
 func (e *env) boxIDs(c *client.Client, names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -125,13 +126,13 @@ func (e *env) boxIDs(c *client.Client, names []string) ([]string, error) {
 		}
 		switch len(found) {
 		case 0:
-			return nil, holdfast.Errorf(holdfast.KindNotFound, "containers stop", "no box is named %s", holdfast.Quote(name)).
+			return nil, holdfast.Errorf(holdfast.KindNotFound, "containers stop", "no box has an id or a session id that begins with %s", holdfast.Quote(name)).
 				WithHint("holdfast containers list shows the names")
 		case 1:
 			out = append(out, found[0])
 		default:
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "containers stop", "%s is the beginning of several names", holdfast.Quote(name)).
-				WithHint("give more of the name")
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "containers stop", "%s is the beginning of several box or session ids", holdfast.Quote(name)).
+				WithHint("give more of the id")
 		}
 	}
 	return out, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// thisMachine is the context that is always there: the server of the data directory.
+// thisMachine is the name of the built-in context: the server of the data directory.
 const thisMachine = "local"
 
 type contextCmd struct {
@@ -29,24 +29,24 @@ type contextCmd struct {
 	Rm   contextRmCmd   `cmd:"" help:"Forget a server."`
 }
 
-// contexts are the servers that a user has given names.
+// contexts is the content of the contexts file: the servers that the user has given names.
 type contexts struct {
-	// Current is what commands use that name no server; empty is thisMachine.
+	// Current is the context of commands that choose no server; empty means thisMachine.
 	Current  string                   `json:"current,omitempty"`
 	Contexts map[string]serverContext `json:"contexts"`
 }
 
-// serverContext is a server with the file that holds the key for it.
+// serverContext is a named server: its URL, and the file that holds the API key for it.
 type serverContext struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"token_file,omitempty"`
 }
 
-// contextsFile is where contexts are kept; empty where this user has no such place.
+// contextsFile returns the path of the file with the contexts, or "" without a home directory.
 func (e *env) contextsFile() string { return e.userFile("XDG_CONFIG_HOME", ".config", "contexts.json") }
 
-// userFile is a file of this user below holdfast/ in the directory that a variable of the
-// XDG specification names, by default one of the home; empty where there is no home.
+// userFile returns the path of holdfast/NAME in the directory that an XDG variable names, or, if
+// it is not set, in fallback below the home directory. It returns "" if neither is known.
 func (e *env) userFile(variable, fallback, name string) string {
 	dir := e.getenv(variable)
 	if home := e.getenv("HOME"); !filepath.IsAbs(dir) && filepath.IsAbs(home) {
@@ -75,7 +75,7 @@ func (e *env) readContexts() (contexts, error) {
 		all.Contexts = map[string]serverContext{}
 	}
 	if err != nil {
-		return all, holdfast.Errorf(holdfast.KindInvalid, "context", "%s: %w", path, err).WithHint("mend it, or remove it and add the servers again")
+		return all, holdfast.Errorf(holdfast.KindInvalid, "context", "the contexts file %s cannot be read: %w", path, err).WithHint("mend it, or remove it and add the servers again")
 	}
 	return all, nil
 }
@@ -93,13 +93,14 @@ func (e *env) writeContexts(all contexts) error {
 		err = durable.Replace(path, durable.Bytes(append(raw, '\n')))
 	}
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "context", "%w", err)
+		return holdfast.Errorf(holdfast.KindUnavailable, "context", "the contexts cannot be stored: %w", err)
 	}
 	return nil
 }
 
-// chosen returns the context of this command: the one that --context names, else the
-// current one. It returns nil if there is none, or if --url or HOLDFAST_URL is set.
+// chosen returns the context of this command: the one that --context names, else that of
+// HOLDFAST_CONTEXT, else the current one. It returns nil for the server of the data directory,
+// or if --url or HOLDFAST_URL decides.
 func (e *env) chosen() (*serverContext, error) {
 	name := e.contextName
 	if name == "" && e.givenURL() != "" {
@@ -171,7 +172,7 @@ Examples:
 // Run adds a context.
 func (c *contextAddCmd) Run(e *env) error {
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$`).MatchString(c.Name) || c.Name == thisMachine {
-		return holdfast.Errorf(holdfast.KindInvalid, "context", "%s is no name for a context", holdfast.Quote(c.Name)).
+		return holdfast.Errorf(holdfast.KindInvalid, "context", "%s cannot be the name of a context", holdfast.Quote(c.Name)).
 			WithHint("use letters, digits, dots and hyphens, and another name than %s", thisMachine)
 	}
 	one, err := client.New(client.Config{URL: c.Server})
@@ -208,12 +209,12 @@ func (c *contextAddCmd) Run(e *env) error {
 	return e.say(map[string]any{"context": c.Name, "current": all.Current == c.Name}, "%s is %s", c.Name, c.Server)
 }
 
-// keepToken reads a key from stdin and writes it beside the contexts.
+// keepToken reads a key from stdin, stores it next to the contexts file and returns its path.
 func (e *env) keepToken(name string) (string, error) {
 	path := e.contextsFile()
 	raw, err := io.ReadAll(io.LimitReader(e.stdin, maxKey+1))
 	if err != nil || path == "" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "context", "the key cannot be kept").WithHint("put it into a file and name that with --token-file")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "context", "the key from stdin cannot be stored").WithHint("put it into a file and name that with --token-file")
 	}
 	token, err := checkKey("stdin", string(raw))
 	if err != nil {
@@ -224,19 +225,19 @@ func (e *env) keepToken(name string) (string, error) {
 		err = durable.Replace(file, durable.Bytes([]byte(token+"\n")))
 	}
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "context", "%w", err)
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "context", "the key from stdin cannot be stored: %w", err)
 	}
 	return file, nil
 }
 
-// maxKey is far above the length of any key.
+// maxKey is the most bytes that are read as a key, far above the length of any key.
 const maxKey = 4096
 
-// readKey reads the key of a context, whose file must be closed to others.
+// readKey reads the key of a context from a file that only its owner may be able to read.
 func readKey(file string) (string, error) {
 	info, err := os.Stat(file)
 	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
-		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s is no file that is closed to others", holdfast.Quote(file)).
+		return "", holdfast.Errorf(holdfast.KindDenied, "token", "%s is not a regular file that only its owner can read", holdfast.Quote(file)).
 			WithHint("chmod 600 %s", file)
 	}
 	var raw []byte
@@ -244,12 +245,12 @@ func readKey(file string) (string, error) {
 		raw, err = os.ReadFile(file)
 	}
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "the key of the context: %w", err).WithHint("holdfast context add NAME URL --token-file FILE")
+		return "", holdfast.Errorf(holdfast.KindInvalid, "token", "the key of the context cannot be read: %w", err).WithHint("holdfast context add NAME URL --token-file FILE")
 	}
 	return checkKey(holdfast.Quote(file), string(raw))
 }
 
-// checkKey is a token that can be sent. It is not repeated when it cannot.
+// checkKey returns the token in raw if it can be sent. Its error does not quote the token.
 func checkKey(from, raw string) (string, error) {
 	token := strings.TrimSpace(raw)
 	if token == "" || !sendable(token) {
@@ -258,7 +259,7 @@ func checkKey(from, raw string) (string, error) {
 	return token, nil
 }
 
-// sendable reports whether a token can stand in a header.
+// sendable reports whether a token can be sent in an HTTP header.
 func sendable(token string) bool {
 	return len(token) <= maxKey && !strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -267,7 +268,7 @@ type contextUseCmd struct {
 	Name string `arg:"" help:"The context; local is the server of the data directory."`
 }
 
-// Run chooses a context.
+// Run makes a context the current one.
 func (c *contextUseCmd) Run(e *env) error {
 	all, err := e.readContexts()
 	if err != nil {
@@ -283,7 +284,7 @@ func (c *contextUseCmd) Run(e *env) error {
 		return err
 	}
 	if e.getenv("HOLDFAST_URL") != "" {
-		e.note("HOLDFAST_URL is set and wins: %s", e.getenv("HOLDFAST_URL"))
+		e.note("HOLDFAST_URL is set and overrides the context: %s", e.getenv("HOLDFAST_URL"))
 	}
 	return e.say(map[string]any{"current": c.Name}, "commands talk to %s", c.Name)
 }
@@ -292,7 +293,7 @@ type contextRmCmd struct {
 	Names []string `arg:"" name:"name" help:"The contexts."`
 }
 
-// Run forgets contexts, and the keys that were kept for them.
+// Run removes contexts, and the keys that context add stored for them.
 func (c *contextRmCmd) Run(e *env) error {
 	all, err := e.readContexts()
 	if err != nil {
@@ -315,7 +316,7 @@ func (c *contextRmCmd) Run(e *env) error {
 	for _, name := range c.Names {
 		kept := filepath.Join(filepath.Dir(e.contextsFile()), "token-"+name)
 		if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return holdfast.Errorf(holdfast.KindUnavailable, "context", "the key of %s stays: %w", name, err).WithHint("rm %s", kept)
+			return holdfast.Errorf(holdfast.KindUnavailable, "context", "the key of the context %s was not removed: %w", name, err).WithHint("rm %s", kept)
 		}
 	}
 	return e.say(map[string]any{"removed": c.Names}, "%s", fmt.Sprintf("forgot %s", strings.Join(c.Names, ", ")))

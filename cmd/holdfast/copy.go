@@ -37,7 +37,7 @@ func (c *cpCmd) Run(e *env) error {
 	srcID, src, in := remotePath(c.Src)
 	dstID, dst, out := remotePath(c.Dst)
 	if in == out {
-		return holdfast.Errorf(holdfast.KindInvalid, "cp", "one of %s and %s has to be SESSION:PATH, and the other one not", holdfast.Quote(c.Src), holdfast.Quote(c.Dst)).
+		return holdfast.Errorf(holdfast.KindInvalid, "cp", "exactly one of %s and %s has to be SESSION:PATH", holdfast.Quote(c.Src), holdfast.Quote(c.Dst)).
 			WithHint("holdfast cp FILE @last: copies into the last session; a local name with a colon is written ./NAME")
 	}
 	if in {
@@ -46,7 +46,7 @@ func (c *cpCmd) Run(e *env) error {
 	return e.copied(e.copyIn(c.Src, dstID, dst, c.Recursive))
 }
 
-// remotePath takes SESSION:PATH apart.
+// remotePath splits SESSION:PATH; ok is false for a local path.
 func remotePath(s string) (id, name string, ok bool) {
 	id, name, ok = strings.Cut(s, ":")
 	if !ok || id == "" || strings.ContainsAny(id, "/\\") {
@@ -55,7 +55,8 @@ func remotePath(s string) (id, name string, ok bool) {
 	return id, name, true
 }
 
-// contents cuts the /. off a path that stands for what is in a directory.
+// contents reports whether a path ends with /., which means the content of the directory instead
+// of the directory itself, and returns the path without it.
 func contents(name string) (string, bool) {
 	if name == "." {
 		return name, true
@@ -99,7 +100,7 @@ func (e *env) copyIn(local, session, name string, recursive bool) (sum holdfast.
 	return sum, err
 }
 
-// sendTree sends what pack writes.
+// sendTree calls send with what pack writes.
 func (e *env) sendTree(pack func(io.Writer) error, send func(io.Reader) error) error {
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
@@ -112,14 +113,15 @@ func (e *env) sendTree(pack func(io.Writer) error, send func(io.Reader) error) e
 	err := send(from)
 	done()
 	_ = r.Close()
-	// What went wrong here explains what the server said of it.
+	// An error of pack is returned first: it is the cause of the server's error.
 	if perr := <-packed; perr != nil && perr != io.ErrClosedPipe {
 		return perr
 	}
 	return err
 }
 
-// openSource opens a local path as package tree wants it, links to it followed.
+// openSource opens a local path as package tree needs it: a root directory and an entry in it.
+// It follows symlinks in the path.
 func openSource(name string) (root *os.Root, entry string, isDir bool, err error) {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -139,9 +141,9 @@ func openSource(name string) (root *os.Root, entry string, isDir bool, err error
 
 func noLocal(name string, err error) error {
 	if os.IsNotExist(err) {
-		return holdfast.Errorf(holdfast.KindNotFound, "cp", "there is no %s", holdfast.Quote(name)).WithHint("name a file or directory of this machine")
+		return holdfast.Errorf(holdfast.KindNotFound, "cp", "there is no file or directory %s", holdfast.Quote(name)).WithHint("name a file or directory of this machine")
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, "cp", "%w", err)
+	return holdfast.Errorf(holdfast.KindInvalid, "cp", "the local path cannot be read: %w", err)
 }
 
 // baseName is the name that a copy of a local path gets.
@@ -158,7 +160,7 @@ func baseName(name string) string {
 // copyOut copies a path of a session to the local disk.
 func (e *env) copyOut(session, name, local string, recursive bool) (sum holdfast.Copied, err error) {
 	if local == "-" && isTerminal(e.stdout) {
-		return sum, holdfast.Errorf(holdfast.KindInvalid, "cp", "a tar archive is nothing for a terminal").WithHint("holdfast cp -r %s:%s - | tar t", session, name)
+		return sum, holdfast.Errorf(holdfast.KindInvalid, "cp", "a tar archive cannot be written to a terminal").WithHint("holdfast cp -r %s:%s - | tar t", session, name)
 	}
 	c, id, err := e.onSession(session)
 	if err != nil {
@@ -192,10 +194,10 @@ func (e *env) copyOut(session, name, local string, recursive bool) (sum holdfast
 	return tree.Unpack(root, to, r, tree.Options{})
 }
 
-// errPiped: the copy is what stdout got, and nothing is to be said of it.
+// errPiped is returned by copyOut if the copy went to stdout, where no message may follow.
 var errPiped = errors.New("copied to stdout")
 
-// destination is the local directory that a copy goes into, and what it becomes there.
+// destination returns the local directory that a copy goes into, and the copy's name there.
 func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) {
 	to := tree.Target{File: !isDir}
 	inside := false
@@ -213,7 +215,7 @@ func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) 
 		root, err := tree.Root("cp", local)
 		return root, to, err
 	case err == nil && isDir:
-		return nil, to, holdfast.Errorf(holdfast.KindConflict, "cp", "%s exists and is not a directory", holdfast.Quote(local))
+		return nil, to, holdfast.Errorf(holdfast.KindConflict, "cp", "%s exists and is not a directory to copy into", holdfast.Quote(local))
 	case err != nil && !os.IsNotExist(err):
 		return nil, to, noLocal(local, err)
 	case err != nil && !isDir && strings.HasSuffix(local, "/"):
@@ -225,7 +227,7 @@ func destination(name, local string, isDir bool) (*os.Root, tree.Target, error) 
 	return root, to, err
 }
 
-// copied says what a copy took along, and ends with 1 if something is missing.
+// copied prints what was copied, and returns exit code 1 if files were copied only in part.
 func (e *env) copied(sum holdfast.Copied, err error) error {
 	if errors.Is(err, errPiped) {
 		return nil
@@ -245,7 +247,7 @@ func copiedLine(sum holdfast.Copied) string {
 	return "copied " + count(int(sum.Files), "file", "files") + ", " + bytesFor(sum.Bytes)
 }
 
-// leftOut names what did not go along, and where links lead.
+// leftOut prints notes on files that were not copied and on links that lead out of the copy.
 func (e *env) leftOut(sum holdfast.Copied) {
 	for _, l := range leftLines(sum) {
 		e.note("%s", l)
@@ -283,7 +285,7 @@ Examples:
   holdfast session diff @last | git apply`
 }
 
-// Run prints what changed.
+// Run prints how the session's files changed since it started.
 func (s *sessionDiffCmd) Run(e *env) error {
 	format := holdfast.DiffPatch
 	switch {
@@ -324,7 +326,7 @@ func (e *env) diff(c *client.Client, id holdfast.SessionID, format holdfast.Diff
 	return notes, err
 }
 
-// painted shows a diff on a terminal, line by line.
+// painted is a writer that prints a diff on a terminal line by line, patches in colours.
 type painted struct {
 	e     *env
 	patch bool
@@ -347,7 +349,7 @@ func (p *painted) Write(b []byte) (int, error) {
 
 func (p *painted) flush() {
 	if len(p.rest) > 0 {
-		_ = p.line(string(p.rest)) // what follows says more than this error
+		_ = p.line(string(p.rest)) // env.stdout records the error
 	}
 }
 

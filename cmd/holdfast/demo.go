@@ -80,14 +80,14 @@ func (d *demoCmd) Run(e *env) error {
 	return nil
 }
 
-// model is the real one that is asked for: the default model of a server with this
-// environment.
+// model returns the name of the real model for --live, the default model of a server with this
+// environment; without --live it returns "".
 func (d *demoCmd) model(e *env) (string, error) {
 	if !d.Live {
 		return "", nil
 	}
 	if d.Runtime != "native" {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "demo", "--live is for the native agent, not for --runtime %s", d.Runtime).
+		return "", holdfast.Errorf(holdfast.KindInvalid, "demo", "--live works with the native agent only, not with --runtime %s", d.Runtime).
 			WithHint("holdfast demo --live")
 	}
 	cfg, err := config.Load(config.Source{Getenv: e.getenv})

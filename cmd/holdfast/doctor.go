@@ -32,7 +32,7 @@ Examples:
   holdfast doctor --verify --json`
 }
 
-// Run measures and reports.
+// Run checks this machine, or with --verify the data directory, and reports the result.
 func (d *doctorCmd) Run(e *env) error {
 	flags, err := (&serveCmd{Data: d.Data, Driver: d.Driver, Set: d.Set}).flags()
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *doctorCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if d.Data != "" { // its server takes its token
+	if d.Data != "" { // look for the server and token of that directory
 		here, getenv := *e, e.getenv
 		here.getenv = func(name string) string {
 			if name == "HOLDFAST_HOME" {
@@ -89,9 +89,9 @@ func (d *doctorCmd) verify(e *env, cfg config.Config) error {
 	return err
 }
 
-// server says whether one answers, at which address, and what it is: most commands need
-// it, and editors and agents that start holdfast acp or mcp show little of why they have
-// none.
+// server checks that a server answers and accepts the token, and returns its address and its
+// description. Most commands need a server, and holdfast acp and mcp, which editors and agents
+// start, have little room to say why none answers.
 func (d *doctorCmd) server(e *env) (check app.Check, address string, server *holdfast.Server) {
 	check = app.Check{Name: "server", Fix: "holdfast serve"}
 	c, err := e.client()
@@ -104,7 +104,7 @@ func (d *doctorCmd) server(e *env) (check app.Check, address string, server *hol
 			if u, uerr := url.Parse(e.serverURL()); uerr == nil {
 				address = u.Host
 			}
-			// It tries out a box, and asks the providers of models.
+			// This call takes longer: the server tries out a box and asks the providers of models.
 			patient, cancel := context.WithTimeout(e.ctx, 40*time.Second)
 			defer cancel()
 			var s holdfast.Server
@@ -181,8 +181,8 @@ func (d *doctorCmd) show(e *env, found app.Diagnosis) error {
 	return nil
 }
 
-// showServer shows the server that answers, else what one with this configuration and
-// environment would have.
+// showServer prints the state of the server that answers; if none does, it prints the models
+// that a server with this configuration would have.
 func (*doctorCmd) showServer(e *env, found app.Diagnosis) {
 	s := found.Server
 	if s == nil {

@@ -19,7 +19,7 @@ func TestDoctorJudgesTheDriver(t *testing.T) {
 		want          string
 	}{
 		"isolates":                 {"untrusted", "mem", 0, "driver mem: usable, the driver of untrusted sessions"},
-		"isolates nothing":         {"untrusted", "host", 1, "are refused: driver host isolates nothing"},
+		"isolates nothing":         {"untrusted", "host", 1, "are refused: the driver host does not isolate its boxes"},
 		"isolates nothing, chosen": {"trusted", "host", 0, "driver host: usable, for trusted sessions only"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestDoctorBesideAServer(t *testing.T) {
 	listen := strings.TrimPrefix(vars["HOLDFAST_URL"], "http://")
 	vars["HOLDFAST_LISTEN"] = listen
 	code, out, errs := runCLI(t, vars, "", "doctor", "--driver", "mem")
-	if code != 0 || errs != "" || !strings.Contains(out, listen+" is the server's that answers") || strings.Contains(out, "in use") {
+	if code != 0 || errs != "" || !strings.Contains(out, listen+" is used by the running server") || strings.Contains(out, "in use") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	elsewhere := maps.Clone(vars)

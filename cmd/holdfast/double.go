@@ -14,7 +14,7 @@ type doubleCmd struct {
 	Completions completionsCmd `cmd:"" name:"chat-completions" help:"Answer as OpenAI-compatible servers do, with what a script says."`
 }
 
-// doubleFlags are those of every double.
+// doubleFlags holds the flags that all doubles of model APIs share.
 type doubleFlags struct {
 	Listen string `default:"127.0.0.1:0" placeholder:"ADDR" help:"host:port, or unix:/path (${default})."`
 	Record string `placeholder:"FILE" help:"Append each request as a line of JSON; keys are not recorded."`
@@ -35,10 +35,10 @@ Example:
   OPENAI_BASE_URL=http://127.0.0.1:4198/v1 holdfast serve`
 }
 
-// Run answers until it is told to stop.
+// Run serves the Messages API until the command is stopped.
 func (m *messagesAPICmd) Run(e *env) error { return m.serve(e, "messages-api") }
 
-// Run answers until it is told to stop.
+// Run serves the chat completions API until the command is stopped.
 func (c *completionsCmd) Run(e *env) error { return c.serve(e, "chat-completions") }
 
 // Help is shown below the one-line description.
@@ -55,7 +55,7 @@ func (m *doubleFlags) serve(e *env, name string) error {
 	if m.Record != "" {
 		f, err := os.OpenFile(m.Record, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "double", "cannot record to %s: %w", holdfast.Quote(m.Record), err).
+			return holdfast.Errorf(holdfast.KindInvalid, "double", "requests cannot be recorded to %s: %w", holdfast.Quote(m.Record), err).
 				WithHint("--record requests.jsonl")
 		}
 		defer f.Close()
@@ -68,7 +68,7 @@ func (m *doubleFlags) serve(e *env, name string) error {
 	s := double.Serve(l, double.Config{Record: double.Recorder(record), Models: m.Models})
 	stop := context.AfterFunc(e.ctx, func() { _ = s.Close() })
 	defer stop()
-	// If nobody reads stdout there is nobody to tell; the double runs.
+	// A failed write to stdout is ignored: the double runs whether or not anybody reads its URL.
 	_ = e.say(map[string]string{"url": s.URL()}, "the %s double is ready at %s", name, s.URL())
 	<-e.ctx.Done()
 	return s.Close()

@@ -29,7 +29,7 @@ import (
 // errPipe is what a write to a closed pipe returns.
 const errPipe = syscall.EPIPE
 
-// env is what a command has to work with.
+// env holds what a command works with: its context, environment variables, streams and the global flags.
 type env struct {
 	ctx            context.Context
 	getenv         func(string) string
@@ -38,17 +38,17 @@ type env struct {
 	json           bool
 	color          bool
 	url            string
-	// contextName is what --context says.
+	// contextName is the value of --context, empty if it was not given.
 	contextName string
-	// tokenFrom says where the token was found; empty before it was looked for.
+	// tokenFrom describes which token was sent, for hints. It is empty until token is called.
 	tokenFrom string
 }
 
-// client is a client of the server that the environment names. A token that is
-// missing is the server's to complain about: it may not run at all.
+// client returns a client of the server that flags and environment choose. A missing token is no
+// error here: the server refuses the request, if it runs at all.
 func (e *env) client() (*client.Client, error) { return e.clientWith(client.Config{}) }
 
-// clientWith is client with more settings. It reports waits on stderr unless cfg sets
+// clientWith is client with further settings in cfg. It reports waits on stderr unless cfg sets
 // Waiting.
 func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	chosen, err := e.chosen()
@@ -68,14 +68,15 @@ func (e *env) clientWith(cfg client.Config) (_ *client.Client, err error) {
 	return client.New(cfg)
 }
 
-// serverURL is the server's URL: that of --context, of --url, of HOLDFAST_URL, of the
-// current context, of the data directory.
+// serverURL returns the server's URL: that of --context, else of --url, else of HOLDFAST_URL,
+// else of the current context, else of the data directory.
 func (e *env) serverURL() string {
 	c, _ := e.chosen() // clientWith reports a file of contexts that cannot be read
 	return e.urlOf(c)
 }
 
-// urlOf is serverURL once the context is known; nil is a command without one.
+// urlOf returns the URL of the server of c, the context of this command, or, if c is nil, of the
+// server that is chosen without a context.
 func (e *env) urlOf(c *serverContext) string {
 	if c != nil {
 		return c.URL
@@ -83,8 +84,8 @@ func (e *env) urlOf(c *serverContext) string {
 	return cmp.Or(e.givenURL(), e.address(), client.DefaultURL)
 }
 
-// givenURL is the URL that the command line or the environment gives; empty if it does
-// not, or if --context chooses the server of the data directory.
+// givenURL returns the URL of --url or HOLDFAST_URL. It returns "" if neither is set, or if
+// --context chooses the server of the data directory.
 func (e *env) givenURL() string {
 	if e.contextName == thisMachine {
 		return ""
@@ -92,8 +93,8 @@ func (e *env) givenURL() string {
 	return cmp.Or(e.url, e.getenv("HOLDFAST_URL"))
 }
 
-// address returns where the server of the data directory recorded that it listens;
-// empty if it did not.
+// address returns the address that the server of the data directory recorded when it started to
+// listen, or "" if there is none.
 func (e *env) address() string {
 	dir, err := config.DataDir(e.getenv)
 	if err != nil {
@@ -102,14 +103,14 @@ func (e *env) address() string {
 	return lifecycle.ReadAddress(dir)
 }
 
-// token is HOLDFAST_TOKEN, else the key in the file of the context, else the owner's token
-// in the data directory. That one never goes to the server of a context, and to another
-// machine only if somebody named the directory. c is nil without a context.
+// token returns HOLDFAST_TOKEN, else the key in the file of the context c, else the owner's
+// token in the data directory. The owner's token is never sent to the server of a context, and
+// to another machine only if HOLDFAST_HOME is set. c is nil without a context.
 func (e *env) token(server string, c *serverContext) (string, error) {
 	if token := e.getenv("HOLDFAST_TOKEN"); token != "" {
 		e.tokenFrom = "HOLDFAST_TOKEN was sent"
 		if !sendable(token) {
-			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "HOLDFAST_TOKEN is no token").
+			return "", holdfast.Errorf(holdfast.KindInvalid, "token", "HOLDFAST_TOKEN is not a token that can be sent").
 				WithHint("unset HOLDFAST_TOKEN, or set it to what is in $HOLDFAST_HOME/token")
 		}
 		return token, nil
@@ -144,24 +145,24 @@ func (e *env) token(server string, c *serverContext) (string, error) {
 func onLoopback(server string) bool {
 	u, err := url.Parse(server)
 	if err != nil {
-		return true // the client's to refuse
+		return true // client.New refuses such a URL
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// openLocal opens a file of the one who types.
+// openLocal opens a file of this machine; op is the command for its errors.
 func openLocal(op, name string) (*os.File, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, holdfast.Errorf(holdfast.KindNotFound, op, "there is no file %s", holdfast.Quote(name)).WithHint("name a file of this machine")
 	} else if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "%w", err).WithHint("name a file that you can read")
+		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "the local file cannot be opened: %w", err).WithHint("name a file that you can read")
 	}
 	return f, nil
 }
 
-// hinted adds a hint to an error of a kind that has none.
+// hinted adds a hint to err if err is of the kind and has no hint yet.
 func hinted(err error, kind holdfast.Kind, format string, args ...any) error {
 	if !holdfast.IsKind(err, kind) || holdfast.HintOf(err) != "" {
 		return err
@@ -169,8 +170,8 @@ func hinted(err error, kind holdfast.Kind, format string, args ...any) error {
 	return (&holdfast.Error{Kind: kind, Err: err}).WithHint(format, args...)
 }
 
-// newKey is an idempotency key, so that a message is sent once even if the
-// connection breaks.
+// newKey returns a new idempotency key: with it a message is accepted once, even if it is sent
+// again after the connection broke.
 func newKey() (string, error) { return holdfast.NewUUID(time.Now(), rand.Reader) }
 
 // print writes one JSON document on a line.
@@ -189,8 +190,8 @@ func (e *env) print(v any, to ...io.Writer) error {
 	return err
 }
 
-// say writes for people on stdout, or doc with --json. What could hide something in
-// the arguments goes through line first.
+// say prints a text for people on stdout, or doc with --json. Callers pass arguments that could
+// hide something, such as control characters, through line first.
 func (e *env) say(doc any, format string, args ...any) error {
 	if e.json {
 		return e.print(doc)
@@ -199,7 +200,7 @@ func (e *env) say(doc any, format string, args ...any) error {
 	return err
 }
 
-// note writes a line on stderr that is no result.
+// note writes a line on stderr that is not part of the command's result.
 func (e *env) note(format string, args ...any) {
 	fmt.Fprintf(e.stderr, "%s%s%s\n", e.style(dim), line(fmt.Sprintf(format, args...)), e.style(reset))
 }
@@ -217,7 +218,7 @@ func (e *env) lines(lines []string) error {
 	return nil
 }
 
-// The styles, empty without colour.
+// The escape sequences of the styles; env.style returns "" for them without colour.
 const (
 	dim   = "\x1b[2m"
 	red   = "\x1b[31m"
@@ -233,12 +234,12 @@ func (e *env) style(s string) string {
 	return ""
 }
 
-// look is style for a printer of lines.
+// look returns the escape sequence of a style, for plain.Printer.
 func (e *env) look(s plain.Style) string {
 	return e.style(map[plain.Style]string{plain.Dim: dim, plain.Red: red, plain.Green: green, plain.Reset: reset}[s])
 }
 
-// isTerminal reports whether a stream is somebody's screen.
+// isTerminal reports whether a stream, perhaps wrapped by this package, is a terminal.
 func isTerminal(w any) bool {
 	if o, ok := w.(*output); ok {
 		w = o.w

@@ -43,7 +43,7 @@ func (s *sessionEventsCmd) Run(e *env) error {
 		want[holdfast.EventType(t)] = true
 	}
 	if len(want) > 0 {
-		// The server knows the types; what it refuses would never come.
+		// Let the server check the types: the stream would wait for an unknown type without end.
 		f := holdfast.EventFilter{Types: slices.Collect(maps.Keys(want)), Limit: 1}
 		if _, err := c.Events(e.ctx, id, f); err != nil {
 			return err
@@ -94,8 +94,8 @@ func (e *env) event(ev holdfast.Event) error {
 	return err
 }
 
-// told puts into words what reads badly as JSON: agents with a conversation of
-// their own, and what boxes asked of the network; empty for other events, and for
+// told describes an event in words if its JSON is hard to read: what agents with a conversation
+// of their own did, and what boxes asked of the network. It returns "" for other events, and for
 // those that do not decode.
 func told(ev holdfast.Event) string {
 	words := ""
@@ -134,7 +134,7 @@ func told(ev holdfast.Event) string {
 	return words
 }
 
-// egress is one line on a connection out of a box.
+// egress describes a connection out of a box in one line.
 func egress(d holdfast.EgressDecision) string {
 	host := d.Host
 	if d.Port != 0 {
@@ -188,7 +188,7 @@ func (s *sessionTranscriptCmd) Run(e *env) error {
 	return nil
 }
 
-// entry prints one entry: messages whole, tools on a line.
+// entry prints one entry of the transcript: a message whole, a tool call or its result on a line.
 func (e *env) entry(t holdfast.TranscriptEntry) error {
 	var err error
 	switch t.Role {

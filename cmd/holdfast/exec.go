@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// maxStdin is how much of stdin goes with a command.
+// maxStdin is the most bytes of stdin that are passed to a command.
 const maxStdin = 10 << 20
 
 type execCmd struct {
@@ -48,7 +48,7 @@ func (x *execCmd) Run(e *env) error {
 	if x.Stdin {
 		data, err := io.ReadAll(io.LimitReader(e.stdin, maxStdin+1))
 		if err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "exec", "stdin: %w", err)
+			return holdfast.Errorf(holdfast.KindInvalid, "exec", "stdin cannot be read: %w", err)
 		}
 		if len(data) > maxStdin {
 			return holdfast.Errorf(holdfast.KindTooLarge, "exec", "stdin is over %d bytes", maxStdin).
@@ -77,7 +77,7 @@ func (x *execCmd) Run(e *env) error {
 	return e.ended(res)
 }
 
-// ended says how a command ended, where its exit code does not.
+// ended prints why a command ended if its exit code does not tell, and returns its exit code.
 func (e *env) ended(res holdfast.ExecResult) error {
 	if res.Message != "" {
 		e.note("%s: %s", res.Class, res.Message)
@@ -87,16 +87,16 @@ func (e *env) ended(res holdfast.ExecResult) error {
 	return exitOf(res)
 }
 
-// onTerminal runs the command on a terminal like this one. Without -i nothing is typed on
-// it, and Ctrl-C ends this command and with it the other one.
+// onTerminal runs the command on a terminal like this one. Without -i, what is typed does not
+// reach the command, and Ctrl-C ends holdfast and with it the command in the box.
 func (x *execCmd) onTerminal(e *env, req holdfast.ExecRequest) error {
 	in, ok := e.tty()
 	switch {
 	case e.json:
-		return holdfast.Errorf(holdfast.KindInvalid, "exec", "a terminal has no JSON form").
+		return holdfast.Errorf(holdfast.KindInvalid, "exec", "--json does not work with -t: a terminal has no JSON form").
 			WithHint("leave -t out: holdfast exec %s --json -- CMD…", x.ID)
 	case !ok:
-		return holdfast.Errorf(holdfast.KindInvalid, "exec", "-t gives the command a terminal like the one on stdin, and stdin is none").
+		return holdfast.Errorf(holdfast.KindInvalid, "exec", "-t gives the command a terminal like the one on stdin, but stdin is not a terminal").
 			WithHint("leave -t out: holdfast exec -i %s -- CMD…", x.ID)
 	}
 	c, id, err := e.onSession(x.ID)
@@ -119,12 +119,13 @@ func (x *execCmd) onTerminal(e *env, req holdfast.ExecRequest) error {
 	res, err := c.Terminal(ctx, id, holdfast.TerminalRequest{Size: sizeOf(in), Exec: &req}, keys, e.stdout, sizesOf(ctx, in))
 	restore()
 	if err != nil {
-		return goOn(err, "the command has ended with the connection, the files are there")
+		return goOn(err, "the command ended with the connection, its files are kept")
 	}
 	return e.ended(res)
 }
 
-// exitOf is the exit code for a command's outcome, as a shell would give it.
+// exitOf returns an error with the exit code that a shell would give for a command's outcome, or
+// nil for success.
 func exitOf(res holdfast.ExecResult) error {
 	code := res.ExitCode
 	switch res.Class {
@@ -145,7 +146,7 @@ func exitOf(res holdfast.ExecResult) error {
 	return &exitError{code}
 }
 
-// signals are the numbers that Linux gives to the names that a box reports.
+// signals returns the Linux numbers of the signal names that a box reports.
 func signals() map[string]int {
 	return map[string]int{
 		"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8,
@@ -154,8 +155,8 @@ func signals() map[string]int {
 	}
 }
 
-// safeOutput strips what a box prints of terminal control where a terminal would
-// obey it; elsewhere bytes pass as they are.
+// safeOutput returns a writer for the output of a box: it removes terminal control sequences if
+// w is a terminal, and is w itself otherwise.
 func safeOutput(w io.Writer) io.Writer {
 	if isTerminal(w) {
 		return &strippedWriter{w: w}
@@ -163,8 +164,8 @@ func safeOutput(w io.Writer) io.Writer {
 	return w
 }
 
-// strippedWriter cleans text that comes in pieces, which may end within a
-// character.
+// strippedWriter removes terminal control sequences from text that comes in pieces; a piece may
+// end within a character.
 type strippedWriter struct {
 	w     io.Writer
 	strip plain.Stripper

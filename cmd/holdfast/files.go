@@ -37,7 +37,7 @@ func (f *filesLsCmd) Run(e *env) error {
 	return e.showFiles(list)
 }
 
-// noPath says where the paths are that there are.
+// noPath adds to a "not found" error the hint how to list the files that exist.
 func noPath(err error, id holdfast.SessionID) error {
 	return hinted(err, holdfast.KindNotFound, "holdfast files ls %s shows what is there", id)
 }
@@ -79,7 +79,7 @@ func (f *filesCatCmd) Run(e *env) error {
 		return e.print(map[string]any{"path": f.Path, "data": data})
 	}
 	from := io.Reader(r)
-	if !isTerminal(e.stdout) { // else the file itself is what moves
+	if !isTerminal(e.stdout) { // on a terminal, the text of the file itself shows the progress
 		var done func()
 		from, done = e.progress(r, "received")
 		defer done()
@@ -114,7 +114,7 @@ func (f *filesPutCmd) Run(e *env) error {
 	var err error
 	if f.Mode != "" {
 		if mode, err = strconv.ParseUint(f.Mode, 8, 32); err != nil || mode > 0o777 {
-			return holdfast.Errorf(holdfast.KindInvalid, "files put", "mode %s is not permission bits", holdfast.Quote(f.Mode)).
+			return holdfast.Errorf(holdfast.KindInvalid, "files put", "--mode %s is not octal permission bits", holdfast.Quote(f.Mode)).
 				WithHint("use three octal digits such as 0644 or 0755")
 		}
 	}
@@ -156,10 +156,10 @@ func (f *filesPutCmd) Run(e *env) error {
 	return e.say(map[string]any{"file": info}, "wrote %s", count(int(info.Size), "byte", "bytes"))
 }
 
-// putTree copies a directory: PATH gets its content.
+// putTree copies a local directory; its content becomes the content of PATH.
 func (f *filesPutCmd) putTree(e *env) error {
 	if f.Mode != "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "files put", "--mode is for a single file").WithHint("a copy keeps the modes that the files have")
+		return holdfast.Errorf(holdfast.KindInvalid, "files put", "--mode does not work with a directory").WithHint("a copy keeps the modes that the files have")
 	}
 	from := f.From
 	if from != "-" {

@@ -92,7 +92,7 @@ func TestSecretsAreNotShownAsTheyAreTyped(t *testing.T) {
 			if !shows(t, program) {
 				t.Error("the terminal shows nothing any more")
 			}
-			want := "nothing is kept"
+			want := "nothing was stored"
 			if kept {
 				want = "anthropic is kept"
 			}

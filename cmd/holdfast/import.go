@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/tree"
 )
 
-// importFlags say what a new session starts with.
+// importFlags holds the flags for the first files of a new session.
 type importFlags struct {
 	From string `placeholder:"DIR" xor:"import" help:"Start with a copy of this directory."`
 	Git  string `placeholder:"URL" xor:"import" help:"Start with a clone of this repository; URL#REF checks out a branch, a tag or a commit."`
@@ -45,7 +45,8 @@ func (f importFlags) create(e *env, c *client.Client, req holdfast.CreateSession
 	return f.importTo(e, c, s, dir)
 }
 
-// fetch is the directory to import and what it is called.
+// fetch returns the directory to import, a description of its source, and done, which removes
+// what fetch made.
 func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) {
 	if f.Git != "" {
 		return cloneRepository(e, f.Git)
@@ -69,7 +70,8 @@ func (f importFlags) fetch(e *env) (dir, source string, done func(), err error) 
 	return abs, "directory " + abs + " of " + host, func() {}, nil
 }
 
-// unfinished is the newest session whose import from a source broke off; none has no id.
+// unfinished returns the newest session whose import from source is incomplete, or a zero
+// Session if there is none.
 func unfinished(e *env, c *client.Client, source string) (holdfast.Session, error) {
 	page, err := c.Sessions(e.ctx, holdfast.SessionFilter{Status: string(holdfast.StatusActive), Limit: 500})
 	if err != nil {
@@ -77,14 +79,15 @@ func unfinished(e *env, c *client.Client, source string) (holdfast.Session, erro
 	}
 	for _, s := range page.Sessions {
 		if s.Source != nil && !s.Source.Complete && s.Source.From == source {
-			e.note("an earlier import of it was incomplete: this one goes on with session %s and its settings", s.ID)
+			e.note("an earlier import from there was incomplete: this one goes on with session %s and its settings", s.ID)
 			return s, nil
 		}
 	}
 	return holdfast.Session{}, nil
 }
 
-// importTo gives a session its first files. What could not be read whole stops the import.
+// importTo copies dir into a session as its first files. It stops at the first file that cannot
+// be read completely.
 func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir string) (holdfast.Session, error) {
 	root, err := tree.Root("session create", dir)
 	if err != nil {
@@ -95,7 +98,7 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 	pack := func(w io.Writer) error {
 		sum, err := tree.Pack(root, ".", w, tree.Options{})
 		if err == nil && len(sum.Incomplete) > 0 {
-			err = holdfast.Errorf(holdfast.KindConflict, "session create", "%s", holdfast.Quote(sum.Incomplete[0]))
+			err = holdfast.Errorf(holdfast.KindConflict, "session create", "a file could not be read completely: %s", holdfast.Quote(sum.Incomplete[0]))
 		}
 		return err
 	}
@@ -115,18 +118,19 @@ func (f importFlags) importTo(e *env, c *client.Client, s holdfast.Session, dir 
 	return out.Session, nil
 }
 
-// incomplete says how to go on after an import that broke off.
+// incomplete returns the error of an import that broke off, with the hint how to continue.
 func incomplete(id holdfast.SessionID, err error) error {
 	e := holdfast.Errorf(holdfast.KindOf(err), "session create", "import incomplete: %w", err)
 	return e.WithHint("the same command goes on with session %s; or remove it: holdfast session delete %s --purge", id, id)
 }
 
-// gitRef is a name that git checkout takes for nothing but a branch, a tag or a commit.
+// gitRef matches names that git checkout can only take for a branch, a tag or a commit, not for
+// an option.
 var gitRef = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]*$`)
 
-// cloneRepository clones a repository into a directory of its own, which done removes. The
-// clone runs as the caller, with the caller's credentials; nothing of the repository runs:
-// its files are checked out under a configuration that knows no filter and no hook.
+// cloneRepository clones a repository into a new directory, which done removes. git runs as the
+// caller, with the caller's credentials, but runs no code of the repository: the files are
+// checked out under a configuration without filters and hooks.
 func cloneRepository(e *env, from string) (dir, source string, done func(), err error) {
 	from, ref, _ := strings.Cut(from, "#")
 	if from == "" || ref != "" && !gitRef.MatchString(ref) {
@@ -134,12 +138,12 @@ func cloneRepository(e *env, from string) (dir, source string, done func(), err 
 			WithHint("as in: holdfast session create --git https://github.com/you/project#main")
 	}
 	if _, err := exec.LookPath("git"); err != nil {
-		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "there is no git on this machine").
+		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "git is not installed on this machine").
 			WithHint("install git, or import a directory: holdfast session create --from DIR")
 	}
 	dir, err = os.MkdirTemp("", "holdfast-git-")
 	if err != nil {
-		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "%w", err)
+		return "", "", nil, holdfast.Errorf(holdfast.KindUnavailable, "session create", "the directory for the clone cannot be made: %w", err)
 	}
 	done = func() { _ = os.RemoveAll(dir) }
 	if err := clone(e, from, ref, dir); err != nil {
@@ -175,8 +179,8 @@ func clone(e *env, from, ref, dir string) error {
 	return in("checkout", "--quiet", ref, "--")
 }
 
-// git runs git without anything that a repository may bring along. Its words go to stderr
-// on a terminal, and into the error.
+// git runs git with everything disabled that a repository could make it run. Its stderr goes to
+// the terminal, and the end of it into the error.
 func git(e *env, vars []string, args ...string) error {
 	safe := []string{
 		"-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false",
@@ -202,7 +206,7 @@ func git(e *env, vars []string, args ...string) error {
 	return nil
 }
 
-// lastWords keeps the end of what a program says.
+// lastWords is a writer that stores the last KiB written to it.
 type lastWords struct{ buf []byte }
 
 func (w *lastWords) Write(p []byte) (int, error) {
@@ -211,7 +215,7 @@ func (w *lastWords) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// withoutSecrets is a URL without the password or token in it.
+// withoutSecrets returns a URL without the password or token in it.
 func withoutSecrets(from string) string {
 	u, err := url.Parse(from)
 	if err != nil || u.User == nil || u.Host == "" {

@@ -133,7 +133,8 @@ func (k *keyRevokeCmd) Run(e *env) error {
 	return nil
 }
 
-// keyIDs turns ids and unique beginnings of them into ids, all or none.
+// keyIDs returns the ids of the keys that names mean, each an id or a unique beginning of one;
+// if one name fails, it returns none.
 func (e *env) keyIDs(c *client.Client, names []string) ([]holdfast.KeyID, error) {
 	list, err := c.Keys(e.ctx)
 	if err != nil {
@@ -159,7 +160,7 @@ func (e *env) keyIDs(c *client.Client, names []string) ([]holdfast.KeyID, error)
 			return nil, holdfast.Errorf(holdfast.KindNotFound, "key", "no key's id begins with %s", holdfast.Quote(name)).
 				WithHint("holdfast key list shows the ids")
 		default:
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "%s is the beginning of several ids", holdfast.Quote(name)).
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "key", "%s is the beginning of several key ids", holdfast.Quote(name)).
 				WithHint("give more of the id")
 		}
 	}

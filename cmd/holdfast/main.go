@@ -80,10 +80,10 @@ type cli struct {
 	Complete   completeCmd   `cmd:"" name:"__complete" hidden:""`
 }
 
-// exited carries the exit code out of kong, which wants to end the process.
+// exited is the value of a panic that carries the exit code out of kong, which would end the process.
 type exited struct{ code int }
 
-// run is the program: it returns the exit code.
+// run parses the command line, runs its command and returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	e.color = isTerminal(stdout) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	k, err := parser.Parse(args)
 	if isGroup(err, args) {
-		k, err = parser.Parse(append(args, "--help")) // ends with the help
+		k, err = parser.Parse(append(args, "--help")) // kong prints the help and ends
 	}
 	if err != nil {
 		e.json = asksJSON(args)
@@ -119,8 +119,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	return report(e, err)
 }
 
-// output is stdout: it remembers that something could not be written, whoever
-// did not look.
+// output wraps stdout and stores the first write error, because most commands ignore it.
 type output struct {
 	w   io.Writer
 	err error
@@ -134,12 +133,12 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// lost is why not all of the output arrived, nil when it did.
+// lost returns the error because of which output was lost, or nil if all of it was written.
 func (o *output) lost() error {
 	if o.err == nil || errors.Is(o.err, errPipe) || errors.Is(o.err, io.ErrClosedPipe) {
 		return o.err
 	}
-	return holdfast.Errorf(holdfast.KindInternal, "stdout", "%w", o.err).WithHint("free the disk, or write elsewhere")
+	return holdfast.Errorf(holdfast.KindInternal, "stdout", "not all output was written: %w", o.err).WithHint("free the disk, or write elsewhere")
 }
 
 func newParser(c *cli, stdout, stderr io.Writer) (*kong.Kong, error) {
@@ -191,7 +190,7 @@ Exit codes: `+exitCodes+`
 const exitCodes = `0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, busy or gone,
 5 denied or unauthenticated, 6 unavailable, 7 the disk of a server failed.`
 
-// usual are other words for what the program has.
+// usual replaces common words for commands of this program, such as help and ls, by the commands.
 func usual(args []string) []string {
 	switch {
 	case len(args) == 0:
@@ -209,8 +208,8 @@ func usual(args []string) []string {
 	return args
 }
 
-// isGroup reports whether a command line does not parse because it names a group of
-// commands and none of it.
+// isGroup reports whether parsing failed because the command line names a group of commands
+// without one of its commands.
 func isGroup(err error, args []string) bool {
 	var perr *kong.ParseError
 	if !errors.As(err, &perr) || perr.Context == nil {
@@ -223,7 +222,7 @@ func isGroup(err error, args []string) bool {
 	return at != nil && len(at.Children) > 0 && slices.Equal(strings.Fields(commandOf(at)), args)
 }
 
-// lastNode is how far a command line was understood.
+// lastNode returns the last command that was understood in a command line, or nil.
 func lastNode(ctx *kong.Context) *kong.Node {
 	for _, p := range slices.Backward(ctx.Path) {
 		if p.Command != nil {
@@ -241,8 +240,8 @@ func asksJSON(args []string) bool {
 	return slices.Contains(args, "--json") || slices.Contains(args, "-j")
 }
 
-// usage is what is wrong with a command line that does not parse. What may be a
-// secret in the wrong place is not repeated.
+// usage returns the error for a command line that does not parse. It does not repeat an argument
+// that may be a secret in the wrong place.
 func usage(err error) error {
 	said := strings.ReplaceAll(err.Error(), `but got "EOL" (<EOL>)`, "and nothing follows")
 	hint, cmd := "holdfast --help", ""
@@ -260,8 +259,7 @@ func usage(err error) error {
 	return holdfast.Errorf(holdfast.KindInvalid, "", "%s", cut(line(said), 300)).WithHint("%s", hint)
 }
 
-// exitError ends the program with a code of its own; what is to be said has been
-// said.
+// exitError ends the program with its exit code; the command has printed everything already.
 type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -276,7 +274,7 @@ func report(e *env, err error) int {
 		return exit.code
 	}
 	if errors.Is(err, io.ErrClosedPipe) || errors.Is(err, errPipe) {
-		return 1 // the reader of our output left: nobody to tell
+		return 1 // the reader of our output is gone: nobody would read the error
 	}
 	kind := holdfast.KindOf(err)
 	if kind == holdfast.KindUnauthenticated && e.tokenFrom != "" {

@@ -38,20 +38,20 @@ func (m *manCmd) Run(e *env) error {
 		return err
 	}
 	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
-		return holdfast.Errorf(holdfast.KindInvalid, "man", "%w", err).WithHint("name a directory that you can write")
+		return holdfast.Errorf(holdfast.KindInvalid, "man", "the manual pages cannot be written: %w", err).WithHint("name a directory that you can write")
 	}
 	n := 0
 	for _, node := range commands(root) {
 		name := filepath.Join(m.Dir, manName(node)+".1")
 		if err := os.WriteFile(name, []byte(manPage(node)), 0o644); err != nil {
-			return holdfast.Errorf(holdfast.KindInvalid, "man", "%w", err).WithHint("name a directory that you can write")
+			return holdfast.Errorf(holdfast.KindInvalid, "man", "the manual pages cannot be written: %w", err).WithHint("name a directory that you can write")
 		}
 		n++
 	}
 	return e.say(map[string]any{"dir": m.Dir, "pages": n}, "wrote %s to %s", count(n, "page", "pages"), line(m.Dir))
 }
 
-// commands are a node and all that is below it, in the order of the help.
+// commands returns a command and all visible commands below it, in the order of the help.
 func commands(node *kong.Node) []*kong.Node {
 	all := []*kong.Node{node}
 	for _, child := range node.Children {
@@ -62,7 +62,7 @@ func commands(node *kong.Node) []*kong.Node {
 	return all
 }
 
-// manName is the name of a command's page.
+// manName returns the name of a command's manual page.
 func manName(node *kong.Node) string {
 	return strings.TrimSuffix("holdfast-"+strings.ReplaceAll(commandOf(node), " ", "-"), "-")
 }
@@ -103,7 +103,7 @@ func manPage(node *kong.Node) string {
 	return b.String()
 }
 
-// synopsis is what may follow a command.
+// synopsis returns the arguments and flags that may follow a command.
 func synopsis(node *kong.Node) string {
 	out := "[flags]"
 	if len(node.Children) > 0 {
@@ -151,7 +151,7 @@ func manText(b *strings.Builder, text string) {
 	mode(false)
 }
 
-// roff makes text plain for roff: no line of it is a request.
+// roff escapes text so that roff takes no line of it for a request.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'").Replace(s)
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {

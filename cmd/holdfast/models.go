@@ -43,7 +43,7 @@ func (*modelsCmd) Run(e *env) error {
 	return nil
 }
 
-// providerState is a provider in a few words.
+// providerState describes in a few words where a model provider is and whether it lists models.
 func providerState(p holdfast.ModelProvider) string {
 	switch {
 	case !p.Configured:
@@ -54,18 +54,18 @@ func providerState(p holdfast.ModelProvider) string {
 	return fmt.Sprintf("at %s, %s", p.Host, count(len(p.Models), "model", "models"))
 }
 
-// noModel is what makes a real model of the test double.
+// noModel is the hint how to get a real model instead of the test double.
 const noModel = "set ANTHROPIC_API_KEY or OPENAI_API_KEY, or run: holdfast secret set anthropic"
 
-// noteDouble says that a session's model is the test double: whoever did not choose it
-// takes its answers for those of a model.
+// noteDouble warns on stderr if a session's model is the test double, whose answers could be
+// taken for those of a real model.
 func (e *env) noteDouble(model string) {
 	if !e.json {
 		_ = e.printer().Print(doubleLines(model)...) // to stderr
 	}
 }
 
-// doubleLines is the same as lines.
+// doubleLines returns the warning of noteDouble as lines, or nil for another model.
 func doubleLines(model string) []plain.Line {
 	if model != holdfast.ScriptedModel {
 		return nil
@@ -73,7 +73,7 @@ func doubleLines(model string) []plain.Line {
 	return []plain.Line{{Text: line(fmt.Sprintf("model: %s, a test double: %s", model, noModel))}}
 }
 
-// modelLine says which model sessions get that name none, and what is wrong with it.
+// modelLine describes the default model of sessions, and what is wrong with it, in one line.
 func modelLine(m holdfast.Models) string {
 	switch {
 	case m.Error != "":

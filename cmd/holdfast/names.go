@@ -16,15 +16,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/durable"
 )
 
-// lastName is the session that this user created, or wrote to, last on a server.
+// lastName is the name for the session that this user created or wrote to last on a server.
 const lastName = "@last"
 
-// maxName is how long a title may be.
+// maxName is the longest name that is looked up, in bytes; no title is longer.
 const maxName = 500
 
-// onSession is the beginning of most commands: a client, and the session that a name
-// means: its id, the beginning or ending of the id, @last, its title, or the beginning of
-// the title, if it fits no other.
+// onSession returns a client, and the session that a name means: its id, the beginning or ending
+// of its id, @last, its title, or the beginning of its title if no other session fits.
 func (e *env) onSession(name string) (*client.Client, holdfast.SessionID, error) {
 	c, err := e.client()
 	if err != nil {
@@ -34,14 +33,14 @@ func (e *env) onSession(name string) (*client.Client, holdfast.SessionID, error)
 	return c, id, err
 }
 
-// resolve finds the session that a name means.
+// resolve returns the id of the session that a name means.
 func (e *env) resolve(c *client.Client, name string) (holdfast.SessionID, error) {
 	s, err := e.named(c, name)
 	return s.ID, err
 }
 
-// resolveWhole is resolve for what cannot be taken back: the beginning of a title is
-// refused.
+// resolveWhole is resolve for commands that cannot be undone: it refuses the beginning of a
+// title.
 func (e *env) resolveWhole(c *client.Client, name string) (holdfast.SessionID, error) {
 	s, err := e.named(c, name)
 	if err != nil || s.Title == "" || strings.EqualFold(s.Title, name) || name == lastName || partOfID(s.ID, name) {
@@ -56,8 +55,8 @@ func partOfID(id holdfast.SessionID, name string) bool {
 	return strings.HasPrefix(string(id), n) || strings.HasSuffix(string(id), n)
 }
 
-// named is the session that a name means; of one that is named by its whole id, only the
-// id is known.
+// named returns the session that a name means. For a whole id it asks no server and sets only
+// the ID.
 func (e *env) named(c *client.Client, name string) (holdfast.Session, error) {
 	if id, err := holdfast.ParseSessionID(name); err == nil {
 		return holdfast.Session{ID: id}, nil
@@ -98,7 +97,7 @@ func (e *env) named(c *client.Client, name string) (holdfast.Session, error) {
 // last returns the session that remember stored for this server.
 func (e *env) last() (holdfast.SessionID, error) {
 	none := func() error {
-		return holdfast.Errorf(holdfast.KindNotFound, "session", "%s: no session was created or written to from here", lastName).
+		return holdfast.Errorf(holdfast.KindNotFound, "session", "%s: no session was created or written to by this user", lastName).
 			WithHint("holdfast session list shows the sessions")
 	}
 	path := e.lastFile()
@@ -109,7 +108,7 @@ func (e *env) last() (holdfast.SessionID, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", none()
 	} else if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "session", "%s: %w", lastName, err).WithHint("holdfast session list shows the sessions")
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "session", "the session %s cannot be looked up: %w", lastName, err).WithHint("holdfast session list shows the sessions")
 	}
 	id, err := holdfast.ParseSessionID(strings.TrimSpace(string(raw)))
 	if err != nil {
@@ -118,14 +117,15 @@ func (e *env) last() (holdfast.SessionID, error) {
 	return id, nil
 }
 
-// remember makes a session @last. It is a convenience: what fails is not reported.
+// remember records a session as @last. It is a convenience: errors are ignored.
 func (e *env) remember(id holdfast.SessionID) {
 	if path := e.lastFile(); path != "" && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
 		_ = durable.Replace(path, durable.Bytes([]byte(string(id)+"\n")))
 	}
 }
 
-// lastFile is where @last of this server is kept; empty where this user has no such place.
+// lastFile returns the path of the file that records @last of this server, or "" without a home
+// directory.
 func (e *env) lastFile() string {
 	server := e.givenURL()
 	if c, err := e.chosen(); err == nil && c != nil {

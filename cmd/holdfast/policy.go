@@ -36,7 +36,7 @@ Examples:
   holdfast policy explain --session 01a1 Bash -- 'git push'`
 }
 
-// Run asks the policy.
+// Run explains how the policy decides a tool call.
 func (c *policyExplainCmd) Run(e *env) error {
 	input, err := toolInput(c.Tool, c.Input)
 	if err != nil {
@@ -64,10 +64,10 @@ func (c *policyExplainCmd) Run(e *env) error {
 	return nil
 }
 
-// server asks about a session of a server.
+// server asks the server how the policy of one of its sessions decides the call.
 func (c *policyExplainCmd) server(e *env, input json.RawMessage) (holdfast.PolicyExplanation, error) {
 	if c.Mode != "" || c.Trust != "" || c.Config != "" || c.Agent != "" || len(c.Set) > 0 {
-		return holdfast.PolicyExplanation{}, holdfast.Errorf(holdfast.KindInvalid, "policy explain", "--session takes mode, trust and settings from the server").
+		return holdfast.PolicyExplanation{}, holdfast.Errorf(holdfast.KindInvalid, "policy explain", "--session takes mode, trust and settings from the server, not from flags").
 			WithHint("leave out --mode, --trust, --config, --set and --agent")
 	}
 	cl, id, err := e.onSession(c.Session)
@@ -77,7 +77,7 @@ func (c *policyExplainCmd) server(e *env, input json.RawMessage) (holdfast.Polic
 	return cl.ExplainPolicy(e.ctx, id, holdfast.ExplainPolicy{Tool: c.Tool, Input: input})
 }
 
-// draft asks a policy made here.
+// draft decides the call by a policy that is made here from the settings, without a server.
 func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.PolicyExplanation, err error) {
 	engine, agent, err := c.engine(e)
 	if err != nil {
@@ -97,7 +97,8 @@ func (c *policyExplainCmd) draft(e *env, input json.RawMessage) (none holdfast.P
 	return trace.Explains(d, mode), err
 }
 
-// plainField is the field that an input which is no JSON stands for.
+// plainField returns the field of a tool's input that stands for the whole input where it is not
+// given as JSON.
 func plainField(name string) (string, bool) {
 	for _, t := range slices.Concat(policy.StandardTools(), app.Tools()) {
 		if t.Name == name {

@@ -7,14 +7,14 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// policyDraft names a policy that no server has to have.
+// policyDraft holds the flags that describe a policy to try out, which no server needs to use.
 type policyDraft struct {
 	Config string   `placeholder:"FILE" help:"The server's settings, as for serve."`
 	Set    []string `placeholder:"KEY=VALUE" sep:"none" help:"Any setting, as permissions.deny=Bash(rm *); repeatable."`
 	Agent  string   `placeholder:"DIR" help:"An agent's folder, whose settings are added."`
 }
 
-// engine is the policy, and what the agent's folder says.
+// engine returns the policy of the flags, and the settings of the agent's folder.
 func (d policyDraft) engine(e *env) (*policy.Engine, settings.Settings, error) {
 	var none settings.Settings
 	flags, err := settingFlags(d.Set)

@@ -32,24 +32,24 @@ Examples:
   holdfast policy simulate 01a1 01b2 --config holdfast.yaml --agent ./reviewer --check`
 }
 
-// simulated counts what a simulation came to.
+// simulated counts the calls of a simulation.
 type simulated struct {
 	Sessions int `json:"sessions"`
 	Calls    int `json:"calls"`
 	Differ   int `json:"differ"`
-	// Skipped calls were decided by no policy.
+	// Skipped counts the calls that were not decided by a policy.
 	Skipped int `json:"skipped"`
-	// Changes counts those that differ, as "allow -> deny".
+	// Changes counts the calls that would be decided otherwise, by the change, such as "allow -> deny".
 	Changes map[string]int `json:"changes"`
 }
 
 // Run replays the logs.
 func (c *policySimulateCmd) Run(e *env) error {
 	if len(c.IDs)+len(c.Events) == 0 {
-		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no session is named").WithHint("holdfast policy simulate ID, or --events FILE")
+		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no session and no file of events is named").WithHint("holdfast policy simulate ID, or --events FILE")
 	}
 	if len(c.Set) == 0 && c.Config == "" && c.Agent == "" {
-		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no draft is named").WithHint("use --config FILE, --set KEY=VALUE or --agent DIR")
+		return holdfast.Errorf(holdfast.KindInvalid, "policy simulate", "no draft of settings is given").WithHint("use --config FILE, --set KEY=VALUE or --agent DIR")
 	}
 	draft, _, err := c.engine(e)
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *env) eventsOf(name string) iter.Seq2[holdfast.Event, error] {
 	}
 }
 
-// log replays events and shows what differs as it comes.
+// log replays the events of a log and prints each call that would be decided otherwise.
 func (s *simulated) log(e *env, r *replay.Replay, events iter.Seq2[holdfast.Event, error]) error {
 	for ev, err := range events {
 		if err != nil {

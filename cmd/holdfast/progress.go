@@ -6,26 +6,27 @@ import (
 	"time"
 )
 
-// progress shows how much has passed, on a line that is written again and again
-// and is gone at the end.
+// progress is a reader that shows how many bytes have passed through it, on a line that is
+// redrawn and removed at the end.
 type progress struct {
 	r     io.Reader
 	w     io.Writer
 	verb  string
 	n     int64
-	next  time.Time // when the line is due
+	next  time.Time // when the line is redrawn next
 	now   func() time.Time
 	shown bool
 }
 
-// progressAfter keeps what is quick silent; progressEvery keeps the line calm.
+// progressAfter is the delay before the line appears, so that quick transfers show none;
+// progressEvery is the least time between redraws.
 const (
 	progressAfter = 500 * time.Millisecond
 	progressEvery = 200 * time.Millisecond
 )
 
-// progress watches a reader of something that may be long, when somebody looks:
-// on a terminal, without --json. done must be called.
+// progress wraps a reader of something long so that its progress is shown, if stderr is a
+// terminal and --json is not set. The caller must call done.
 func (e *env) progress(r io.Reader, verb string) (_ io.Reader, done func()) {
 	if e.json || !isTerminal(e.stderr) {
 		return r, func() {}
@@ -46,7 +47,7 @@ func (p *progress) Read(b []byte) (int, error) {
 
 func (p *progress) done() {
 	if p.shown {
-		// A terminal that is gone needs no cleaning.
+		// If the terminal is gone, there is no line to remove.
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}
 }

@@ -20,7 +20,7 @@ type runtimeCmd struct {
 	Path    runtimePathCmd    `cmd:"" help:"Print the command of an installed agent CLI."`
 }
 
-// runtimeDir says which server's CLIs are meant.
+// runtimeDir holds the flags that choose the server whose agent CLIs are meant.
 type runtimeDir struct {
 	Data   string `placeholder:"DIR" help:"The server's data directory; HOLDFAST_HOME, else ~/.holdfast."`
 	Config string `placeholder:"FILE" help:"The server's settings, as for serve."`
@@ -41,7 +41,7 @@ func (d runtimeDir) store(e *env) (*agentcli.Store, string, error) {
 
 type runtimeListCmd struct{ runtimeDir }
 
-// Run lists.
+// Run lists the agent CLIs.
 func (c *runtimeListCmd) Run(e *env) error {
 	store, _, err := c.store(e)
 	if err != nil {
@@ -86,15 +86,15 @@ Examples:
   holdfast runtime install claude-code-acp opencode gemini`
 }
 
-// Run installs.
+// Run installs the named agent CLIs.
 func (c *runtimeInstallCmd) Run(e *env) error {
 	store, dir, err := c.store(e)
 	if err != nil {
 		return err
 	}
-	// Before the first start this makes the data directory, which is closed to others.
+	// Before the server's first start this makes its data directory, which other users cannot enter.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "%w", err).WithHint("holdfast runtime install %s --data DIR", c.Names[0])
+		return holdfast.Errorf(holdfast.KindUnavailable, "runtime", "the directory for agent CLIs cannot be made: %w", err).WithHint("holdfast runtime install %s --data DIR", c.Names[0])
 	}
 	var done []agentcli.Installed
 	for _, name := range c.Names {
@@ -117,7 +117,8 @@ func (c *runtimeInstallCmd) Run(e *env) error {
 	return nil
 }
 
-// fetching shows how far a download is, on a terminal only.
+// fetching returns a function that shows the progress of downloads, nil unless stderr is a
+// terminal, and done, which removes the line.
 func (e *env) fetching(now func() time.Time) (tell func(agentcli.Progress), done func()) {
 	if e.json || !isTerminal(e.stderr) {
 		return nil, func() {}

@@ -32,10 +32,10 @@ Examples:
   holdfast secret set openai --file key.txt`
 }
 
-// maxSecret bounds what is read.
+// maxSecret is the most bytes that are read as a secret.
 const maxSecret = 64 << 10
 
-// Run keeps a credential.
+// Run stores a credential on the server.
 func (s *secretSetCmd) Run(e *env) error {
 	name, err := holdfast.ParseSecretName(s.Name)
 	if err != nil {
@@ -60,14 +60,14 @@ func (s *secretSetCmd) Run(e *env) error {
 	if err := e.say(map[string]any{"secret": set}, "%s is kept", set.Name); err != nil || e.json {
 		return err
 	}
-	// The key of a provider changes which models there are.
+	// With the key of a provider, other models are available.
 	if m, err := c.Models(e.ctx); err == nil && slices.ContainsFunc(m.Providers, func(p holdfast.ModelProvider) bool { return p.Name == string(set.Name) }) {
 		return e.say(nil, "%s", line(modelLine(m)))
 	}
 	return nil
 }
 
-// read takes the value from its source: a file, a terminal, or stdin unchanged.
+// read reads the secret's value from a file, from a terminal without echo, or from stdin.
 func (s *secretSetCmd) read(e *env) ([]byte, error) {
 	in := e.stdin
 	if s.File != "" {
@@ -83,7 +83,7 @@ func (s *secretSetCmd) read(e *env) ([]byte, error) {
 	}
 	value, err := io.ReadAll(io.LimitReader(in, maxSecret+1))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value cannot be read: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInvalid, "secret set", "the value of the secret cannot be read: %w", err)
 	}
 	return value, nil
 }

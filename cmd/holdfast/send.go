@@ -92,7 +92,8 @@ func (s *sendCmd) Run(e *env) error {
 	return nil
 }
 
-// unsent reports the state of a message that was not confirmed.
+// unsent returns the error for a message that the server did not confirm, with a hint how to
+// send it again safely.
 func (s *sendCmd) unsent(e *env, id holdfast.SessionID, msg holdfast.SendMessage, err error) error {
 	switch {
 	case e.ctx.Err() != nil:
@@ -104,8 +105,8 @@ func (s *sendCmd) unsent(e *env, id holdfast.SessionID, msg holdfast.SendMessage
 	return goOn(err, "the message may have been accepted; this never sends it twice: holdfast send %s --idempotency-key %s TEXT", id, msg.Key)
 }
 
-// goOn adds a hint to an error about a server that is away or was replaced: how to
-// continue.
+// goOn adds a hint how to continue to an error about a server that cannot be reached or was
+// replaced.
 func goOn(err error, format string, args ...any) error {
 	kind := holdfast.KindOf(err)
 	if kind != holdfast.KindUnavailable && !client.Strange(err) {
@@ -124,7 +125,7 @@ func (s *sendCmd) text(e *env) (string, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(e.stdin, holdfast.MaxText+1))
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindInvalid, "send", "stdin: %w", err)
+		return "", holdfast.Errorf(holdfast.KindInvalid, "send", "stdin cannot be read: %w", err)
 	}
 	if len(data) > holdfast.MaxText {
 		return "", holdfast.Errorf(holdfast.KindTooLarge, "send", "the text on stdin is over %d bytes", holdfast.MaxText).
@@ -140,7 +141,7 @@ type turnView struct {
 	printer *plain.Printer
 }
 
-// view shows turns; live shows text as it comes.
+// view returns a turnView; with live it shows text as it is produced.
 func (e *env) view(live bool) *turnView {
 	return &turnView{e: e, teller: plain.Narrator{Live: live, Double: doubleLines}, printer: e.printer()}
 }
@@ -163,10 +164,10 @@ func (v *turnView) event(ev holdfast.Event) error {
 
 // breakLine ends a line of text before something else is shown.
 func (v *turnView) breakLine() {
-	_ = v.printer.Break() // a broken stdout shows at the next write
+	_ = v.printer.Break() // the next write returns the error, too
 }
 
-// end turns the turn's last event into the command's outcome.
+// end returns the command's outcome from the last event of the turn.
 func (v *turnView) end(ev holdfast.Event) error {
 	v.breakLine()
 	if ev.Type == holdfast.EventTurnCompleted {

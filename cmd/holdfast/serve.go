@@ -42,16 +42,16 @@ Examples:
   holdfast serve --listen 127.0.0.1:0 --data /tmp/hf --set limits.mode=best-effort`
 }
 
-// exitDisk is the exit code of a server whose disk failed during work; its supervisor
-// sees it.
+// exitDisk is the exit code of a server whose disk failed during work, for the supervisor that
+// starts it.
 const exitDisk = 7
 
-// gcPercent is by how many percent of the live bytes the heap grows between two collections.
+// gcPercent is GOGC: by how many percent of the live bytes the heap grows between two collections.
 // A busy server has some 15 MB of live bytes, so four times as much costs little memory and saves
-// most of the collector's work. KeepSmall bounds a server that has many more.
+// most of the collector's work. keepSmall bounds the heap of a server that has many more.
 const gcPercent = 400
 
-// Run serves until it is told to stop.
+// Run runs the server until a signal ends it.
 func (s *serveCmd) Run(e *env) error {
 	lifecycle.CalmMonitor()
 	if e.getenv("GOGC") == "" {
@@ -76,17 +76,17 @@ func (s *serveCmd) Run(e *env) error {
 	manager := e.getenv("NOTIFY_SOCKET")
 	tell := func(state string) {
 		if err := lifecycle.Notify(manager, state); err != nil {
-			log.Warn("systemd is not told", "error", err)
+			log.Warn("systemd was not notified", "error", err)
 		}
 	}
 	opt := app.Options{Version: programVersion(), Environ: os.Environ(), Log: log, AcceptCopy: s.AcceptCopy, Ready: func(url string) {
-		// If nobody reads stdout there is nobody to tell; the server runs.
+		// A failed write to stdout is ignored: the server runs whether or not anybody reads its URL.
 		_ = e.say(map[string]string{"url": url}, "holdfast is ready at %s", url)
 		tell("READY=1")
 	}, Models: func(m holdfast.Models) {
 		_ = e.say(map[string]any{"models": m}, "%s", modelLine(m))
 	}}
-	// A reader of stdout may be gone by then; the write fails, and the server goes on.
+	// SIGPIPE is caught: when the reader of stdout is gone, writes fail, and the server goes on.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	opt.Died = func(err error) {
 		log.Error("the disk failed: the server ends, its boxes go on", "error", err, "hint", holdfast.HintOf(err))
@@ -113,7 +113,7 @@ func (e *env) keepSmall() {
 	}
 }
 
-// flags are the settings given on the command line, by key.
+// flags returns the settings given on the command line, by key.
 func (s *serveCmd) flags() (map[string]string, error) {
 	out, err := settingFlags(s.Set)
 	if err != nil {
@@ -124,14 +124,14 @@ func (s *serveCmd) flags() (map[string]string, error) {
 			continue
 		}
 		if _, twice := out[k]; twice {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "%s is given by --%s and by --set", holdfast.Quote(k), strings.ReplaceAll(k, "_", "-"))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "serve", "the setting %s is given both by --%s and by --set", holdfast.Quote(k), strings.ReplaceAll(k, "_", "-"))
 		}
 		out[k] = v
 	}
 	return out, nil
 }
 
-// settingFlags are the settings of --set, by key.
+// settingFlags returns the settings of --set, by key.
 func settingFlags(list []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, kv := range list {

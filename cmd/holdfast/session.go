@@ -65,12 +65,12 @@ func (s *sessionCreateCmd) Run(e *env) error {
 	return e.say(map[string]any{"session": created}, "%s", created.ID)
 }
 
-// warnTrust says what was chosen.
+// warnTrust warns on stderr if a session is trusted.
 func (e *env) warnTrust(t holdfast.Trust) {
 	_ = e.printer().Print(trustLines(t)...) // to stderr
 }
 
-// trustLines is the same as lines.
+// trustLines returns the warning of warnTrust as lines, or nil for an untrusted session.
 func trustLines(t holdfast.Trust) []plain.Line {
 	if t != holdfast.Trusted {
 		return nil
@@ -137,7 +137,7 @@ func (s *sessionListCmd) Run(e *env) error {
 	return nil
 }
 
-// page puts pages of the server together up to the limit.
+// page fetches pages of the server's list until it has --limit sessions, and returns them as one.
 func (s *sessionListCmd) page(e *env, c *client.Client) (holdfast.SessionPage, error) {
 	const most = 500
 	all := holdfast.SessionPage{Sessions: []holdfast.Session{}, Next: s.Cursor}
@@ -189,7 +189,7 @@ func (s *sessionShowCmd) Run(e *env) error {
 	return nil
 }
 
-// agentState is one line on what an agent keeps of itself.
+// agentState describes in one line the state of an agent that stores a conversation of its own.
 func agentState(a holdfast.AgentState) string {
 	s := fmt.Sprintf("%d: %s %s, %s, knows %d turns up to event %d", a.Generation, strings.TrimSpace(a.Runtime+" "+a.Version), a.AgentID, a.Health, a.Turns, a.Upto)
 	if a.Call != "" {

@@ -30,7 +30,7 @@ type newSession struct {
 	Key string `name:"idempotency-key" placeholder:"KEY" help:"Makes a repeated command answer with the same session."`
 }
 
-// request is the request for such a session.
+// request returns the request to create the session that the flags describe.
 func (n *newSession) request() (holdfast.CreateSession, error) {
 	budget, turnBudget, err := budgets(n.Budget, n.TurnBudget)
 	return holdfast.CreateSession{
@@ -42,7 +42,8 @@ func (n *newSession) request() (holdfast.CreateSession, error) {
 // given reports whether any of the flags was given.
 func (n *newSession) given() bool { return !reflect.DeepEqual(*n, newSession{}) }
 
-// destinations is what a session names of the network; nil is nothing said.
+// destinations returns the network destinations of a session: nil if no flag names any, empty
+// for none at all.
 func destinations(allow []string, none bool) []string {
 	if none && len(allow) == 0 {
 		return []string{}

@@ -93,13 +93,13 @@ func (s *sessionTagCmd) Run(e *env) error {
 		tags := append([]string{}, s.Tags...)
 		req.Tags = &tags
 	case len(s.Tags) > 0:
-		return holdfast.Errorf(holdfast.KindInvalid, "session tag", "tags %s are given with --add or --remove",
+		return holdfast.Errorf(holdfast.KindInvalid, "session tag", "tags %s cannot be combined with --add or --remove",
 			holdfast.Quote(strings.Join(s.Tags, " "))).WithHint("either name all tags, or say which to add and remove")
 	}
 	return e.update(s.ID, req)
 }
 
-// ending is what pause and end have in common.
+// ending holds the arguments that pause and end share.
 type ending struct {
 	IDs       []string `arg:"" name:"id" help:"${sessions}"`
 	Interrupt bool     `help:"End a running turn first."`
@@ -127,8 +127,8 @@ func (s *ending) run(e *env, call func(*client.Client, holdfast.SessionID, holdf
 	return err
 }
 
-// each does something with several sessions, one after the other. Nothing is done unless
-// all names mean a session; after that the first failure ends it, and says what was left.
+// each calls do for several sessions, one after the other. It calls do only if each name means a
+// session. It stops at the first error and notes how many sessions are left.
 func (e *env) each(names []string, do func(*client.Client, holdfast.SessionID) error) error {
 	c, err := e.client()
 	if err != nil {

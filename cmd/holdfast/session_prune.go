@@ -67,7 +67,7 @@ func (s *sessionPruneCmd) Run(e *env) error {
 	return s.say(e, "deleted", "deleted", found)
 }
 
-// say tells which sessions something was done with.
+// say prints the sessions that were deleted, or would be.
 func (*sessionPruneCmd) say(e *env, key, what string, found []holdfast.Session) error {
 	if e.json {
 		ids := []holdfast.SessionID{}
@@ -82,7 +82,7 @@ func (*sessionPruneCmd) say(e *env, key, what string, found []holdfast.Session) 
 	return e.say(nil, "%s", count(len(found), "session "+what, "sessions "+what))
 }
 
-// days is a time as time.ParseDuration takes it, or whole days such as 30d.
+// days parses a duration as time.ParseDuration does, or whole days such as 30d.
 func days(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
@@ -94,15 +94,16 @@ func days(s string) (time.Duration, error) {
 		d = time.Duration(whole) * 24 * time.Hour
 	}
 	if err != nil || d < 0 || d > 100*365*24*time.Hour {
-		return 0, holdfast.Errorf(holdfast.KindInvalid, "session prune", "--older %s is no time", holdfast.Quote(s)).WithHint("30d, or 12h")
+		return 0, holdfast.Errorf(holdfast.KindInvalid, "session prune", "--older %s is not a duration", holdfast.Quote(s)).WithHint("30d, or 12h")
 	}
 	return d, nil
 }
 
-// agrees asks the person at the terminal. Without a terminal it is invalid: --yes is needed.
+// agrees asks the user at the terminal, and returns an error unless the answer is yes. Without a
+// terminal it returns KindInvalid: --yes is needed.
 func (e *env) agrees(question string) error {
 	if !isTerminal(e.stdin) || e.json {
-		return holdfast.Errorf(holdfast.KindInvalid, "", "%s: nobody can be asked here", strings.TrimSuffix(question, "?")).WithHint("add --yes")
+		return holdfast.Errorf(holdfast.KindInvalid, "", "%s: there is no terminal to ask on", strings.TrimSuffix(question, "?")).WithHint("add --yes")
 	}
 	fmt.Fprintf(e.stderr, "%s [y/N] ", line(question))
 	answer, err := bufio.NewReader(e.stdin).ReadString('\n')

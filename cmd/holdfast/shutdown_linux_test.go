@@ -212,7 +212,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	if last := <-ends; !strings.Contains(last, "event: error\n") || !strings.Contains(last, `"kind":"unavailable"`) {
 		t.Errorf("the stream ended with %q", last)
 	}
-	if !strings.Contains(p.log.String(), `"msg":"turns left to the next start"`) {
+	if !strings.Contains(p.log.String(), `"msg":"turns still ran at the end; the next start continues them"`) {
 		t.Errorf("the log does not say what was left:\n%s", p.log.String())
 	}
 

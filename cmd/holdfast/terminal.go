@@ -29,7 +29,7 @@ func (*terminalCmd) Help() string {
 // Run connects this terminal with one in the box.
 func (t *terminalCmd) Run(e *env) error {
 	if e.json {
-		return holdfast.Errorf(holdfast.KindInvalid, "terminal", "a terminal has no JSON form").
+		return holdfast.Errorf(holdfast.KindInvalid, "terminal", "--json does not work here: a terminal has no JSON form").
 			WithHint("holdfast exec %s --json -- CMD…", t.ID)
 	}
 	c, id, err := e.onSession(t.ID)
@@ -82,7 +82,7 @@ func (t *terminalCmd) Run(e *env) error {
 	return exitOf(res)
 }
 
-// tty is the terminal on stdin, if there is one.
+// tty returns stdin as a file, and reports whether it is a terminal.
 func (e *env) tty() (*os.File, bool) {
 	in, ok := e.stdin.(*os.File)
 	return in, ok && term.IsTerminal(int(in.Fd()))
@@ -92,12 +92,12 @@ func (e *env) tty() (*os.File, bool) {
 func rawMode(in *os.File) (restore func(), err error) {
 	old, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindInternal, "terminal", "this terminal: %w", err)
+		return nil, holdfast.Errorf(holdfast.KindInternal, "terminal", "this terminal cannot be set to raw mode: %w", err)
 	}
-	return func() { _ = term.Restore(int(in.Fd()), old) }, nil // nothing else could be done
+	return func() { _ = term.Restore(int(in.Fd()), old) }, nil // an error cannot be handled
 }
 
-// shownWriter knows whether anything was written: then a shell was there.
+// shownWriter records whether anything was written, which shows that the shell had started.
 type shownWriter struct {
 	w     io.Writer
 	shown bool
@@ -113,17 +113,18 @@ func (e *env) raw(format string, args ...any) {
 	fmt.Fprintf(e.stderr, "\r\n%s%s%s\r\n", e.style(dim), line(fmt.Sprintf(format, args...)), e.style(reset))
 }
 
-// keyboard passes the input to one terminal after the other.
+// keyboard passes the user's input to one remote terminal after the other.
 type keyboard struct {
 	ctx   context.Context
 	typed chan []byte // closed at the end of the input
 
 	mu   sync.Mutex
 	rest []byte
-	over chan struct{} // ends the reader that was opened last
+	over chan struct{} // closed to end the reader that open returned last
 }
 
-// readKeys starts reading. If ctx ends first, its last read stays blocked.
+// readKeys starts a goroutine that reads in. If ctx ends first, the goroutine stays blocked in
+// its last read.
 func readKeys(ctx context.Context, in io.Reader) *keyboard {
 	k := &keyboard{ctx: ctx, typed: make(chan []byte)}
 	go func() {
@@ -146,7 +147,7 @@ func readKeys(ctx context.Context, in io.Reader) *keyboard {
 	return k
 }
 
-// open returns the reader for the next terminal and ends the last one's.
+// open returns a reader for the next terminal, and ends the reader that it returned before.
 func (k *keyboard) open() io.Reader {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -219,7 +220,7 @@ func (k *keyboard) until(ctx context.Context, try func() error) error {
 	}
 }
 
-// sizesOf gives each new size of a terminal until ctx ends.
+// sizesOf returns a channel with the size of a terminal after each change, until ctx ends.
 func sizesOf(ctx context.Context, in *os.File) <-chan holdfast.TermSize {
 	resize, changed := make(chan holdfast.TermSize, 1), make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
@@ -230,7 +231,8 @@ func sizesOf(ctx context.Context, in *os.File) <-chan holdfast.TermSize {
 	return resize
 }
 
-// sendSizes tells each new size until ctx ends; only the newest one matters.
+// sendSizes sends the size of a terminal after each change until ctx ends; changes that come
+// meanwhile are combined.
 func sendSizes(ctx context.Context, in *os.File, changed <-chan os.Signal, resize chan<- holdfast.TermSize) {
 	for {
 		select {

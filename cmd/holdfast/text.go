@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// The short names of what every command uses to make text readable.
+// Short names for the functions of package plain that make text readable and safe for a terminal.
 
 func line(s string) string { return plain.OneLine(s) }
 

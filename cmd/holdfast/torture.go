@@ -55,7 +55,7 @@ func (t *tortureCmd) Run(e *env) error {
 	return e.verdict(res)
 }
 
-// faults runs the loop of all kinds of faults.
+// faults runs the loop of package faultloop, with faults of all kinds.
 func (t *tortureCmd) faults(e *env, s *subject, seed uint64) error {
 	cfg := faultloop.Config{Binary: s.binary, Env: s.env, Dir: s.dir, Faults: t.Faults, Sessions: t.Sessions, Seed: seed, Out: e.stdout}
 	if e.json {

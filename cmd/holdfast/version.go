@@ -17,7 +17,7 @@ func (*versionCmd) Run(e *env) error {
 		"holdfast %s (%s, %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// programVersion is the release, or the commit of a build without one.
+// programVersion returns the release, or the commit of a build that has no release.
 func programVersion() string {
 	if version != "" {
 		return version

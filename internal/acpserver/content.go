@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// promptText is what a message is to the agent: texts as they are, resources named and
-// marked as what they are.
+// promptText returns a prompt of the editor as the text of a message: texts as they are,
+// resources marked with their URIs.
 func promptText(blocks []acp.ContentBlock) (string, error) {
 	var parts []string
 	for i, b := range blocks {
@@ -29,7 +29,7 @@ func promptText(blocks []acp.ContentBlock) (string, error) {
 			parts = append(parts, text)
 		default:
 			return "", holdfast.Errorf(holdfast.KindInvalid, "acp", "part %d of the prompt is neither text nor a resource", i+1).
-				WithHint("images and audio are not taken: the agent's capabilities say so")
+				WithHint("send text: images and audio are not supported, as the agent's capabilities say")
 		}
 	}
 	text := strings.Join(parts, "\n\n")
@@ -43,7 +43,7 @@ func promptText(blocks []acp.ContentBlock) (string, error) {
 	return text, nil
 }
 
-// resource is what the editor embedded: the agent's box does not have the file.
+// resource returns the text of an embedded resource, because the agent's box does not have the file.
 func resource(r acp.EmbeddedResourceResource) (string, error) {
 	var uri, text string
 	switch {
@@ -60,7 +60,7 @@ func resource(r acp.EmbeddedResourceResource) (string, error) {
 	default:
 		return "", holdfast.Errorf(holdfast.KindInvalid, "acp", "a resource of the prompt is empty").WithHint("embed its text")
 	}
-	// What is embedded cannot end its own frame.
+	// The resource's text must not contain the closing tag.
 	text = strings.ReplaceAll(text, "</resource>", "<\\/resource>")
 	return fmt.Sprintf("<resource uri=%q>\n%s\n</resource>", uri, text), nil
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// begin runs something that ends with the connection; false when that is over.
+// begin runs work on a goroutine that the end of the connection waits for. It reports false if
+// the connection has ended.
 func (s *server) begin(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,8 +22,8 @@ func (s *server) begin(work func()) bool {
 	return true
 }
 
-// start follows the log from where the editor was told of it, unless somebody does.
-// The channel is closed when that is over.
+// start follows the log after the newest event that the editor has, unless it is followed
+// already. The returned channel is closed when following ends.
 func (o *session) start() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,14 +45,14 @@ func (o *session) start() <-chan struct{} {
 	return gone
 }
 
-// why is what ended the following.
+// why returns the error that ended following the log.
 func (o *session) why() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return o.err
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the session was closed or loaded again")
+	return holdfast.Errorf(holdfast.KindUnavailable, "acp", "the editor closed the session or loaded it again")
 }
 
 func (o *session) follow(after int64) {
@@ -61,7 +62,7 @@ func (o *session) follow(after int64) {
 			o.err = err
 			o.mu.Unlock()
 			if o.ctx.Err() == nil {
-				o.s.cfg.Log.Warn("the session is not followed any more; the next prompt tries again", "session_id", o.id, "error", err)
+				o.s.cfg.Log.Warn("the session's log can no longer be followed; the next prompt tries again", "session_id", o.id, "error", err)
 				o.fail(err)
 			}
 			return
@@ -70,7 +71,7 @@ func (o *session) follow(after int64) {
 	}
 }
 
-// take tells the editor of an event, then acts on it.
+// take sends the editor the updates for an event, then acts on it.
 func (o *session) take(ev holdfast.Event) {
 	switch ev.Type {
 	case holdfast.EventMessageUser, holdfast.EventTurnStarted:
@@ -121,8 +122,8 @@ func (o *session) take(ev holdfast.Event) {
 	}
 }
 
-// known reports whether the editor has an event of its own prompt's turn already:
-// it made the message, and the prompt's answer tells how the turn ended.
+// known reports whether the editor needs no update for an event of its own prompt's turn: it
+// wrote the message itself, and the prompt's answer reports the end of the turn.
 func known(ev holdfast.Event) bool {
 	step, err := conversation.Of(ev)
 	if err != nil {
@@ -137,19 +138,19 @@ func known(ev holdfast.Event) bool {
 	return false
 }
 
-// tell sends an update. An editor that cannot be written to is gone, and its
-// connection ends by itself.
+// tell sends an update. If that fails, the editor is gone, and the connection ends by itself.
 func (o *session) tell(u acp.SessionUpdate, seq int64) {
 	n := acp.SessionNotification{SessionId: acp.SessionId(o.id), Update: u}
 	if seq > 0 {
 		n.Meta = map[string]any{"holdfast": map[string]any{"seq": seq}}
 	}
 	if err := o.s.conn.SendNotification(o.ctx, acp.ClientMethodSessionUpdate, n); err != nil && o.ctx.Err() == nil {
-		o.s.cfg.Log.Warn("the editor was not told of an event", "session_id", o.id, "seq", seq, "error", err)
+		o.s.cfg.Log.Warn("an event was not sent to the editor", "session_id", o.id, "seq", seq, "error", err)
 	}
 }
 
-// settle waits until it is known whose turns the messages on their way became.
+// settle waits until every message that is being sent has its turn, so that it is known which
+// turns are the editor's.
 func (o *session) settle() {
 	o.mu.Lock()
 	sending := o.sending
@@ -160,8 +161,8 @@ func (o *session) settle() {
 	}
 }
 
-// interrupt ends a turn, if it is the one that runs. It is tried for as long as a
-// server takes to come back.
+// interrupt ends a turn if it is the running one. While the server is unavailable, it tries
+// again for a minute.
 func (o *session) interrupt(ctx context.Context, turn holdfast.TurnID) {
 	err := persist(ctx, func() error {
 		o.mu.Lock()
@@ -174,11 +175,11 @@ func (o *session) interrupt(ctx context.Context, turn holdfast.TurnID) {
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindConflict) && !holdfast.IsKind(err, holdfast.KindGone) {
-		o.s.cfg.Log.Warn("the turn is not interrupted", "session_id", o.id, "turn_id", turn, "error", err)
+		o.s.cfg.Log.Warn("the turn was not interrupted", "session_id", o.id, "turn_id", turn, "error", err)
 	}
 }
 
-// persist tries for a minute what a server that comes back can do again.
+// persist repeats do for a minute while the server is unavailable.
 func persist(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// The answers that the editor offers.
+// The options that the editor offers for an approval.
 const (
 	allowOnce    acp.PermissionOptionId = "allow_once"
 	allowAlways  acp.PermissionOptionId = "allow_always"
@@ -17,15 +17,16 @@ const (
 	rejectAlways acp.PermissionOptionId = "reject_always"
 )
 
-// question is one that the editor's user is asked, or will be once the editor knows
-// the log.
+// question is an approval that the editor's user is asked, at once or once the editor has the
+// log up to head.
 type question struct {
 	a        holdfast.Approval
 	put      bool
 	withdraw context.CancelFunc
 }
 
-// ask notes a question, and puts it to the editor. o.mu is held.
+// ask adds a pending approval as a question, and puts it to the editor if that has the log. o.mu
+// is held.
 func (o *session) ask(a holdfast.Approval) {
 	if o.asked[a.ID] != nil || a.State != "" && a.State != holdfast.ApprovalPending {
 		return
@@ -37,7 +38,7 @@ func (o *session) ask(a holdfast.Approval) {
 	}
 }
 
-// put asks the editor's user. o.mu is held.
+// put asks the editor's user a question, once. o.mu is held.
 func (o *session) put(q *question) {
 	if q.put {
 		return
@@ -51,7 +52,7 @@ func (o *session) put(q *question) {
 	}
 }
 
-// withdraw takes a question back that has an answer. o.mu is held.
+// withdraw removes a question that has been answered, and withdraws it from the editor. o.mu is held.
 func (o *session) withdraw(id holdfast.ApprovalID) {
 	if q := o.asked[id]; q != nil {
 		delete(o.asked, id)
@@ -61,11 +62,11 @@ func (o *session) withdraw(id holdfast.ApprovalID) {
 	}
 }
 
-// callOf is what makes two questions the same.
+// callOf returns the key of a call: equal for approvals of the same tool and input.
 func callOf(a holdfast.Approval) string { return a.Tool + "\x00" + a.InputHash }
 
-// question waits for the user's answer and passes it on. It ends without one when
-// somebody else answers, and when the editor leaves: the question stays.
+// question waits for the user's answer and sends it to the server. It ends without an answer if
+// somebody else answers or the editor leaves; then the approval stays pending.
 func (o *session) question(ctx context.Context, a holdfast.Approval, never bool) {
 	choice := rejectAlways
 	if !never {
@@ -73,7 +74,7 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 		res, err := acp.SendRequest[acp.RequestPermissionResponse](o.s.conn, ctx, acp.ClientMethodSessionRequestPermission, req)
 		if err != nil || res.Outcome.Selected == nil {
 			if err != nil && ctx.Err() == nil {
-				o.s.cfg.Log.Warn("the editor does not answer a question; holdfast approvals does", "approval_id", a.ID, "error", err)
+				o.s.cfg.Log.Warn("the editor did not answer an approval; answer it with: holdfast approvals", "approval_id", a.ID, "error", err)
 			}
 			return
 		}
@@ -94,14 +95,14 @@ func (o *session) question(ctx context.Context, a holdfast.Approval, never bool)
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !holdfast.IsKind(err, holdfast.KindConflict) {
-		o.s.cfg.Log.Warn("an answer was not taken", "approval_id", a.ID, "error", err)
-		for _, u := range notice("the answer was not taken: " + err.Error()) {
+		o.s.cfg.Log.Warn("the server did not accept the answer to an approval", "approval_id", a.ID, "error", err)
+		for _, u := range notice("the server did not accept the answer: " + err.Error()) {
 			o.tell(u, 0)
 		}
 	}
 }
 
-// asking is the call that the question is about.
+// asking returns the tool call of an approval as an update for the editor.
 func asking(a holdfast.Approval) acp.ToolCallUpdate {
 	line, kind, status := title(a.Tool, a.Input), kindOf(a.Tool), acp.ToolCallStatusPending
 	return acp.ToolCallUpdate{
@@ -110,9 +111,9 @@ func asking(a holdfast.Approval) acp.ToolCallUpdate {
 	}
 }
 
-// options are the answers there are. What holds for longer than once needs rules, and is
-// offered where there are some to grant, with the name of each; nothing forbids for longer but this
-// connection's memory of what its user said.
+// options returns the options for an approval. Allowing for the session grants rules: it is
+// offered only if there are suggested rules, with their names. Denying for longer is only
+// remembered by this connection.
 func options(a holdfast.Approval) []acp.PermissionOption {
 	out := []acp.PermissionOption{{OptionId: allowOnce, Name: "Allow once", Kind: acp.PermissionOptionKindAllowOnce}}
 	if len(a.Suggestions) > 0 {

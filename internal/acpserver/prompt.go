@@ -10,12 +10,12 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// prompt is a message of the editor's that waits for the end of its turn. Its
-// session's lock guards it.
+// prompt is a message of the editor that waits for the end of its turn. The session's lock
+// guards it.
 type prompt struct {
 	turn      holdfast.TurnID
 	cancelled bool
-	// done gets the turn's last event, or why there will be none.
+	// done receives the end of the turn, or the error because of which there is none.
 	done chan result
 }
 
@@ -25,7 +25,7 @@ type result struct {
 	err    error
 }
 
-// prompt runs a turn.
+// prompt handles session/prompt: it sends the message and waits for the end of its turn.
 func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.RequestError) {
 	var req acp.PromptRequest
 	o, p, text, rerr := s.admit(params, &req)
@@ -50,7 +50,7 @@ func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.
 		}
 		return nil, refusal(goesOn(o.why(), o.id))
 	case <-ctx.Done():
-		// The editor takes the request back, or is gone; then the turn goes on.
+		// The editor cancelled the request, or is gone; if it is gone, the turn goes on.
 		if s.ctx.Err() == nil && o.giveUp(p) != "" {
 			s.begin(func() { o.interrupt(o.ctx, p.turn) })
 		}
@@ -58,7 +58,7 @@ func (s *server) prompt(ctx context.Context, params json.RawMessage) (any, *acp.
 	}
 }
 
-// goesOn adds to an error of a server that is away what happens to the prompt.
+// goesOn adds to an "unavailable" error the hint that the prompt is accepted and its turn goes on.
 func goesOn(err error, id holdfast.SessionID) error {
 	if !holdfast.IsKind(err, holdfast.KindUnavailable) {
 		return err
@@ -67,7 +67,7 @@ func goesOn(err error, id holdfast.SessionID) error {
 		WithHint("the message is accepted and its turn goes on with the server; load the session again to see it, or: holdfast session events %s --follow", id)
 }
 
-// admit notes a prompt: a cancel that comes after it finds it.
+// admit registers a prompt, so that a later cancel finds it.
 func (s *server) admit(params json.RawMessage, req *acp.PromptRequest) (*session, *prompt, string, *acp.RequestError) {
 	if err := decode(params, req); err != nil {
 		return nil, nil, "", err
@@ -90,14 +90,14 @@ func (s *server) admit(params json.RawMessage, req *acp.PromptRequest) (*session
 	return o, p, text, nil
 }
 
-// leave forgets a prompt.
+// leave removes a prompt.
 func (o *session) leave(p *prompt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.prompts = slices.DeleteFunc(o.prompts, func(q *prompt) bool { return q == p })
 }
 
-// greet says once what the editor's user should know of where the agent works.
+// greet tells the editor's user once where the agent works.
 func (o *session) greet() {
 	o.mu.Lock()
 	text := o.hello
@@ -108,8 +108,8 @@ func (o *session) greet() {
 	}
 }
 
-// send makes the message a turn. The editor's own id of it makes it one turn however
-// often it is sent.
+// send sends the message as a turn. The editor's message id is the idempotency key, so a message
+// that is sent again makes no second turn.
 func (o *session) send(ctx context.Context, p *prompt, text string, id *string) error {
 	var sent holdfast.Sent
 	key, err := o.s.cfg.NewKey()
@@ -141,7 +141,7 @@ func (o *session) send(ctx context.Context, p *prompt, text string, id *string) 
 	if !sent.Duplicate {
 		return nil
 	}
-	// Its events may be long past.
+	// The message is a duplicate: the events of its turn may be past.
 	turn, err := o.s.cfg.API.Turn(ctx, o.id, p.turn)
 	if err == nil && turn.Status.Terminal() {
 		r := result{status: turn.Status, end: holdfast.TurnEnded{StopReason: turn.StopReason, Message: turn.Error}}
@@ -153,7 +153,7 @@ func (o *session) send(ctx context.Context, p *prompt, text string, id *string) 
 	return err
 }
 
-// over is the end of the prompt's turn.
+// over settles the prompt with the last event of its turn.
 func (p *prompt) over(ev holdfast.Event) {
 	r := result{status: holdfast.TurnCompleted}
 	switch ev.Type {
@@ -162,7 +162,7 @@ func (p *prompt) over(ev holdfast.Event) {
 	case holdfast.EventTurnInterrupted:
 		r.status = holdfast.TurnInterrupted
 	}
-	// An end that does not decode is still one.
+	// The turn has ended even if the event does not decode.
 	_ = ev.Decode(&r.end)
 	p.settle(r)
 }
@@ -170,11 +170,11 @@ func (p *prompt) over(ev holdfast.Event) {
 func (p *prompt) settle(r result) {
 	select {
 	case p.done <- r:
-	default: // the first one counts
+	default: // the prompt is settled already
 	}
 }
 
-// settled hands a turn's end to whoever waits for it. o.mu is held.
+// settled passes the end of a turn to the prompts that wait for it. o.mu is held.
 func (o *session) settled(ev holdfast.Event) {
 	if o.running == ev.Turn {
 		o.running = ""
@@ -190,7 +190,7 @@ func (o *session) settled(ev holdfast.Event) {
 	delete(o.ours, ev.Turn)
 }
 
-// fail ends every prompt that waits.
+// fail settles every waiting prompt with an error.
 func (o *session) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,8 +199,8 @@ func (o *session) fail(err error) {
 	}
 }
 
-// giveUp notes that prompts are not wanted any more, all without a name, and returns
-// the turn to interrupt, if one of theirs runs.
+// giveUp marks prompts as cancelled, all of them if none is named, and returns the turn to
+// interrupt if one of their turns runs.
 func (o *session) giveUp(these ...*prompt) holdfast.TurnID {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -217,7 +217,7 @@ func (o *session) giveUp(these ...*prompt) holdfast.TurnID {
 	return turn
 }
 
-// cancelSession ends what the editor's prompts began.
+// cancelSession interrupts the turn of the editor's prompts.
 func (s *server) cancelSession(_ context.Context, req acp.CancelNotification) (struct{}, error) {
 	o, err := s.find(req.SessionId)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *server) cancelSession(_ context.Context, req acp.CancelNotification) (s
 	return struct{}{}, nil
 }
 
-// response is what the editor hears of the end of its prompt's turn.
+// response returns the answer to session/prompt for the end of its turn.
 func (r result) response(id *string) (any, *acp.RequestError) {
 	switch {
 	case r.err != nil:
@@ -240,7 +240,7 @@ func (r result) response(id *string) (any, *acp.RequestError) {
 			kind = holdfast.KindInternal
 		}
 		e := refusal(&holdfast.Error{Kind: kind, Msg: "the turn failed: " + short(r.end.Message, maxChunk), Hint: r.end.Hint})
-		e.Code = -32603 // whatever the turn wanted of others, the editor's request was right
+		e.Code = -32603 // an internal error: the editor's request itself was valid
 		return nil, e
 	}
 	res := acp.PromptResponse{StopReason: stopReason(r), UserMessageId: id}

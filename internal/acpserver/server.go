@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rpcline"
 )
 
-// API is what the package calls of a server; *client.Client has it.
+// API is what the package calls of a server; *client.Client implements it.
 type API interface {
 	CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
@@ -33,16 +33,16 @@ type API interface {
 type Config struct {
 	API     API
 	Version string
-	// Create is what new sessions are made with.
+	// Create is the request with which new sessions are created.
 	Create holdfast.CreateSession
-	// Models are what the editor may choose from, besides a session's own.
+	// Models are the models that the editor may choose besides the session's own.
 	Models []string
 	// NewKey makes an idempotency key.
 	NewKey func() (string, error)
 	Log    *slog.Logger
 }
 
-// partTime is how long what goes on behind a connection may take to end with it.
+// partTime is how long Serve waits for its goroutines after the connection has ended.
 const partTime = 5 * time.Second
 
 // server is one connection to an editor.
@@ -50,23 +50,23 @@ type server struct {
 	cfg  Config
 	conn *acp.Connection
 	in   *rpcline.Reader
-	// ctx ends with the connection; work counts what goes on behind it.
+	// ctx ends with the connection; work counts the goroutines that Serve waits for.
 	ctx  context.Context
 	work sync.WaitGroup
 
 	mu sync.Mutex
-	// sessions are those that the editor has open; nil when the connection is over.
+	// sessions are the sessions that the editor has open; nil once the connection has ended.
 	sessions map[holdfast.SessionID]*session
 }
 
-// Serve speaks the protocol until the editor's side ends or ctx does. Turns go on
-// without it. An error is why the input could not be read.
+// Serve speaks the protocol until the input ends or ctx does. Turns go on after it. The error
+// tells why the input could not be read.
 func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &server{cfg: cfg, ctx: ctx, sessions: map[holdfast.SessionID]*session{}}
 	s.in = rpcline.New(rpcline.Config{In: in, Out: out, Log: cfg.Log, Long: acp.AgentMethodSessionPrompt, Ordered: true})
 	ready := make(chan struct{})
-	// The connection reads at once, and its log is set after that.
+	// The connection starts to read at once, before its log is set: the reader waits for that.
 	s.conn = acp.NewConnection(s.handle, s.in, readAfter{ready, s.in})
 	s.conn.SetLogger(cfg.Log)
 	close(ready)
@@ -84,7 +84,8 @@ func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 		s.work.Wait()
 		close(ended)
 	}()
-	// What writes to an editor that neither reads nor leaves cannot end.
+	// A goroutine that writes to an editor which neither reads nor closes cannot end: do not wait
+	// for it longer.
 	t := time.NewTimer(partTime)
 	defer t.Stop()
 	select {
@@ -104,8 +105,8 @@ func (r readAfter) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// handle runs a method. Prompts let the next message in once they are noted, all
-// others at once: a cancel finds the prompt that came before it.
+// handle runs a method. The next message is read after a prompt was registered, or at once for
+// other methods, so that a cancel finds the prompt before it.
 func (s *server) handle(ctx context.Context, method string, params json.RawMessage) (any, *acp.RequestError) {
 	if method == acp.AgentMethodSessionPrompt {
 		return s.prompt(ctx, params)
@@ -120,13 +121,13 @@ func (s *server) handle(ctx context.Context, method string, params json.RawMessa
 
 type method func(*server, context.Context, json.RawMessage) (any, *acp.RequestError)
 
-// checked is a request that knows what it needs.
+// checked is a pointer to a request with a Validate method.
 type checked[T any] interface {
 	*T
 	Validate() error
 }
 
-// typed makes a method of a function on decoded requests.
+// typed converts a function on decoded requests to a method.
 func typed[T any, P checked[T], R any](do func(*server, context.Context, T) (R, error)) method {
 	return func(s *server, ctx context.Context, params json.RawMessage) (any, *acp.RequestError) {
 		var req T
@@ -173,7 +174,7 @@ func methods() map[string]method {
 func (s *server) initialize(context.Context, acp.InitializeRequest) (acp.InitializeResponse, error) {
 	title := "Holdfast"
 	return acp.InitializeResponse{
-		// Whatever version the editor asked for, this is the one spoken here.
+		// This version is spoken whatever version the editor asked for.
 		ProtocolVersion: acp.ProtocolVersionNumber,
 		AgentInfo:       &acp.Implementation{Name: "holdfast", Title: &title, Version: s.cfg.Version},
 		AuthMethods:     []acp.AuthMethod{},
@@ -188,11 +189,11 @@ func (s *server) initialize(context.Context, acp.InitializeRequest) (acp.Initial
 }
 
 func (s *server) authenticate(_ context.Context, req acp.AuthenticateRequest) (acp.AuthenticateResponse, error) {
-	return acp.AuthenticateResponse{}, holdfast.Errorf(holdfast.KindInvalid, "acp", "there is no way %s to authenticate", holdfast.Quote(req.MethodId)).
+	return acp.AuthenticateResponse{}, holdfast.Errorf(holdfast.KindInvalid, "acp", "there is no authentication method %s", holdfast.Quote(req.MethodId)).
 		WithHint("set HOLDFAST_TOKEN in the environment of holdfast acp")
 }
 
-// refusal is an error as the editor shows it: one line with its hint.
+// refusal converts an error for the editor: one line that includes the hint.
 func refusal(err error) *acp.RequestError {
 	kind, hint, text := holdfast.KindOf(err), holdfast.HintOf(err), err.Error()
 	if hint != "" {

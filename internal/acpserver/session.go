@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// boxDir is where a session's files are in its box.
+// boxDir is the directory of a session's files in its box.
 const boxDir = "/workspace"
 
 // session is a session that the editor has open.
@@ -24,22 +24,22 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// hello is what is still to be said before the first prompt.
+	// hello is the text for the user that precedes the first prompt's answer, "" once it was sent.
 	hello string
 
 	mu sync.Mutex
-	// last is the newest event that the editor was told of; view makes the updates.
+	// last is the number of the newest event that was sent to the editor; view makes the updates.
 	last int64
 	view view
-	// gone is closed when nobody follows the log; until is closed when the editor was
-	// told of event head.
+	// gone is closed when following the log ends; until is closed once the editor has the log up to
+	// event head.
 	gone  chan struct{}
 	err   error
 	head  int64
 	until chan struct{}
 
-	// prompts wait for their turn's end. sending is closed when no message is on its
-	// way to the server; until then nobody knows whose a turn is.
+	// prompts are those whose turns have not ended. sending is closed while no message is on its
+	// way to the server; while one is, it is not known which turns are the editor's.
 	prompts  []*prompt
 	sending  chan struct{}
 	inFlight int
@@ -47,13 +47,12 @@ type session struct {
 	ended    map[holdfast.TurnID]holdfast.Event
 	running  holdfast.TurnID
 
-	// asked are the questions that wait for a person, with how to withdraw them;
-	// never: calls that are denied without asking.
+	// asked are the open questions; never holds the calls that are denied without asking.
 	asked map[holdfast.ApprovalID]*question
 	never map[string]bool
 }
 
-// cwdTag marks the sessions of a directory of the editor's.
+// cwdTag returns the tag that marks the sessions of a directory of the editor.
 func cwdTag(cwd string) string {
 	tag := "cwd:" + cwd
 	if len(tag) > 100 {
@@ -95,7 +94,7 @@ func (s *server) newSession(ctx context.Context, req acp.NewSessionRequest) (acp
 	return acp.NewSessionResponse{SessionId: acp.SessionId(made.ID), Modes: modes(made), Models: s.models(made)}, nil
 }
 
-// modes are ours, with what they mean.
+// modes returns the permission modes with their descriptions.
 func modes(one holdfast.Session) *acp.SessionModeState {
 	state := &acp.SessionModeState{CurrentModeId: acp.SessionModeId(one.Mode)}
 	for _, m := range []struct {
@@ -130,8 +129,8 @@ func (s *server) models(one holdfast.Session) *acp.SessionModelState {
 	return state
 }
 
-// open begins with a session of which the editor knows the log up to a number. An
-// earlier one of the same id is closed.
+// open adds a session of which the editor has the log up to an event number. If it has opened
+// the same session before, that is closed.
 func (s *server) open(id holdfast.SessionID, after int64) *session {
 	ctx, cancel := context.WithCancel(s.ctx)
 	one := &session{
@@ -152,7 +151,7 @@ func (s *server) open(id holdfast.SessionID, after int64) *session {
 	return one
 }
 
-// stop ends what goes on for a session here, and waits for it.
+// stop ends the goroutines of a session and waits for them.
 func (o *session) stop() {
 	o.cancel()
 	o.mu.Lock()
@@ -161,10 +160,10 @@ func (o *session) stop() {
 	if gone != nil {
 		<-gone
 	}
-	o.fail(holdfast.Errorf(holdfast.KindConflict, "acp", "the session was closed or loaded again; its turn goes on at the server"))
+	o.fail(holdfast.Errorf(holdfast.KindConflict, "acp", "the editor closed the session or loaded it again; its turn goes on at the server"))
 }
 
-// find is a session that the editor has opened.
+// find returns a session that the editor has opened.
 func (s *server) find(id acp.SessionId) (*session, error) {
 	parsed, err := holdfast.ParseSessionID(string(id))
 	if err != nil {
@@ -202,7 +201,7 @@ func (s *server) loadSession(ctx context.Context, req acp.LoadSessionRequest) (a
 	return acp.LoadSessionResponse{Modes: modes(found), Models: s.models(found)}, nil
 }
 
-// resumeSession opens a session without telling what was said.
+// resumeSession opens a session without sending its past.
 func (s *server) resumeSession(ctx context.Context, req acp.ResumeSessionRequest) (acp.ResumeSessionResponse, error) {
 	var res acp.ResumeSessionResponse
 	id, err := holdfast.ParseSessionID(string(req.SessionId))
@@ -213,7 +212,7 @@ func (s *server) resumeSession(ctx context.Context, req acp.ResumeSessionRequest
 	if err != nil {
 		return res, err
 	}
-	// After the head was read: what is asked later is in the log that is followed.
+	// Read the approvals after the head: later ones are in the log that is followed.
 	page, err := s.cfg.API.Approvals(ctx, holdfast.ApprovalFilter{Session: string(id)})
 	if err != nil {
 		return res, err

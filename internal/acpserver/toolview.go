@@ -12,14 +12,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// tool returns what the editor is told of a tool call. Its files are the box's, which
-// the editor cannot open: no update points to one.
+// tool returns the updates for a tool call. Its files are in the box, where the editor cannot
+// open them: no update points to one.
 func (v *view) tool(step conversation.Step) []acp.SessionUpdate {
 	switch s := step.(type) {
 	case *conversation.Request:
 		return v.requested(s.ToolRequested)
 	case *conversation.Permitted:
-		if in := raw(s.Input); in != nil { // it runs with another input
+		if in := raw(s.Input); in != nil { // the input was changed by the decision
 			return update(s.ToolUseID, acp.WithUpdateRawInput(in), acp.WithUpdateTitle(title(v.name(s.ToolUseID), s.Input)))
 		}
 	case *conversation.Launched:
@@ -79,8 +79,8 @@ func (v *view) requested(d holdfast.ToolRequested) []acp.SessionUpdate {
 	return out
 }
 
-// output shows a running call's output in growing steps, since each update carries
-// all of it.
+// output returns an update with a running call's output. Each update carries all of it, so they
+// come in growing steps.
 func (v *view) output(d holdfast.ToolOutput) []acp.SessionUpdate {
 	t := v.tools[d.ToolUseID]
 	if t == nil || len(t.live) >= maxLive {
@@ -125,7 +125,7 @@ func kindOf(tool string) acp.ToolKind {
 	return acp.ToolKindOther
 }
 
-// title says in a line what a call is for.
+// title describes a call in one line.
 func title(tool string, input json.RawMessage) string {
 	var in struct {
 		Command     string `json:"command"`
@@ -138,7 +138,7 @@ func title(tool string, input json.RawMessage) string {
 		Query       string `json:"query"`
 		Description string `json:"description"`
 	}
-	// What has other types in it has the tool's name for a title.
+	// If a field has another type, the title is the tool's name.
 	_ = json.Unmarshal(input, &in)
 	about := in.Command
 	for _, s := range []string{in.Pattern, in.URL, in.Query, in.Description, in.Skill} {
@@ -159,7 +159,7 @@ func title(tool string, input json.RawMessage) string {
 	return line
 }
 
-// plan is a list of todos as the editor shows plans.
+// plan converts a list of todos to the editor's form of a plan.
 func plan(input json.RawMessage) []acp.SessionUpdate {
 	var in struct {
 		Todos []struct {

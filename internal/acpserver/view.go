@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// What one update carries at the most: the editor's reader has a limit for a line,
-// and text may come in as many chunks as it takes.
+// The most bytes of one update: the editor's reader limits a line, and a text may come in any
+// number of chunks.
 const (
 	maxChunk  = 32 << 10
 	maxInput  = 64 << 10
@@ -22,9 +22,9 @@ const (
 	maxTools  = 1000
 )
 
-// view turns events into updates. It is a fold over the log: with the same events
-// it says the same, and every event is asked for once. Data that does not decode
-// says nothing. Not for concurrent use.
+// view converts events to updates. The same events give the same updates; each event must be
+// passed once, in order. An event that does not decode gives none. It is not safe for concurrent
+// use.
 type view struct {
 	said, thought stream
 	// recorded is the thinking that is in the log and belongs to the next answer.
@@ -32,28 +32,28 @@ type view struct {
 	tools    map[string]*toolView
 }
 
-// toolView is a call that has not ended.
+// toolView is a tool call that has not ended.
 type toolView struct {
 	name string
 	live string
 	told int
 }
 
-// stream is a text of which the reader may have got a part by deltas.
+// stream is a text that the editor may have received in part, by deltas.
 type stream struct {
-	// told is what the editor has of this answer. The deltas of the present attempt
-	// came to the first at bytes of it; hole: some of them did not come.
+	// told is the part of this answer that the editor has. at is the length of the part that the
+	// deltas of the present attempt have confirmed; hole is true if a delta was missed.
 	told []byte
 	at   int
 	hole bool
 }
 
-// anew is said where something else was shown than the answer begins with.
+// anew is inserted where the editor had received a different text.
 const anew = "\n\n[the answer broke off here and begins anew]\n\n"
 
-// delta takes a piece and returns what is to be shown of it.
+// delta adds a piece and returns the text to send for it.
 func (s *stream) delta(d holdfast.TextDelta) string {
-	if d.At == 0 { // an answer that begins, maybe again
+	if d.At == 0 { // an answer begins, perhaps again
 		s.at, s.hole = 0, false
 	}
 	if s.hole = s.hole || d.At != int64(s.at); s.hole {
@@ -72,7 +72,7 @@ func (s *stream) delta(d holdfast.TextDelta) string {
 	return d.Text[n:]
 }
 
-// whole returns what is missing of a text that is complete.
+// whole returns the part of a complete text that the editor does not have.
 func (s *stream) whole(text string) string {
 	rest, ok := strings.CutPrefix(text, string(s.told))
 	if !ok {
@@ -82,20 +82,20 @@ func (s *stream) whole(text string) string {
 	return rest
 }
 
-// over begins the next answer.
+// over resets the stream for the next answer.
 func (s *stream) over() { *s = stream{} }
 
-// meta marks what is Holdfast's own word and not the agent's.
+// meta marks an update as a notice of Holdfast, not of the agent.
 func meta() map[string]any { return map[string]any{"holdfast": map[string]any{"notice": true}} }
 
-// notice is a word of Holdfast's on what happens.
+// notice returns a text of Holdfast itself as updates.
 func notice(text string) []acp.SessionUpdate {
 	return []acp.SessionUpdate{{AgentThoughtChunk: &acp.SessionUpdateAgentThoughtChunk{
 		Meta: meta(), Content: acp.TextBlock("[holdfast] " + short(text, maxChunk) + "\n"),
 	}}}
 }
 
-// chunks cuts a text into updates between characters.
+// chunks splits a text into updates, between characters.
 func chunks(text string, one func(acp.ContentBlock) acp.SessionUpdate) []acp.SessionUpdate {
 	var out []acp.SessionUpdate
 	for text != "" {
@@ -112,7 +112,7 @@ func chunks(text string, one func(acp.ContentBlock) acp.SessionUpdate) []acp.Ses
 	return out
 }
 
-// short keeps beginning and end of a text that is too long.
+// short cuts the middle out of a text that is too long.
 func short(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -121,7 +121,7 @@ func short(s string, most int) string {
 	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n[… %d bytes left out …]\n", len(s)-most) + strings.ToValidUTF8(tail, "")
 }
 
-// read decodes an event's payload and turns it into updates.
+// read decodes an event's payload and converts it to updates.
 func read[T any](ev holdfast.Event, turn func(T) []acp.SessionUpdate) []acp.SessionUpdate {
 	var d T
 	if ev.Decode(&d) != nil {
@@ -130,7 +130,7 @@ func read[T any](ev holdfast.Event, turn func(T) []acp.SessionUpdate) []acp.Sess
 	return turn(d)
 }
 
-// updates returns what the editor is told of an event.
+// updates returns the updates for an event.
 func (v *view) updates(ev holdfast.Event) []acp.SessionUpdate {
 	step, err := conversation.Of(ev)
 	if err != nil {
@@ -178,7 +178,7 @@ func (v *view) answer(a *conversation.Answer) []acp.SessionUpdate {
 	return chunks(rest, acp.UpdateAgentMessage)
 }
 
-// changed is what an update of the session means for the editor.
+// changed returns the updates for a change of the session.
 func changed(d holdfast.SessionUpdated) []acp.SessionUpdate {
 	var out []acp.SessionUpdate
 	if d.Mode != nil {
@@ -190,7 +190,8 @@ func changed(d holdfast.SessionUpdated) []acp.SessionUpdate {
 	return out
 }
 
-// around returns what happens around a conversation and a person should know.
+// around returns the updates for events that are no messages or tool calls but concern the user,
+// such as the end of a turn.
 func around(step conversation.Step) []acp.SessionUpdate {
 	switch s := step.(type) {
 	case *conversation.End:
@@ -217,7 +218,7 @@ func around(step conversation.Step) []acp.SessionUpdate {
 	return nil
 }
 
-// beyond returns what an event outside the conversation means for the editor.
+// beyond returns the updates for events outside the conversation.
 func beyond(ev holdfast.Event) []acp.SessionUpdate {
 	switch ev.Type {
 	case holdfast.EventSessionUpdated:
@@ -235,7 +236,7 @@ func beyond(ev holdfast.Event) []acp.SessionUpdate {
 	return nil
 }
 
-// raw is JSON as it was, or nothing when it is too long to pass on.
+// raw returns JSON unchanged, or nil if it is too long to send.
 func raw(data json.RawMessage) any {
 	if len(data) == 0 || len(data) > maxInput || !json.Valid(data) {
 		return nil

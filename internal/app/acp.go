@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/acp"
 )
 
-// runtimes are all that sessions can have.
+// runtimes returns all runtimes that sessions can use.
 func (s *server) runtimes(loop runtime.Runtime) ([]runtime.Runtime, error) {
 	cli, err := s.claude()
 	if err != nil {
@@ -22,7 +22,7 @@ func (s *server) runtimes(loop runtime.Runtime) ([]runtime.Runtime, error) {
 	return append([]runtime.Runtime{loop, cli}, agents...), err
 }
 
-// RuntimeNames are the runtimes of a server of this configuration.
+// RuntimeNames returns the names of the runtimes of a server with this configuration.
 func RuntimeNames(cfg config.Config) ([]string, error) {
 	agents, err := (&server{cfg: cfg}).acp()
 	out := []string{"native", "claude"}
@@ -32,8 +32,8 @@ func RuntimeNames(cfg config.Config) ([]string, error) {
 	return out, err
 }
 
-// acp are the runtimes of agents that speak the Agent Client Protocol: those that
-// are known, and those of the configuration. A program is looked up at each start.
+// acp returns the runtimes of agents that speak the Agent Client Protocol: the built-in profiles
+// and those of the configuration. An agent's program is looked up at each of its starts.
 func (s *server) acp() ([]runtime.Runtime, error) {
 	store := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)})
 	installed := func(name string) func() (acp.Program, error) {
@@ -63,7 +63,7 @@ func (s *server) acp() ([]runtime.Runtime, error) {
 	return out, nil
 }
 
-// ownAgent is the profile of an agent of the configuration.
+// ownAgent returns the profile of an agent from the configuration.
 func ownAgent(name string, a config.ACPAgent) acp.Profile {
 	p := acp.Profile{
 		Name: name, State: a.State, Env: a.Env, Hint: "look at acp." + name + ".command in the server's configuration",

@@ -1,10 +1,10 @@
 // Package app wires a server together: store, journal, drivers, runtimes,
 // engine and HTTP API, started in order and stopped in reverse.
 //
-// cmd/holdfast calls it, and nothing else may. It is the only package that
-// knows every other. Invariant: when Run says ready, the server answers and has
-// taken up what its predecessor left; when Run returns, nothing of it is left
-// but what the configuration says to keep.
+// Only cmd/holdfast may import it, and it is the only package that may import every other.
+// Invariant: when Run calls Ready, the server answers and has adopted the boxes and turns of its
+// predecessor; when Run returns, nothing of the server runs, except boxes that the configuration
+// keeps.
 package app
 
 import (
@@ -54,29 +54,29 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Options are what the caller of Run brings beside the configuration.
+// Options are the inputs of Run besides the configuration.
 type Options struct {
 	Version string
-	// Environ is the server's environment.
+	// Environ is the environment of the server's process, as NAME=VALUE.
 	Environ []string
 	// Log is the server's log; nil discards it.
 	Log *slog.Logger
-	// Ready is told the API's URL once the server answers.
+	// Ready is called with the API's URL once the server answers.
 	Ready func(url string)
-	// Models is called once with the models, a few seconds after Ready at most. May be nil.
+	// Models is called once with the models, at most a few seconds after Ready. It may be nil.
 	Models func(holdfast.Models)
-	// Died is called once if the disk failed under the store: a write or an fsync did not
-	// reach it. It must end the process at once, without closing anything: an orderly end
-	// could treat missing data as durable. Boxes go on, and the next start adopts them.
-	// nil leaves the store read-only: tests only.
+	// Died is called once if the disk under the store failed, that is, if a write or an fsync
+	// failed. It must end the process at once, without closing anything: an orderly end could treat
+	// missing data as durable. Boxes go on, and the next start adopts them. If it is nil, which is
+	// for tests only, the store becomes read-only.
 	Died func(err error)
-	// Resolve and Dial are the network that the boxes' proxy uses: tests only; nil is
+	// Resolve and Dial replace the network that the boxes' proxy uses, for tests only; nil means
 	// the machine's own.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial    func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
-	// AcceptCopy makes a copied data directory a server of its own.
+	// AcceptCopy makes a copied data directory a server of its own, which runs turns.
 	AcceptCopy bool
-	// At is told when a turn passes a named kill point: crash tests only.
+	// At is called when a turn passes a named kill point, for crash tests only.
 	At func(session holdfast.SessionID, point string)
 }
 
@@ -129,7 +129,7 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 		return err
 	}
 	var drivers map[holdfast.Trust]sandbox.Driver
-	if !identity.Copy { // it has no boxes: the recorded ones are the original's
+	if !identity.Copy { // the recorded boxes are the original's
 		if drivers, err = Drivers(cfg, opt.Environ, identity.Owner); err != nil {
 			return err
 		}
@@ -153,14 +153,14 @@ func Run(ctx context.Context, cfg config.Config, opt Options) (err error) {
 	return s.serve(ctx, token)
 }
 
-// makeDirs makes the data directory; fresh: it held no database.
+// makeDirs makes the data directory. fresh is true if it held no database.
 func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 	was, err := lifecycle.PrivateDir(data)
 	if err != nil {
 		return false, err
 	}
 	if was != 0 {
-		log.Warn("the data directory was open to others and is closed to them now", "data", data, "mode", was.String())
+		log.Warn("other users had access to the data directory; it was removed", "data", data, "mode", was.String())
 	}
 	for _, d := range []string{"sessions", "agents", "run"} {
 		if err := durable.MkdirAll(filepath.Join(data, d), 0o700); err != nil {
@@ -176,8 +176,7 @@ func makeDirs(data string, log *slog.Logger) (fresh bool, err error) {
 type server struct {
 	cfg config.Config
 	opt Options
-	// identity tells whether the data directory is a copy; a server on a copy starts no
-	// work.
+	// identity tells whether the data directory is a copy; a server on a copy starts no turns.
 	identity lifecycle.Identity
 
 	store  *sqlite.Store
@@ -286,16 +285,16 @@ func stores(s *sqlite.Store) engine.Stores {
 	}
 }
 
-// kernelBoot returns the boot id of the machine; empty if the kernel has none to read.
+// kernelBoot returns the boot id of the machine, or "" if the kernel does not offer one.
 func kernelBoot(log *slog.Logger) string {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		log.Warn("power cuts cannot be noticed: the boot id of the kernel is not known", "error", err)
+		log.Warn("power cuts cannot be detected: the kernel's boot id cannot be read", "error", err)
 	}
 	return strings.TrimSpace(string(raw))
 }
 
-// pools makes a pool for each driver.
+// pools returns the drivers, each with its pool of boxes.
 func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) []place.Driver {
 	var out []place.Driver
 	made := map[sandbox.Driver]int{}
@@ -321,7 +320,8 @@ func (s *server) pools(drivers map[holdfast.Trust]sandbox.Driver) []place.Driver
 	return out
 }
 
-// disk is the watch on what boxes write. Those of mem write nothing.
+// disk returns the watch on the disk space of a driver's boxes, or nil for the mem driver, whose
+// boxes write nothing.
 func (s *server) disk(trust holdfast.Trust) *pool.Disk {
 	if s.cfg.Driver == "mem" {
 		return nil
@@ -338,7 +338,7 @@ func (s *server) disk(trust holdfast.Trust) *pool.Disk {
 	}
 }
 
-// never maps the configuration's 0 to the pool's negative.
+// never converts the configuration's 0, which means never, to the pool's negative value for it.
 func never(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -346,7 +346,7 @@ func never(d time.Duration) time.Duration {
 	return d
 }
 
-// unlimited maps the configuration's 0 to the API's negative.
+// unlimited converts the configuration's 0, which means unlimited, to the API's negative value for it.
 func unlimited(n int) int {
 	if n == 0 {
 		return -1
@@ -357,7 +357,7 @@ func unlimited(n int) int {
 func (s *server) serve(ctx context.Context, token string) error {
 	ln, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
-		return holdfast.Errorf(holdfast.KindUnavailable, "serve", "listen on %s: %w", holdfast.Quote(s.cfg.Listen), err).
+		return holdfast.Errorf(holdfast.KindUnavailable, "serve", "the server cannot listen on %s: %w", holdfast.Quote(s.cfg.Listen), err).
 			WithHint("choose another address with --listen, or port 0")
 	}
 	defer ln.Close()
@@ -387,13 +387,13 @@ func (s *server) serve(ctx context.Context, token string) error {
 	go func() { served <- srv.Serve(netutil.LimitListener(ln, s.cfg.MaxConnections)) }()
 	url := lifecycle.LocalURL(ln.Addr())
 	if err := lifecycle.WriteAddress(s.cfg.Data, url); err != nil {
-		s.opt.Log.Warn("clients have to be given the address with --url", "url", url, "error", err)
+		s.opt.Log.Warn("the server's address cannot be recorded: give it to clients with --url", "url", url, "error", err)
 	}
 	if s.opt.Ready != nil {
 		s.opt.Ready("http://" + ln.Addr().String())
 	}
 	s.opt.Log.Info("started", "version", s.opt.Version, "data", s.cfg.Data, "driver", s.cfg.Driver, "url", url, "boxes_running", s.adopted())
-	// Nothing waits for providers and drivers.
+	// The start does not wait for providers and drivers.
 	telling, stop := context.WithCancel(ctx)
 	told := make(chan struct{})
 	defer func() {
@@ -409,7 +409,7 @@ func (s *server) serve(ctx context.Context, token string) error {
 	case err = <-served:
 	case <-ctx.Done():
 		err = s.stop(context.WithoutCancel(ctx), srv)
-		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // the next start overwrites an address file that stays
+		_ = lifecycle.RemoveAddress(s.cfg.Data, url) // if this fails, the next start overwrites the file
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
@@ -417,10 +417,10 @@ func (s *server) serve(ctx context.Context, token string) error {
 	return err
 }
 
-// settled is how long after its start a server no longer needs what only the start needed.
+// settled is how long after its start a server gives back the memory that only the start needed.
 const settled = time.Second
 
-// trimmed gives back the memory of the start, when there is time for it.
+// trimmed gives back the memory of the start after a delay.
 func trimmed(ctx context.Context) {
 	t := time.NewTimer(settled)
 	defer t.Stop()
@@ -440,12 +440,12 @@ func (s *server) stop(ctx context.Context, srv *http.Server) error {
 	drain, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
 	if err := s.engine.Drain(drain); err != nil {
-		s.opt.Log.Warn("turns left to the next start", "error", err)
+		s.opt.Log.Warn("turns still ran at the end; the next start continues them", "error", err)
 	}
 	closing, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := srv.Shutdown(closing); err != nil {
-		// Streams do not end by themselves; their readers come back.
+		// Close cuts event streams, which do not end by themselves; their readers reconnect.
 		_ = srv.Close()
 	}
 	ending, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
-// chain is the audit log that the store tells of new records, once there is one.
+// chain holds the audit log that the store notifies of new records, once it is open.
 type chain struct{ log atomic.Pointer[audit.Log] }
 
 func (c *chain) audited(n int64) {
@@ -25,11 +25,10 @@ func (c *chain) audited(n int64) {
 	}
 }
 
-// open starts the log of the audit chain. A chain that was cut or changed is
-// said as loudly as the log can, and stops nothing: the sessions are not to blame,
-// and every export shows it.
+// open opens the log of the audit chain. A damaged chain is logged as an error, but the server
+// keeps running: the sessions are not the cause, and every export shows the damage.
 //
-// The function ends it.
+// The returned function closes the log.
 func (c *chain) open(ctx context.Context, data string, store audit.Store, log *slog.Logger) (*audit.Log, func(), error) {
 	key, err := auditKey(data)
 	if err != nil {
@@ -52,7 +51,7 @@ func (c *chain) open(ctx context.Context, data string, store audit.Store, log *s
 	}, nil
 }
 
-// logTip leaves the end of the chain in the server's log, which is often kept
+// logTip writes the newest record's number and hash to the server's log, which is often stored
 // where the server cannot change it.
 func logTip(log *slog.Logger, store audit.Store, key audit.Key) {
 	tip := store.AuditTip()
@@ -74,7 +73,7 @@ func auditKey(data string) (audit.Key, error) {
 func checkAudit(ctx context.Context, data string) (c Check, ok bool) {
 	const name, fix = "audit chain", "holdfast audit export FILE"
 	if _, err := os.Stat(filepath.Join(data, "audit.key")); err != nil {
-		return c, false // no server ran here yet, or the check of the directory says why
+		return c, false // no server ran here yet, or checkData reports why the key cannot be read
 	}
 	key, err := auditKey(data)
 	if err != nil {

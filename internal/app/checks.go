@@ -19,16 +19,17 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Check is one thing that a server needs or is better off with.
+// Check is the result of checking one condition that a server needs or works better with.
 type Check struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	// Fix is what to type; empty when there is nothing to fix.
+	// Fix is the command that mends it, or empty.
 	Fix string `json:"fix,omitempty"`
 }
 
-// checks looks at what surrounds the drivers. It changes nothing.
+// checks checks the surroundings of the drivers: directories, disk, address and kernel settings.
+// It changes nothing.
 func checks(cfg config.Config, probes []sandbox.Probe, server string) []Check {
 	out := []Check{
 		checkUntrusted(cfg.Driver, probes), checkData(cfg.Data), checkToken(cfg.Data),
@@ -48,7 +49,7 @@ func bad(name, fix, format string, args ...any) Check {
 	return Check{Name: name, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
-// checkUntrusted: sessions that are not trusted need a driver that isolates.
+// checkUntrusted checks that the driver isolates, as untrusted sessions need.
 func checkUntrusted(driver string, probes []sandbox.Probe) Check {
 	const name = "untrusted sessions"
 	for _, p := range probes {
@@ -57,7 +58,7 @@ func checkUntrusted(driver string, probes []sandbox.Probe) Check {
 		}
 	}
 	return bad(name, "holdfast serve --driver local, or for agents you would give a shell: --set default_trust=trusted",
-		"are refused: driver %s isolates nothing", driver)
+		"are refused: the driver %s does not isolate its boxes", driver)
 }
 
 func checkData(dir string) Check {
@@ -66,7 +67,7 @@ func checkData(dir string) Check {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if parent := existing(dir); unix.Access(parent, unix.W_OK|unix.X_OK) != nil {
-			return bad(name, "holdfast serve --data DIR", "%s cannot be made: %s is not yours to write", dir, parent)
+			return bad(name, "holdfast serve --data DIR", "%s cannot be made: you may not write to %s", dir, parent)
 		}
 		return good(name, "%s will be made at the first start", dir)
 	case err != nil:
@@ -117,7 +118,8 @@ func checkSpace(dir string) Check {
 	return good(name, "%s", detail)
 }
 
-// checkSocket: the kernel takes no path of a Unix socket beyond 107 bytes.
+// checkSocket checks the length of socket paths: the kernel accepts no Unix socket path beyond
+// 107 bytes.
 func checkSocket(dir string) Check {
 	const name, most = "socket path", 107
 	longest := filepath.Join(dir, "run", "local", "0123456789abcdef.sock")
@@ -127,12 +129,12 @@ func checkSocket(dir string) Check {
 	return good(name, "%d of %d bytes", len(longest), most)
 }
 
-// checkAddress looks whether a server could listen there, or one does: server is the
-// address of the one that answers.
+// checkAddress checks that a server could listen on addr, or that the running server does.
+// server is the address of the running server, or empty.
 func checkAddress(addr, server string) Check {
 	const name = "listen address"
 	if reaches(addr, server) {
-		return good(name, "%s is the server's that answers", addr)
+		return good(name, "%s is used by the running server", addr)
 	}
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -145,7 +147,7 @@ func checkAddress(addr, server string) Check {
 	return good(name, "%s is free", addr)
 }
 
-// reaches reports whether who connects to an address gets to what listens on addr.
+// reaches reports whether a connection to address reaches a server that listens on addr.
 func reaches(addr, address string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	to, toPort, err2 := net.SplitHostPort(address)
@@ -162,8 +164,7 @@ func reaches(addr, address string) bool {
 	return to == "localhost" && ip != nil && ip.IsLoopback()
 }
 
-// checkUserNamespaces names the switch that keeps an ordinary user from making
-// boxes.
+// checkUserNamespaces finds the kernel setting that keeps an ordinary user from making boxes.
 func checkUserNamespaces(read func(string) string) Check {
 	const name = "user namespaces"
 	for _, s := range []struct{ file, off, fix string }{
@@ -178,7 +179,7 @@ func checkUserNamespaces(read func(string) string) Check {
 	return good(name, "allowed")
 }
 
-// checkCgroups says how limits on memory and processes come about here.
+// checkCgroups checks whether limits on memory and processes can be enforced here.
 func checkCgroups(mode sandbox.LimitsMode, probes []sandbox.Probe, read func(string) string, uid int) Check {
 	const name = "limits of boxes"
 	version := "cgroup v1"
@@ -203,7 +204,7 @@ func checkCgroups(mode sandbox.LimitsMode, probes []sandbox.Probe, read func(str
 	return good(name, "%s", version)
 }
 
-// existing is the nearest directory above a path that is there.
+// existing returns the nearest existing directory above a path.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
@@ -213,7 +214,7 @@ func existing(path string) string {
 	}
 }
 
-// readText is the trimmed content of a small file, empty when there is none.
+// readText returns the trimmed content of a small file, or "" if it cannot be read.
 func readText(name string) string {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -222,7 +223,7 @@ func readText(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// quoted is a path as a shell takes it.
+// quoted returns a path in the form that a shell takes as one word.
 func quoted(path string) string {
 	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
 		return path

@@ -59,7 +59,7 @@ func TestDoctorChecks(t *testing.T) {
 		"socket":          {checkSocket("/var/lib/holdfast"), true, "of 107 bytes", ""},
 		"socket too long": {checkSocket("/" + strings.Repeat("long/", 20)), false, "107 are allowed", "--data SHORTER"},
 		"port in use":     {checkAddress(ln.Addr().String(), "127.0.0.1:1"), false, "in use", "--listen 127.0.0.1:0"},
-		"our port":        {checkAddress(ln.Addr().String(), ln.Addr().String()), true, "the server's that answers", ""},
+		"our port":        {checkAddress(ln.Addr().String(), ln.Addr().String()), true, "used by the running server", ""},
 		"port":            {checkAddress("127.0.0.1:0", ""), true, "free", ""},
 		"foreign address": {checkAddress("192.0.2.1:80", ""), false, "", "--listen"},
 		"namespaces":      {checkUserNamespaces(files("/proc/sys/user/max_user_namespaces", "100")), true, "allowed", ""},

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/claude"
 )
 
-// claude is the runtime that runs the Claude Code CLI of this server's runtimes
-// directory, looked up at each start: what is installed later is found.
+// claude returns the runtime that runs the Claude Code CLI. The CLI is looked up at each start,
+// so one that is installed later is found.
 func (s *server) claude() (*claude.Runtime, error) {
 	store := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)})
 	return claude.New(claude.Config{

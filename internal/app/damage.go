@@ -18,7 +18,7 @@ func checkDatabase(data string) error {
 	if info, err := os.Stat(db); err == nil && info.Size() > 0 {
 		return nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil // the store reports why
+		return nil // opening the store reports the error
 	}
 	var left []string
 	if entries, err := os.ReadDir(filepath.Join(data, "sessions")); err == nil && len(entries) > 0 {
@@ -30,11 +30,11 @@ func checkDatabase(data string) error {
 	if len(left) == 0 {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindUnavailable, "serve", "the database %s is missing or empty, and %s of it is there", db, left[0]).
+	return holdfast.Errorf(holdfast.KindUnavailable, "serve", "the database %s is missing or empty, but %s, which belongs to it, exists", db, left[0]).
 		WithHint("put holdfast.db back from a backup; to begin with a new one, which knows none of these sessions: mv %s %s.lost", left[0], left[0])
 }
 
-// ownKey is a key of the data directory, with the data that is lost without it.
+// ownKey is a key of the data directory, with the data that cannot be used without it.
 type ownKey struct {
 	name, lost string
 	has        int64
@@ -57,7 +57,7 @@ func checkKeys(ctx context.Context, data string, environ []string, store *sqlite
 		return err
 	}
 	if variableOf(environ, rootKeyVariable) != "" {
-		secrets = 0 // the environment holds their key
+		secrets = 0 // their key is in the environment
 	}
 	for _, k := range []ownKey{
 		{"secret.key", "session environments are sealed with it", environments},

@@ -15,43 +15,41 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Diagnosis is what `holdfast doctor` found.
+// Diagnosis is the result of `holdfast doctor`.
 type Diagnosis struct {
-	// OK: the configured driver can run the boxes of sessions that name no trust.
+	// OK is true if the configured driver can run the boxes of sessions that name no trust.
 	OK     bool   `json:"ok"`
 	Driver string `json:"driver"`
 	Data   string `json:"data"`
-	// Probes are what each driver of the configuration measured.
+	// Probes are the measurements of each driver of the configuration.
 	Probes []sandbox.Probe `json:"probes"`
-	// Checks are what surrounds the drivers, each with its fix.
+	// Checks are the results for the drivers' surroundings, each with its fix.
 	Checks []Check `json:"checks"`
-	// Models are the providers of models by this configuration and environment, and
-	// DefaultModel is the model of new sessions without one of their own; ModelError says why
-	// there is no such model.
+	// Models are the model providers of this configuration and environment. DefaultModel is the
+	// model of new sessions that name none; ModelError tells why there is no such model.
 	Models       []Provider `json:"models"`
 	DefaultModel string     `json:"default_model"`
 	ModelError   string     `json:"model_error,omitempty"`
-	// Server is the one that answers; nil without one.
+	// Server describes the server that answers; nil if none does.
 	Server *holdfast.Server `json:"server,omitempty"`
 	// Runtimes are the agent CLIs that sessions can run in boxes.
 	Runtimes []agentcli.Status `json:"runtimes"`
-	// Sizes are bytes on disk by part of the data directory; empty without one.
+	// Sizes are the sizes on disk of the data directory's parts; empty without a directory.
 	Sizes []Size `json:"sizes"`
 }
 
-// Size is what a part of the data directory takes.
+// Size is the size on disk of a part of the data directory.
 type Size struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 }
 
-// Diagnose measures the drivers of a configuration and the size of its state. It
-// starts no server and changes nothing that is there. server is the address of one
-// that answers; empty without.
+// Diagnose measures the drivers of a configuration and the size of its state. It starts no
+// server and changes nothing that exists. server is the address of a running server, or empty.
 func Diagnose(ctx context.Context, cfg config.Config, environ []string, server string) (d Diagnosis, err error) {
 	d = Diagnosis{Driver: cfg.Driver, Data: cfg.Data}
-	// Drivers keep records below the data directory: these get a directory of
-	// their own, below a path as short as the real one may be.
+	// Drivers write records below the data directory, so the probes use a temporary one, with a
+	// path as short as the real one may be.
 	scratch, err := os.MkdirTemp("", "hfd")
 	if err != nil {
 		return d, err
@@ -106,8 +104,8 @@ func Diagnose(ctx context.Context, cfg config.Config, environ []string, server s
 	return d, nil
 }
 
-// diskUse sums the sizes of the files below a path, of which agents can write some; what
-// cannot be read is left out. ok is false if nothing is there.
+// diskUse sums the sizes of the files below a path. Agents can write some of them, so files that
+// cannot be read are skipped. ok is false if the path is not a directory.
 func diskUse(ctx context.Context, path string) (total int64, ok bool) {
 	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
 		if err == nil && info.Mode().IsRegular() {
@@ -123,5 +121,5 @@ func diskUse(ctx context.Context, path string) (total int64, ok bool) {
 	return total, true
 }
 
-// mostFiles bounds how many files doctor looks at for one size.
+// mostFiles is the most files that doctor counts for one size.
 const mostFiles = 10_000_000

@@ -18,10 +18,9 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/boxd"
 )
 
-// Drivers is the registry: which driver serves which trust level. Trusted sessions
-// always run on the host; untrusted ones never do. environ is the server's environment;
-// host boxes get the variables that the allow table names. owner is the owner id of the
-// data directory.
+// Drivers returns the driver for each trust level. Trusted sessions always run on the host,
+// untrusted ones never do. environ is the server's environment, from which host boxes get the
+// variables that the allow table names. owner is the owner id of the data directory.
 func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Trust]sandbox.Driver, error) {
 	runtimes, err := makeRuntimesDir(cfg)
 	if err != nil {
@@ -52,14 +51,14 @@ func Drivers(cfg config.Config, environ []string, owner string) (map[holdfast.Tr
 	return out, nil
 }
 
-// RuntimesInBox is where boxes see the agent CLIs that are installed.
+// RuntimesInBox is the directory of the installed agent CLIs as boxes see it.
 const RuntimesInBox = "/opt/holdfast"
 
-// RuntimesDir is where a server's agent CLIs are installed.
+// RuntimesDir returns the directory in which a server's agent CLIs are installed.
 func RuntimesDir(cfg config.Config) string { return filepath.Join(cfg.Data, "runtimes") }
 
-// makeRuntimesDir makes it, for users of boxes to read: with it there from the
-// start, what is installed later is in every box at once.
+// makeRuntimesDir makes the directory of agent CLIs, readable by users of boxes. It exists from
+// the start, so that CLIs which are installed later appear in every box at once.
 func makeRuntimesDir(cfg config.Config) (string, error) {
 	dir := RuntimesDir(cfg)
 	err := os.MkdirAll(dir, 0o755)
@@ -67,14 +66,13 @@ func makeRuntimesDir(cfg config.Config) (string, error) {
 		err = os.Chmod(dir, 0o755)
 	}
 	if err != nil {
-		return "", holdfast.Errorf(holdfast.KindUnavailable, "serve", "directory of runtimes: %w", err).
+		return "", holdfast.Errorf(holdfast.KindUnavailable, "serve", "the directory of agent CLIs cannot be made: %w", err).
 			WithHint("choose another data directory with --data DIR")
 	}
 	return dir, nil
 }
 
-// closeDrivers ends what drivers keep running for themselves; boxes are not
-// theirs to end.
+// closeDrivers closes the drivers. Boxes go on.
 func closeDrivers(drivers map[holdfast.Trust]sandbox.Driver) error {
 	var errs []error
 	for _, d := range drivers {

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// newBroker makes the broker of the providers that are configured. The scripted model
-// answers within the server.
+// newBroker makes the broker for the configured providers. The server itself answers for the
+// scripted model.
 func (s *server) newBroker(ctx context.Context, choice *models.Models, found []Provider) (*egress.Broker, error) {
 	scripted := double.New(double.Config{Record: func(double.Request) error { return nil }})
 	ups := map[string]egress.Upstream{
@@ -48,13 +48,13 @@ func (s *server) newBroker(ctx context.Context, choice *models.Models, found []P
 }
 
 func (s *server) newProxy(ctx context.Context) *egress.Proxy {
-	// It ends by Close, in its turn.
+	// Close ends the proxy when the server stops, not the end of ctx.
 	return egress.NewProxy(context.WithoutCancel(ctx), egress.ProxyConfig{
 		Sessions: turns{s}, Resolve: s.opt.Resolve, Dial: s.opt.Dial, Now: time.Now, Log: s.opt.Log,
 	})
 }
 
-// turns asks the engine, which is made after what it starts boxes with.
+// turns passes calls on to the engine, which is made later than the proxy and the broker.
 type turns struct{ s *server }
 
 // Network implements egress.Sessions.
@@ -72,10 +72,10 @@ func (t turns) Traffic(ctx context.Context, id holdfast.SessionID) (runtime.Traf
 	return t.s.engine.Traffic(ctx, id)
 }
 
-// listenerModel is the listener of a box whose connections ask for models.
+// listenerModel is the name of a box's listener for connections to the model API.
 const listenerModel = "model"
 
-// accepted serves what the listeners of sessions accepted in their boxes.
+// accepted serves a connection that a listener in a session's box accepted.
 func (s *server) accepted(id holdfast.SessionID, name string, conn net.Conn) {
 	switch {
 	case id != "" && (name == listenerModel || name == acp.ModelListener):
@@ -87,8 +87,8 @@ func (s *server) accepted(id holdfast.SessionID, name string, conn net.Conn) {
 	}
 }
 
-// closeEgress drops what boxes have open. Their boxd holds new connections for the
-// next server.
+// closeEgress closes the connections of boxes. Their boxd holds new connections until the next
+// server attaches.
 func (s *server) closeEgress() error {
 	var errs []error
 	if s.broker != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/hooked"
 )
 
-// Hooks are the hooks of the server's owner. Commands on the host start in the
-// data directory, which no agent can write.
+// Hooks returns the hooks of the server's owner. Their commands start in the data directory,
+// which no agent can write.
 func Hooks(cfg config.Config, environ []string) (hooked.Installed, error) {
 	out := hooked.Installed{
 		Registry: new(hook.Registry),

@@ -28,9 +28,9 @@ func acceptHint(data string) string {
 	return "holdfast serve --accept-copy --data " + quoted(data)
 }
 
-// held returns why a server on a copy takes no work; nil for any other server (I-36,
-// HZ-20). The original may run the same queued turns, retries and webhooks: both would
-// run them.
+// held returns why a server on a copied data directory starts no turns, or nil for any other
+// server (I-36, HZ-20). The original may run the same queued turns, retries and webhooks, so
+// both would run them.
 func (s *server) held() error {
 	if !s.identity.Copy {
 		return nil

@@ -38,7 +38,7 @@ func openStore(ctx context.Context, data string, log *slog.Logger, cfg sqlite.Co
 	return sqlite.Open(ctx, cfg)
 }
 
-// warn logs an error, and what to do about it.
+// warn logs an error with its hint.
 func warn(log *slog.Logger, what string, err error) {
 	if hint := holdfast.HintOf(err); hint != "" {
 		log = log.With("hint", hint)
@@ -46,11 +46,11 @@ func warn(log *slog.Logger, what string, err error) {
 	log.Warn(what, "error", err)
 }
 
-// logSpace logs at once what a full disk keeps from being written, and when it is over.
+// logSpace logs when a full disk makes the store refuse writes, and when that is over.
 func logSpace(log *slog.Logger, sp sqlite.Space) {
 	switch {
 	case sp.Err == nil:
-		log.Info("the disk has space again: all writes are taken", "path", sp.Path, "free_bytes", sp.Free)
+		log.Info("the disk has space again: all writes are accepted", "path", sp.Path, "free_bytes", sp.Free)
 	case sp.Full:
 		log.Error("the disk is full", "path", sp.Path, "free_bytes", sp.Free, "refused", "all writes", "error", sp.Err, "hint", holdfast.HintOf(sp.Err))
 	default:
@@ -58,20 +58,20 @@ func logSpace(log *slog.Logger, sp sqlite.Space) {
 	}
 }
 
-// openKeys reads the keys of a server that listens there, or of none.
+// openKeys opens the registry of API keys. listen is the address of the server, or empty if none runs.
 func openKeys(ctx context.Context, store keys.Store, log *slog.Logger, listen string) (*keys.Registry, error) {
 	return keys.Open(ctx, keys.Config{
 		Store: store, Now: time.Now, Rand: rand.Reader, Log: log, KeepLast: listen != "" && !guard.Loopback(listen),
 	})
 }
 
-// checkListen refuses to be reachable from other machines with nothing but the
-// owner token: it may do everything, cannot be taken back from one of those who
-// have it, and belongs to this machine.
+// checkListen refuses an address that other machines can reach while the owner token is the only
+// credential: the token permits everything, cannot be revoked for one holder, and belongs to
+// this machine.
 func checkListen(listen string, k *keys.Registry) error {
 	if guard.Loopback(listen) || k.Active() > 0 {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindDenied, "serve", "listening on %s lets other machines in, and there is no API key for them", holdfast.Quote(listen)).
+	return holdfast.Errorf(holdfast.KindDenied, "serve", "other machines can reach %s, but there is no API key for them", holdfast.Quote(listen)).
 		WithHint("holdfast key create --offline makes one; or listen on 127.0.0.1")
 }

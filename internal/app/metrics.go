@@ -28,8 +28,8 @@ func newMetrics(version string) *obs.Metrics {
 	return obs.NewMetrics(obs.MetricsConfig{Version: version, Routes: httpapi.Routes(), Tools: tools, Now: time.Now})
 }
 
-// counted is the journal's store, counting what was written: not before, and not
-// what a repeated key did not write again.
+// counted is the journal's store, which counts writes for the metrics after they are committed,
+// and not those that a repeated idempotency key skipped.
 type counted struct {
 	journal.Store
 	metrics *obs.Metrics
@@ -48,14 +48,14 @@ func (c counted) Commit(ctx context.Context, e journal.Encoded) (journal.Committ
 	return done, nil
 }
 
-// lookEvery bounds how often the store is asked for numbers, however many
-// scrapers there are; lookTime how long an answer may take.
+// lookEvery is the shortest time between two queries to the store for metrics, however many
+// scrapers there are; lookTime is the longest time for one query.
 const (
 	lookEvery = 10 * time.Second
 	lookTime  = 5 * time.Second
 )
 
-// looker finds what the metrics do not count.
+// looker queries the values that the metrics do not count themselves.
 type looker struct {
 	s *server
 
@@ -86,7 +86,7 @@ func (l *looker) count(ctx context.Context) (journal.Counts, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); l.at.IsZero() || now.Sub(l.at) >= lookEvery {
-		// Not the scraper's own time: others take its answer.
+		// Independent of this scraper's time limit: other scrapers use the answer, too.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 		defer cancel()
 		if l.counts, l.err = l.s.store.Counts(ctx); l.err != nil {
@@ -107,7 +107,7 @@ func (s *server) boxStates() map[string]int64 {
 	return byName(sum, holdfast.BoxStarting, holdfast.BoxRunning, holdfast.BoxIdle, holdfast.BoxFrozen)
 }
 
-// adopted counts the boxes of the former server that go on.
+// adopted returns how many boxes of the previous server run on.
 func (s *server) adopted() (n int64) {
 	for _, one := range s.boxStates() {
 		n += one
@@ -115,7 +115,7 @@ func (s *server) adopted() (n int64) {
 	return n
 }
 
-// byName is n with every name of all, and no other.
+// byName returns n with exactly the names of all; a missing name gets 0.
 func byName[K ~string, N int | int64](n map[K]N, all ...K) map[string]int64 {
 	out := map[string]int64{}
 	for _, k := range all {
@@ -124,7 +124,7 @@ func byName[K ~string, N int | int64](n map[K]N, all ...K) map[string]int64 {
 	return out
 }
 
-// metricsServer serves the metrics, and nothing else, to everybody who reaches it.
+// metricsServer returns a server for the metrics only, without authentication.
 func metricsServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: guard.Metrics(h), ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -133,14 +133,14 @@ func metricsServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// serveMetrics opens the metrics' own listener, if there is to be one; stop ends it.
+// serveMetrics starts the separate listener for metrics, if one is configured; stop ends it.
 func (s *server) serveMetrics(h http.Handler) (stop func(), err error) {
 	if s.cfg.MetricsListen == "" {
 		return func() {}, nil
 	}
 	ln, err := net.Listen("tcp", s.cfg.MetricsListen)
 	if err != nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "serve", "metrics: listen on %s: %w", holdfast.Quote(s.cfg.MetricsListen), err).
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "serve", "the metrics cannot listen on %s: %w", holdfast.Quote(s.cfg.MetricsListen), err).
 			WithHint("choose another address with --set metrics_listen=HOST:PORT, or port 0")
 	}
 	srv := metricsServer(h, s.opt.Log)

@@ -23,18 +23,18 @@ import (
 	"github.com/holdfast-run/holdfast/internal/models"
 )
 
-// The models of sessions that name none, by provider. Another server that is compatible
-// with OpenAI has no model that all of them know: it is asked for its list.
+// The default models by provider. Other servers that are compatible with OpenAI have no model in
+// common: they are asked for their list.
 const (
 	anthropicDefault = "claude-sonnet-5-5"
 	openaiDefault    = "gpt-5.5"
 )
 
-// autoModel is the default_model that takes the first provider there is.
+// autoModel is the value of default_model that means the first provider that is configured.
 const autoModel = "auto"
 
-// chooseModels makes the choice of models out of what is configured. secret finds the
-// keys that the credential store has; nil is without one.
+// chooseModels returns the model choice and the providers of a configuration. secret reads keys
+// from the credential store; nil without a store.
 func chooseModels(cfg config.Config, environ []string, secret secretOf) (*models.Models, []Provider, error) {
 	prices, err := models.NewPrices(cfg.Models.Prices)
 	if err != nil {
@@ -55,7 +55,7 @@ func chooseModels(cfg config.Config, environ []string, secret secretOf) (*models
 		return openai.New(openai.Config{Key: key, URL: found[1].URL, Silence: cfg.Models.Silence, Now: time.Now})
 	}}}
 	for i := range found {
-		// What is configured badly keeps the server from starting.
+		// An invalid provider configuration keeps the server from starting.
 		if found[i].Configured {
 			if _, err := made[i].provider(); err != nil {
 				return nil, nil, err
@@ -75,12 +75,11 @@ func chooseModels(cfg config.Config, environ []string, secret secretOf) (*models
 	}), found, nil
 }
 
-// secretOf finds a credential by name; not_found where there is none.
+// secretOf returns a credential by name, or KindNotFound.
 type secretOf func(name holdfast.SecretName) (string, error)
 
-// lookup is the provider's key at this moment: that of the file the configuration
-// names, else that of the credential store, else that of the environment. It is empty
-// where there is none.
+// lookup returns the provider's current key: from the file that the configuration names, else
+// from the credential store, else from the environment. It returns "" if there is none.
 func (p *Provider) lookup() (string, error) {
 	if p.file || p.secret == nil {
 		return p.key, nil
@@ -92,13 +91,14 @@ func (p *Provider) lookup() (string, error) {
 	case err != nil:
 		return "", err
 	case strings.ContainsAny(key, " \t\r\n\x00"):
-		return "", holdfast.Errorf(holdfast.KindInvalid, "model", "the secret %s does not hold a key alone", p.Name).
+		return "", holdfast.Errorf(holdfast.KindInvalid, "model", "the secret %s must hold a key and nothing else", p.Name).
 			WithHint("holdfast secret set %s", p.Name)
 	}
 	return key, nil
 }
 
-// ready says whether the provider can be asked. A store that fails says so when it is.
+// ready reports whether the provider has a key or needs none. An error of the credential store
+// counts as ready: the model call reports it.
 func (p *Provider) ready() bool {
 	if p.Configured {
 		return true
@@ -107,7 +107,7 @@ func (p *Provider) ready() bool {
 	return key != "" || err != nil
 }
 
-// keyed is a provider whose key may change.
+// keyed is a model provider whose key may change while the server runs.
 type keyed struct {
 	key  func() (string, error)
 	make func(key string) (model.Provider, error)
@@ -156,7 +156,7 @@ func (k *keyed) Models(ctx context.Context) ([]string, error) {
 	return l.Models(ctx)
 }
 
-// ModelNames are the models whose price is known.
+// ModelNames returns the names of the models with a known price.
 func ModelNames() []string {
 	prices, err := models.NewPrices(nil)
 	if err != nil {
@@ -170,8 +170,8 @@ func ModelNames() []string {
 	return slices.Compact(out)
 }
 
-// RealModel is the default model of a server of this configuration, without a
-// credential store; unavailable where that is the scripted one.
+// RealModel returns the default model of a server with this configuration but without a
+// credential store. It returns KindUnavailable if that is the scripted model.
 func RealModel(ctx context.Context, cfg config.Config, environ []string) (string, error) {
 	choice, _, err := chooseModels(cfg, environ, nil)
 	if err != nil {
@@ -185,7 +185,7 @@ func RealModel(ctx context.Context, cfg config.Config, environ []string) (string
 	return name, err
 }
 
-// defaultModel is the model of sessions that name none.
+// defaultModel returns the model of sessions that name none.
 func defaultModel(ctx context.Context, cfg config.Config, m *models.Models) (string, error) {
 	if cfg.DefaultModel == autoModel {
 		return m.Default(ctx)
@@ -193,7 +193,7 @@ func defaultModel(ctx context.Context, cfg config.Config, m *models.Models) (str
 	return cfg.DefaultModel, m.Check(cfg.DefaultModel)
 }
 
-// modelsOf tells of the models of a configuration, as its providers list them now.
+// modelsOf returns the models of a configuration, as its providers list them now.
 func modelsOf(ctx context.Context, cfg config.Config, m *models.Models) holdfast.Models {
 	out := holdfast.Models{Providers: m.Providers(ctx)}
 	var err error
@@ -208,22 +208,22 @@ func modelsOf(ctx context.Context, cfg config.Config, m *models.Models) holdfast
 	return out
 }
 
-// Provider is what is known of a model provider's configuration, without its key.
+// Provider is the configuration of a model provider, without its key.
 type Provider struct {
 	Name       string `json:"name"`
 	Configured bool   `json:"configured"`
 	URL        string `json:"url"`
-	// KeyFrom is where the key comes from; empty when there is none.
+	// KeyFrom names the source of the key; empty if there is no key.
 	KeyFrom string `json:"key_from,omitempty"`
 
 	key string
-	// file: the configuration names the key's file, which wins.
+	// file is true if the configuration names a key file, which has precedence.
 	file   bool
 	secret secretOf
 }
 
-// providers finds the keys: anthropic, then openai. A key file that others can
-// read is refused.
+// providers returns the providers anthropic and openai with the sources of their keys. It
+// refuses a key file that others can read.
 func providers(cfg config.Config, environ []string) ([]Provider, error) {
 	m := cfg.Models
 	out := []Provider{
@@ -251,14 +251,14 @@ func providers(cfg config.Config, environ []string) ([]Provider, error) {
 			p.URL = []string{anthropic.DefaultURL, openai.DefaultURL}[i]
 		}
 	}
-	// A compatible server of one's own may need no key.
+	// A compatible server of the user's own may need no key.
 	out[1].Configured = out[1].Configured || out[1].URL != openai.DefaultURL
 	return out, nil
 }
 
-// gateway takes the base URL of the environment, as the providers' own clients do, unless
-// the configuration has one. A key of the environment belongs to the base URL there: it is
-// never sent to another host.
+// gateway uses the base URL of the environment, as the providers' own clients do, unless the
+// configuration has one. A key of the environment is never sent to another host than the base
+// URL there.
 func (p *Provider) gateway(environ []string, ownKey bool) error {
 	variable := strings.ToUpper(p.Name) + "_BASE_URL"
 	given := variableOf(environ, variable)
@@ -280,7 +280,7 @@ func (p *Provider) gateway(environ []string, ownKey bool) error {
 	return nil
 }
 
-// host is where the provider answers.
+// host returns the host of the provider's URL.
 func (p *Provider) host() string { return hostOf(p.URL) }
 
 func hostOf(raw string) string {
@@ -312,7 +312,7 @@ func keyFile(setting, name string) (string, error) {
 	return key, nil
 }
 
-// privateFile reads a small file that its owner alone can read.
+// privateFile reads a small file that only its owner may be able to read.
 func privateFile(setting, name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

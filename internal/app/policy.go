@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/check"
 )
 
-// Policy is what decides tool calls by the server's configuration. A file that
-// cannot be read keeps the server from starting: without it more would be allowed.
+// Policy returns the policy of the server's configuration. A settings file that cannot be read
+// keeps the server from starting, because without it more would be allowed.
 func Policy(p config.Permissions) (*policy.Engine, error) {
 	tools := Tools()
 	rules, err := policy.ParseRules(p.Allow, p.Ask, p.Deny, tools...)
@@ -26,7 +26,7 @@ func Policy(p config.Permissions) (*policy.Engine, error) {
 	return policy.New(cfg)
 }
 
-// checkAgent refuses what an agent may not choose on this server.
+// checkAgent returns a check that refuses agent settings which this server does not support.
 func checkAgent(model, runtime func(string) error) func(holdfast.AgentSettings) error {
 	return func(s holdfast.AgentSettings) error {
 		if s.Runtime != "" {

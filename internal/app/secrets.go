@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/secrets"
 )
 
-// The root keys of the credential store, where the server's environment gives them:
-// the one in use, and former ones by commas until a rotation.
+// The environment variables with the root keys of the credential store: the current one, and,
+// until a rotation, former ones separated by commas.
 const (
 	rootKeyVariable   = "HOLDFAST_SECRET_KEY"
 	formerKeyVariable = "HOLDFAST_SECRET_KEY_OLD"
@@ -28,8 +28,8 @@ func openVault(data string, environ []string, store secrets.Store) (*secrets.Vau
 	return secrets.New(store, ring, time.Now), nil
 }
 
-// openRing opens the root keys, those of the environment first. With random nil none are
-// made.
+// openRing opens the root keys, those of the environment first. If random is nil, it makes no
+// new key.
 func openRing(data string, environ []string, random io.Reader) (*seal.Keyring, error) {
 	var given []string
 	if key := variableOf(environ, rootKeyVariable); key != "" {
@@ -43,7 +43,7 @@ func openRing(data string, environ []string, random io.Reader) (*seal.Keyring, e
 	return seal.OpenKeyring(filepath.Join(data, "secrets.key"), given, random)
 }
 
-// secret finds credentials for the providers. ctx is the server's.
+// secret returns the function that reads providers' keys from the credential store. ctx is the server's.
 func (s *server) secret(ctx context.Context) secretOf {
 	ctx = context.WithoutCancel(ctx)
 	return func(name holdfast.SecretName) (string, error) {

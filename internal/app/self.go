@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// probeTime is how long a driver may take to try out a box.
+// probeTime is the longest time in which a driver may try out a box.
 const probeTime = 30 * time.Second
 
-// health is what probes of the server ask.
+// health returns the answer to health checks.
 func (s *server) health(ctx context.Context) holdfast.Health {
 	h := s.engine.Health(ctx)
 	h.Version, h.Driver, h.PID = s.opt.Version, s.cfg.Driver, os.Getpid()
@@ -27,7 +27,7 @@ func (s *server) health(ctx context.Context) holdfast.Health {
 	return h
 }
 
-// describe tells of the running server.
+// describe returns the description of the running server.
 func (s *server) describe(ctx context.Context) (holdfast.Server, error) {
 	runtimes, err := s.describeRuntimes()
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *server) describe(ctx context.Context) (holdfast.Server, error) {
 	}, nil
 }
 
-// describeRuntimes are the runtimes with the versions of the installed CLIs.
+// describeRuntimes returns the runtimes with the versions of the installed CLIs.
 func (s *server) describeRuntimes() ([]holdfast.Runtime, error) {
 	out := s.engine.Runtimes().List()
 	installed, err := agentcli.New(agentcli.Config{Dir: RuntimesDir(s.cfg)}).List()
@@ -70,8 +70,9 @@ func (s *server) describeDisk() holdfast.Disk {
 	}
 }
 
-// supportOf tries out a box of the driver of untrusted sessions at the first call, and
-// answers the same from then on. It takes probeTime at most, and ends with ctx.
+// supportOf returns a function that tries out a box of the driver for untrusted sessions at its
+// first call, and returns the same result from then on. The first call takes at most probeTime,
+// and ends with ctx.
 func supportOf(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) func() holdfast.BoxSupport {
 	return sync.OnceValue(func() holdfast.BoxSupport {
 		driver := drivers[holdfast.Untrusted]
@@ -98,8 +99,8 @@ func supportOf(ctx context.Context, drivers map[holdfast.Trust]sandbox.Driver) f
 	})
 }
 
-// tell says what was found out after the server was ready: the model of sessions that
-// name none, and, where an ordinary user runs the server, what its boxes cannot have.
+// tell logs what was found out after the server was ready: the default model, and, for a server
+// of an ordinary user, what its boxes lack.
 func (s *server) tell(ctx context.Context) {
 	if s.opt.Models != nil {
 		if m := s.models(ctx); ctx.Err() == nil {
@@ -113,7 +114,7 @@ func (s *server) tell(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case !boxes.Usable:
-		s.opt.Log.Warn("no box can start here, so sessions can only be trusted ones", "why", boxes.Problem, "hint", boxes.Hint)
+		s.opt.Log.Warn("no box can start here, so only trusted sessions can run", "why", boxes.Problem, "hint", boxes.Hint)
 	case len(boxes.Missing) > 0:
 		var names []string
 		for _, m := range boxes.Missing {

@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Tools are the tools that the runtimes of this server offer to agents besides the
-// standard ones. Every offered tool has to be among them: any other is denied in every
-// mode, and no rule can name it.
+// Tools returns the tools that the runtimes of this server offer to agents besides the standard
+// ones. Every offered tool must be among them: any other is denied in every mode, and no rule
+// can name it.
 func Tools() []policy.Tool { return cli.Offered() }

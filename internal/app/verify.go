@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
-// Verification is what `holdfast doctor --verify` found.
+// Verification is the result of `holdfast doctor --verify`.
 type Verification struct {
 	OK     bool    `json:"ok"`
 	Data   string  `json:"data"`
@@ -27,7 +27,7 @@ type Verification struct {
 // restore is the hint for damage that the server cannot repair.
 const restore = "put the data directory back from a backup"
 
-// maxNamed bounds how many things of one kind a verification names.
+// maxNamed is the most findings of one kind that a verification lists.
 const maxNamed = 20
 
 // verifier checks one data directory.
@@ -39,7 +39,7 @@ type verifier struct {
 
 func (v *verifier) add(c Check) { v.checks = append(v.checks, c) }
 
-// addErr adds what is wrong, or that all is well.
+// addErr adds a failed check if err is set, else a good one with detail.
 func (v *verifier) addErr(name string, err error, detail string) {
 	switch hint := holdfast.HintOf(err); {
 	case err == nil:
@@ -51,8 +51,8 @@ func (v *verifier) addErr(name string, err error, detail string) {
 	}
 }
 
-// Verify checks all that a data directory holds, with or without a running server. It
-// changes nothing. environ is the environment that a server would have.
+// Verify checks everything in a data directory, whether or not a server runs on it. It changes
+// nothing. environ is the environment that a server would have.
 func Verify(ctx context.Context, cfg config.Config, environ []string) (Verification, error) {
 	v := &verifier{data: cfg.Data, environ: environ}
 	out := Verification{Data: cfg.Data}
@@ -60,7 +60,7 @@ func Verify(ctx context.Context, cfg config.Config, environ []string) (Verificat
 		out.Checks = []Check{bad("database", holdfast.HintOf(err), "%v", err)}
 		return out, nil
 	}
-	// Before the database: a box has its session in there first.
+	// Read the boxes before the database: a session is in the database before its box exists.
 	boxes, err := inspectBoxes(cfg.Data)
 	if err != nil {
 		return out, err
@@ -103,7 +103,7 @@ func (v *verifier) database(found sqlite.Verified) {
 	v.add(good("database", "%s", detail))
 }
 
-// keys checks each key by what it has to open.
+// keys checks each key by opening the data that it encrypts.
 func (v *verifier) keys(found sqlite.Verified) {
 	id, err := lifecycle.LookAtIdentity(v.data)
 	detail := "is that of this directory"
@@ -122,7 +122,7 @@ func (v *verifier) keys(found sqlite.Verified) {
 	v.addErr("audit.key", err, "is a key")
 }
 
-// environments opens the sealed environments of all sessions.
+// environments opens the sealed environments of all sessions, and returns how many it opened.
 func (v *verifier) environments(rows map[holdfast.SessionID]sqlite.VerifiedRow) (opened int, err error) {
 	sealer, err := seal.Open(filepath.Join(v.data, "secret.key"), nil)
 	if err != nil {
@@ -157,7 +157,7 @@ func (v *verifier) secrets(sealed map[holdfast.SecretName][]byte) error {
 	return nil
 }
 
-// boxRecords are those of all drivers.
+// boxRecords holds the box records of all drivers.
 type boxRecords struct {
 	records []boxproc.Record
 	broken  []string
@@ -174,8 +174,8 @@ func inspectBoxes(data string) (b boxRecords, err error) {
 	return b, nil
 }
 
-// boxes compares the records of boxes with the sessions. A record of a session that has
-// ended is not wrong: the server may be removing it.
+// boxes compares the box records with the sessions. A record of an ended session is no error,
+// because the server may be removing it.
 func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	const name = "boxes"
 	known := map[holdfast.BoxID]bool{}
@@ -184,18 +184,18 @@ func (v *verifier) boxes(found boxRecords, rows map[holdfast.SessionID]sqlite.Ve
 	}
 	var wrong []Check
 	for _, path := range found.broken {
-		wrong = append(wrong, bad(name, "rm "+quoted(path), "%s holds no record of a box", path))
+		wrong = append(wrong, bad(name, "rm "+quoted(path), "%s is not a record of a box", path))
 	}
 	for _, r := range found.records {
 		if !known[r.Box] {
-			wrong = append(wrong, bad(name, "holdfast containers prune, unless the database is older than the box", "box %s is on record, and its session is not in the database", holdfast.Quote(string(r.Box))))
+			wrong = append(wrong, bad(name, "holdfast containers prune, unless the database is older than the box", "box %s has a record, but its session is not in the database", holdfast.Quote(string(r.Box))))
 		}
 	}
 	v.compared(name, wrong, good(name, "%d on record, each of a session", len(found.records)))
 }
 
-// compared adds the first maxNamed of what is wrong and counts the others; fine is added
-// if nothing is wrong.
+// compared adds the first maxNamed failed checks and the number of the others, or fine if none
+// failed.
 func (v *verifier) compared(name string, wrong []Check, fine Check) {
 	if len(wrong) == 0 {
 		v.add(fine)
@@ -207,7 +207,7 @@ func (v *verifier) compared(name string, wrong []Check, fine Check) {
 	}
 }
 
-// files compares the sessions that have files with their directories.
+// files checks that the sessions with files have their directories.
 func (v *verifier) files(rows map[holdfast.SessionID]sqlite.VerifiedRow) {
 	const name = "files"
 	have := 0

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// leastSecret is what a secret that signs must have, in bytes.
+	// leastSecret is the least length of a secret that signs deliveries, in bytes.
 	leastSecret = 16
-	// webhookDrain bounds how long requests that are under way may end.
+	// webhookDrain is how long running requests may take when the server stops.
 	webhookDrain = 10 * time.Second
 )
 
-// bell is the deliverer that the store wakes, once there is one.
+// bell holds the webhook deliverer that the store wakes, once it is started.
 type bell struct {
 	d atomic.Pointer[webhook.Deliverer]
 }
@@ -33,7 +33,7 @@ func (b *bell) ring() {
 	}
 }
 
-// start begins to deliver; the function ends it.
+// start starts the deliverer; the returned function stops it.
 func (b *bell) start(ctx context.Context, hooks []webhook.Hook, store webhook.Store, j *journal.Journal, log *slog.Logger) (func(), error) {
 	ctx = context.WithoutCancel(ctx)
 	d := webhook.New(webhook.Config{
@@ -51,7 +51,7 @@ func (b *bell) start(ctx context.Context, hooks []webhook.Hook, store webhook.St
 	}, nil
 }
 
-// webhooks reads the secrets of the receivers.
+// webhooks returns the receivers of the configuration with their secrets.
 func webhooks(list []config.Webhook) ([]webhook.Hook, error) {
 	var out []webhook.Hook
 	for i, w := range list {
@@ -64,8 +64,8 @@ func webhooks(list []config.Webhook) ([]webhook.Hook, error) {
 	return out, nil
 }
 
-// webhookSecrets reads a file of one secret, or of two lines while one takes over
-// from the other.
+// webhookSecrets reads a file with one secret, or with two on a line each while the new one
+// replaces the old one.
 func webhookSecrets(setting, name string) ([][]byte, error) {
 	text, err := privateFile(setting, name)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// bare runs the CLI without us: as a process of this machine, in a directory of
-// its own, with the model's URL.
+// bare runs the Claude Code CLI without Holdfast: as a process of this machine, in a directory
+// of its own, with the model's URL.
 type bare struct {
 	argv     []string
 	dir, url string
 }
 
-// cli is one process of it.
+// cli is a running process of the CLI.
 type cli struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -62,7 +62,7 @@ func (b *bare) start(ctx context.Context, args ...string) (*cli, error) {
 	return c, c.cmd.Start()
 }
 
-// once runs one prompt in a conversation of its own.
+// once runs one prompt in a new conversation.
 func (b *bare) once(ctx context.Context, prompt string) error {
 	id, err := holdfast.NewUUID(time.Now(), rand.Reader)
 	if err != nil {
@@ -76,8 +76,7 @@ func (b *bare) once(ctx context.Context, prompt string) error {
 	return errors.Join(err, c.end())
 }
 
-// turn sends a prompt, waits for its result, and gives the milliseconds to the
-// first token.
+// turn sends a prompt, waits for its result, and returns the milliseconds until the first token.
 func (c *cli) turn(prompt string) (float64, error) {
 	line, err := json.Marshal(map[string]any{"type": "user", "message": map[string]any{"role": "user", "content": prompt}})
 	if err != nil {
@@ -118,15 +117,15 @@ func (c *cli) turn(prompt string) (float64, error) {
 	}
 }
 
-// end closes the CLI's input, upon which it exits.
+// end closes the CLI's input, so that the CLI exits.
 func (c *cli) end() error {
 	err := c.in.Close()
-	// It writes a few lines more, and must not wait for their reader.
+	// The CLI writes a few more lines, and must not be blocked on them.
 	_, _ = io.Copy(io.Discard, c.out)
 	return errors.Join(err, c.cmd.Wait())
 }
 
-// limited keeps the beginning of what is written to it.
+// limited is a writer that keeps the beginning of what is written to it.
 type limited struct{ text []byte }
 
 func (l *limited) Write(p []byte) (int, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/child"
 )
 
-// Config is one benchmark. Zero values take the defaults.
+// Config configures a benchmark. Zero values mean the defaults.
 type Config struct {
 	// Binary is the holdfast program; Env the environment of its servers.
 	Binary string
@@ -28,23 +28,23 @@ type Config struct {
 	// Dir is an empty directory on the disk to be measured, passable for the
 	// users of boxes.
 	Dir string
-	// Only names the parts to measure, of Parts; empty is all. The store is always
-	// measured: gates are relative to its commit.
+	// Only names the parts to measure, as Parts returns them; empty means all. The store is always
+	// measured, because limits are relative to its commit.
 	Only []string
-	// Claude is the command of the Claude Code CLI in Runtimes, a directory of installed
-	// agent CLIs on the disk of Dir: its sessions are measured, and nothing else but the
-	// store. Empty leaves them out.
+	// Claude is the command of the Claude Code CLI in Runtimes, a directory of installed agent CLIs
+	// on the disk of Dir. If set, only its sessions and the store are measured; if empty, they are
+	// left out.
 	Claude   []string
 	Runtimes string
-	// Runs is how many consecutive passes are made (default 3).
+	// Runs is the number of consecutive runs (default 3).
 	Runs    int
 	Version string
-	// Progress gets one line a figure as it is measured.
+	// Progress receives one line for each figure as it is measured.
 	Progress io.Writer
 	Clock    func() time.Time
 }
 
-// pass is one run under way.
+// pass is the state of one run.
 type pass struct {
 	cfg    Config
 	dir    string
@@ -52,7 +52,7 @@ type pass struct {
 	out    []Figure
 }
 
-// Measure makes all runs. An error means that it could not go on.
+// Measure makes all runs. It returns an error if it could not go on.
 func Measure(ctx context.Context, cfg Config) (Report, error) {
 	if cfg.Runs == 0 {
 		cfg.Runs = 3
@@ -75,7 +75,7 @@ func Measure(ctx context.Context, cfg Config) (Report, error) {
 	return rep, nil
 }
 
-// Parts are what Config.Only may name, in the order they are measured.
+// Parts returns the names that Config.Only may contain, in the order in which they are measured.
 func Parts() []string {
 	out := make([]string, len(parts))
 	for i, part := range parts {
@@ -99,7 +99,7 @@ var parts = []struct {
 	{"many", (*pass).many},
 }
 
-// all measures every figure asked for, the commit first.
+// all measures every requested figure, the commit first.
 func (p *pass) all(ctx context.Context) error {
 	if len(p.cfg.Claude) > 0 {
 		return errors.Join(p.store(ctx), p.claude(ctx))
@@ -118,7 +118,7 @@ func (p *pass) all(ctx context.Context) error {
 	return nil
 }
 
-// add records a figure and shows it.
+// add records a figure and prints it.
 func (p *pass) add(f Figure) {
 	p.out = append(p.out, f)
 	fmt.Fprintf(p.cfg.Progress, "  %-58s %10s %s\n", f.Name, number(f.Value()), f.Unit)
@@ -164,7 +164,7 @@ func (s *subject) stop() {
 	s.srv.Terminate(time.Minute)
 }
 
-// ms is a duration in milliseconds.
+// ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // times runs f n times and returns the milliseconds of each.
@@ -180,7 +180,7 @@ func times(n int, f func(i int) error) ([]float64, error) {
 	return out, nil
 }
 
-// rate runs f from several goroutines for a while and returns calls a second.
+// rate runs f on several goroutines for a while and returns the calls per second.
 func rate(workers int, span time.Duration, f func(worker, i int) error) (float64, error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -207,15 +207,15 @@ func rate(workers int, span time.Duration, f func(worker, i int) error) (float64
 	return float64(total) / time.Since(began).Seconds(), first
 }
 
-// processorTime is what a process used up, as itself and in the kernel; 0 where that cannot
-// be known.
+// processorTime returns the CPU time of a process, in user mode and in the kernel; 0 if it is
+// unknown.
 func processorTime(pid int) time.Duration {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The name in parentheses may hold anything; utime and stime are the 12th and 13th
-	// fields behind it, in ticks of a hundredth of a second (proc_pid_stat(5)).
+	// The name in parentheses may contain anything; utime and stime are the 12th and 13th fields
+	// after it, in ticks of a hundredth of a second (proc_pid_stat(5)).
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	var ticks int64
 	for _, f := range fields[min(11, len(fields)):min(13, len(fields))] {
@@ -228,7 +228,7 @@ func processorTime(pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// rss is a process's resident set in MB, pss its proportional one.
+// rss returns a process's resident set in MB, pss its proportional set size.
 func rss(pid int) float64 { return smaps(pid, "Rss:") }
 func pss(pid int) float64 { return smaps(pid, "Pss:") }
 

@@ -18,13 +18,13 @@ import (
 	"github.com/holdfast-run/holdfast/internal/retell"
 )
 
-// claudeTurns is how long the conversation is whose last turn's input is compared.
+// claudeTurns is the length of the conversation whose last turn's input is compared.
 const claudeTurns = 20
 
-// word is a turn of one word, without delay.
+// word is a script for a turn of one word, without delay.
 const word = `<script>[{"say":"hello"}]</script>`
 
-// work is a turn as agents have them: it thinks, runs two commands and tells.
+// work returns a script for a typical turn of an agent: it thinks, runs two commands and reports.
 func work(n int) string {
 	cat := `seq 1 400 | tail -c 1500`
 	return fmt.Sprintf(`Part %d: <script>[{"think":"part %d needs a look at the list","tool":"Bash","input":{"command":"%s"}},`+
@@ -32,8 +32,8 @@ func work(n int) string {
 		n, n, cat, n, cat, n)
 }
 
-// claude measures sessions of the real CLI beside the CLI alone, sample by sample,
-// both against a model that answers at once.
+// claude measures sessions of the real CLI and the CLI alone in alternation, both against a
+// model that answers at once.
 func (p *pass) claude(ctx context.Context) error {
 	l, err := double.Listen("127.0.0.1:0")
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *subject) createClaude(ctx context.Context) (holdfast.SessionID, error) 
 	return ses.ID, err
 }
 
-// beside starts a conversation of the CLI alone, by its id, and makes a session.
+// beside creates a session, and starts a conversation of the CLI alone with the id own.
 func (s *subject) beside(ctx context.Context, b *bare) (id holdfast.SessionID, own string, alone *cli, err error) {
 	if id, err = s.createClaude(ctx); err != nil {
 		return id, "", nil, err
@@ -104,7 +104,7 @@ func (p *pass) claudeLive(ctx context.Context, s *subject, b *bare) error {
 	return cli.end()
 }
 
-// claudePooled measures the first message of a session whose agent stands ready.
+// claudePooled measures the first message of a session whose agent was started ahead.
 func (p *pass) claudePooled(ctx context.Context, s *subject, _ *bare) error {
 	pooled := Figure{Name: "claude: first message → first token, from the pool", Unit: "ms", Judge: "p50", Gate: 250, Rule: "250 ms"}
 	for range 7 {
@@ -125,7 +125,7 @@ func (p *pass) claudePooled(ctx context.Context, s *subject, _ *bare) error {
 	return nil
 }
 
-// warm waits until the session's agent stands ready.
+// warm waits until the session's agent was started ahead.
 func (s *subject) warm(ctx context.Context, id holdfast.SessionID) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -137,8 +137,8 @@ func (s *subject) warm(ctx context.Context, id holdfast.SessionID) error {
 	return io.ErrUnexpectedEOF
 }
 
-// claudeResumed measures a message to a session whose box was stopped, and a prompt
-// to a CLI that is started alone with the conversation it had.
+// claudeResumed measures a message to a session whose box was stopped, and a prompt to a CLI
+// that is started alone with its earlier conversation.
 func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 	alone := Figure{Name: "the CLI alone: start → first token, resumed", Unit: "ms", Judge: "p50"}
 	f := Figure{Name: "claude: message → first token, resumed", Unit: "ms", Judge: "p50", Rule: "the CLI alone + 50 ms"}
@@ -187,7 +187,7 @@ func (p *pass) claudeResumed(ctx context.Context, s *subject, b *bare) error {
 	return nil
 }
 
-// resumedAs holds that the last n starts of an agent were of a tier.
+// resumedAs checks that the last n starts of an agent used a resume tier.
 func (s *subject) resumedAs(ctx context.Context, id holdfast.SessionID, tier holdfast.Tier, n int) error {
 	events, err := s.log(ctx, id)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *subject) resumedAs(ctx context.Context, id holdfast.SessionID, tier hol
 	return nil
 }
 
-// log is a session's whole log.
+// log returns a session's whole log.
 func (s *subject) log(ctx context.Context, id holdfast.SessionID) ([]holdfast.Event, error) {
 	var out []holdfast.Event
 	for after := int64(0); ; {
@@ -222,9 +222,9 @@ func (s *subject) log(ctx context.Context, id holdfast.SessionID) ([]holdfast.Ev
 	}
 }
 
-// claudeInput compares what the last turn of a conversation sends beyond what the
-// provider's cache holds: resumed natively, and with the history told as text to a
-// new conversation in each turn.
+// claudeInput compares how much of the last turn's input is not in the provider's cache: with a
+// conversation that is resumed natively, and with one that is new in each turn and gets the
+// history as text.
 func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server, b *bare) error {
 	id, err := s.createClaude(ctx)
 	if err != nil {
@@ -272,7 +272,7 @@ func (p *pass) claudeInput(ctx context.Context, s *subject, model *double.Server
 	return nil
 }
 
-// uncached adds up what the requests from one on send beyond all before them.
+// uncached returns how many bytes the requests from an index on send that no earlier request has sent.
 func uncached(all []double.Request, from int) int {
 	n := 0
 	for i := from; i < len(all); i++ {

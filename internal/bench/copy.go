@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// copies measures how long a server on a copy of a data directory takes until it answers,
-// while the original runs with a live box for each of its sessions, and in turn how long
-// one on a directory of its own takes. The boxes must be the same processes afterwards
+// copies measures how long a server on a copy of a data directory takes until it answers, while
+// the original runs with a live box for each of its sessions; and, in alternation, how long a
+// server on a directory of its own takes. Afterwards the boxes must be the same processes
 // (HZ-20).
 func (p *pass) copies(ctx context.Context) error {
 	const sessions, copies = 8, 12
@@ -64,7 +64,7 @@ func (p *pass) copies(ctx context.Context) error {
 	return nil
 }
 
-// boxes are the processes of a server's boxes.
+// boxes returns the processes of a server's boxes.
 func (s *subject) boxes(ctx context.Context) (map[holdfast.BoxID]int, error) {
 	list, err := s.Containers(ctx)
 	out := map[holdfast.BoxID]int{}
@@ -74,7 +74,7 @@ func (s *subject) boxes(ctx context.Context) (map[holdfast.BoxID]int, error) {
 	return out, err
 }
 
-// copied copies a data directory and starts a server on the copy, in milliseconds from
+// copied copies a data directory, starts a server on the copy, and returns the milliseconds from
 // its start until it answers.
 func (p *pass) copied(ctx context.Context, data, name string) (float64, error) {
 	to := filepath.Join(p.dir, name)
@@ -90,7 +90,7 @@ func (p *pass) copied(ctx context.Context, data, name string) (float64, error) {
 	_, err = s.CreateSession(ctx, holdfast.CreateSession{}, "")
 	s.stop()
 	if !holdfast.IsKind(err, holdfast.KindConflict) {
-		return 0, fmt.Errorf("the copy takes work: %v", err)
+		return 0, fmt.Errorf("the server on the copy accepted work: %v", err)
 	}
 	return took, os.RemoveAll(to)
 }

@@ -9,25 +9,25 @@ import (
 	"text/tabwriter"
 )
 
-// Figure is one measured quantity of one run.
+// Figure is one measured quantity in one run.
 type Figure struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	// Samples are in the order measured. A rate or a size has one.
+	// Samples are the measured values in order. A rate or a size has one.
 	Samples []float64 `json:"samples"`
-	// Judge names what is held against the gate: p50, p99, rate or size.
+	// Judge names the value that is compared with the gate: p50, p99, rate or size.
 	Judge string `json:"judge"`
-	// Gate is the limit; More says that it is a least value.
+	// Gate is the limit of the value; with More it is the least allowed value, else the greatest.
 	Gate float64 `json:"gate"`
 	More bool    `json:"more,omitempty"`
-	// Rule is the gate in words, Baseline what others take.
+	// Rule is the gate in words, Baseline the value of comparable software.
 	Rule     string `json:"rule"`
 	Baseline string `json:"baseline,omitempty"`
-	// Missing is why there is no figure; it counts as a gate that does not hold.
+	// Missing is why the figure could not be measured; then its gate does not hold.
 	Missing string `json:"missing,omitempty"`
 }
 
-// percentile is the value at p (0-1) of the samples.
+// percentile returns the value at p (0-1) of the samples.
 func (f Figure) percentile(p float64) float64 {
 	if len(f.Samples) == 0 {
 		return 0
@@ -36,7 +36,7 @@ func (f Figure) percentile(p float64) float64 {
 	return s[min(len(s)-1, int(p*float64(len(s))))]
 }
 
-// Value is what is held against the gate.
+// Value returns the value that is compared with the gate.
 func (f Figure) Value() float64 {
 	switch f.Judge {
 	case "p99":
@@ -69,13 +69,13 @@ func (f Figure) worse(g Figure) bool {
 	return f.Value()-f.Gate > g.Value()-g.Gate
 }
 
-// Run is one pass over all figures.
+// Run is the result of one pass over all figures.
 type Run struct {
 	Load    string   `json:"load_average"`
 	Figures []Figure `json:"figures"`
 }
 
-// Report is all runs of a benchmark.
+// Report is the result of all runs of a benchmark.
 type Report struct {
 	Version string `json:"version"`
 	Machine string `json:"machine"`
@@ -83,7 +83,7 @@ type Report struct {
 	Runs    []Run  `json:"runs"`
 }
 
-// Worst is, for each figure, the worst of the runs.
+// Worst returns each figure with its worst value of all runs.
 func (r Report) Worst() []Figure {
 	if len(r.Runs) == 0 {
 		return nil

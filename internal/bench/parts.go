@@ -61,7 +61,7 @@ func (p *pass) store(ctx context.Context) error {
 	return nil
 }
 
-// bareSession is a session row without an engine.
+// bareSession adds a session to the database without an engine.
 func bareSession(ctx context.Context, j *journal.Journal, now time.Time) (holdfast.SessionID, error) {
 	id, err := holdfast.NewUUID(now, rand.Reader)
 	if err != nil {
@@ -87,7 +87,7 @@ var (
 	gatePSS    = Figure{Name: "boxd of an idle box, PSS", Unit: "MB", Judge: "p50", Gate: 5, Rule: "5 MB", Baseline: "49 MB RSS, 3 processes"}
 )
 
-// driver measures boxes below the server.
+// driver measures boxes without a server.
 func (p *pass) driver(ctx context.Context) error {
 	home := filepath.Join(p.dir, "driver")
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -152,7 +152,7 @@ func (b *boxes) spec() (sandbox.Spec, error) {
 	}, nil
 }
 
-// acquire takes a new box, one of warm's if there is a warm.
+// acquire takes a new box, a prepared one if warm is set, and returns the milliseconds that this took.
 func (b *boxes) acquire(ctx context.Context, pool *pool.Pool, warm sandbox.Prewarmer) (*pool.Hold, float64, error) {
 	spec, err := b.spec()
 	if err != nil {
@@ -162,7 +162,7 @@ func (b *boxes) acquire(ctx context.Context, pool *pool.Pool, warm sandbox.Prewa
 	if warm != nil {
 		var ok bool
 		if spec, ok = warm.Reserve(spec); !ok {
-			return nil, 0, errors.New("no box stood ready")
+			return nil, 0, errors.New("no prepared box was available")
 		}
 	}
 	hold, err := pool.Acquire(ctx, spec, false, func(int) {})
@@ -192,8 +192,8 @@ func (b *boxes) cold(ctx context.Context) error {
 
 func (b *boxes) pooled(ctx context.Context) error {
 	const ready = 20
-	// The pool itself is not to make new ones meanwhile: on two cores that would be
-	// measured along with a box that starts every few milliseconds, as none does.
+	// The pool must not prepare boxes meanwhile: on two cores that would be measured, too, though
+	// in practice no boxes start every few milliseconds.
 	pool, err := b.pool(ctx, 0)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (b *boxes) pooled(ctx context.Context) error {
 		f.Samples = append(f.Samples, took)
 		hold.Release()
 	}
-	// It fails when one of them was started from nothing after all.
+	// This fails if one of the boxes was not a prepared one.
 	if err := warm.Prewarm(ctx, 0); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (b *boxes) pooled(ctx context.Context) error {
 	return nil
 }
 
-// live measures what a running box costs.
+// live measures calls in a running box.
 func (b *boxes) live(ctx context.Context) error {
 	pool := b.pools[0]
 	hold, _, err := b.acquire(ctx, pool, nil)
@@ -243,10 +243,10 @@ func (b *boxes) live(ctx context.Context) error {
 	return b.weight(ctx, id)
 }
 
-// settle is how long a box is left alone before it counts as idle.
+// settle is how long a box is left alone until it counts as idle.
 const settle = 8 * time.Second
 
-// weight measures what the boxd of an idle box takes.
+// weight measures the memory of an idle box's boxd.
 func (b *boxes) weight(ctx context.Context, id holdfast.BoxID) error {
 	select {
 	case <-time.After(settle):
@@ -267,7 +267,7 @@ func (b *boxes) weight(ctx context.Context, id holdfast.BoxID) error {
 	return nil
 }
 
-// freezes measures the freezer, where the driver has one.
+// freezes measures freezing and thawing, if the driver can freeze.
 func (b *boxes) freezes(ctx context.Context, box *sandbox.Box) error {
 	freeze, thaw := gateFreeze, gateThaw
 	freezer, ok := any(b.driver).(sandbox.Freezer)

@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/store/sqlite"
 )
 
-// serverAlone measures a server without turns: creations and what it weighs.
+// serverAlone measures a server without turns: how fast it creates sessions, and its memory.
 func (p *pass) serverAlone(ctx context.Context) error {
 	s, err := p.serve(ctx, "alone")
 	if err != nil {
@@ -32,7 +32,7 @@ func (p *pass) serverAlone(ctx context.Context) error {
 	if _, err := times(50, func(int) error { _, err := s.create(ctx); return err }); err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second) // until it rests
+	time.Sleep(2 * time.Second) // until it is idle
 	p.add(Figure{Name: "server RSS at rest", Unit: "MB", Samples: []float64{rss(s.srv.PID)}, Judge: "size", Gate: 50, Rule: "50 MB", Baseline: "118 MB"})
 	create := Figure{Name: "create session (durable)", Unit: "ms", Judge: "p50", Gate: p.commit + 1.5, Rule: "one commit + 1.5 ms", Baseline: "84.7 ms"}
 	if create.Samples, err = times(300, func(int) error { _, err := s.create(ctx); return err }); err != nil {
@@ -47,11 +47,11 @@ func (p *pass) serverAlone(ctx context.Context) error {
 	return nil
 }
 
-// script is a turn that says one word after 50 ms.
+// script50 is a script for a turn that says one word after 50 ms.
 const script50 = `<script>[{"say":"hello","delay_ms":50}]</script>`
 
-// firstOf sends a message and gives the milliseconds until the first event byte
-// and until the model's first event.
+// firstOf sends a message and returns the milliseconds until the first byte of an event and
+// until the model's first event.
 func (s *subject) firstOf(ctx context.Context, id holdfast.SessionID, text string) (first, model float64, err error) {
 	began := time.Now()
 	st, err := s.Stream(ctx, id, holdfast.SendMessage{Text: text})
@@ -149,14 +149,14 @@ func (p *pass) turnRate(ctx context.Context, s *subject, ids []holdfast.SessionI
 	p.add(Figure{Name: "turns per second, 30 sessions, one `Bash true` each", Unit: "/s", Samples: []float64{perSecond}, Judge: "rate", Gate: 600, More: true, Rule: "600", Baseline: "162"})
 	own := Figure{Name: "the server's own CPU for such a turn", Unit: "ms", Samples: []float64{ms(used) / float64(turns.Load())}, Judge: "size", Gate: 1.1, Rule: "1.1 ms"}
 	if used <= 0 {
-		own.Samples, own.Missing = nil, "the system does not say what a process used"
+		own.Samples, own.Missing = nil, "the system does not report the CPU time of a process"
 	}
 	p.add(own)
 	return nil
 }
 
-// load is a client that looks for what it measures in the bytes, and decodes nothing:
-// it runs on the cores that it measures.
+// load is a client that searches for text in the received bytes and decodes nothing, because it
+// shares the cores with the server that it measures.
 type load struct {
 	*http.Transport
 	url, token string
@@ -170,7 +170,7 @@ func (s *subject) load(connections int) (*load, error) {
 	}, err
 }
 
-// stream asks for an event stream of a session.
+// stream requests an event stream of a session.
 func (l *load) stream(ctx context.Context, method string, id holdfast.SessionID, path string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, l.url+"/v1/sessions/"+string(id)+path, bytes.NewReader(body))
 	if err != nil {
@@ -196,12 +196,12 @@ func (l *load) turn(ctx context.Context, id holdfast.SessionID, text string) err
 	defer resp.Body.Close()
 	events, err := io.ReadAll(resp.Body)
 	if err == nil && !bytes.Contains(events, []byte("\nevent: "+holdfast.EventTurnCompleted+"\n")) {
-		err = fmt.Errorf("%s, and no turn that completed: %s", resp.Status, events)
+		err = fmt.Errorf("the answer %s has no completed turn: %s", resp.Status, events)
 	}
 	return err
 }
 
-// resumes measures the warm and the cold way back.
+// resumes measures warm and cold resumes.
 func (p *pass) resumes(ctx context.Context) error {
 	s, err := p.serve(ctx, "resume")
 	if err != nil {
@@ -330,8 +330,8 @@ func (p *pass) readers(ctx context.Context) error {
 	return nil
 }
 
-// follow reads one event stream to the end of the first turn, and gives for each
-// time stamp in tool output how old it was on arrival, in milliseconds.
+// follow reads an event stream to the end of the first turn. For each time stamp in tool output
+// it returns how old that was on arrival, in milliseconds.
 func (l *load) follow(ctx context.Context, id holdfast.SessionID, open chan<- error) ([]float64, error) {
 	resp, err := l.stream(ctx, http.MethodGet, id, "/events", nil)
 	if err == nil && resp.StatusCode != http.StatusOK {
@@ -362,7 +362,7 @@ func (l *load) follow(ctx context.Context, id holdfast.SessionID, open chan<- er
 	return out, io.ErrUnexpectedEOF
 }
 
-// many measures a server with many sessions that do nothing.
+// many measures a server with many idle sessions.
 func (p *pass) many(ctx context.Context) error {
 	dir := filepath.Join(p.dir, "many")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -405,7 +405,7 @@ func (p *pass) many(ctx context.Context) error {
 	return nil
 }
 
-// talkOnly measures what sessions that only talked leave in the server's memory.
+// talkOnly measures the server's memory for sessions without a box.
 func (p *pass) talkOnly(ctx context.Context, s *subject) (Figure, error) {
 	f := Figure{Name: "idle session that only talks, server memory", Unit: "KiB", Judge: "size", Gate: 2, Rule: "2 KiB", Baseline: "49 MB"}
 	talk := func(int, int) error {
@@ -429,7 +429,7 @@ func (p *pass) talkOnly(ctx context.Context, s *subject) (Figure, error) {
 	return f, nil
 }
 
-// fill writes sessions straight into a stopped server's database.
+// fill writes sessions directly into the database of a stopped server.
 func (p *pass) fill(ctx context.Context, dir string, n int, paused bool) error {
 	st, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "holdfast.db")})
 	if err != nil {

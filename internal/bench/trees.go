@@ -20,8 +20,8 @@ const (
 	treeDirs  = 200
 )
 
-// trees measures copies of a tree into a box and out of it with holdfast cp, in turn with
-// tar | tar and a sync of the same disk, and what server and boxd need of memory meanwhile.
+// trees measures copies of a tree into a box and out of it with holdfast cp, in alternation with
+// tar | tar and a sync on the same disk, and how much memory server and boxd need for that.
 func (p *pass) trees(ctx context.Context) error {
 	from := filepath.Join(p.dir, "tree")
 	if err := makeTree(from); err != nil {
@@ -53,7 +53,7 @@ func (p *pass) trees(ctx context.Context) error {
 		to := filepath.Join(p.dir, fmt.Sprintf("tar%d", n))
 		return said(exec.CommandContext(ctx, "sh", "-c", `mkdir "$1" && tar c -C "$0" . | tar x -C "$1" && sync -f "$1"`, from, to))
 	}
-	// A first copy loads the code that is needed: its pages count as memory as well.
+	// Copy once before: loading the code that is needed counts as memory, too.
 	if err := errors.Join(cp(filepath.Join(from, "0"), string(id)+":first"), cp(string(id)+":first", filepath.Join(p.dir, "first"))); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (p *pass) trees(ctx context.Context) error {
 		if rest[who], err = memoryOf(pid, "VmRSS:"); err != nil {
 			return err
 		}
-		// From here on the kernel counts the peak anew; where it may not, it is too high.
+		// Reset the kernel's record of the peak; if that is not allowed, the peak is too high.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 	}
 	for n := range runs {
@@ -117,7 +117,7 @@ func makeTree(dir string) error {
 	return nil
 }
 
-// said runs a command and puts what it said into its error.
+// said runs a command and adds its output to its error.
 func said(cmd *exec.Cmd) error {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%q: %w: %s", cmd.Args, err, text)
@@ -125,7 +125,7 @@ func said(cmd *exec.Cmd) error {
 	return nil
 }
 
-// memoryOf is a figure of a process's status, in MiB.
+// memoryOf returns a value of a process's status, in MiB.
 func memoryOf(pid int, name string) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// maxQuestion is how much of a call's input is shown to whoever decides on it, in
-// characters: as much as fits a scrollback.
+// maxQuestion is the most characters of a call's input that are shown to the person who decides
+// on it: as much as fits a scrollback.
 const maxQuestion = 1 << 20
 
-// manyLines may be more than a terminal scrolls back.
+// manyLines is the number of lines of a question from which on it may not fit a terminal's scrollback.
 const manyLines = 500
 
-// hear follows questions in the log.
+// hear updates the open questions from approval events of the log.
 func (t *Talk) hear(ev holdfast.Event) ([]Effect, error) {
 	switch ev.Type {
 	case holdfast.EventApprovalAsked:
@@ -35,7 +35,7 @@ func (t *Talk) hear(ev holdfast.Event) ([]Effect, error) {
 	return nil, nil
 }
 
-// Ask shows a question and remembers it.
+// Ask shows an approval as a question and adds it to the open ones, if a person types.
 func (t *Talk) Ask(a holdfast.Approval) []Effect {
 	if !t.Person || t.JSON || !t.questions.add(a) {
 		return nil
@@ -50,7 +50,7 @@ func (t *Talk) Ask(a holdfast.Approval) []Effect {
 	return []Effect{out}
 }
 
-// rules are the rules of a line, which commas separate. A comma in parentheses is part of a
+// rules splits a line into permission rules at its commas. A comma in parentheses is part of a
 // rule.
 func rules(text string) (out []string) {
 	depth, from := 0, 0
@@ -76,8 +76,8 @@ func rules(text string) (out []string) {
 
 const answers = "a question is open: y allows it once, s [RULES] in this session, w [RULES] in this workspace, e edits the rules, n [REASON] denies it"
 
-// reply answers the question that was asked first. What is no answer is neither taken for
-// one nor sent as a message.
+// reply sends text as the answer to the oldest open question. A text that is no answer shows how
+// to answer; it is never sent as a message.
 func (t *Talk) reply(text string) []Effect {
 	a, _ := t.Question()
 	word, rest, _ := strings.Cut(text, " ")
@@ -111,7 +111,8 @@ func (t *Talk) reply(text string) []Effect {
 	})
 }
 
-// answered takes what the server said to an answer.
+// answered handles the server's reply to an answer. If the answer was accepted or the question
+// is no longer open, the question is removed; else the text goes back to the editor.
 func (t *Talk) answered(id holdfast.ApprovalID, text string, err error) []Effect {
 	if err == nil {
 		t.questions.settled(id)

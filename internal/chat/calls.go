@@ -7,10 +7,10 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 )
 
-// doer asks the server for something and returns what came of it.
+// doer calls the server and returns the Input that applies the result to the conversation.
 type doer func(context.Context, *client.Client) Input
 
-// then applies also before what came of it.
+// then returns a doer whose Input calls also before it applies the result of d.
 func (d doer) then(also func(*Talk)) doer {
 	return func(ctx context.Context, c *client.Client) Input {
 		in := d(ctx, c)
@@ -28,8 +28,8 @@ func stopped(id holdfast.SessionID, turn holdfast.TurnID, byKey bool) doer {
 	}
 }
 
-// refresh reads the session again: its usage, and changes that were made elsewhere. An
-// error is not shown, because the next call reports it too.
+// refresh reads the session from the server again, for its usage and for changes made by others.
+// An error is not shown, because the next call reports it too.
 func refresh(id holdfast.SessionID) Effect {
 	return Call{callLimit, func(ctx context.Context, c *client.Client) Input {
 		s, err := c.Session(ctx, id)

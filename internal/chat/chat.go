@@ -11,32 +11,34 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Patience is how long a chat waits for a server that went away.
+// Patience is how long a chat waits for a server that does not answer until it gives up.
 const Patience = 24 * time.Hour
 
-// Chat is what a conversation needs. All fields are set.
+// Chat holds what a conversation needs from its caller. All fields are set.
 type Chat struct {
 	Stdin io.Reader
-	// Person: somebody types. JSON: events are printed by PrintJSON.
+	// Person is true if a person types on stdin, not a program. JSON makes the chat print events by
+	// PrintJSON instead of text.
 	Person, JSON bool
 	Printer      *plain.Printer
 	PrintJSON    func(holdfast.Event) error
-	// Session is the session, unless Create describes the one that the first message makes;
-	// Key is that creation's idempotency key, if the user gave one.
+	// Session is the session to talk with, unless Create is set: it describes the session that the
+	// first message creates. Key is the idempotency key of that creation, if the user gave one.
 	Session holdfast.Session
 	Create  *holdfast.CreateSession
 	Key     string
 	// Client makes a client of the server.
 	Client func(client.Config) (*client.Client, error)
-	// Remember makes a session the user's last one; About says more on one that is taken up.
+	// Remember records a session as the user's last one; About returns warnings about a session
+	// that the chat opens or creates.
 	Remember func(holdfast.SessionID)
 	About    func(holdfast.Session) []plain.Line
 	NewKey   func() (string, error)
-	// Copy copies between the local disk and a session, and returns what to say of it. A path
-	// with a colon before it is the session's.
+	// Copy copies between the local disk and a session, and returns the lines to show. A path of
+	// the session begins with a colon.
 	Copy    func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
 	Signals <-chan os.Signal
-	// Screen is for OnScreen.
+	// Screen is the terminal that OnScreen draws on.
 	Screen Terminal
 }
 
@@ -44,11 +46,11 @@ type Chat struct {
 type Outcome struct {
 	Code    int
 	Session holdfast.SessionID
-	// Lost is why the log ended before the user left; nil if it did not.
+	// Lost is the error that ended the event stream before the user left, or nil.
 	Lost error
 }
 
-// talk makes the state of the conversation.
+// talk returns the initial state of the conversation.
 func (c *Chat) talk() *Talk {
 	t := NewTalk(c.Session, c.Create)
 	t.Person, t.JSON, t.About, t.Copy = c.Person, c.JSON, c.About, c.Copy
@@ -56,7 +58,8 @@ func (c *Chat) talk() *Talk {
 	return t
 }
 
-// link makes the link to the server; what it hears is posted.
+// link returns the link to the server. It calls post with each Input that events and answers of
+// the server lead to.
 func (c *Chat) link(ctx context.Context, post func(Input)) (*link, error) {
 	l := &link{
 		ctx: ctx, post: post, newKey: c.NewKey, id: c.Session.ID, firstKey: c.Key,
@@ -69,10 +72,10 @@ func (c *Chat) link(ctx context.Context, post func(Input)) (*link, error) {
 	if l.stream, err = c.Client(client.Config{ReconnectFor: Patience, Waiting: l.linked}); err != nil {
 		return nil, err
 	}
-	// Messages are repeated by the link, which says that they wait.
+	// The link itself repeats messages, and reports that they wait.
 	l.calls, err = c.Client(client.Config{ReconnectFor: time.Nanosecond, Waiting: func(w client.Wait) {
 		if w.Err == nil && !w.Over {
-			l.linked(w) // the stream reports the rest
+			l.linked(w) // stream reports the other waits
 		}
 	}})
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// command is a line with a slash. Either do does it at once, or ask asks the server and
-// its lines are shown.
+// command is a command that the user types as a line with a slash. do carries it out at once; if
+// do is nil or returns nil, ask calls the server and its lines are shown.
 type command struct {
 	name, arg, help string
 	do              func(t *Talk, arg string) []Effect
 	ask             func(ctx context.Context, c *client.Client, s holdfast.Session, arg string) ([]plain.Line, error)
-	// early: it needs no session.
+	// early is true if the command works before there is a session.
 	early bool
-	// values complete the argument.
+	// values returns the values that Tab offers for the argument.
 	values func(ctx context.Context, c *client.Client) []string
 }
 
-// commands are all commands, in the order of the help.
+// commands returns all commands, in the order of the help.
 func commands() []command {
 	return []command{
 		{name: "/status", help: "the session, its turns and what waits", ask: showSession},
@@ -43,7 +43,7 @@ func commands() []command {
 	}
 }
 
-// command does what a line with a slash says.
+// command carries out a line that begins with a slash.
 func (t *Talk) command(text string) []Effect {
 	name, arg, _ := strings.Cut(text, " ")
 	arg = strings.TrimSpace(arg)
@@ -53,7 +53,7 @@ func (t *Talk) command(text string) []Effect {
 	all := commands()
 	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
 	if i < 0 {
-		out := []Effect{say("there is no %s; /help lists what there is, and // sends a message that begins with a slash", plain.Cut(name, 60))}
+		out := []Effect{say("there is no command %s; /help lists the commands, and // sends a message that begins with a slash", plain.Cut(name, 60))}
 		if t.Echo { // perhaps a message that begins with a path
 			out = append(out, Restore{text})
 		}
@@ -96,8 +96,7 @@ func help(t *Talk, _ string) []Effect {
 	return []Effect{append(out, plain.Line{Text: fmt.Sprintf("%-16s %s", "//TEXT", "send a message that begins with a slash")})}
 }
 
-// keysHelp is what the keys of the editor do, as far as they are not what keys do
-// everywhere.
+// keysHelp describes the keys of the editor that do not do the same in every editor.
 var keysHelp = []string{
 	"Enter            send; a backslash before it, or Alt-Enter: another line",
 	"Up, Ctrl-R       what was sent before; look for it",
@@ -105,7 +104,8 @@ var keysHelp = []string{
 	"Ctrl-C           end the turn; again: leave",
 }
 
-// detail makes a level of detail the one that counts, or takes it back.
+// detail returns a command that switches to a level of detail, or back to the normal one if it
+// is on already.
 func detail(d plain.Detail) func(*Talk, string) []Effect {
 	return func(t *Talk, _ string) []Effect {
 		if t.Teller.Detail == d {
@@ -168,7 +168,7 @@ func showModels(ctx context.Context, c *client.Client, s holdfast.Session, _ str
 	return append(out, plain.Line{Text: "/model NAME changes it"}), nil
 }
 
-// namesOf are the models of a server.
+// namesOf returns the names of a server's models.
 func namesOf(m holdfast.Models) (out []string) {
 	for _, p := range m.Providers {
 		out = append(out, p.Models...)
@@ -209,7 +209,7 @@ func showSessions(ctx context.Context, c *client.Client, s holdfast.Session, _ s
 	return append(out, plain.Line{Text: "another one: /quit, then holdfast chat ID"}), nil
 }
 
-// setModel changes the model; without a name the models are shown.
+// setModel changes the model; without a name it returns nil, so that the models are shown.
 func (t *Talk) setModel(name string) []Effect {
 	if name == "" {
 		return nil
@@ -217,7 +217,7 @@ func (t *Talk) setModel(name string) []Effect {
 	return t.update(holdfast.UpdateSession{Model: &name}, func(c *holdfast.CreateSession) { c.Model = name }, "model "+name)
 }
 
-// setMode changes the permission mode.
+// setMode changes the permission mode; without a name it shows the current one.
 func (t *Talk) setMode(mode string) []Effect {
 	if mode == "" {
 		var all []string
@@ -233,7 +233,7 @@ func (t *Talk) setMode(mode string) []Effect {
 	return t.update(holdfast.UpdateSession{Mode: &mode}, func(c *holdfast.CreateSession) { c.Mode = mode }, "mode "+mode)
 }
 
-// update changes the session, or what it will be.
+// update changes the session on the server, or, before there is one, the request to create it.
 func (t *Talk) update(req holdfast.UpdateSession, early func(*holdfast.CreateSession), what string) []Effect {
 	if t.Create != nil {
 		create := *t.Create

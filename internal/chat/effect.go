@@ -9,54 +9,56 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Input is something that happened: it changes the conversation and returns what is to be
-// done. Inputs are applied one after the other.
+// Input applies something that happened to the conversation and returns the effects to carry
+// out. Inputs are applied one after the other.
 type Input func(*Talk) []Effect
 
-// Effect is something to be done: one of the types below.
+// Effect is something that the front end or the link has to do: one of the types below.
 type Effect any
 
 type (
-	// Show shows lines.
+	// Show prints lines.
 	Show []plain.Line
 	// Print prints an event as JSON.
 	Print struct{ Event holdfast.Event }
-	// Message is sent to the session, which is created first if there is none.
+	// Message sends a text to the session, which is created first from Create if there is none.
 	Message struct {
 		Text   string
 		Create *holdfast.CreateSession
 	}
-	// Call asks the server for something, and Do's Input is applied.
+	// Call runs Do for at most Limit; the Input that Do returns is applied.
 	Call struct {
 		Limit time.Duration
 		Do    func(context.Context, *client.Client) Input
 	}
-	// Follow reads the log after an event, on and on.
+	// Follow streams the events of the log after the event number After, without end.
 	Follow struct {
 		ID    holdfast.SessionID
 		After int64
 	}
-	// Remember makes the session the user's last one.
+	// Remember records the session as the user's last one.
 	Remember struct{ ID holdfast.SessionID }
-	// Restore gives a text back to be edited.
+	// Restore puts a text back into the editor, or shows it where there is no editor.
 	Restore struct{ Text string }
-	// Leave ends the conversation.
+	// Leave ends the conversation with an exit code, after Lines were shown.
 	Leave struct {
 		Code  int
 		Lines []plain.Line
-		// Err is why, if it is not the user's wish; Lost, if the log ended before.
+		// Err is the error that ended the conversation, nil if the user left. Lost is set instead if
+		// the event stream ended.
 		Err, Lost error
 	}
 )
 
-// callLimit is how long a command waits for its answer.
+// callLimit is how long a command waits for the server's answer.
 const callLimit = 10 * time.Second
 
-// Sent is what became of a message.
+// Sent is the outcome of sending a message, or the news that the session was created or that the
+// message still waits.
 type Sent struct {
 	Text    string
-	Created *holdfast.Session // it was created for this message
+	Created *holdfast.Session // the session that was created for this message
 	Turn    holdfast.TurnID
-	Held    error // not yet: it is tried again
+	Held    error // why it is not sent yet; it is tried again
 	Err     error
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// key takes a key.
+// key handles a key press.
 func (s *screen) key(msg tea.KeyPressMsg) tea.Cmd {
 	name := msg.String()
 	if name != "ctrl+c" && s.t.interrupt == leaving {
@@ -63,7 +63,7 @@ func (s *screen) key(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// move moves the cursor or removes text, and reports whether the key does that.
+// move carries out a key that moves the cursor or removes text, and reports whether name is such a key.
 func (s *screen) move(name string) bool {
 	do := map[string]func(){
 		"left": s.editor.Left, "right": s.editor.Right, "ctrl+b": s.editor.Left, "ctrl+f": s.editor.Right,
@@ -105,7 +105,7 @@ func (s *screen) enter() {
 	s.do(s.t.Line(text))
 }
 
-// older moves up: within the text, then to the message before.
+// older moves the cursor a row up, or, in the first row, shows the message that was sent before.
 func (s *screen) older() {
 	if s.editor.Up(s.room(), s.look.method) || s.question != "" {
 		return
@@ -124,14 +124,15 @@ func (s *screen) newer() {
 	}
 }
 
-// search looks for a message by a part of it.
+// search is a search in the history for messages that contain text. was is the editor to restore
+// when the search is cancelled.
 type search struct {
 	text   string
-	before int // the newest place to look at
+	before int // the index that the next match must be below
 	was    compose.Editor
 }
 
-// searching takes a key while a message is looked for, and reports whether that was all.
+// searching handles a key during a search, and reports whether the key needs no further handling.
 func (s *screen) searching(msg tea.KeyPressMsg) bool {
 	f := s.search
 	switch name := msg.String(); {
@@ -147,7 +148,7 @@ func (s *screen) searching(msg tea.KeyPressMsg) bool {
 	case msg.Text != "":
 		f.text += compose.Clean(msg.Text)
 		s.find(s.history.Len())
-	default: // the message is taken, and the key means what it does
+	default: // the search ends with the found message, and the key does what it always does
 		s.search = nil
 		return name == "tab"
 	}
@@ -161,7 +162,7 @@ func (s *screen) find(before int) {
 	}
 }
 
-// edit opens the text in an editor of the user's.
+// edit opens the text in the user's $EDITOR.
 func (s *screen) edit() tea.Cmd {
 	dir, err := os.MkdirTemp("", "holdfast-chat-")
 	path := filepath.Join(dir, "message.md")
@@ -174,7 +175,7 @@ func (s *screen) edit() tea.Cmd {
 	}
 	s.drawn = false
 	return tea.ExecProcess(s.c.Screen.Edit(path), func(err error) tea.Msg {
-		defer os.RemoveAll(dir) //nolint:errcheck // a directory of its own
+		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory of this call
 		text, rerr := os.ReadFile(path)
 		if err == nil {
 			err = rerr
@@ -185,14 +186,14 @@ func (s *screen) edit() tea.Cmd {
 
 func (s *screen) edited(msg editedMsg) {
 	if msg.err != nil {
-		s.do([]Effect{trouble(holdfast.Errorf(holdfast.KindInvalid, "chat", "the editor: %w", msg.err).
-			WithHint("set EDITOR to an editor that is installed; what you wrote is as it was"))})
+		s.do([]Effect{trouble(holdfast.Errorf(holdfast.KindInvalid, "chat", "the message was not edited, the editor failed: %w", msg.err).
+			WithHint("set EDITOR to an editor that is installed; the message is unchanged"))})
 		return
 	}
 	s.editor.Set(msg.text)
 }
 
-// complete completes a command, or what follows it.
+// complete completes the name of a command, or its argument.
 func (s *screen) complete() tea.Cmd {
 	text := s.editor.Text()
 	if !strings.HasPrefix(text, "/") || !s.editor.AtEnd() || s.question != "" {
@@ -230,7 +231,7 @@ func (s *screen) offered(msg offersMsg) {
 	s.offer(begun, name+" ", fit)
 }
 
-// offer completes as far as all candidates agree, and shows them if they are several.
+// offer extends the text as far as all candidates agree, and shows the candidates if there are several.
 func (s *screen) offer(begun, before string, all []string) {
 	s.offers = nil
 	if len(all) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// lines is the front without an editor: lines from stdin, text on stdout, the rest on
-// stderr. Its fields belong to the goroutine of run.
+// lines is the front end without an editor: it reads lines from stdin, writes answers to stdout
+// and the rest to stderr. Its fields belong to the goroutine of run.
 type lines struct {
 	c        *Chat
 	t        *Talk
@@ -20,8 +20,8 @@ type lines struct {
 	prompted string // the prompt that is on the terminal's line now; empty for none
 }
 
-// Lines talks line by line. Where nobody types, each line waits for the end of the turn
-// before it.
+// Lines runs the conversation line by line. If no person types, each line waits for the end of
+// the turn before it.
 func (c *Chat) Lines(ctx context.Context, live bool) (Outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func (f *lines) run(ctx context.Context, inputs <-chan Input) (Outcome, error) {
 	}
 }
 
-// apply does what is to be done. end is set once the conversation is over.
+// apply carries out effects. end is set once the conversation is over.
 func (f *lines) apply(effects []Effect) (end *Leave, err error) {
 	for _, e := range effects {
 		switch e := e.(type) {
@@ -128,7 +128,7 @@ func (f *lines) show(lines []plain.Line) error {
 	return f.c.Printer.Print(lines...)
 }
 
-// prompt shows that the next line is awaited.
+// prompt shows the prompt for the next line, unless it is shown already.
 func (f *lines) prompt() {
 	if f.prompted != "" || f.t.JSON {
 		return
@@ -140,7 +140,8 @@ func (f *lines) prompt() {
 	_, _ = io.WriteString(f.c.Printer.Err, f.prompted)
 }
 
-// unprompt makes room for something else; what was typed stays typed.
+// unprompt removes the prompt so that another line can be printed; what the user has typed
+// remains in the terminal's input.
 func (f *lines) unprompt() {
 	if f.prompted != "" {
 		_, _ = io.WriteString(f.c.Printer.Err, "\r"+strings.Repeat(" ", len(f.prompted))+"\r")
@@ -148,7 +149,8 @@ func (f *lines) unprompt() {
 	f.prompted = ""
 }
 
-// read passes lines on. It stays in its last read when the chat ends first.
+// read sends the lines of stdin to a channel. If the chat ends first, read stays blocked in its
+// last read.
 func (f *lines) read(ctx context.Context, to chan<- string) {
 	defer close(to)
 	in := bufio.NewReader(f.c.Stdin)

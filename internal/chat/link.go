@@ -8,29 +8,29 @@ import (
 	"github.com/holdfast-run/holdfast/client"
 )
 
-// link does what the conversation asks for, with two clients: calls gives up at once,
-// because it is said here that a message waits, and stream follows the log however long
-// the server is away.
+// link carries out the effects that need the server, with two clients: calls gives up at once,
+// because the link itself repeats messages and reports that they wait; stream follows the log
+// however long the server is away.
 type link struct {
 	ctx           context.Context
 	calls, stream *client.Client
 	post          func(Input)
 	newKey        func() (string, error)
 	id            holdfast.SessionID
-	firstKey      string // of the creation, where the user gave one
+	firstKey      string // idempotency key of the session's creation, if the user gave one
 	person        bool
 	remember      func(holdfast.SessionID)
 
 	messages chan Message
 }
 
-// start begins to send messages, in order.
+// start starts the goroutine that sends messages, in order.
 func (l *link) start() {
 	l.messages = make(chan Message, outboxMost+1)
 	go l.send()
 }
 
-// do begins what an effect asks for. It does not wait.
+// do starts to carry out an effect, and does not wait for it.
 func (l *link) do(e Effect) {
 	switch e := e.(type) {
 	case Message:
@@ -48,7 +48,7 @@ func (l *link) do(e Effect) {
 	}
 }
 
-// follow passes the log on.
+// follow posts the events of the log to the conversation.
 func (l *link) follow(f Follow) {
 	for ev, err := range l.stream.Follow(l.ctx, f.ID, f.After) {
 		if l.ctx.Err() != nil {
@@ -63,10 +63,10 @@ func (l *link) follow(f Follow) {
 	}
 }
 
-// linked passes on that the client waits for the server.
+// linked posts that the client waits for the server.
 func (l *link) linked(w client.Wait) { l.post(func(t *Talk) []Effect { return t.Linked(w) }) }
 
-// send sends messages in order.
+// send sends the queued messages in order.
 func (l *link) send() {
 	for {
 		select {
@@ -78,8 +78,8 @@ func (l *link) send() {
 	}
 }
 
-// one sends a message. Its key makes it safe to send it again, which is done for as long
-// as the server is away.
+// one sends a message, after it created the session if there is none. While the server is away,
+// the message is repeated with the same key, so that it arrives once.
 func (l *link) one(m Message) {
 	tell := func(s Sent) { l.post(func(t *Talk) []Effect { return t.Confirmed(s) }) }
 	if m.Create != nil && l.id == "" {
@@ -116,7 +116,8 @@ func (l *link) one(m Message) {
 	}
 }
 
-// patiently repeats try while the server is away, and says so once.
+// patiently repeats try while the server is unavailable, if again is set, and posts once that
+// the message waits.
 func (l *link) patiently(text string, again bool, try func() error) error {
 	for told := false; ; told = true {
 		err := try()
@@ -132,7 +133,7 @@ func (l *link) patiently(text string, again bool, try func() error) error {
 	}
 }
 
-// pause waits a little before the next attempt.
+// pause waits for d, and reports false if the chat ended meanwhile.
 func (l *link) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

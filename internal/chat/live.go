@@ -9,41 +9,42 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Live is what happens at the moment: what a screen shows below the conversation.
+// Live is the state of the running turn: what a screen shows below the conversation.
 type Live struct {
-	// Text is the answer so far, Thinking the thought so far.
+	// Text is the answer, Thinking the thought, as far as it has arrived.
 	Text, Thinking string
-	// Tools run, in the order they began.
+	// Tools are the tool calls that wait or run, in the order of their requests.
 	Tools []*Tool
-	// Outbox are messages of ours that are not in the conversation yet.
+	// Outbox are messages that are not in the conversation yet: those of this chat, and queued ones
+	// of others.
 	Outbox []Outgoing
 
-	away  bool // the server is
+	away  bool // true while the server is away
 	began time.Time
 	usage holdfast.Usage // of the running turn so far
-	known int64          // the last event that the session's numbers count
+	known int64          // number of the last event that Session.Spent includes
 	now   func() time.Time
 }
 
-// Tool is a tool that runs.
+// Tool is a tool call that waits or runs.
 type Tool struct {
 	Use     string
 	Title   string
 	Began   time.Time
 	Started bool
-	// Tail is the end of what it printed.
+	// Tail is the end of the output that it has printed.
 	Tail string
 
 	strip plain.Stripper
 }
 
-// Outgoing is a message that is on its way or waits for its turn.
+// Outgoing is a message on its way to the server, or one that waits there for its turn.
 type Outgoing struct {
 	Text string
-	Turn holdfast.TurnID // empty until the server has it
+	Turn holdfast.TurnID // empty until the server has accepted it
 }
 
-// How much is kept of what comes in pieces, in bytes.
+// The most bytes that are kept of a tool's output and of an answer while they arrive.
 const (
 	tailMost = 8 << 10
 	textMost = 1 << 20
@@ -51,7 +52,7 @@ const (
 
 func newLive() Live { return Live{now: time.Now} }
 
-// event follows the turn that runs.
+// event updates the state from an event of the log.
 func (l *Live) event(ev holdfast.Event) error {
 	switch ev.Type {
 	case holdfast.EventTurnStarted:
@@ -89,7 +90,7 @@ func (l *Live) event(ev holdfast.Event) error {
 	return l.tool(ev)
 }
 
-// tool follows the tools.
+// tool updates Tools from an event of a tool call.
 func (l *Live) tool(ev holdfast.Event) error {
 	switch ev.Type {
 	case holdfast.EventToolRequested:
@@ -121,8 +122,8 @@ func taken[T any](ev holdfast.Event, take func(T)) error {
 	return nil
 }
 
-// grown is a text with its next piece. A reader that missed the beginning has what is
-// left of it.
+// grown returns a streamed text with its next piece added, cut at the front to textMost bytes. A
+// piece at offset 0 starts a new text.
 func grown(have string, d holdfast.TextDelta) string {
 	if d.At == 0 {
 		have = ""
@@ -156,13 +157,15 @@ func (l *Live) over(use string) {
 	l.Tools = slices.DeleteFunc(l.Tools, func(t *Tool) bool { return t.Use == use })
 }
 
-// reset forgets the turn.
+// reset clears the answer, the thought and the tools of the turn.
 func (l *Live) reset() { l.Text, l.Thinking, l.Tools = "", "", nil }
 
-// settle forgets what the running turn used up: the session counts it now.
+// settle clears the usage of the running turn, because the session's numbers include it now up
+// to event upto.
 func (l *Live) settle(upto int64) { l.usage, l.known = holdfast.Usage{}, upto }
 
-// when is the time of an event by the clock of this machine.
+// when returns the time of an event for the clocks on the screen: now, unless the event is
+// clearly in the past, because the server's clock may differ.
 func (l *Live) when(at time.Time) time.Time {
 	now := l.now()
 	const late = 5 * time.Second
@@ -174,7 +177,8 @@ func (l *Live) when(at time.Time) time.Time {
 
 func (l *Live) sending(text string) { l.Outbox = append(l.Outbox, Outgoing{Text: text}) }
 
-// confirmed takes that the server has the oldest message that it did not have.
+// confirmed gives the oldest message with this text that has no turn yet the turn that the
+// server confirmed.
 func (l *Live) confirmed(r Sent) {
 	for i := range l.Outbox {
 		if l.Outbox[i].Turn == "" && l.Outbox[i].Text == r.Text {
@@ -184,7 +188,7 @@ func (l *Live) confirmed(r Sent) {
 	}
 }
 
-// queued takes that a message waits for its turn, whoever sent it.
+// queued records that a message waits for its turn, whoever sent it.
 func (l *Live) queued(turn holdfast.TurnID, text string) {
 	if slices.ContainsFunc(l.Outbox, func(o Outgoing) bool { return o.Turn == turn }) {
 		return
@@ -195,11 +199,11 @@ func (l *Live) queued(turn holdfast.TurnID, text string) {
 	}
 }
 
-// unsent takes that a message will not be sent.
+// unsent removes a message that will not be sent.
 func (l *Live) unsent(text string) { l.gone("", text) }
 
-// gone takes a message out of the outbox: that of a turn, or one that has no turn yet and
-// reads like it.
+// gone removes a message from the outbox: that of the turn, or else the oldest one with this
+// text that has no turn yet.
 func (l *Live) gone(turn holdfast.TurnID, text string) {
 	i := slices.IndexFunc(l.Outbox, func(o Outgoing) bool { return turn != "" && o.Turn == turn })
 	if i < 0 && text != "" {

@@ -9,14 +9,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// look draws: with styles, or without any where the terminal has no colours.
+// look renders text as rows of the screen, with styles or, on a terminal without colours, without.
 type look struct {
 	color  bool
 	width  int
 	method ansi.Method
 }
 
-// tint is how a piece of text looks.
+// tint is the style of a piece of text.
 type tint int
 
 const (
@@ -54,7 +54,7 @@ func (k look) paint(t tint, s string) string {
 	return style.Render(s)
 }
 
-// lines are lines of the conversation as rows of the screen.
+// lines renders lines of the conversation as rows of the screen.
 func (k look) lines(lines []plain.Line) (rows []string) {
 	for _, l := range lines {
 		switch l.Kind {
@@ -82,7 +82,7 @@ func (k look) lines(lines []plain.Line) (rows []string) {
 	return rows
 }
 
-// own is a message of the user, with a mark in front of its first row.
+// own renders a message of the user, with a mark in front of its first row.
 func (k look) own(s string) (rows []string) {
 	mark := "> "
 	for l := range strings.SplitSeq(strings.TrimRight(s, "\n"), "\n") {
@@ -92,7 +92,7 @@ func (k look) own(s string) (rows []string) {
 	return rows
 }
 
-// block is a text of several lines in one look, with a mark in front of the first row of
+// block renders a text of several lines in one style, with a mark in front of the first row of
 // each line.
 func (k look) block(mark string, t tint, s string) (rows []string) {
 	if k.width < 30 && len(mark) > 2 {
@@ -106,7 +106,8 @@ func (k look) block(mark string, t tint, s string) (rows []string) {
 	return rows
 }
 
-// wrap breaks a line into rows; the rows after the first are indented as the mark is wide.
+// wrap breaks a line into rows that fit the width; the rows after the first are indented by the
+// width of the mark.
 func (k look) wrap(mark, s string) []string {
 	room := max(k.width-k.method.StringWidth(mark), 4)
 	s = strings.ReplaceAll(s, "\t", "    ")

@@ -11,8 +11,8 @@ var (
 	inline  = regexp.MustCompile("(`+)(.+?)(`+)" + `|\B\*\*([^*\s](?:[^*]*[^*\s])?)\*\*\B|\B\*([^*\s](?:[^*]*[^*\s])?)\*\B|\b_([^_\s](?:[^_]*[^_\s])?)_\b`)
 )
 
-// markdown renders an answer as rows. Where there are no styles, what was written stays as
-// it is. No text is taken away: an address stays beside its link.
+// markdown renders an answer as rows. Without styles, the text stays as it was written. No
+// address is hidden: it is shown next to its link.
 func (k look) markdown(s string) (rows []string) {
 	fence := ""
 	for l := range strings.SplitSeq(strings.TrimRight(s, "\n"), "\n") {
@@ -34,7 +34,7 @@ func (k look) markdown(s string) (rows []string) {
 	return rows
 }
 
-// fenceOf is the fence that a line of code begins or ends with.
+// fenceOf returns the code fence that a line begins with, or "".
 func fenceOf(l string) string {
 	for _, c := range []string{"`", "~"} {
 		if n := len(l) - len(strings.TrimLeft(l, c)); n >= 3 {
@@ -44,7 +44,7 @@ func fenceOf(l string) string {
 	return ""
 }
 
-// prose renders a line outside of code.
+// prose renders a line that is outside of code blocks.
 func (k look) prose(l string) []string {
 	if !k.color {
 		return k.wrap("", l)
@@ -65,7 +65,7 @@ func (k look) prose(l string) []string {
 	return k.wrap("", k.spans(l))
 }
 
-// spans styles what is marked within a line.
+// spans styles the bold, italic and code spans of a line.
 func (k look) spans(l string) string {
 	var b strings.Builder
 	for {

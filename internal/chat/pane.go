@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// pane is the terminal as the renderer writes to it. The renderer puts rows above what it
-// has drawn, so nothing may go above before a first frame stands there, after the start and
-// after another program had the terminal: drawn has it then. failed is closed when the
-// terminal takes nothing any more; the renderer itself does not look.
+// pane is the terminal that the renderer writes to. Rows can go above the drawn frame only once
+// there is one: drawn receives a value after the first frame, at the start and after another
+// program had the terminal. failed is closed when a write to the terminal fails, because the
+// renderer ignores such errors.
 type pane struct {
 	*os.File
 	drawn, failed chan struct{}
@@ -20,7 +20,7 @@ func newPane(f *os.File) *pane {
 	return &pane{File: f, drawn: make(chan struct{}, 1), failed: make(chan struct{})}
 }
 
-// frame occurs in first frames only: it turns on bracketed paste.
+// frame is the sequence that turns on bracketed paste. It occurs in first frames only.
 var frame = []byte("\x1b[?2004h")
 
 func (p *pane) Write(b []byte) (int, error) {

@@ -18,20 +18,20 @@ func newPending() pending {
 	return pending{open: map[holdfast.TurnID]bool{}, ended: map[holdfast.TurnID]bool{}}
 }
 
-// none reports whether no message waits and no turn of ours is open.
+// none reports whether no message waits and no turn of this chat is open.
 func (p *pending) none() bool { return p.waiting == 0 && len(p.open) == 0 }
 
-// sent counts a message that goes to the server.
+// sent records that a message goes to the server.
 func (p *pending) sent() { p.waiting++ }
 
-// answered takes that a message waits no longer, whether the server took or refused it.
+// answered records that a message waits no longer: the server accepted or refused it.
 func (p *pending) answered() {
 	if p.waiting--; p.waiting == 0 {
 		clear(p.ended)
 	}
 }
 
-// confirmed takes that the server has a message and its turn, and reports whether that
+// confirmed records that the server accepted a message as this turn, and reports whether the
 // turn has ended already.
 func (p *pending) confirmed(turn holdfast.TurnID) (ended bool) {
 	if ended = p.ended[turn]; !ended {
@@ -41,7 +41,7 @@ func (p *pending) confirmed(turn holdfast.TurnID) (ended bool) {
 	return ended
 }
 
-// over takes the end of a turn, whoever started it.
+// over records the end of a turn, whoever started it.
 func (p *pending) over(turn holdfast.TurnID) {
 	if p.waiting > 0 {
 		p.ended[turn] = true

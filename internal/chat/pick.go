@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// pickMost is how many sessions are offered.
+// pickMost is the most sessions that are offered.
 const pickMost = 100
 
-// picker is a list of sessions of which one is chosen: by the arrows, or by typing a part
-// of its title or id.
+// picker is a list from which the user chooses a session: by the arrow keys, or by typing a part
+// of its title, id or agent.
 type picker struct {
 	look   look
 	height int
@@ -27,12 +27,12 @@ type picker struct {
 	done   bool
 }
 
-// Pick lets somebody choose one of the latest sessions; nil is none.
+// Pick lets the user choose one of the first pickMost sessions; it returns nil if none was chosen.
 func (c *Chat) Pick(ctx context.Context, sessions []holdfast.Session) (*holdfast.Session, error) {
 	p := &picker{look: look{color: c.Screen.Color}, all: sessions[:min(len(sessions), pickMost)]}
 	program := tea.NewProgram(p, tea.WithInput(c.Stdin), tea.WithOutput(c.Screen.Out), tea.WithContext(ctx), tea.WithEnvironment(c.Screen.Env))
 	if _, err := program.Run(); err != nil && p.chosen == nil {
-		return nil, holdfast.Errorf(holdfast.KindUnavailable, "chat", "nothing was chosen: %w", err).WithHint("holdfast chat --resume")
+		return nil, holdfast.Errorf(holdfast.KindUnavailable, "chat", "no session was chosen, the terminal failed: %w", err).WithHint("holdfast chat --resume")
 	}
 	return p.chosen, nil
 }
@@ -40,7 +40,7 @@ func (c *Chat) Pick(ctx context.Context, sessions []holdfast.Session) (*holdfast
 // Init is called by bubbletea.
 func (p *picker) Init() tea.Cmd { return nil }
 
-// fit are the sessions that what was typed occurs in.
+// fit returns the sessions whose title, id or agent contains what was typed.
 func (p *picker) fit() (out []holdfast.Session) {
 	for _, s := range p.all {
 		if strings.Contains(strings.ToLower(s.Title+" "+string(s.ID)+" "+string(s.Agent)), strings.ToLower(p.typed)) {
@@ -95,7 +95,7 @@ func (p *picker) key(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// room is how many sessions are shown at once.
+// room returns how many sessions are shown at once.
 func (p *picker) room() int { return max(1, min(p.height-3, 15)) }
 
 // View is called by bubbletea after each message.
@@ -119,7 +119,7 @@ func (p *picker) View() tea.View {
 		rows = append(rows, p.look.paint(t, p.look.cut(mark+plain.OneLine(fmt.Sprintf("%s  %s  %s  %s", plain.ShortID(s.ID), title, s.Status, plain.When(s.LastActiveAt))))))
 	}
 	if len(fit) == 0 {
-		rows = append(rows, p.look.cut("no session is like that"))
+		rows = append(rows, p.look.cut("no session matches"))
 	}
 	rows = append(rows, p.look.paint(faint, p.look.cut(fmt.Sprintf("%s · Enter takes it, Esc none", plain.Count(len(fit), "session", "sessions")))))
 	v := tea.NewView(strings.Join(rows, "\n"))

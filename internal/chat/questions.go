@@ -10,7 +10,7 @@ import (
 // zero value is empty.
 type questions struct{ open []holdfast.Approval }
 
-// first returns the question that the next answer is for.
+// first returns the question that the next answer is for; ok is false if none is open.
 func (q *questions) first() (holdfast.Approval, bool) {
 	if len(q.open) == 0 {
 		return holdfast.Approval{}, false
@@ -32,7 +32,7 @@ func (q *questions) settled(id holdfast.ApprovalID) {
 	q.open = slices.DeleteFunc(q.open, func(a holdfast.Approval) bool { return a.ID == id })
 }
 
-// over removes the questions of a turn that has ended.
+// over removes the open questions of a turn that has ended.
 func (q *questions) over(turn holdfast.TurnID) {
 	q.open = slices.DeleteFunc(q.open, func(a holdfast.Approval) bool { return a.Turn == turn })
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Terminal is the terminal of a screen.
+// Terminal describes the terminal that a screen draws on.
 type Terminal struct {
 	Out *os.File
-	// Color: it has colours, and they are wanted.
+	// Color is true if the terminal has colours and the user wants them.
 	Color bool
-	// Env is its environment.
+	// Env is the environment, in which the renderer looks up the terminal's abilities.
 	Env []string
-	// Edit is the command that edits a file.
+	// Edit returns the command that opens a file in the user's editor.
 	Edit func(path string) *exec.Cmd
 }
 
-// screen is the front with an editor. What is said goes above it for good; below stand
-// what happens at the moment, the editor and the status. Its fields belong to bubbletea's
+// screen is the front end with an editor. The conversation is printed above it and scrolls away;
+// below are the running turn, the editor and a status row. Its fields belong to bubbletea's
 // loop.
 type screen struct {
 	c    *Chat
@@ -43,14 +43,15 @@ type screen struct {
 	search  *search
 	offers  []string
 
-	// A question takes the editor; the message that was being written comes back after it.
+	// question is the open question that the editor is used for, draft the message that was being
+	// written and comes back afterwards.
 	question holdfast.ApprovalID
 	draft    compose.Editor
 
-	lines    []plain.Line // to be shown above
-	rows     []string     // the same, broken for the width
-	drawn    bool         // there is a frame that rows can go above
-	resizes  int          // how often the size changed a moment ago
+	lines    []plain.Line // to be printed above the frame
+	rows     []string     // lines that are broken into rows, to be printed next
+	drawn    bool         // a frame is drawn, so rows can be printed above it
+	resizes  int          // number of size changes within the last moment (settled)
 	showing  bool
 	ticking  bool
 	end      *Leave
@@ -58,12 +59,12 @@ type screen struct {
 	now      func() time.Time
 }
 
-// Messages of the screen to itself.
+// Messages that the screen sends to itself.
 type (
 	shownMsg struct{}
 	drawnMsg struct{}
 	goneMsg  struct{}
-	// settledMsg: the size has not changed since, by this change.
+	// settledMsg arrives a moment after each change of the size.
 	settledMsg struct{}
 	tickMsg    struct{}
 	signalMsg  struct{ os.Signal }
@@ -77,7 +78,7 @@ type (
 	}
 )
 
-// OnScreen talks on a terminal.
+// OnScreen runs the conversation on the terminal c.Screen.
 func (c *Chat) OnScreen(ctx context.Context) (Outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,7 +113,7 @@ func (c *Chat) OnScreen(ctx context.Context) (Outcome, error) {
 	return s.over(err)
 }
 
-// over is how it ended. What was not sent is not lost.
+// over returns how the conversation ended, and prints the text in the editor that was not sent.
 func (s *screen) over(err error) (Outcome, error) {
 	out := Outcome{Session: s.t.Session.ID, Code: 1}
 	if s.question != "" {
@@ -127,7 +128,7 @@ func (s *screen) over(err error) (Outcome, error) {
 		if err == nil {
 			err = s.end.Err
 		}
-		_ = s.c.Printer.Print(s.end.Lines...) // the code says it too
+		_ = s.c.Printer.Print(s.end.Lines...) // the exit code tells it, too
 	}
 	if left != "" {
 		_ = s.c.Printer.Print(plain.Line{Text: "not sent:"}, plain.Line{Kind: plain.Own, Text: plain.Prose(left)})
@@ -135,12 +136,12 @@ func (s *screen) over(err error) (Outcome, error) {
 	return out, err
 }
 
-// gone is the error of a terminal that reads or shows nothing any more.
+// gone returns the error for a terminal that can no longer be read or written.
 func gone(t *Talk) error {
-	return holdfast.Errorf(holdfast.KindUnavailable, "chat", "the terminal is gone").WithHint("to come back: holdfast chat %s", t.name())
+	return holdfast.Errorf(holdfast.KindUnavailable, "chat", "the terminal can no longer be read or written").WithHint("to come back: holdfast chat %s", t.name())
 }
 
-// begin asks the server for what the screen starts with.
+// begin fetches from the server what the screen shows first.
 func (s *screen) begin(ctx context.Context) ([]Effect, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -169,17 +170,19 @@ func (s *screen) begin(ctx context.Context) ([]Effect, error) {
 	if after == s.t.Session.LastSeq {
 		return append(out, recall(s.t.Session.ID)), nil
 	}
-	s.t.recallAt = s.t.Session.LastSeq // what is shown comes first
+	s.t.recallAt = s.t.Session.LastSeq // open questions follow once the earlier turns are shown
 	return out, nil
 }
 
-// How far back the screen looks for messages, in log entries, and how many turns it shows.
+// lookBack is how many events before the newest one the screen searches for messages, shownTurns
+// how many earlier turns it shows.
 const (
 	lookBack   = 20_000
 	shownTurns = 3
 )
 
-// messages are the user's messages, and where in the log the last turns begin.
+// messages returns the user's messages, and the number of the event after which the last
+// shownTurns turns begin.
 func messages(ctx context.Context, c *client.Client, s holdfast.Session) (past []string, after int64, err error) {
 	after = s.LastSeq
 	var starts []int64
@@ -192,7 +195,7 @@ func messages(ctx context.Context, c *client.Client, s holdfast.Session) (past [
 		for _, ev := range page {
 			var m holdfast.UserMessage
 			if ev.Decode(&m) != nil {
-				continue // a damaged one is told where the log is shown
+				continue // the stream reports a damaged event
 			}
 			at, past = ev.Seq, append(past, m.Text())
 			if !m.Steer {
@@ -256,7 +259,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, tea.Batch(append(cmds, s.next()...)...)
 }
 
-// do does what is to be done.
+// do carries out effects.
 func (s *screen) do(effects []Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
@@ -268,7 +271,7 @@ func (s *screen) do(effects []Effect) {
 				s.editor.Set(e.Text)
 			} else {
 				s.history.Add(e.Text)
-				s.say([]plain.Line{{Text: "Up brings back what was not sent"}})
+				s.say([]plain.Line{{Text: "the message was not sent; Up brings it back"}})
 			}
 		case Leave:
 			if s.end == nil {
@@ -280,10 +283,10 @@ func (s *screen) do(effects []Effect) {
 	}
 }
 
-// say shows lines above, when it is their turn.
+// say queues lines to be printed above the frame.
 func (s *screen) say(lines []plain.Line) { s.lines = append(s.lines, lines...) }
 
-// turnTo gives the editor to a question, or back to the message.
+// turnTo gives the editor to a new question, or back to the message that was being written.
 func (s *screen) turnTo() {
 	a, _ := s.t.Question()
 	if a.ID == s.question {
@@ -298,13 +301,13 @@ func (s *screen) turnTo() {
 	}
 }
 
-// settled is how long nothing goes above after a change of the size: rows that are broken
-// for another width than the terminal's would run into each other.
+// settled is how long nothing is printed above the frame after a change of the size: rows that
+// are broken for another width would run into each other.
 const settled = 80 * time.Millisecond
 
-// next is what follows each message: rows go above in order, a few at a time, because the
-// terminal must hold them beside the rows below; the clock ticks while something runs; and
-// at the end, when all is shown, the screen goes.
+// next returns the commands that follow each message. Rows are printed above in order, a few at
+// a time, because they must fit the terminal together with the frame. The clock ticks while
+// something runs. At the end, when all is shown, the program quits.
 func (s *screen) next() (cmds []tea.Cmd) {
 	if s.drawn && !s.showing && s.resizes == 0 {
 		if len(s.rows) == 0 {

@@ -13,42 +13,42 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// Talk is the state of a conversation. It belongs to one goroutine.
+// Talk is the state of a conversation. Only one goroutine may use it.
 type Talk struct {
-	// Person: somebody types, and is asked in place. JSON: events are printed as they are.
+	// Person is true if a person types, who can answer questions. JSON makes events be printed as JSON.
 	Person, JSON bool
-	// Echo: messages of the user are shown, where they enter the conversation.
+	// Echo makes messages of the user be shown where they enter the conversation.
 	Echo   bool
 	Teller plain.Narrator
-	// Create describes the session that the first message makes; nil once there is one.
+	// Create describes the session that the first message creates; nil once the session exists.
 	Create  *holdfast.CreateSession
 	Session holdfast.Session
-	// About says more on a session that was created here.
+	// About returns warnings to show with the greeting of a session.
 	About func(holdfast.Session) []plain.Line
-	// Copy copies files between here and a session, for /cp.
+	// Copy copies files between the local disk and a session, for /cp.
 	Copy func(ctx context.Context, id holdfast.SessionID, src, dst string) ([]string, error)
 
 	live      Live
 	pending   pending
-	asking    int // calls whose answer the next line waits for
+	asking    int // number of calls to the server that have not returned
 	running   holdfast.TurnID
 	questions questions
 	interrupt interrupt
-	recallAt  int64 // after this event the open questions are fetched
+	recallAt  int64 // number of the event after which the open questions are fetched
 	failed    bool
 }
 
-// interrupt is how far Ctrl-C got.
+// interrupt is the state of interrupting by Ctrl-C.
 type interrupt int
 
 const (
 	notAsked interrupt = iota
-	asking             // the server is asked to end the turn
-	asked              // it does
-	leaving            // nothing runs: the next one leaves
+	asking             // the server was asked to end the turn
+	asked              // the server is ending the turn
+	leaving            // no turn runs: the next Ctrl-C leaves
 )
 
-// outboxMost is how many messages may wait for the server.
+// outboxMost is the most messages that may wait for the server.
 const outboxMost = 1024
 
 // NewTalk makes a conversation with a session, or with one that the first message creates.
@@ -59,17 +59,16 @@ func NewTalk(s holdfast.Session, create *holdfast.CreateSession) *Talk {
 	}
 }
 
-// Idle reports whether no message and no call of ours is on its way, and no turn of ours
-// runs.
+// Idle reports whether nothing of this chat is under way: no message, no call and no turn.
 func (t *Talk) Idle() bool { return t.asking == 0 && t.pending.none() }
 
-// Question returns the question that the next line answers.
+// Question returns the question that the next line answers; ok is false if none is open.
 func (t *Talk) Question() (holdfast.Approval, bool) { return t.questions.first() }
 
 // Running reports whether a turn runs, and since when.
 func (t *Talk) Running() (since time.Time, ok bool) { return t.live.began, t.running != "" }
 
-// Begin greets.
+// Begin returns the effects that start the conversation, with a greeting.
 func (t *Talk) Begin() []Effect {
 	if t.Create != nil {
 		if !t.Person {
@@ -89,7 +88,7 @@ func (t *Talk) greeting() Show {
 	return append(t.About(s), say("session %s (%s, model %s); /help lists what else you can type", s.ID, s.Trust, s.Model)...)
 }
 
-// Event takes an event of the log.
+// Event applies an event of the log.
 func (t *Talk) Event(ev holdfast.Event) []Effect {
 	out, err := t.event(ev)
 	if err != nil {
@@ -112,7 +111,7 @@ func (t *Talk) event(ev holdfast.Event) (out []Effect, err error) {
 	case ev.EndsTurn():
 		return t.end(ev)
 	case ev.Type == holdfast.EventSessionEnded:
-		return []Effect{Leave{Lines: say("the session is ended")}}, nil
+		return []Effect{Leave{Lines: say("the session has ended")}}, nil
 	}
 	if t.JSON {
 		return []Effect{Print{ev}}, nil
@@ -131,7 +130,7 @@ func (t *Talk) event(ev holdfast.Event) (out []Effect, err error) {
 	return append(out, more...), err
 }
 
-// tell returns the lines that an event is shown as.
+// tell returns the lines that show an event.
 func (t *Talk) tell(ev holdfast.Event) ([]plain.Line, error) {
 	if ev.Type == holdfast.EventMessageUser {
 		var m holdfast.UserMessage
@@ -186,7 +185,8 @@ func (t *Talk) end(ev holdfast.Event) ([]Effect, error) {
 	return out, err
 }
 
-// Line takes a line or a whole message: a command, an answer, or a message.
+// Line handles a line or a text of several lines that the user entered: a command, an answer or
+// a message.
 func (t *Talk) Line(l string) []Effect {
 	if t.interrupt == leaving {
 		t.interrupt = notAsked
@@ -215,7 +215,7 @@ func (t *Talk) Line(l string) []Effect {
 	return []Effect{Message{Text: text, Create: t.Create}}
 }
 
-// name is the session in a command to paste.
+// name returns the session's id for a command to paste, or SESSION before there is one.
 func (t *Talk) name() string {
 	if t.Session.ID == "" {
 		return "SESSION"
@@ -223,7 +223,7 @@ func (t *Talk) name() string {
 	return string(t.Session.ID)
 }
 
-// Confirmed takes the outcome of sending a message.
+// Confirmed applies the outcome of sending a message.
 func (t *Talk) Confirmed(r Sent) []Effect {
 	if r.Created != nil {
 		t.Session, t.Create = *r.Created, nil
@@ -249,7 +249,7 @@ func (t *Talk) Confirmed(r Sent) []Effect {
 	return nil
 }
 
-// Linked takes that the client waits for the server, or that it is back.
+// Linked shows that the client waits for the server, or that the server is back.
 func (t *Talk) Linked(w client.Wait) []Effect {
 	switch {
 	case w.Over:
@@ -262,7 +262,7 @@ func (t *Talk) Linked(w client.Wait) []Effect {
 	return []Effect{say("%s", w)}
 }
 
-// Interrupt takes Ctrl-C: the first ends the turn, whoever sent it; the next one leaves.
+// Interrupt handles Ctrl-C: the first one ends the turn, whoever sent its message; the next one leaves.
 func (t *Talk) Interrupt() []Effect {
 	switch {
 	case t.interrupt != notAsked:
@@ -276,7 +276,7 @@ func (t *Talk) Interrupt() []Effect {
 
 const leaveHint = "Ctrl-C again or /quit leaves"
 
-// stop ends the running turn. byKey: where none runs, the next key leaves.
+// stop asks the server to end the running turn. With byKey, if no turn runs, the next Ctrl-C leaves.
 func (t *Talk) stop(byKey bool) []Effect {
 	if byKey {
 		t.interrupt = asking
@@ -291,8 +291,8 @@ func (t *Talk) stop(byKey bool) []Effect {
 
 const interrupting = "interrupting; Ctrl-C again leaves"
 
-// stopped takes the answer to stop, of the turn that ran as far as was known. It may come
-// after the turn's end.
+// stopped handles the server's reply to stop. turn is the turn that ran, as far as was known.
+// The reply may come after the turn's end.
 func (t *Talk) stopped(err error, turn holdfast.TurnID, byKey bool) []Effect {
 	var out []Effect
 	switch {
@@ -316,7 +316,7 @@ func (t *Talk) stopped(err error, turn holdfast.TurnID, byKey bool) []Effect {
 	return out
 }
 
-// Leave says how to come back, and ends the conversation.
+// Leave ends the conversation and shows how to come back.
 func (t *Talk) Leave(code int) []Effect {
 	lines := []plain.Line{{Kind: plain.Break}}
 	switch {
@@ -339,21 +339,22 @@ func (t *Talk) Leave(code int) []Effect {
 	return []Effect{Leave{Code: code, Lines: lines}}
 }
 
-// Lost takes the end of the log that the client gave up.
+// Lost ends the conversation, because the client gave up to follow the log.
 func (t *Talk) Lost(err error) []Effect { return []Effect{Leave{Lost: err}} }
 
-// call is a call whose answer the next line waits for where nobody types.
+// call returns a Call effect that is counted in asking: where no person types, the next line
+// waits for its answer.
 func (t *Talk) call(limit time.Duration, do doer) []Effect {
 	t.asking++
 	return []Effect{Call{limit, do.then(func(t *Talk) { t.asking-- })}}
 }
 
-// say is one line about the conversation.
+// say returns one line with a note about the conversation.
 func say(format string, args ...any) Show {
 	return Show{{Kind: plain.Note, Text: plain.OneLine(fmt.Sprintf(format, args...))}}
 }
 
-// trouble is an error that does not end the conversation.
+// trouble returns the lines for an error that does not end the conversation.
 func trouble(err error) Show {
 	out := Show{{Kind: plain.Trouble, Text: plain.OneLine("! " + err.Error())}}
 	if hint := holdfast.HintOf(err); hint != "" {

@@ -208,10 +208,10 @@ func TestCommandsHaveHelp(t *testing.T) {
 			t.Errorf("%s is not in the help, or does nothing:\n%s", c.name, got)
 		}
 	}
-	expect(t, "no command", talking().Line("/nonsense x"), "there is no /nonsense; /help lists what there is, and // sends a message that begins with a slash\n")
+	expect(t, "no command", talking().Line("/nonsense x"), "there is no command /nonsense; /help lists the commands, and // sends a message that begins with a slash\n")
 	k := talking()
 	k.Echo = true
-	expect(t, "a path", k.Line("/etc/x is broken"), "there is no /etc/x; /help lists what there is, and // sends a message that begins with a slash\n[restore \"/etc/x is broken\"]\n")
+	expect(t, "a path", k.Line("/etc/x is broken"), "there is no command /etc/x; /help lists the commands, and // sends a message that begins with a slash\n[restore \"/etc/x is broken\"]\n")
 	expect(t, "a paste that begins with a path", k.Line("/quit\nis what I typed"), "[message \"/quit\\nis what I typed\"]\n")
 	expect(t, "two slashes", talking().Line("//x"), "[message \"/x\"]\n")
 }

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// treeLimit is how long a copy or a diff may take.
+	// treeLimit is the longest time that a copy or a diff may take.
 	treeLimit = 10 * time.Minute
-	// maxDiff is how many lines of a diff are shown, maxDiffBytes how much of it is kept.
+	// maxDiff is the most lines of a diff that are shown, maxDiffBytes the most bytes that are kept.
 	maxDiff      = 1000
 	maxDiffBytes = 4 << 20
 )
@@ -41,7 +41,7 @@ func (t *Talk) diff(arg string) []Effect {
 	})
 }
 
-// diffLines are the first lines of a diff, and where all of it is.
+// diffLines returns the first lines of a diff, and, if it was cut, how to see all of it.
 func diffLines(text, notes string, id holdfast.SessionID) Show {
 	var out Show
 	more := 0
@@ -64,7 +64,8 @@ func diffLines(text, notes string, id holdfast.SessionID) Show {
 	return out
 }
 
-// diffLine is a line of a patch; the sign of a change is its kind's to show.
+// diffLine returns a line of a patch. The kind of the result stands for the sign of a change,
+// which is removed.
 func diffLine(l string) plain.Line {
 	switch {
 	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "):
@@ -79,7 +80,7 @@ func diffLine(l string) plain.Line {
 	return plain.Line{Kind: plain.Note, Text: l}
 }
 
-// beginning keeps the beginning of what is written to it.
+// beginning is a writer that keeps the first maxDiffBytes bytes.
 type beginning struct{ strings.Builder }
 
 func (b *beginning) Write(p []byte) (int, error) {

@@ -11,20 +11,20 @@ import (
 	"github.com/holdfast-run/holdfast/internal/plain"
 )
 
-// How many rows the parts below the conversation take at most.
+// The most rows of output that are shown for a tool, and the most messages of the outbox.
 const (
 	toolRows    = 3
 	outboxShown = 3
 )
 
-// most is how many rows may stand below the conversation.
+// most returns how many rows the frame below the conversation may have.
 func (s *screen) most() int { return max(3, s.height/2) }
 
-// room is the width of the editor.
+// room returns the width of the editor.
 func (s *screen) room() int { return max(s.look.width-2, 4) }
 
-// blank is the last frame: a row that the shell goes on in. Of an empty one, the renderer
-// would leave a row standing.
+// blank is the last frame: one row, which the shell's prompt overwrites. For an empty frame, the
+// renderer would leave an old row behind.
 const blank = " "
 
 // View is called by bubbletea after each message.
@@ -45,7 +45,7 @@ func (s *screen) View() tea.View {
 	return v
 }
 
-// editorRows are the rows around the cursor, and where it is.
+// editorRows returns the editor's rows around the cursor, and the column and row of the cursor.
 func (s *screen) editorRows() (rows []string, x, y int) {
 	text, x, y := s.editor.Rows(s.room(), s.look.method)
 	mark := "> "
@@ -67,8 +67,8 @@ func (s *screen) editorRows() (rows []string, x, y int) {
 	return rows, x + 2, y
 }
 
-// hints are rows below the editor: what can be answered, what is looked for, what could
-// follow.
+// hints returns the rows below the editor: the keys that answer a question, the text that is
+// searched for, or the candidates for completion.
 func (s *screen) hints() (rows []string) {
 	switch {
 	case s.question != "":
@@ -91,11 +91,11 @@ func (s *screen) hints() (rows []string) {
 	return rows
 }
 
-// tailBytes is how much of an answer is rendered while it comes.
+// tailBytes is the most bytes of an answer that are rendered while it arrives.
 const tailBytes = 8 << 10
 
-// moment is what happens: the thought, the answer so far, tools that run, messages that
-// wait.
+// moment renders the running turn: the thought, the answer so far, the tools that run, and the
+// messages that wait.
 func (s *screen) moment() (rows []string) {
 	live := &s.t.live
 	if live.Thinking != "" {
@@ -126,7 +126,7 @@ func (s *screen) moment() (rows []string) {
 	return rows
 }
 
-// tail is the end of a long text, from the beginning of a line.
+// tail returns the end of a long text, from the beginning of a line on.
 func tail(s string) string {
 	if len(s) <= tailBytes {
 		return s
@@ -157,7 +157,7 @@ func (s *screen) tool(t *Tool) []string {
 	return rows
 }
 
-// elapsed is a time in a few characters.
+// elapsed formats a duration in a few characters.
 func elapsed(d time.Duration) string {
 	d = max(d, 0).Truncate(time.Second)
 	switch {
@@ -169,8 +169,7 @@ func elapsed(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// status is the last row: the clock, what was used up, the mode and the model, as much as
-// there is room for.
+// status renders the last row: the clock, the usage, the mode and the model, as many as fit.
 func (s *screen) status() string {
 	t := s.t
 	first := "ready"

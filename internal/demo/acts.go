@@ -23,7 +23,7 @@ func bash(command string) step {
 	return step{"tool": "Bash", "input": map[string]any{"command": command}}
 }
 
-// asked is what a real model is told about a script.
+// asked is the text in front of a script for a real model.
 const asked = "Do the steps of this script in order: one tool call for each, with exactly its input, and nothing else. Then answer with the text of \"say\". "
 
 func (s *show) script(intro string, steps ...step) string {
@@ -37,8 +37,7 @@ func (s *show) script(intro string, steps ...step) string {
 	return intro + "<script>" + string(b) + "</script>"
 }
 
-// turn sends a message and waits for the turn's end; it gives the turn and the
-// tools' results.
+// turn sends a message, waits for the end of its turn, and returns that with the tools' results.
 func (s *show) turn(ctx context.Context, text string) (holdfast.TurnEnded, []holdfast.ToolFinished, error) {
 	s.said = append(s.said, text)
 	st, err := s.api.Stream(ctx, s.session, holdfast.SendMessage{Text: text})
@@ -64,12 +63,12 @@ func (s *show) turn(ctx context.Context, text string) (holdfast.TurnEnded, []hol
 				return end, tools, err
 			}
 			if ev.Type != holdfast.EventTurnCompleted {
-				return end, tools, fmt.Errorf("%s: %s", ev.Type, end.Message)
+				return end, tools, fmt.Errorf("the turn ended with %s: %s", ev.Type, end.Message)
 			}
 			return end, tools, nil
 		}
 	}
-	return holdfast.TurnEnded{}, tools, errors.New("the stream ended before the turn")
+	return holdfast.TurnEnded{}, tools, errors.New("the event stream ended before the end of the turn")
 }
 
 func (s *show) file(ctx context.Context, name string) (string, error) {
@@ -128,8 +127,8 @@ func (s *show) killBox(ctx context.Context) (string, error) {
 	return fmt.Sprintf("process %d of box %s", c.PID, c.ID), nil
 }
 
-// memory is that a turn's model was shown all that was said. The scripted one counts
-// it in its answer; of a real one the log says how long the conversation was.
+// memory checks that a turn's model received the whole conversation. The scripted model counts
+// the messages in its answer; for a real model the log tells how long the conversation was.
 func (s *show) memory(ctx context.Context, end holdfast.TurnEnded, tools int) (string, error) {
 	if !s.cfg.Live {
 		return "model: " + end.Result, s.sentence(end.Result, tools)
@@ -154,14 +153,15 @@ func (s *show) memory(ctx context.Context, end holdfast.TurnEnded, tools int) (s
 			shown = r.Messages
 		}
 	}
-	// The last answer, and the new question.
+	// The new messages are the last answer and this question.
 	if shown < before+2 {
 		return "", fmt.Errorf("the model was shown %d messages, after %d in the turn before", shown, before)
 	}
 	return fmt.Sprintf("the model was shown %d messages, after %d before; it says: %s", shown, before, strings.Join(strings.Fields(end.Result), " ")), nil
 }
 
-// sentence is what the scripted model says from memory: it counts what it is shown.
+// sentence checks the answer of the scripted model, which counts the messages and tool results
+// that it receives.
 func (s *show) sentence(got string, tools int) error {
 	quote := func(t string) string {
 		if r := []rune(t); len(r) > 60 {
@@ -213,7 +213,7 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 		if ev.Type == holdfast.DeltaToolOutput && bytes.Contains(ev.Data, []byte("started")) {
 			break
 		}
-		if ev.Type == holdfast.EventToolStarted && s.cfg.Runtime != "" { // a CLI shows no output of its tools
+		if ev.Type == holdfast.EventToolStarted && s.cfg.Runtime != "" { // a CLI does not stream tool output
 			if err := s.begun(ctx); err != nil {
 				return "", err
 			}
@@ -229,7 +229,7 @@ func (s *show) killServer(ctx context.Context) (string, error) {
 	return fmt.Sprintf("process %d, while the tool sleeps; the box goes on", pid), nil
 }
 
-// begun waits until the slow tool has begun.
+// begun waits until the slow tool has started.
 func (s *show) begun(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -278,7 +278,7 @@ func (s *show) recover(ctx context.Context) (string, error) {
 	}
 	got, err := s.file(ctx, "ledger.txt")
 	if err == nil && got != "once\n" {
-		err = fmt.Errorf("the tool's line stands %d times", strings.Count(got, "once"))
+		err = fmt.Errorf("the tool's line occurs %d times in ledger.txt, not once", strings.Count(got, "once"))
 	}
 	return "ledger.txt has the tool's line exactly once", err
 }
@@ -292,7 +292,7 @@ func (s *show) pause(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if r.Receipt == nil {
-		return "", errors.New("no receipt")
+		return "", errors.New("the resumed session has no receipt")
 	}
 	return receiptLine(*r.Receipt), nil
 }
@@ -328,11 +328,11 @@ func (s *show) escape(ctx context.Context) (string, error) {
 	}
 	for _, won := range []string{"READ-A-SECRET", "WROTE-OUTSIDE", "REACHED-THE-SERVER", "REACHED-METADATA", "MOUNTED", "NEW-NAMESPACE"} {
 		if strings.Contains(got, won) {
-			return "", fmt.Errorf("%s: %s", won, got)
+			return "", fmt.Errorf("an escape from the box succeeded: %s: %s", won, got)
 		}
 	}
 	if _, err := os.Lstat(outside); err == nil {
-		return "", fmt.Errorf("%s exists", outside)
+		return "", fmt.Errorf("the box created %s outside of it", outside)
 	}
 	var said []string
 	for line := range strings.Lines(got) {
@@ -343,8 +343,8 @@ func (s *show) escape(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d attempts%s, 0 successes; the box said:\n%s", len(tries), who, strings.Join(said[:min(len(said), 8)], "\n")), nil
 }
 
-// tryOut has the agent run a command that breaks rules, and gives what it printed. A
-// real model may think better of it: then it is run in the same box without one.
+// tryOut lets the agent run a command that tries to break out of its box, and returns the
+// output. If a real model refuses, the command runs in the same box by exec.
 func (s *show) tryOut(ctx context.Context, command string) (printed, who string, err error) {
 	_, tools, err := s.turn(ctx, s.script("Try to get out. ", bash(command), step{"say": "I stayed inside."}))
 	switch {

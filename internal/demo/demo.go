@@ -1,10 +1,10 @@
-// Package demo shows the main job on a real server in about a minute: a session
-// that survives the death of its box and of its server without losing a message
-// or a file, or running a tool twice.
+// Package demo shows the main purpose of Holdfast on a real server in about a minute: a session
+// survives the death of its box and of its server without losing a message or a file, or running
+// a tool twice.
 //
-// cmd/holdfast uses it. It starts the holdfast binary as a child and speaks to
-// it through the client, as anybody would. Invariant: every line that it prints
-// as done was checked against what the server, the files and the log say.
+// cmd/holdfast uses it. It starts the holdfast binary as a child process and uses it through the
+// client, as any user would. Invariant: every step that it prints as done was checked against
+// the server's answers, the files and the log.
 package demo
 
 import (
@@ -21,36 +21,36 @@ import (
 	"github.com/holdfast-run/holdfast/internal/child"
 )
 
-// Config is one demo.
+// Config configures a demo.
 type Config struct {
 	// Binary is the holdfast program, Env the environment of its servers.
 	Binary string
 	Env    []string
-	// Dir is an empty directory for everything; the caller removes it.
+	// Dir is an empty directory for all files of the demo; the caller removes it.
 	Dir string
-	// Out gets a line a step; nil is silent.
+	// Out receives one line for each step; nil discards them.
 	Out   io.Writer
 	Style Style
-	// Runtime is how the agent runs; empty is the server's own loop. Runtimes is the
-	// directory of installed agent CLIs, for a runtime that is one.
+	// Runtime is the runtime of the session; empty means the server's own agent loop. Runtimes is
+	// the directory of installed agent CLIs, for a runtime that needs one.
 	Runtime, Runtimes string
-	// Live is with a real model, which the environment names: it is asked to do what
-	// the scripted one is told, and judged by the files and the log alone.
+	// Live uses a real model, which the environment names. It is asked to do the steps of the
+	// scripted one, and only the files and the log are checked.
 	Live bool
-	// Pack makes a tar of an agent's folder.
+	// Pack returns a tar archive of an agent's folder.
 	Pack func(dir string) (io.ReadCloser, error)
 }
 
-// Style is how lines look: plain, or with colour on a terminal.
+// Style holds the escape sequences of the lines: empty, or colours on a terminal.
 type Style struct{ Good, Bad, Dim, End string }
 
-// Outcome of a step.
+// The outcomes of a step.
 const (
 	Done   = "ok"
 	Failed = "failed"
 )
 
-// Step is one line of the demo.
+// Step is one step of the demo with its outcome.
 type Step struct {
 	Name    string  `json:"name"`
 	Outcome string  `json:"outcome"`
@@ -58,14 +58,14 @@ type Step struct {
 	MS      float64 `json:"duration_ms"`
 }
 
-// Result is the whole demo.
+// Result is the result of the whole demo.
 type Result struct {
 	Steps []Step  `json:"steps"`
 	OK    bool    `json:"ok"`
 	MS    float64 `json:"duration_ms"`
 }
 
-// show is a demo under way.
+// show is a running demo.
 type show struct {
 	cfg    Config
 	result Result

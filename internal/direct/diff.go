@@ -14,17 +14,17 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// gitScript runs git in the box, as the agent could: what it prints is the agent's word.
-// It never reads the configuration, index or hooks of the agent's repository.
+// gitScript is a shell script that runs git in the box, as the agent could, so its output is as
+// trustworthy as the agent. It never reads the configuration, index or hooks of the agent's repository.
 //
 //go:embed git.sh
 var gitScript string
 
-// gitMS bounds a run of it, in milliseconds.
+// gitMS is the longest time of a run of gitScript, in milliseconds.
 const gitMS = 10 * 60 * 1000
 
-// startCommit keeps the files as they are now as a commit, beside the agent's repository. why
-// says why there is none: the files are no git tree, or there is no git in the box.
+// startCommit stores the current files as a commit outside of the agent's repository. If it cannot,
+// start is empty and why tells the reason: the files are no git tree, or the box has no git.
 func (w *Work) startCommit(ctx context.Context, id holdfast.SessionID) (start, why string, err error) {
 	var out bytes.Buffer
 	res, said, err := w.git(ctx, id, &out, "start")
@@ -41,9 +41,9 @@ var commitPattern = regexp.MustCompile(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
 
 func isCommit(s string) bool { return commitPattern.MatchString(s) }
 
-// Diff writes what changed since the session's start as a patch for git apply, or as a summary.
-// git makes it in the box: it is as trustworthy as the agent. Notes are what git remarked, as
-// files that it could not read. Conflict: there is no commit of the start.
+// Diff writes the changes since the session's start as a patch for git apply, or as a summary. git makes
+// it in the box, so it is as trustworthy as the agent. notes are git's remarks, for example on files
+// that it could not read. It returns KindConflict if there is no commit of the start.
 func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.DiffFormat, to io.Writer) (notes string, err error) {
 	s, err := w.sessions.Session(ctx, id)
 	if err != nil {
@@ -70,13 +70,13 @@ func (w *Work) Diff(ctx context.Context, id holdfast.SessionID, format holdfast.
 	case err != nil:
 		return "", err
 	case res.Class != holdfast.ExitOK:
-		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box made no diff (%s %d): %s", res.Class, res.Code, cmp.Or(said, "without a word")).
+		return "", holdfast.Errorf(holdfast.KindConflict, "diff", "git in the box could not make the diff (%s %d): %s", res.Class, res.Code, cmp.Or(said, "without a word")).
 			WithHint("look at the repository: holdfast exec %s -- git status", id)
 	}
 	return said, nil
 }
 
-// git runs the script in the workspace, and returns the end of what it said on stderr.
+// git runs gitScript in the workspace, and returns the end of its stderr as said.
 func (w *Work) git(ctx context.Context, id holdfast.SessionID, stdout io.Writer, args ...string) (res wire.ExecResult, said string, err error) {
 	var errs tail
 	err = w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
@@ -87,7 +87,7 @@ func (w *Work) git(ctx context.Context, id holdfast.SessionID, stdout io.Writer,
 		defer box.Release(call.ID)
 		res, err = box.Exec(ctx, call, wire.ExecRequest{
 			Argv: append([]string{"sh", "-c", gitScript, "git.sh"}, args...), TimeoutMS: gitMS, KillOnDetach: true,
-			// No output may be dropped, however slowly it is taken.
+			// Drop no output, even if it is read slowly.
 			Lines: true,
 		}, sandbox.ExecOptions{Stdout: stdout, Stderr: &errs})
 		return err
@@ -95,7 +95,7 @@ func (w *Work) git(ctx context.Context, id holdfast.SessionID, stdout io.Writer,
 	return res, strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(errs.String(), "\uFFFD"), "\x00", "\uFFFD")), err
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the end of what is written to it.
 type tail struct{ buf []byte }
 
 const tailBytes = 4 << 10

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Bounds of direct work in a session's box.
+// Limits of direct work in a session's box.
 const (
 	defaultExecMS = 120_000
 	maxExecMS     = 3_600_000
@@ -62,7 +62,7 @@ func (w *Work) Exec(ctx context.Context, id holdfast.SessionID, req holdfast.Exe
 	return done, nil
 }
 
-// execResult is how a command ended, without its output.
+// execResult returns how a command ended, without its output.
 func execResult(res wire.ExecResult) holdfast.ExecResult {
 	return holdfast.ExecResult{Class: res.Class, ExitCode: res.Code, Signal: res.Signal, Message: res.Message, DurationMS: res.DurationMS}
 }
@@ -112,7 +112,7 @@ func (c *capped) Write(p []byte) (int, error) {
 	return c.buf.Write(p)
 }
 
-// ValidEnvName reports whether a variable may have that name.
+// ValidEnvName reports whether s can be the name of an environment variable.
 func ValidEnvName(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]

@@ -22,7 +22,7 @@ func (w *Work) ListFiles(ctx context.Context, id holdfast.SessionID, path string
 			list, err = box.List(ctx, wire.ListRequest{Path: path})
 		}
 		if info.Type != wire.TypeDir && (info.Type != wire.TypeSymlink || err != nil) {
-			// A file, or a link to one.
+			// The path is a file, or a link to one.
 			out.Entries = []holdfast.FileInfo{fileInfo(info)}
 			return nil
 		}
@@ -52,7 +52,7 @@ func (w *Work) ReadFile(ctx context.Context, id holdfast.SessionID, path string,
 	})
 }
 
-// counted knows whether anything was written.
+// counted is a writer that records whether anything was written.
 type counted struct {
 	w io.Writer
 	n int64
@@ -68,10 +68,10 @@ func (c *counted) Write(p []byte) (int, error) {
 func (w *Work) WriteFile(ctx context.Context, id holdfast.SessionID, path string, data []byte, mode uint32) (holdfast.FileInfo, error) {
 	var out holdfast.FileInfo
 	if len(data) > maxFile {
-		return out, holdfast.Errorf(holdfast.KindTooLarge, "files.put", "%d bytes are over %d", len(data), maxFile)
+		return out, holdfast.Errorf(holdfast.KindTooLarge, "files.put", "the file of %d bytes is over the limit of %d", len(data), maxFile)
 	}
 	if mode&^0o777 != 0 {
-		return out, holdfast.Errorf(holdfast.KindInvalid, "files.put", "mode %o is not permission bits", mode)
+		return out, holdfast.Errorf(holdfast.KindInvalid, "files.put", "the mode %o is not permission bits", mode)
 	}
 	err := w.mutate(ctx, id, func(ctx context.Context, box *sandbox.Box, call sandbox.Call) error {
 		if _, err := box.Write(ctx, call, wire.WriteRequest{Path: path, Mode: mode, Parents: true}, data); err != nil {

@@ -40,7 +40,7 @@ func (w *Work) Terminal(ctx context.Context, id holdfast.SessionID, req holdfast
 	return execResult(res), err
 }
 
-// passSizes passes sizes on until ctx or resize ends, and closes to.
+// passSizes sends sizes to to until ctx or resize ends, and then closes to.
 func passSizes(ctx context.Context, resize <-chan holdfast.TermSize, to chan<- wire.Size) {
 	defer close(to)
 	for {
@@ -60,7 +60,7 @@ func passSizes(ctx context.Context, resize <-chan holdfast.TermSize, to chan<- w
 	}
 }
 
-// terminalRequest is what the box runs on the terminal.
+// terminalRequest returns the request for the command that the box runs on the terminal.
 func terminalRequest(req holdfast.TerminalRequest) (wire.ExecRequest, error) {
 	w := wire.ExecRequest{Shell: "if command -v bash >/dev/null; then exec bash -i; fi; exec sh -i", KillOnDetach: true}
 	if req.Exec != nil {

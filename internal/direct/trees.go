@@ -16,7 +16,7 @@ func (w *Work) PackTree(ctx context.Context, id holdfast.SessionID, path string,
 	var first error
 	err = w.look(ctx, id, func(ctx context.Context, box *sandbox.Box) error {
 		if out.n > 0 {
-			return first // what was sent cannot be taken back
+			return first // output was sent already: the copy cannot start again
 		}
 		sum, first = box.Pack(ctx, wire.PackRequest{Path: path}, out)
 		return first
@@ -24,8 +24,8 @@ func (w *Work) PackTree(ctx context.Context, id holdfast.SessionID, path string,
 	return sum, err
 }
 
-// UnpackTree puts a tar archive into the session's files. An archive that is refused or that
-// does not come whole changes nothing. It is durable on return.
+// UnpackTree copies the content of a tar archive into the session's files. An archive that is
+// refused or incomplete changes nothing. The files are durable when it returns.
 func (w *Work) UnpackTree(ctx context.Context, id holdfast.SessionID, to holdfast.CopyTo, r io.Reader) (sum holdfast.Copied, err error) {
 	err = w.sessions.InBox(ctx, id, func(ctx context.Context, box *sandbox.Box) (err error) {
 		sum, err = box.Unpack(ctx, wire.UnpackRequest{
@@ -50,7 +50,7 @@ func (w *Work) Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (
 		return out, err
 	}
 	if torn := out.Copied.Incomplete; len(torn) > 0 {
-		return out, holdfast.Errorf(holdfast.KindConflict, "import", "%d files are missing or torn, the first: %s",
+		return out, holdfast.Errorf(holdfast.KindConflict, "import", "%d files are missing or incomplete, the first: %s",
 			int64(len(torn))+out.Copied.IncompleteMore, holdfast.Quote(torn[0])).WithHint("import again when nothing changes them")
 	}
 	start, why, err := w.startCommit(ctx, id)
@@ -62,8 +62,8 @@ func (w *Work) Import(ctx context.Context, id holdfast.SessionID, r io.Reader) (
 	return out, err
 }
 
-// beginImport makes sure that a session waits for its first files, and that no other import
-// brings them until end is called.
+// beginImport checks that a session waits for its first files, and keeps other imports out until
+// end is called.
 func (w *Work) beginImport(ctx context.Context, id holdfast.SessionID) (end func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

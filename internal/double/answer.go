@@ -18,7 +18,7 @@ type answer struct {
 	input int64
 
 	begun bool
-	// index counts blocks; open is the type of the one that is being written.
+	// index is the index of the current block; open is the type of the block that is being written.
 	index int
 	open  model.BlockType
 	gone  bool
@@ -40,8 +40,8 @@ func (a *answer) message(content []any, stop any, u holdfast.Usage) obj {
 	}
 }
 
-// stream writes server-sent events as the chunks come. A failure before the
-// first of them is an answer of its own.
+// stream writes server-sent events as the chunks come. A failure before the first chunk is
+// answered with an error status.
 func (a *answer) stream(chunks iter.Seq2[model.Chunk, error]) {
 	for c, err := range chunks {
 		if err != nil {
@@ -80,8 +80,8 @@ func (a *answer) begin() {
 	a.event("ping", obj{})
 }
 
-// failed ends the answer: with a status while there is none yet, else with an
-// error event; a cut or a stall drops the connection.
+// failed ends the answer after an error: with an error status if nothing was sent yet, else with
+// an error event. A cut or a stall drops the connection.
 func (a *answer) failed(err error) {
 	no := refusalOf(err)
 	switch {
@@ -105,7 +105,7 @@ func (a *answer) delta(t model.BlockType, text string) {
 	a.blockDelta(obj{"type": "text_delta", "text": text})
 }
 
-// block ends a block. Its deltas were sent if it is the open one.
+// block writes the end of a block, and its content unless it was sent in deltas.
 func (a *answer) block(b model.Block) {
 	switch b.Type {
 	case model.Text:
@@ -128,7 +128,7 @@ func (a *answer) block(b model.Block) {
 	a.index++
 }
 
-// start begins a block of a type unless it is open.
+// start begins a block of a type, unless one of that type is open.
 func (a *answer) start(t model.BlockType, use *model.Block) {
 	if a.open == t {
 		return
@@ -169,7 +169,7 @@ func (a *answer) flush() {
 	}
 }
 
-// whole answers without a stream, when the model is done.
+// whole answers without a stream, once the model is done.
 func (a *answer) whole(chunks iter.Seq2[model.Chunk, error]) {
 	content := []any{}
 	for c, err := range chunks {
@@ -195,7 +195,7 @@ func plain(b model.Block) obj {
 	return obj{"type": "text", "text": b.Text}
 }
 
-// halves cuts a text in two between runes, so that clients must join.
+// halves splits a text in two between characters, so that clients have to join pieces.
 func halves(s string) []string {
 	i := len(s) / 2
 	for i > 0 && !utf8.RuneStart(s[i]) {

@@ -18,20 +18,19 @@ import (
 // Quirk is a way in which a compatible server differs from the original.
 type Quirk string
 
-// The quirks that are met in the wild.
+// The quirks of existing servers.
 const (
-	// NoUsage leaves usage out, NoIDs the ids of tool calls, NoDone the [DONE].
+	// NoUsage omits usage, NoIDs the ids of tool calls, NoDone the final [DONE].
 	NoUsage Quirk = "no-usage"
 	NoIDs   Quirk = "no-ids"
 	NoDone  Quirk = "no-done"
-	// NoIndex leaves the index of tool calls out, SameIndex is 0 for all of them,
-	// WholeArguments sends arguments in one piece, ObjectArguments as an object instead
-	// of a string.
+	// NoIndex omits the index of tool calls, SameIndex sends 0 for all of them, WholeArguments
+	// sends arguments in one piece, ObjectArguments sends them as an object instead of a string.
 	NoIndex         Quirk = "no-index"
 	SameIndex       Quirk = "same-index"
 	WholeArguments  Quirk = "whole-arguments"
 	ObjectArguments Quirk = "object-arguments"
-	// NoStream answers with a whole message whatever was asked for.
+	// NoStream answers with a whole message even if a stream was requested.
 	NoStream Quirk = "no-stream"
 )
 
@@ -65,7 +64,7 @@ type chatMessage struct {
 	} `json:"tool_calls"`
 }
 
-// text is the content, as a text or as parts.
+// text returns the content, which is a string or a list of parts, as text.
 func (m *chatMessage) text() string {
 	var s string
 	if json.Unmarshal(m.Content, &s) == nil {
@@ -79,8 +78,8 @@ func (m *chatMessage) text() string {
 	return s
 }
 
-// request turns a body into the model's form. Every call must be answered right
-// after it, as the original demands.
+// request converts a body to the model's form. Every tool call must be answered right after it,
+// as the original API demands.
 func (b *chatBody) request() (model.Request, error) {
 	r := model.Request{Model: b.Model}
 	if b.Model == "" || len(b.Messages) == 0 {
@@ -138,7 +137,7 @@ func joinUser(msgs []model.Message, b model.Block) []model.Message {
 	return append(msgs, model.Message{Role: model.User, Blocks: []model.Block{b}})
 }
 
-// chatRefuse answers with an error document of this API.
+// chatRefuse answers with an error in the form of this API.
 func chatRefuse(w http.ResponseWriter, r *refusal) {
 	if r.retryAfter > 0 {
 		w.Header().Set("retry-after", fmt.Sprint(r.retryAfter))
@@ -175,7 +174,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, raw []byte) {
 	a.whole(s.model.Stream(ctx, req))
 }
 
-// chatAnswer writes one answer as this API does.
+// chatAnswer writes one answer in the form of this API.
 type chatAnswer struct {
 	w      http.ResponseWriter
 	id     string

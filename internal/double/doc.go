@@ -1,9 +1,9 @@
-// Package double imitates a provider's Messages API, and chat completions as
-// OpenAI-compatible servers speak them, offline: it answers over their wire
-// formats with what package scripted says.
+// Package double imitates a provider's Messages API, and chat completions in the form of
+// OpenAI-compatible servers, offline: it gives the answers of package scripted in their wire
+// formats.
 //
-// The command line and tests import it; it imports the scripted model and the
-// vocabulary. Invariant: what a client may rely on of the real API holds here,
-// refusals included (a signature that comes back changed, a tool use without its
-// result), so a client that is wrong fails against the double as well.
+// The command line and tests import it; it imports the scripted model and the vocabulary.
+// Invariant: the double behaves as clients may expect of the real API, including refusals (of a
+// changed signature, or of a tool use without its result), so a wrong client fails against the
+// double, too.
 package double

@@ -16,26 +16,26 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Request is one request as it was recorded.
+// Request is the record of one request.
 type Request struct {
 	Time   time.Time `json:"time"`
 	Method string    `json:"method"`
 	Path   string    `json:"path"`
 	Query  string    `json:"query,omitempty"`
-	// Header are the headers of interest, by lower-case name; a key shows only
-	// that there was one.
+	// Header holds the recorded headers by lower-case name. Of a key, it only tells that there was
+	// one.
 	Header map[string]string `json:"header"`
 	// Roles are the roles of the messages in order.
 	Roles []string `json:"roles,omitempty"`
-	// CacheControl names the places that carry a marker, as "system.1" or
+	// CacheControl lists the places with a cache marker, such as "system.1" or
 	// "messages.4.content.0".
 	CacheControl []string `json:"cache_control,omitempty"`
-	// Prefix are running hashes without the markers: of the tools, then of these
-	// and the system text, then with one message more each.
+	// Prefix holds running hashes without the cache markers: of the tools, then also of the system
+	// text, then with each further message.
 	Prefix []string `json:"prefix,omitempty"`
-	// Sizes are the bytes of those parts.
+	// Sizes are the sizes of those parts in bytes.
 	Sizes []int `json:"sizes,omitempty"`
-	// Body is the body as it came; a body that is no JSON is a JSON string.
+	// Body is the body as it was sent; a body that is not JSON is stored as a JSON string.
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
@@ -46,8 +46,8 @@ func (r *Request) Extends(earlier *Request) bool {
 	return n > 0 && len(r.Prefix) >= n && r.Prefix[n-1] == earlier.Prefix[n-1]
 }
 
-// Uncached is how many bytes of r's tools, system text and messages come after what
-// it shares with one of the earlier requests: what a provider's cache does not hold.
+// Uncached returns how many bytes of r's tools, system text and messages come after the longest
+// prefix that it shares with an earlier request: the part that is not in a provider's cache.
 func (r *Request) Uncached(earlier []Request) int {
 	shared := 0
 	for i := range earlier {
@@ -64,7 +64,7 @@ func (r *Request) Uncached(earlier []Request) int {
 	return bytes
 }
 
-// Recorder writes each request as a line of JSON, in one write.
+// Recorder returns a function that writes each request as a line of JSON, in one write.
 func Recorder(w io.Writer) func(Request) error {
 	return func(r Request) error {
 		line, err := json.Marshal(r)
@@ -76,7 +76,7 @@ func Recorder(w io.Writer) func(Request) error {
 	}
 }
 
-// headers are recorded, secret ones by their presence.
+// headers are the headers that are recorded; of secret ones, only the presence is.
 var headers = []string{
 	"anthropic-beta", "anthropic-version", "authorization", "content-type", "idempotency-key", "user-agent", "x-api-key",
 	"x-app", "x-claude-code-session-id", "x-stainless-retry-count",
@@ -101,7 +101,7 @@ func (s *Server) describe(r *http.Request, raw []byte) Request {
 		out.Body = nil
 		return out
 	case !json.Valid(raw):
-		out.Body, _ = json.Marshal(string(raw)) // a string always has a form
+		out.Body, _ = json.Marshal(string(raw)) // a string can always be encoded
 		return out
 	}
 	var parts struct {
@@ -116,7 +116,7 @@ func (s *Server) describe(r *http.Request, raw []byte) Request {
 		var role struct {
 			Role string `json:"role"`
 		}
-		_ = json.Unmarshal(m, &role) // no role is recorded as one
+		_ = json.Unmarshal(m, &role) // a message without a role is recorded with an empty one
 		out.Roles = append(out.Roles, role.Role)
 	}
 	out.CacheControl = markers(raw)
@@ -124,7 +124,7 @@ func (s *Server) describe(r *http.Request, raw []byte) Request {
 	return out
 }
 
-// prefixes hashes parts with all that come before each, and measures them.
+// prefixes returns for each part the hash of all parts up to it, and its size.
 func prefixes(parts []json.RawMessage) (sums []string, sizes []int) {
 	h := sha256.New()
 	sums, sizes = make([]string, len(parts)), make([]int, len(parts))
@@ -137,13 +137,13 @@ func prefixes(parts []json.RawMessage) (sums []string, sizes []int) {
 	return sums, sizes
 }
 
-// marker is a cache_control member in compact JSON. Within a string its quotes
-// would be escaped.
+// marker matches a cache_control member in compact JSON. Inside a string, its quotes would be
+// escaped.
 var marker = regexp.MustCompile(`,"cache_control":\{[^{}]*\}|"cache_control":\{[^{}]*\},?`)
 
-// unmarked is JSON without spaces and without cache markers. A message of one
-// text reads the same as that text alone: clients switch between these forms as
-// they move a marker.
+// unmarked returns JSON without spaces and cache markers. A message with one text block becomes
+// the same as that text alone, because clients switch between these forms when they move a
+// marker.
 func unmarked(raw json.RawMessage) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
@@ -163,8 +163,8 @@ func unmarked(raw json.RawMessage) []byte {
 
 func at(list string, i int) string { return fmt.Sprintf("%s.%d", list, i) }
 
-// markers finds the places that carry cache_control, in the order of the request
-// as the provider renders it: tools, system, messages.
+// markers returns the places with cache_control, in the order in which the provider renders the
+// request: tools, system, messages.
 func markers(raw []byte) []string {
 	var v map[string]any
 	if json.Unmarshal(raw, &v) != nil {
@@ -195,7 +195,7 @@ func marked(where string, v any) []string {
 	return out
 }
 
-// ReadRecords reads what a Recorder wrote. A last line that was cut is left out.
+// ReadRecords reads the records that a Recorder wrote. It skips an incomplete last line.
 func ReadRecords(r io.Reader) ([]Request, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {
@@ -208,7 +208,7 @@ func ReadRecords(r io.Reader) ([]Request, error) {
 		}
 		var one Request
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, "double", "record %s: %w", holdfast.Quote(line), err)
+			return nil, holdfast.Errorf(holdfast.KindInvalid, "double", "the recorded request %s cannot be read: %w", holdfast.Quote(line), err)
 		}
 		out = append(out, one)
 	}

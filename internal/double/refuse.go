@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// refusal is an error of the API, before or within a stream.
+// refusal is an error of the API, sent as a status or within a stream.
 type refusal struct {
 	status     int
 	typ        string
@@ -46,11 +46,11 @@ func refuse(w http.ResponseWriter, r *refusal) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("content-type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that went away is normal
+	_ = json.NewEncoder(w).Encode(v) // an error only means that the client went away
 }
 
-// classes meets the failures of a script with the API's errors. A class that
-// is not here ends the connection: cut and stall.
+// classes maps the failures of a script to the API's errors. The other failures, cut and stall,
+// end the connection.
 var classes = map[string]refusal{
 	"overloaded":     {status: 529, typ: "overloaded_error"},
 	"rate_limit":     {status: http.StatusTooManyRequests, typ: "rate_limit_error"},
@@ -59,7 +59,7 @@ var classes = map[string]refusal{
 	"authentication": {status: http.StatusUnauthorized, typ: "authentication_error"},
 }
 
-// refusalOf is the API's form of a failure; nil when the connection just ends.
+// refusalOf returns the API's form of a failure, or nil if the connection just ends.
 func refusalOf(err error) *refusal {
 	f, ok := err.(*model.Failure)
 	if !ok {
@@ -73,7 +73,7 @@ func refusalOf(err error) *refusal {
 	return &r
 }
 
-// mustRefuse is refusalOf where anything else means that the connection is cut.
+// mustRefuse is refusalOf for an error before the answer: without a form, the connection is cut.
 func mustRefuse(err error) *refusal {
 	no := refusalOf(err)
 	if no == nil {

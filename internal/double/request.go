@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model"
 )
 
-// maxMarkers is how many blocks may carry cache_control.
+// maxMarkers is the most blocks that may have cache_control.
 const maxMarkers = 4
 
-// resume begins what the Claude Code CLI says for the user when an answer was
-// cut off in mid-stream; what came of the answer stands before it, if anything.
+// resume is the beginning of the text that the Claude Code CLI sends as the user after an answer
+// was cut off in mid-stream. The part of the answer that arrived precedes it.
 const resume = "Your response above was cut off"
 
-// call is a request of the API as the scripted model takes it.
+// call is a request of the API in the form of the scripted model.
 type call struct {
 	model.Request
 	stream bool
@@ -64,7 +64,7 @@ type block struct {
 	IsError   bool            `json:"is_error"`
 }
 
-// parse checks a request as the API does and turns it into the model's form.
+// parse checks a request as the API does, and converts it to the model's form.
 func parse(h http.Header, raw []byte, generate bool) (call, *refusal) {
 	var c call
 	if h.Get("x-api-key") == "" && strings.TrimPrefix(h.Get("authorization"), "Bearer ") == "" {
@@ -108,8 +108,8 @@ func parse(h http.Header, raw []byte, generate bool) (call, *refusal) {
 	return c, paired(b.Messages)
 }
 
-// convert turns the messages into the model's. System messages among them are
-// nothing that the user said.
+// convert converts the messages to the model's form. System messages among them do not count as
+// messages of the user.
 func (b *body) convert(to *model.Request) *refusal {
 	for i := range b.Messages {
 		m := &b.Messages[i]
@@ -139,7 +139,7 @@ func (b *body) convert(to *model.Request) *refusal {
 			}
 		}
 		if n := len(to.Messages); len(out.Blocks) == 0 && m.Role == "user" && n > 0 {
-			// What was cut off is not an answer: its step comes again.
+			// A cut-off answer is no answer: its script step comes again.
 			to.Messages = to.Messages[:n-1]
 			continue
 		}
@@ -148,7 +148,7 @@ func (b *body) convert(to *model.Request) *refusal {
 	return nil
 }
 
-// convert gives the zero block for what the scripted model has no use for.
+// convert returns the zero block for blocks that the scripted model does not use.
 func (b *block) convert(where string) (model.Block, *refusal) {
 	switch b.Type {
 	case "text":
@@ -178,7 +178,7 @@ func (b *block) convert(where string) (model.Block, *refusal) {
 	return model.Block{}, nil
 }
 
-// contentBlocks reads content: a string, or blocks.
+// contentBlocks decodes content, which is a string or a list of blocks.
 func contentBlocks(where string, raw json.RawMessage) ([]block, *refusal) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -255,18 +255,17 @@ func missing(asked int, open map[string]bool) *refusal {
 	return nil
 }
 
-// Sign is the signature that the double gives a thinking block and wants back
-// with it.
+// Sign returns the signature that the double gives a thinking block and expects back with it.
 func Sign(thinking string) string {
 	sum := sha256.Sum256([]byte("double thinking\x00" + thinking))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// userSession is the session that a client names in its metadata.
+// userSession returns the session id that a client sends in its metadata, or "".
 func userSession(userID string) string {
 	var v struct {
 		SessionID string `json:"session_id"`
 	}
-	_ = json.Unmarshal([]byte(userID), &v) // any other string names none
+	_ = json.Unmarshal([]byte(userID), &v) // another string has no session id
 	return v.SessionID
 }

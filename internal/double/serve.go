@@ -17,16 +17,16 @@ import (
 	"github.com/holdfast-run/holdfast/agent/model/scripted"
 )
 
-// Config is what a double may be told. The zero value is fine.
+// Config configures a double. The zero value is valid.
 type Config struct {
-	// Record receives every request before it is answered, one at a time; nil
-	// keeps them in memory for Requests.
+	// Record is called with every request before it is answered, one at a time; if it is nil,
+	// Requests returns them.
 	Record func(Request) error
-	// Models are the names that GET /v1/models lists; nil is one of Anthropic's and "double".
+	// Models are the names that GET /v1/models lists; nil means one of Anthropic's models and "double".
 	Models []string
-	// Quirks are of the chat completions.
+	// Quirks change the answers of the chat completions.
 	Quirks []Quirk
-	// Now defaults to time.Now, Rand to crypto/rand.
+	// Now is the clock, by default time.Now; Rand is the source of ids, by default crypto/rand.
 	Now  func() time.Time
 	Rand io.Reader
 }
@@ -43,8 +43,8 @@ type Server struct {
 	kept []Request
 }
 
-// Listen listens on "host:port" or "unix:/path". A socket that is left over at
-// the path is replaced, anything else there is a conflict.
+// Listen listens on "host:port" or "unix:/path". It replaces an old socket at the path, and
+// returns KindConflict for any other file there.
 func Listen(addr string) (net.Listener, error) {
 	path, unix := strings.CutPrefix(addr, "unix:")
 	if !unix {
@@ -69,8 +69,8 @@ func Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// New is a double that answers through ServeHTTP only: it has no address, and nothing
-// to close.
+// New makes a double that answers only through ServeHTTP: it has no address and need not be
+// closed.
 func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -91,12 +91,12 @@ func Serve(l net.Listener, cfg Config) *Server {
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 30 * time.Second}
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(l) // it ends by Close only
+		_ = s.http.Serve(l) // it returns only after Close
 	}()
 	return s
 }
 
-// URL is where the double answers: "http://host:port" or "unix:/path".
+// URL returns the address of the double: "http://host:port" or "unix:/path".
 func (s *Server) URL() string {
 	if s.addr.Network() == "unix" {
 		return "unix:" + s.addr.String()
@@ -104,8 +104,8 @@ func (s *Server) URL() string {
 	return "http://" + s.addr.String()
 }
 
-// Requests are the requests so far, in the order in which their bodies were
-// complete. It is empty when Config.Record takes them.
+// Requests returns the requests so far, in the order in which their bodies were complete. It is
+// empty if Config.Record is set.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *Server) record(r Request) error {
 	return nil
 }
 
-// id makes a name as the API makes them: a prefix and something random.
+// id returns an id in the form of the API: a prefix and random characters.
 func (s *Server) id(prefix string) string {
 	var b [12]byte
 	s.mu.Lock()
@@ -138,7 +138,7 @@ func (s *Server) id(prefix string) string {
 	return prefix + hex.EncodeToString(b[:])
 }
 
-// maxBody is the largest request of the real API.
+// maxBody is the most bytes of a request that the real API accepts.
 const maxBody = 32 << 20
 
 // ServeHTTP answers one request.
@@ -146,10 +146,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := s.id("req_")
 	w.Header().Set("request-id", id)
 	if r.Method == http.MethodHead && r.URL.Path == "/" {
-		return // clients warm their connection up
+		return // clients open the connection before they need it
 	}
 	if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
-		s.models(w) // no request to a model, and not recorded as one
+		s.models(w) // not a request to a model, so it is not recorded
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -179,7 +179,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// models answers with a list that both kinds of clients read.
+// models answers with a list of models that clients of both APIs understand.
 func (s *Server) models(w http.ResponseWriter) {
 	data := []map[string]string{}
 	for _, name := range s.cfg.Models {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Files are a session's files.
+// Files is the access to a session's files.
 type Files interface {
 	ListFiles(ctx context.Context, id holdfast.SessionID, name string) (holdfast.FileList, error)
 	ReadFile(ctx context.Context, id holdfast.SessionID, name string) (io.ReadCloser, error)
@@ -21,11 +21,11 @@ type Files interface {
 }
 
 const (
-	// maxPiece is how much of a file one answer holds, in bytes.
+	// maxPiece is the most bytes of a file in one answer.
 	maxPiece = 48 << 10
-	// maxListed is how many entries of a directory one answer holds.
+	// maxListed is the most entries of a directory in one answer.
 	maxListed = 300
-	// maxWritten is the longest content of write_file, in bytes.
+	// maxWritten is the most bytes that write_file accepts.
 	maxWritten = 4 << 20
 )
 
@@ -44,7 +44,7 @@ type fileOut struct {
 
 type filesOut struct {
 	Entries []fileOut `json:"entries"`
-	// Truncated: the directory has more entries.
+	// Truncated is true if the directory has more entries.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
@@ -76,14 +76,14 @@ type readFileIn struct {
 }
 
 type readFileOut struct {
-	// Text is the piece if it is UTF-8; else Base64 is.
+	// Text is the piece if it is UTF-8; otherwise Base64 is set.
 	Text   string `json:"text,omitempty"`
 	Base64 string `json:"base64,omitempty"`
-	// NextOffset is where the next piece begins; absent: this was the last.
+	// NextOffset is the offset of the next piece; it is absent for the last one.
 	NextOffset int64 `json:"next_offset,omitempty"`
 }
 
-// readFile answers one piece. What comes before it is read and dropped.
+// readFile returns one piece of a file. The bytes before it are read and dropped.
 func (s *server) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readFileIn) (readFileOut, error) {
 	var out readFileOut
 	one, err := s.within(ctx, in.Session)
@@ -119,7 +119,7 @@ func (s *server) readFile(ctx context.Context, _ *mcp.CallToolRequest, in readFi
 	return out, nil
 }
 
-// whole cuts the beginning of a character off the end of a text; other data stays as it is.
+// whole removes an incomplete character from the end of a text; data that is not text stays unchanged.
 func whole(data []byte) []byte {
 	for n := range utf8.UTFMax {
 		if cut := data[:max(len(data)-n, 0)]; utf8.Valid(cut) {
@@ -145,12 +145,12 @@ func (s *server) writeFile(ctx context.Context, _ *mcp.CallToolRequest, in write
 	if in.Base64 != "" {
 		data, err := base64.StdEncoding.DecodeString(in.Base64)
 		if err != nil || text != "" {
-			return fileOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "base64 does not decode, or text is given as well")
+			return fileOut{}, holdfast.Errorf(holdfast.KindInvalid, "mcp", "the base64 content cannot be decoded, or text is given as well")
 		}
 		text = string(data)
 	}
 	if len(text) > maxWritten {
-		return fileOut{}, holdfast.Errorf(holdfast.KindTooLarge, "mcp", "%d bytes are over %d", len(text), maxWritten).
+		return fileOut{}, holdfast.Errorf(holdfast.KindTooLarge, "mcp", "the content of %d bytes is over the limit of %d", len(text), maxWritten).
 			WithHint("let the session make the file, or copy it with: holdfast cp")
 	}
 	info, err := s.cfg.Files.WriteFile(ctx, one.ID, in.Path, strings.NewReader(text), 0)

@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/rpcline"
 )
 
-// API is sessions and turns of a server. *client.Client has it, Approvals and Files.
+// API is the access to a server's sessions and turns. *client.Client implements it, as well as
+// Approvals and Files.
 type API interface {
 	CreateSession(ctx context.Context, req holdfast.CreateSession, key string) (holdfast.Session, error)
 	Session(ctx context.Context, id holdfast.SessionID) (holdfast.Session, error)
@@ -26,7 +27,7 @@ type API interface {
 	EndSession(ctx context.Context, id holdfast.SessionID, req holdfast.EndSession) (holdfast.Session, error)
 }
 
-// Approvals are the questions to persons.
+// Approvals is the access to questions about tool calls that wait for a person.
 type Approvals interface {
 	Approval(ctx context.Context, id holdfast.ApprovalID) (holdfast.Approval, error)
 	AnswerApproval(ctx context.Context, id holdfast.ApprovalID, req holdfast.AnswerApproval) (holdfast.Approval, error)
@@ -38,10 +39,9 @@ type Config struct {
 	Approvals Approvals
 	Files     Files
 	Version   string
-	// MaxTrust is the highest trust of the sessions that calls make or work in; empty
-	// is untrusted.
+	// MaxTrust is the highest trust of sessions that calls create or use; empty means untrusted.
 	MaxTrust holdfast.Trust
-	// AllowApprove offers the tool that answers questions to persons.
+	// AllowApprove offers the tool that answers approvals in a person's place.
 	AllowApprove bool
 	// NewKey makes an idempotency key.
 	NewKey func() (string, error)
@@ -50,11 +50,11 @@ type Config struct {
 
 const instructions = `Sessions are durable conversations with agents that work in sandboxes of their own; they outlive this connection and the server's crashes. Make one with create_session, give it work with send_message, and follow what it does with read_events. A turn that takes longer than you wait for goes on. Each session's files are in /workspace of its own box: it does not see yours. write_file and read_file pass files to it and back.`
 
-// server is the tools with what they need.
+// server implements the tools.
 type server struct{ cfg Config }
 
-// Serve speaks the protocol until the other side ends or ctx does. Turns go on
-// without it. An error is why the input could not be read.
+// Serve speaks the protocol until the input ends or ctx does. Turns go on after it. The error
+// tells why the input could not be read.
 func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	if cfg.MaxTrust == "" {
 		cfg.MaxTrust = holdfast.Untrusted
@@ -78,7 +78,7 @@ func Serve(ctx context.Context, cfg Config, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// tools offers them.
+// tools registers the tools.
 func (s *server) tools(srv *mcp.Server) {
 	no := new(bool)
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: no}
@@ -98,7 +98,7 @@ func (s *server) tools(srv *mcp.Server) {
 	}
 }
 
-// add makes a tool of a function: its errors are results that say what helps.
+// add registers a function as a tool. Its errors become results that include the hint.
 func add[In, Out any](srv *mcp.Server, t *mcp.Tool, do func(context.Context, *mcp.CallToolRequest, In) (Out, error)) {
 	mcp.AddTool(srv, t, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		out, err := do(ctx, req, in)
@@ -109,7 +109,7 @@ func add[In, Out any](srv *mcp.Server, t *mcp.Tool, do func(context.Context, *mc
 	})
 }
 
-// key is the idempotency key of a call: the caller's own, else one of this call.
+// key returns the idempotency key of a call: the caller's own, else a new one.
 func (s *server) key(own string) (string, error) {
 	if own == "" {
 		return s.cfg.NewKey()

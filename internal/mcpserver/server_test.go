@@ -218,7 +218,7 @@ func TestLines(t *testing.T) {
 		{"Read", call(1, "read_events", in(boxed, `,"limit":2`)), `"more":true`, false, ""},
 		{"ReadSome", call(1, "read_events", in(boxed, `,"types":["turn.completed"]`)), `"seq":3,"time"`, false, ""},
 		{"ReadNoMore", call(1, "read_events", in(boxed, `,"after":3`)), `"events":[]`, false, ""},
-		{"ReadOddly", call(1, "read_events", in(boxed, `,"after":-1`)), "not within", true, ""},
+		{"ReadOddly", call(1, "read_events", in(boxed, `,"after":-1`)), "is out of range", true, ""},
 		{"ListFiles", call(1, "list_files", in(boxed, `,"path":"src"`)), `"truncated":true`, false, `list "src"`},
 		{"ListFilesTrusted", call(1, "list_files", in(unboxed, "")), "more than this connection may use", true, ""},
 		{"ReadFile", call(1, "read_file", in(boxed, `,"path":"text"`)), `"structuredContent":{"text":"hi"}`, false, `read "text"`},

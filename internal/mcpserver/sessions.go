@@ -20,7 +20,7 @@ type createIn struct {
 	Key     string   `json:"key,omitempty" jsonschema:"makes a repeated call answer with the first one's session"`
 }
 
-// sessionOut is a session as a caller needs it.
+// sessionOut holds the fields of a session that a caller needs.
 type sessionOut struct {
 	ID             string   `json:"id"`
 	Status         string   `json:"status"`
@@ -32,7 +32,7 @@ type sessionOut struct {
 	Trust          string   `json:"trust"`
 	Tags           []string `json:"tags,omitempty"`
 	CompletedTurns int64    `json:"completed_turns"`
-	// LastSeq is the newest event: read_events after it shows what comes.
+	// LastSeq is the number of the newest event: read_events after it returns later ones.
 	LastSeq          int64  `json:"last_seq"`
 	PendingApprovals int    `json:"pending_approvals,omitempty"`
 	Error            string `json:"error,omitempty"`
@@ -65,8 +65,8 @@ func (s *server) create(ctx context.Context, _ *mcp.CallToolRequest, in createIn
 	return wire(one), nil
 }
 
-// trust is what is asked for, at most the maximum: more is refused where it is
-// asked for, and never inherited.
+// trust returns the trust to create a session with. It refuses a request above the maximum. Without a
+// request it returns the maximum if that is below trusted, else "", which is the server's default.
 func (s *server) trust(asked string) (string, error) {
 	if asked == "" {
 		if holdfast.Trusted.Exceeds(s.cfg.MaxTrust) {
@@ -89,7 +89,7 @@ func (s *server) tooMuch(t holdfast.Trust) error {
 		WithHint("work in an untrusted session; a person may start holdfast mcp with --max-trust %s", t)
 }
 
-// within is a session that the connection may work in.
+// within returns a session if the connection may use it.
 func (s *server) within(ctx context.Context, id string) (holdfast.Session, error) {
 	full, err := holdfast.ParseSessionID(id)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *server) interrupt(ctx context.Context, _ *mcp.CallToolRequest, in inter
 		}
 	}
 	after, err := s.cfg.API.Interrupt(ctx, one.ID)
-	if holdfast.IsKind(err, holdfast.KindConflict) { // none runs
+	if holdfast.IsKind(err, holdfast.KindConflict) { // no turn runs
 		return interruptOut{Session: wire(one)}, nil
 	}
 	return interruptOut{Interrupted: err == nil, Session: wire(after)}, err

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/conversation"
 )
 
-// What one result holds at the most, in bytes.
+// The most bytes of the parts of one result.
 const (
 	maxAnswer = 64 << 10
 	maxField  = 4 << 10
@@ -32,8 +32,7 @@ type sendIn struct {
 type turnOut struct {
 	Turn   string `json:"turn"`
 	Status string `json:"status"`
-	// Result is the final text of a completed turn, Text what was said so far in one
-	// that goes on.
+	// Result is the final text of a completed turn, Text the text so far of a turn that goes on.
 	Result     string        `json:"result,omitempty"`
 	Text       string        `json:"text,omitempty"`
 	StopReason string        `json:"stop_reason,omitempty"`
@@ -42,7 +41,7 @@ type turnOut struct {
 	Tools      int           `json:"tool_calls"`
 	Denied     int           `json:"tool_calls_denied,omitempty"`
 	Questions  []questionOut `json:"waits_for,omitempty"`
-	// LastSeq is where read_events goes on.
+	// LastSeq is the event number after which read_events continues.
 	LastSeq   int64 `json:"last_seq"`
 	Duplicate bool  `json:"duplicate,omitempty"`
 }
@@ -71,7 +70,7 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 	if err != nil {
 		return turnOut{}, err
 	}
-	// The turn runs with the trust that was looked at, or not at all.
+	// The server refuses the turn if the session's trust has changed since it was checked.
 	sent, err := s.cfg.API.Send(ctx, one.ID, holdfast.SendMessage{Text: in.Text, Mode: in.Mode, Key: key, Trust: string(one.Trust)})
 	if err != nil {
 		return turnOut{}, err
@@ -82,7 +81,7 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 		defer cancel()
 		err = s.follow(waiting, req, one.ID, &out)
 		if holdfast.IsKind(err, holdfast.KindUnavailable) {
-			// The message is accepted: the turn does not fail because the server is away.
+			// The message is accepted: the turn goes on even if the server is unavailable now.
 			out.Error, err = cut(err.Error(), maxField), nil
 		}
 	}
@@ -95,8 +94,8 @@ func (s *server) send(ctx context.Context, req *mcp.CallToolRequest, in sendIn) 
 	return out, err
 }
 
-// follow reads the turn's log until its end, a question or the end of the wait,
-// and tells of progress.
+// follow reads the turn's log until its end, an approval or the end of the wait, and reports
+// progress.
 func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfast.SessionID, out *turnOut) error {
 	var mu sync.Mutex
 	steps := 0.0
@@ -108,14 +107,14 @@ func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfa
 		mu.Lock()
 		defer mu.Unlock()
 		steps++
-		// Progress is a courtesy: whoever does not take it gets the result.
+		// Progress is optional: a caller that does not accept it still gets the result.
 		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: steps, Message: cut(fmt.Sprintf(format, args...), 300)})
 	}
 	defer heartbeat(func(s time.Duration) { tell("still waiting after %.0f s", s.Seconds()) })()
 	for ev, err := range s.cfg.API.Follow(ctx, id, out.LastSeq) {
 		if err != nil {
 			if ctx.Err() != nil {
-				return nil // the wait is over, the turn is not
+				return nil // the wait ended before the turn
 			}
 			return err
 		}
@@ -132,10 +131,10 @@ func (s *server) follow(ctx context.Context, req *mcp.CallToolRequest, id holdfa
 	return nil
 }
 
-// beat is how often a caller that waits is told so: clients give up on silence.
+// beat is the interval of progress messages to a waiting caller: clients give up after a silence.
 const beat = 10 * time.Second
 
-// heartbeat tells of the time that passes until what it returns is called.
+// heartbeat reports the time that has passed, again and again, until stop is called.
 func heartbeat(tell func(time.Duration)) (stop func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -157,8 +156,7 @@ func heartbeat(tell func(time.Duration)) (stop func()) {
 	}
 }
 
-// take adds what an event of the turn means for its result. One that does not decode says
-// nothing.
+// take adds an event of the turn to its result. It ignores an event that does not decode.
 func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
 	step, err := conversation.Of(ev)
 	if err != nil {
@@ -188,7 +186,7 @@ func (o *turnOut) take(ev holdfast.Event, tell func(string, ...any)) {
 	}
 }
 
-// cut keeps the beginning of a text that is too long, and says so.
+// cut cuts the end off a text that is too long, and appends how much was cut.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -209,14 +207,14 @@ type eventOut struct {
 	Type string `json:"type"`
 	Turn string `json:"turn,omitempty"`
 	Time string `json:"time"`
-	// Data is the payload; Cut is its beginning where it is too long.
+	// Data is the payload; if it is too long, Cut holds its beginning instead.
 	Data any    `json:"data,omitempty"`
 	Cut  string `json:"data_cut,omitempty"`
 }
 
 type readOut struct {
 	Events []eventOut `json:"events"`
-	// After is what to ask for next; More says that there is more already.
+	// After is the number to continue after; More is true if there are more events already.
 	After int64 `json:"after"`
 	More  bool  `json:"more,omitempty"`
 }
@@ -224,7 +222,7 @@ type readOut struct {
 func (s *server) read(ctx context.Context, _ *mcp.CallToolRequest, in readIn) (readOut, error) {
 	out := readOut{Events: []eventOut{}, After: in.After}
 	if in.Wait < 0 || in.Wait > 600 || in.Limit < 0 || in.Limit > 200 || in.After < 0 {
-		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d, wait_seconds %d: not within 0-, 1-200, 0-600", in.After, in.Limit, in.Wait)
+		return out, holdfast.Errorf(holdfast.KindInvalid, "mcp", "after %d, limit %d or wait_seconds %d is out of range: they must be at least 0, 1-200 and 0-600", in.After, in.Limit, in.Wait)
 	}
 	id, err := holdfast.ParseSessionID(in.Session)
 	if err != nil {
@@ -264,7 +262,7 @@ func (s *server) read(ctx context.Context, _ *mcp.CallToolRequest, in readIn) (r
 			out.Events = append(out.Events, e)
 		}
 		out.After = ev.Seq
-		// At the end of what there is, something is enough.
+		// At the end of the log, return if there is any event.
 		if ev.Seq >= one.LastSeq && (len(out.Events) > 0 || in.Wait == 0) {
 			return out, nil
 		}

@@ -1,10 +1,9 @@
-// Package replay holds the tool calls of a session's log against another policy
-// and says of each whether it would be decided otherwise.
+// Package replay evaluates the tool calls of a session's log under another policy, and finds
+// those that would be decided otherwise.
 //
-// The CLI calls it; it imports the vocabulary and policy. It reads one event after
-// the other and keeps no more than what is open. Invariant: what it cannot know it
-// does not make up: hooks keep the say they had, and a call that no policy decided
-// is not counted as one.
+// The CLI calls it; it imports the vocabulary and policy. It reads one event after the other and
+// stores only calls without a decision. Invariant: it never guesses what the log does not tell:
+// decisions of hooks stay as they were, and calls that no policy decided are not counted.
 package replay
 
 import (
@@ -15,37 +14,37 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// Replay is a policy that logs are held against. Not safe for concurrent use.
+// Replay evaluates logs under a draft policy. It is not safe for concurrent use.
 type Replay struct {
 	draft *policy.Engine
 	logs  map[holdfast.SessionID]*log
 }
 
-// New makes a replay against a draft.
+// New makes a Replay with a draft policy.
 func New(draft *policy.Engine) *Replay {
 	return &Replay{draft: draft, logs: map[holdfast.SessionID]*log{}}
 }
 
-// Outcome is how a call was or would be decided.
+// Outcome is the decision on a call, as it was or as it would be.
 type Outcome struct {
-	// Verdict is allow, deny, or ask where a person was or would be asked.
+	// Verdict is allow, deny, or ask if a person was or would be asked.
 	Verdict string `json:"verdict"`
 	By      string `json:"by"`
 	Rule    string `json:"rule,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// Answer is what came of a question: allowed, denied or expired; AnsweredBy is
-	// who gave it.
+	// Answer is the result of asking a person: allowed, denied or expired; AnsweredBy is the person
+	// who answered.
 	Answer     string `json:"answer,omitempty"`
 	AnsweredBy string `json:"answered_by,omitempty"`
 }
 
-// Call is a recorded call that both policies decided.
+// Call is a recorded call with the decisions of both policies.
 type Call struct {
 	Session   holdfast.SessionID `json:"session_id"`
 	Seq       int64              `json:"seq"`
 	ToolUseID string             `json:"tool_use_id"`
 	Tool      string             `json:"tool"`
-	// Input is what the tool ran with, or would have.
+	// Input is the input that the tool ran with, or would have.
 	Input   json.RawMessage `json:"input"`
 	Mode    holdfast.Mode   `json:"mode"`
 	Old     Outcome         `json:"old"`
@@ -53,31 +52,31 @@ type Call struct {
 	Differs bool            `json:"differs"`
 }
 
-// log is what a session's log said so far.
+// log is the state of a session's log up to the newest event.
 type log struct {
 	mode  holdfast.Mode
 	trust holdfast.Trust
-	// policy is the draft with the session's own rules.
+	// policy is the draft policy with the session's own rules.
 	policy *policy.Engine
 	rules  []holdfast.RuleChange
 	calls  map[string]*open
 }
 
-// open is a call without a decision.
+// open is a call without a decision yet.
 type open struct {
 	holdfast.ToolRequested
 	seq      int64
 	asked    *holdfast.Approval
 	answered *holdfast.ApprovalAnswered
-	// mode and policy are those of the time of the question: the answer may have
+	// mode and policy are those at the time when a person was asked, because the answer may have
 	// changed the rules.
 	mode   holdfast.Mode
 	policy *policy.Engine
 }
 
-// Event takes the next event of a log, from its first on. When it decides a call,
-// call is that; skipped says that the call was decided by no policy, as one of a
-// tool that there is not. Logs of several sessions may be mixed.
+// Event handles the next event of a log; the log must be passed from its first event on. If the
+// event decides a call, call is that call. skipped is true if no policy decided it, as for a
+// tool that does not exist. Logs of several sessions may be mixed.
 func (r *Replay) Event(ctx context.Context, ev holdfast.Event) (call *Call, skipped bool, err error) {
 	if ev.Type == holdfast.EventSessionCreated {
 		var d holdfast.SessionCreated
@@ -121,7 +120,7 @@ func (r *Replay) Event(ctx context.Context, ev holdfast.Event) (call *Call, skip
 	return nil, false, nil
 }
 
-// approval notes a question or its end at the call it is about.
+// approval records that a person was asked about a call, or the answer.
 func (l *log) approval(ev holdfast.Event) error {
 	if ev.Type == holdfast.EventApprovalAsked {
 		var d holdfast.Approval
@@ -143,7 +142,7 @@ func (l *log) approval(ev holdfast.Event) error {
 	return nil
 }
 
-// change makes the session's rules those after an event.
+// change applies a change of the session's rules.
 func (l *log) change(ev holdfast.Event, draft *policy.Engine) error {
 	var d holdfast.RulesChanged
 	if err := ev.Decode(&d); err != nil {
@@ -173,7 +172,7 @@ func (l *log) change(ev holdfast.Event, draft *policy.Engine) error {
 	return err
 }
 
-// decided holds a decision of the log against the draft's.
+// decided compares a decision in the log with the draft's.
 func (l *log) decided(ctx context.Context, ev holdfast.Event) (*Call, bool, error) {
 	var d holdfast.ToolDecision
 	if err := ev.Decode(&d); err != nil {
@@ -206,7 +205,7 @@ func (l *log) decided(ctx context.Context, ev holdfast.Event) (*Call, bool, erro
 	return c, false, nil
 }
 
-// outcome is how the log says that the call was decided.
+// outcome returns the decision of the log as an Outcome.
 func (o *open) outcome(typ holdfast.EventType, d holdfast.ToolDecision) Outcome {
 	out := Outcome{Verdict: policy.Allowed.String(), By: d.By, Rule: d.Rule, Reason: d.Reason}
 	if typ == holdfast.EventToolDenied {
@@ -222,7 +221,7 @@ func (o *open) outcome(typ holdfast.EventType, d holdfast.ToolDecision) Outcome 
 	return out
 }
 
-// hooked is what the hooks said, where they decided: no hook runs in a replay.
+// hooked returns the decision of the hooks if they decided, because no hook runs in a replay.
 func hooked(old Outcome) policy.Decision {
 	if old.By != "hook" {
 		return policy.Decision{}

@@ -1,10 +1,9 @@
-// Package runtime is the contract between the engine and the ways an agent can
-// run: one turn goes in, events come out through the Host, a Result ends it.
+// Package runtime is the contract between the engine and the ways in which an agent can run: the engine
+// hands in one turn, the runtime adds events through the Host, and a Result ends the turn.
 //
-// The engine calls it, the packages below it (native, later claude and acp)
-// implement it. It imports the vocabulary, the journal's drafts, policy and
-// sandbox. Invariant: a runtime keeps no truth of its own; whatever it needs to
-// go on after a crash it finds in the session's log.
+// The engine calls it; the packages native, claude and acp below it implement it. It imports the
+// vocabulary, the journal's drafts, policy and sandbox. Invariant: a runtime stores no truth of
+// its own; whatever it needs to continue after a crash is in the session's log.
 package runtime
 
 import (
@@ -21,60 +20,60 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Runtime runs turns. Safe for concurrent use by many sessions.
+// Runtime runs turns. Its methods are safe for concurrent use by many sessions.
 type Runtime interface {
 	// Name is the runtime's name as in a session: "native".
 	Name() string
-	// Run carries a turn from where its log stands to its result. The same call
-	// starts a turn and continues one after a crash: message.user and
-	// turn.started are in the log, anything may follow. When ctx is cancelled it
-	// ends what it started in the box, answers dangling tool uses in the log, and
-	// returns ctx's cause. An error fails the turn; the session stays usable.
+	// Run carries a turn from its last event in the log to its result. The same call starts a turn
+	// and continues one after a crash: message.user and turn.started are in the log, and any events
+	// of the turn may follow them. When ctx is cancelled, Run ends what it started in the box,
+	// records an outcome for each open tool use, and returns ctx's cause. Any other error fails the
+	// turn; the session stays usable.
 	Run(ctx context.Context, t Turn, host Host) (Result, error)
 }
 
-// Requirer is a Runtime that needs something which not every server or session has.
+// Requirer is a Runtime that does not work on every server or for every session.
 type Requirer interface {
-	// Require refuses a trust level, and a server on which the runtime cannot start its
-	// agent: invalid or unavailable, with a hint. It is asked when a session is created
-	// and when its runtime or trust changes, so it looks at this machine only.
+	// Require refuses a trust level that the runtime cannot work with (KindInvalid), and a server
+	// on which it cannot start its agent (KindUnavailable), each with a hint. It is called when a
+	// session is created and when its runtime or trust changes, so it only looks at this machine.
 	Require(trust holdfast.Trust) error
 }
 
-// NeedsBox is Require for a runtime that works in a sandbox: invalid for trusted sessions,
-// which run on the host.
+// NeedsBox is Require for a runtime that works in a sandbox: it returns KindInvalid for trusted
+// sessions, which run on the host.
 func NeedsBox(op, name string, trust holdfast.Trust) error {
 	if trust != holdfast.Trusted {
 		return nil
 	}
-	return holdfast.Errorf(holdfast.KindInvalid, op, "the runtime %s runs in a sandbox, and the session would be %s", holdfast.Quote(name), holdfast.Quote(string(trust))).
+	return holdfast.Errorf(holdfast.KindInvalid, op, "the runtime %s works in a sandbox only, and a session of trust %s runs without one", holdfast.Quote(name), holdfast.Quote(string(trust))).
 		WithHint("use --trust untrusted, or --runtime native")
 }
 
-// Resident is a Runtime whose turns live in their box: while one waits for a person
-// it keeps the box, which is not stopped then.
+// Resident is a Runtime whose turns need their box all the time: while a turn waits for a
+// person, its box is not stopped.
 type Resident interface {
 	Resident()
 }
 
 // Screener is a Runtime that cannot carry out every message.
 type Screener interface {
-	// Screen refuses a message before it is taken: unsupported or invalid, with what to do
-	// instead. Folder is that of the session's agent.
+	// Screen refuses a message before it is accepted, with KindInvalid and a
+	// hint what to do instead. folder is that of the session's agent.
 	Screen(text string, f *folder.Folder) error
 }
 
-// Warmer is a Runtime whose agent can be started ahead of a turn.
+// Warmer is a Runtime that can start a session's agent before a turn needs it.
 type Warmer interface {
-	// Warm starts the session's agent and lets go of it, unless it runs already. The
-	// turn has no id; the Host is for this call. An error changes nothing: the turn
-	// that comes starts the agent.
+	// Warm starts the session's agent, unless it runs already, and detaches from it. The turn has
+	// no id; the Host is valid for this call only. An error changes nothing: the next turn starts
+	// the agent.
 	Warm(ctx context.Context, t Turn, host Host) error
 }
 
-// Transcriber is a Runtime whose agent keeps its conversation in a file.
+// Transcriber is a Runtime whose agent stores its conversation in a file.
 type Transcriber interface {
-	// TranscriptPath is where that of an agent lies, as the tools of its box see it.
+	// TranscriptPath returns the path of an agent's conversation file, as tools in its box see it.
 	TranscriptPath(agentID string) string
 }
 
@@ -82,107 +81,106 @@ type Transcriber interface {
 type Turn struct {
 	Session holdfast.Session
 	ID      holdfast.TurnID
-	// Instructions are the agent's CLAUDE.md or AGENTS.md, and what the workspace adds.
+	// Instructions is the text of the agent's CLAUDE.md or AGENTS.md, and of the workspace's.
 	Instructions string
-	// Folder is what the agent's version brings under .claude; nil is nothing.
+	// Folder is the content of .claude in the agent's version, nil if there is none.
 	Folder *folder.Folder
-	// Again: this turn was cut off before (a crash, or a steering message that
-	// came with the end), so the log may hold part of it.
+	// Again is true if an earlier Run of this turn was cut off, by a crash or by a steering message
+	// that arrived at its end: then the log may hold part of the turn.
 	Again bool
-	// Meter guards the turn's budgets; nil bounds nothing.
+	// Meter enforces the turn's budgets, nil if there are none.
 	Meter Meter
-	// Hooks hear of what only the runtime sees; nil when there are none. The engine
-	// fires preToolUse, permissionRequest and permissionDenied within Decide, and
-	// userPromptSubmit before a message is handed out.
+	// Hooks runs the hooks for events that only the runtime notices, nil without hooks. The engine
+	// runs preToolUse, permissionRequest and permissionDenied within Decide, and userPromptSubmit
+	// before a message is handed out.
 	Hooks Hooks
 }
 
-// Hooks hear of what happens in a turn. With hooks an answer of the model has to be
-// recorded before Decide or Fire is called for what it asked for. Safe for
-// concurrent use.
+// Hooks runs the hooks of a turn. If a turn has hooks, an answer of the model must be recorded
+// before Decide or Fire is called for its tool uses. Safe for concurrent use.
 type Hooks interface {
-	// Fire runs the hooks for an event. Session, turn, mode and directory are filled
-	// in. What they said is in the log with the next Record, before its events.
+	// Fire runs the hooks for an event. It fills in session, turn, mode and directory. The next
+	// Record writes what the hooks returned to the log, before its own events.
 	Fire(ctx context.Context, in hook.Input) hook.Result
-	// Said are the texts for the model since it was called last, those of Decide
-	// among them, as hook.Texts gives them for the events in the log.
+	// Said returns the texts of hooks for the model since its last call, including those of hooks
+	// within Decide, in the form that hook.Texts gives to the events in the log.
 	Said() []string
-	// Waits reports whether any hook would run for an event. The caller then gathers only
-	// what a hook receives.
+	// Waits reports whether any hook would run for an event, so that the caller gathers only data
+	// that a hook receives.
 	Waits(in hook.Input) bool
 }
 
-// Meter guards what a turn may use up. Safe for concurrent use.
+// Meter enforces the budgets of a turn. Safe for concurrent use.
 type Meter interface {
-	// Bounded reports whether there is any budget: without one the estimate of a
-	// reservation may be left at zero.
+	// Bounded reports whether any budget applies. If none does, the caller may reserve zero instead
+	// of an estimate.
 	Bounded() bool
-	// Reserve sets aside, before a model call, what it may use up at the most;
-	// denied says which budget that would overshoot. settle is called once, with
-	// what was used and whether the call answered; before the answer is recorded.
+	// Reserve sets aside the most that a model call may use, before the call. If that would exceed
+	// a budget, it returns KindDenied and names the budget. The caller calls settle once, before
+	// the answer is recorded, with the actual usage and whether the call was answered.
 	Reserve(most holdfast.Usage) (settle func(used holdfast.Usage, answered bool), err error)
-	// Park waits until a time at which the provider takes calls again; the notice
-	// that says so is recorded before. It ends with ctx's cause, or with an error
-	// that ends the run without ending the turn.
+	// Park waits until the time at which the provider accepts calls again, after recording a notice
+	// that says so. It returns ctx's cause when ctx ends, or an error that ends the run but not the
+	// turn.
 	Park(ctx context.Context, until time.Time) error
 }
 
-// Result is how a turn ended well.
+// Result is the outcome of a turn that succeeded.
 type Result struct {
-	// Final are events still to be recorded: the engine commits them in one
-	// transaction with turn.completed.
+	// Final are the last events of the turn: the engine commits them in one transaction with
+	// turn.completed.
 	Final []journal.Draft
-	// Seen is the newest log entry taken into account; a steering message after
-	// it makes the engine Run the turn again.
+	// Seen is the number of the newest event that the run took into account. If a steering message
+	// has a higher one, the engine calls Run again for this turn.
 	Seen       int64
 	Text       string
 	StopReason string
 	Usage      holdfast.Usage
-	// Steps counts model calls.
+	// Steps is the number of model calls.
 	Steps int
-	// States are agent states to commit with Final; an Upto of math.MaxInt64 stands
-	// for the turn's end.
+	// States are agent states to commit together with Final. An Upto of math.MaxInt64 is replaced
+	// by the number of the turn's last event.
 	States []holdfast.AgentState
 }
 
-// Host is the engine as a runtime sees it during one turn. Safe for concurrent use.
+// Host is what the engine offers a runtime during one turn. Safe for concurrent use.
 type Host interface {
 	Logbook
-	// Delta shows an unnumbered event to live readers.
+	// Delta sends an event without a number to live readers; it is not stored.
 	Delta(typ holdfast.EventType, data any)
-	// Steered returns the message.user events that joined this turn after a
-	// sequence number. A runtime asks before each model call.
+	// Steered returns the message.user events that joined this turn after an event number. A
+	// runtime calls it before each model call.
 	Steered(ctx context.Context, after int64) ([]holdfast.Event, error)
-	// Box is the session's box, connected, started if need be; the same one until
-	// it is lost. Errors are final for the tool call at hand.
+	// Box returns the session's box, connected and started if necessary; it is the same one until
+	// it is lost. An error is final for the tool call that needs the box.
 	Box(ctx context.Context) (*sandbox.Box, error)
-	// Outcome asks what became of a call whose intent is in the log: the box to
-	// issue it again to (same id: attaches, fetches, or runs it if it never
-	// arrived), or lost when the life of the box it was meant for is over and
-	// nothing of it was kept. It starts no box without need.
+	// Outcome finds out what happened to a call whose intent is in the log. It returns the box to
+	// issue the call to again: with the same id, boxd attaches to the call, returns its outcome, or
+	// runs it if it never arrived. lost is true if that life of the box is over and no outcome was
+	// stored. It starts a box only if that is needed.
 	Outcome(ctx context.Context, started holdfast.ToolStarted) (box *sandbox.Box, lost bool, err error)
-	// Release tells the box to forget calls whose outcome is recorded.
+	// Release lets the box forget calls whose outcome is recorded.
 	Release(box *sandbox.Box, calls ...holdfast.CallID)
-	// Decider says whether a tool may run, and what it may touch when it does.
+	// Decider decides whether a tool may run and what it may touch.
 	policy.Decider
-	// NewCall mints a call id.
+	// NewCall returns a new call id.
 	NewCall() (holdfast.CallID, error)
-	// At marks a named kill point for crash tests; a no-op otherwise.
+	// At marks a kill point for crash tests; it does nothing otherwise.
 	At(point string)
 }
 
-// Logbook is the session's log as a turn reads and writes it.
+// Logbook is the access of a turn to the session's log.
 type Logbook interface {
-	// Log reads the session's events after a sequence number.
+	// Log returns the session's events after an event number.
 	Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
-	// Conversation reads the session's log to its end and hands it to use as a
-	// conversation, which is use's until it returns: texts may be kept, no pointers.
+	// Conversation reads the session's log to its end and passes it to use as a conversation. use
+	// may keep texts of it, but no pointers after it returns.
 	Conversation(ctx context.Context, use func(*conversation.Conversation) error) error
-	// Keep appends events of this turn in one durable transaction and returns them
-	// numbered, together with agent states as they stand with these events. Either may be
-	// none. After an error nothing more may be done in this turn.
+	// Keep appends events of this turn in one durable transaction, together with agent states as of
+	// these events, and returns the numbered events. Either list may be empty. After an error the
+	// turn must not do anything more.
 	Keep(ctx context.Context, states []holdfast.AgentState, drafts ...journal.Draft) ([]holdfast.Event, error)
-	// AgentStates are the session's references to agents that keep a conversation of
-	// their own, by generation.
+	// AgentStates returns the states of the session's agents that store a conversation of their
+	// own, by generation.
 	AgentStates(ctx context.Context) ([]holdfast.AgentState, error)
 }

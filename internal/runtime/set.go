@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Set are the runtimes of a server, by name.
+// Set holds the runtimes of a server, by name.
 type Set map[string]Runtime
 
 // NewSet makes a Set.
@@ -20,7 +20,7 @@ func NewSet(list []Runtime) Set {
 	return s
 }
 
-// Check refuses a name that is no runtime of this server: invalid.
+// Check returns KindInvalid for a name that is not a runtime of this server.
 func (s Set) Check(name string) error {
 	if s[name] != nil {
 		return nil

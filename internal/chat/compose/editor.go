@@ -21,8 +21,9 @@ type Editor struct {
 // cell is a grapheme cluster, or a long paste, which counts as one character.
 type cell struct {
 	text  string
-	label string // shown instead of a long paste
-	// look is the text on the screen; wide is its width in columns by each method.
+	label string // shown instead of text for a long paste, else empty
+	// look is the text as shown on the screen; wide is its width in columns by each method of
+	// measuring (ansi.Method).
 	look string
 	wide [2]int
 }
@@ -102,8 +103,8 @@ func bytesOf(n int) string {
 	return fmt.Sprintf("%d MB", n/1_000_000)
 }
 
-// replace puts other cells in place of those from one index to another, and the cursor
-// behind them.
+// replace puts the cells with in place of those from index from up to index to, and moves the
+// cursor behind them.
 func (e *Editor) replace(from, to int, with []cell) {
 	out := append([]cell(nil), e.cells[:from]...)
 	out = append(out, with...)
@@ -129,10 +130,10 @@ func (e *Editor) Left() { e.at = max(0, e.at-1) }
 // Right moves to the next character.
 func (e *Editor) Right() { e.at = min(len(e.cells), e.at+1) }
 
-// WordLeft moves to the beginning of a word.
+// WordLeft moves to the beginning of the word before the cursor.
 func (e *Editor) WordLeft() { e.at = e.wordLeft() }
 
-// WordRight moves behind the end of a word.
+// WordRight moves behind the end of the next word.
 func (e *Editor) WordRight() { e.at = e.wordRight() }
 
 func (e *Editor) wordLeft() int {
@@ -233,7 +234,7 @@ func (e *Editor) rows(width int, m ansi.Method) (out []row) {
 	return append(out, row{from, len(e.cells)})
 }
 
-// shown returns the text of a cell, shortened to a width.
+// shown returns the text of a cell for the screen, cut to a width.
 func (c cell) shown(width int, m ansi.Method) string {
 	if c.wide[m] > width {
 		return m.Truncate(c.look, width, "…")
@@ -241,7 +242,7 @@ func (c cell) shown(width int, m ansi.Method) string {
 	return c.look
 }
 
-// Rows returns the text as rows of a width, and the column and row of the cursor.
+// Rows returns the text as rows of at most width columns, and the column and row of the cursor.
 func (e *Editor) Rows(width int, m ansi.Method) (text []string, x, y int) {
 	width = max(width, 1)
 	for i, r := range e.rows(width, m) {
@@ -259,7 +260,7 @@ func (e *Editor) Rows(width int, m ansi.Method) (text []string, x, y int) {
 		}
 		text = append(text, b.String())
 	}
-	if x >= width { // a full row: the next character goes below
+	if x >= width { // the row is full: the next character goes below
 		x, y = 0, y+1
 		if y == len(text) {
 			text = append(text, "")
@@ -268,10 +269,10 @@ func (e *Editor) Rows(width int, m ansi.Method) (text []string, x, y int) {
 	return text, x, y
 }
 
-// Up moves the cursor a row up, and reports whether there is one.
+// Up moves the cursor a row up, and reports false in the first row.
 func (e *Editor) Up(width int, m ansi.Method) bool { return e.vertical(width, m, -1) }
 
-// Down moves the cursor a row down, and reports whether there is one.
+// Down moves the cursor a row down, and reports false in the last row.
 func (e *Editor) Down(width int, m ansi.Method) bool { return e.vertical(width, m, 1) }
 
 func (e *Editor) vertical(width int, m ansi.Method, by int) bool {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// historyMost is the number of messages that are kept.
+// historyMost is the most messages that are kept.
 const historyMost = 1000
 
 // History holds the messages that were sent before, the newest last. Older and Newer walk
@@ -16,7 +16,7 @@ type History struct {
 	draft string // the text that was being written
 }
 
-// Load puts messages of earlier runs before those of this one.
+// Load adds messages of earlier runs in front of those of this run.
 func (h *History) Load(older []string) {
 	mine := h.items
 	h.items = nil
@@ -45,7 +45,8 @@ func (h *History) add(s string) {
 	}
 }
 
-// Older returns the message before the current one; now is the text of the editor.
+// Older returns the message before the current one of the walk. now is the text of the editor,
+// which becomes the draft when the walk begins.
 func (h *History) Older(now string) (string, bool) {
 	if h.pos == 0 {
 		return "", false
@@ -57,7 +58,7 @@ func (h *History) Older(now string) (string, bool) {
 	return h.items[h.pos], true
 }
 
-// Newer returns the message after the current one, and in the end the draft.
+// Newer returns the message after the current one of the walk, and at the end the draft.
 func (h *History) Newer() (string, bool) {
 	switch {
 	case h.pos >= len(h.items):

@@ -17,21 +17,21 @@ type Config struct {
 	Now     func() time.Time
 	// Grace is how long an agent may take to stop after an interrupt (default 5 s).
 	Grace time.Duration
-	// Handshake bounds the start of an agent (default 2 min).
+	// Handshake is how long the start of an agent may take (default 2 min).
 	Handshake time.Duration
-	// HistoryTokens bound the history that a new agent gets; 0 is the default of
-	// package retell.
+	// HistoryTokens is the most tokens of the history that a new agent is told; 0 means the default
+	// of package retell.
 	HistoryTokens int
 }
 
-// Runtime implements runtime.Runtime for one agent. Make one with New.
+// Runtime implements runtime.Runtime for one kind of agent. Make one with New.
 type Runtime struct {
 	cfg Config
 	run resident.Config
 }
 
-// New makes the runtime. A missing part is invalid; an agent that is not installed is
-// not: its sessions say so when they are used.
+// New makes the runtime. It returns KindInvalid if a required part is missing. An agent that is
+// not installed is no error here: the sessions that use it report it.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Now == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Now is required")
@@ -49,8 +49,8 @@ func New(cfg Config) (*Runtime, error) {
 	return &Runtime{cfg: cfg, run: resident.Config{
 		Runtime: Prefix + cfg.Profile.Name, Op: op, Agent: "the agent " + name, Hint: cfg.Profile.hint(), Now: cfg.Now,
 		Handshake: cfg.Handshake, Grace: cfg.Grace, Unreadable: func(err error) error {
-			return holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s cannot be understood: %w", name, err).
-				WithHint("send the message again: the agent is started again")
+			return holdfast.Errorf(holdfast.KindUnavailable, op, "the output of the agent %s cannot be read: %w", name, err).
+				WithHint("send the message again: that starts the agent again")
 		},
 	}}, nil
 }
@@ -64,7 +64,7 @@ func (r *Runtime) Require(trust holdfast.Trust) error {
 		return err
 	}
 	if api := r.cfg.Profile.Unserved; api != "" {
-		return holdfast.Errorf(holdfast.KindUnavailable, op, "the runtime %s needs %s, which this server does not give to boxes", holdfast.Quote(r.Name()), api).
+		return holdfast.Errorf(holdfast.KindUnavailable, op, "the runtime %s needs %s, which this server does not offer to boxes", holdfast.Quote(r.Name()), api).
 			WithHint("use --runtime acp:opencode, claude or native")
 	}
 	_, err := r.cfg.Profile.Find()
@@ -74,7 +74,7 @@ func (r *Runtime) Require(trust holdfast.Trust) error {
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {
 	if ctx.Err() == nil && t.Session.Trust == holdfast.Trusted {
-		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, op, "%s runs in boxes only, and session %s is trusted", holdfast.Quote(r.Name()), t.Session.ID).
+		return runtime.Result{}, holdfast.Errorf(holdfast.KindUnavailable, op, "the runtime %s works in a sandbox only, and session %s is trusted", holdfast.Quote(r.Name()), t.Session.ID).
 			WithHint("holdfast session update %s --trust untrusted", t.Session.ID)
 	}
 	x := r.newRun(t, host)

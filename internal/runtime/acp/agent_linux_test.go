@@ -247,7 +247,7 @@ func (r *rig) lastPrompt() string {
 // TestAgentsThatDoNotStart: each says why, with a hint, and leaves no process.
 func TestAgentsThatDoNotStart(t *testing.T) {
 	for bad, want := range map[string]string{
-		"version": "does not speak version 1", "exit": "no such thing", "unnamed": "opens no session", "refused": "log in", "silent": "did not answer",
+		"version": "does not speak version 1", "exit": "no such thing", "unnamed": "did not open a session", "refused": "log in", "silent": "did not answer",
 	} {
 		t.Run(bad, func(t *testing.T) {
 			r := scriptedAgent(t, func(c *acp.Config) {
@@ -274,7 +274,7 @@ func TestAgentsThatDoNotStart(t *testing.T) {
 		t.Errorf("a program that is missing: %v", ran.Err)
 	}
 	r.Session.Trust = holdfast.Trusted
-	if ran := r.try("hello"); !holdfast.IsKind(ran.Err, holdfast.KindUnavailable) || !strings.Contains(ran.Err.Error(), "boxes only") {
+	if ran := r.try("hello"); !holdfast.IsKind(ran.Err, holdfast.KindUnavailable) || !strings.Contains(ran.Err.Error(), "in a sandbox only") {
 		t.Errorf("a trusted session: %v", ran.Err)
 	}
 }
@@ -466,7 +466,7 @@ func TestModeAndModel(t *testing.T) {
 	}
 	r.Session.Model = "another"
 	r.say("three", "prompt 3")
-	if last := r.receipts()[2]; last.Tier != holdfast.TierOwn || last.Reason != "the model is another one" {
+	if last := r.receipts()[2]; last.Tier != holdfast.TierOwn || last.Reason != "the session's model has changed" {
 		t.Errorf("%+v", last)
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// mostTools bounds the calls of one prompt that are kept.
+// mostTools is the number of calls in one prompt from which on finished ones are dropped.
 const mostTools = 200
 
-// calls are the tool calls of the prompt under way: what the agent says of them becomes
-// steps in the ledger, and its questions whether one may run get their answers.
+// calls handles the tool calls of the current prompt: it records the agent's updates as steps in
+// the ledger, and answers the agent's permission requests.
 type calls struct {
 	profile string
 	agent   *agent
@@ -27,12 +27,12 @@ type calls struct {
 	turn    *resident.Run
 	speech  *speech
 	flush   func(context.Context) error
-	// deciding are the calls that are being decided, warned the tools that a notice says
-	// run without a question.
+	// deciding are the calls whose decision is pending; warned are the tools for which a notice
+	// says that they ran without a permission request.
 	deciding, warned map[string]bool
 }
 
-// get returns the call of an id; it is added if need be.
+// get returns the call with an id, and adds it if it is new.
 func (c *calls) get(id string) *tool {
 	p := c.agent.data.Prompt
 	for i := range p.Tools {
@@ -47,7 +47,7 @@ func (c *calls) get(id string) *tool {
 	return &p.Tools[len(p.Tools)-1]
 }
 
-// use returns the ledger's entry of a call, or nil while it was not requested.
+// use returns the ledger's entry of a call, or nil if the call was not recorded yet.
 func (c *calls) use(t *tool) *resident.Use {
 	if !t.Told {
 		return nil
@@ -60,14 +60,14 @@ func (c *calls) over(t *tool) bool {
 	return u != nil && u.Over()
 }
 
-// request records that the agent asks for a call, once, and returns its entry. Text that
-// came before the call is recorded with it. first: it was not requested before.
+// request records a call of the agent, once, together with text that came before it, and returns
+// its entry in the ledger. first is true if the call was not recorded before.
 func (c *calls) request(t *tool) (u *resident.Use, first bool) {
 	if u := c.use(t); u != nil {
 		return u, false
 	}
 	if !t.Listed {
-		// Calls that came with it are of the same answer.
+		// Calls that arrived together belong to the same answer.
 		p := c.agent.data.Prompt
 		var listed []*tool
 		for i := range p.Tools {
@@ -84,7 +84,7 @@ func (c *calls) request(t *tool) (u *resident.Use, first bool) {
 	return u, true
 }
 
-// update takes in what the agent says of a tool call.
+// update handles the agent's update of a tool call.
 func (c *calls) update(call toolCall) error {
 	t := c.get(call.ID)
 	if c.over(t) {
@@ -104,8 +104,7 @@ func (c *calls) update(call toolCall) error {
 	return nil
 }
 
-// finish records a call's outcome. For one that ran without a question a notice is
-// recorded as well.
+// finish records a call's outcome, and a notice if the call ran without a permission request.
 func (c *calls) finish(t *tool, call toolCall) error {
 	u, _ := c.request(t)
 	unasked := u.State == resident.Requested && t.Ask == nil
@@ -135,7 +134,7 @@ func (c *calls) finish(t *tool, call toolCall) error {
 	return nil
 }
 
-// asked takes a permission request. One about a call that is over is refused: its outcome
+// asked handles a permission request. It refuses a request about a finished call, whose outcome
 // is in the log.
 func (c *calls) asked(ctx context.Context, m *message) error {
 	var p permission
@@ -154,7 +153,7 @@ func (c *calls) asked(ctx context.Context, m *message) error {
 	u, first := c.request(t)
 	same := true
 	if !first && full(t.Raw) {
-		// A further question about the same call, or what it asks for has changed.
+		// This is another request about the same call, perhaps with a changed input.
 		input := t.input(u.Name)
 		if same = bytes.Equal(input, u.Input); !same {
 			u.Input, t.Input = input, input
@@ -174,13 +173,13 @@ func (c *calls) asked(ctx context.Context, m *message) error {
 	return nil
 }
 
-// reply answers a permission request with an option; without one it is cancelled.
+// reply answers a permission request with an option, or, if that is empty, as cancelled.
 func (c *calls) reply(id json.RawMessage, option string) {
 	c.turn.Outbox.Add(chosen(id, option), "")
 	c.turn.Recorder.Touch()
 }
 
-// decideAll decides about the questions that a former server left open.
+// decideAll starts the decisions on the permission requests that an earlier server left open.
 func (c *calls) decideAll(ctx context.Context) {
 	p := c.agent.data.Prompt
 	if p == nil {
@@ -199,7 +198,7 @@ func (c *calls) decideAll(ctx context.Context) {
 	}
 }
 
-// decide decides whether a call may run, while the agent is read.
+// decide starts the decision whether a call may run; the agent's output is read meanwhile.
 func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 	if c.deciding[t.ID] {
 		return
@@ -217,7 +216,7 @@ func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 				break
 			}
 			if d.Input != nil {
-				d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "its input was to be changed, which this agent has no way for"}
+				d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "a rule or hook changed its input, which this agent does not support"}
 				break
 			}
 		}
@@ -231,14 +230,14 @@ func (c *calls) decide(ctx context.Context, t *tool, u *resident.Use) {
 	})
 }
 
-// settle records a decision, and answers the agent after that.
+// settle records a decision and then answers the agent.
 func (c *calls) settle(ctx context.Context, u *resident.Use, d policy.Decision, err error) error {
 	t := c.get(u.ID)
 	if t.Ask == nil {
 		return nil
 	}
 	if d.Verdict == policy.Allowed && t.Yes == "" {
-		d = policy.Decision{Verdict: policy.Denied, By: "agent", Reason: "the agent takes no yes for this once"}
+		d = policy.Decision{Verdict: policy.Denied, By: "agent", Reason: "the agent offers no way to allow this call once"}
 	}
 	allowed, ok, err := c.turn.Decided(ctx, u, d, err)
 	if !ok || err != nil {
@@ -255,14 +254,14 @@ func (c *calls) settle(ctx context.Context, u *resident.Use, d policy.Decision, 
 	return nil
 }
 
-// answer answers the question about a call.
+// answer answers the open permission request of a call.
 func (c *calls) answer(ctx context.Context, t *tool, option string) error {
 	c.reply(t.Ask, option)
 	t.Ask, t.Input = nil, nil
 	return c.flush(ctx)
 }
 
-// refuseAll answers every open question with no: the turn is cancelled.
+// refuseAll answers every open permission request as cancelled, because the turn is cancelled.
 func (c *calls) refuseAll() {
 	for i := range c.agent.data.Prompt.Tools {
 		if t := &c.agent.data.Prompt.Tools[i]; t.Ask != nil {

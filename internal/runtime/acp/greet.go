@@ -10,19 +10,19 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// greeter leads a process from its start to where it takes prompts.
+// greeter carries out the handshake with a process, until the agent accepts prompts.
 type greeter struct {
 	runtime string
 	session holdfast.SessionID
 	profile *Profile
 	agent   *agent
-	// states are the session's agents of all runtimes.
+	// states returns the states of the session's agents of all runtimes.
 	states func() []holdfast.AgentState
-	// user: the newest update was a part of a message of the user.
+	// user is true if the newest update was a part of a user message.
 	user bool
 }
 
-// hello makes the first request.
+// hello returns the first request.
 func (g *greeter) hello() []byte {
 	g.agent.data.Phase, g.agent.data.Next = phaseHello, 1
 	return g.agent.ask(acp.AgentMethodInitialize, acp.InitializeRequest{
@@ -30,20 +30,20 @@ func (g *greeter) hello() []byte {
 	})
 }
 
-// answered takes the answer to the newest request, and returns the next one: none when the
-// agent takes prompts.
+// answered handles the answer to the newest request and returns the next request, or nil once
+// the agent accepts prompts.
 func (g *greeter) answered(m *message) ([]byte, error) {
 	switch g.agent.data.Phase {
 	case phaseHello:
 		return g.introduced(m)
 	case phaseAuth:
-		// An agent that will not be authenticated says so when it is opened.
+		// If authentication failed, the request to open a session fails and reports it.
 		return g.open(), nil
 	}
 	return g.opened(m)
 }
 
-// update counts what an agent tells of a session that it loads.
+// update counts the user messages that an agent replays while it loads a session.
 func (g *greeter) update(params json.RawMessage) {
 	var u update
 	if json.Unmarshal(params, &u) != nil {
@@ -75,7 +75,7 @@ func (g *greeter) introduced(m *message) ([]byte, error) {
 	return g.open(), nil
 }
 
-// open asks for the agent's session.
+// open returns the request to open the agent's session: to load it, or to make a new one.
 func (g *greeter) open() []byte {
 	d := &g.agent.data
 	d.Phase, d.Heard, d.Last, g.user = phaseOpen, 0, "", false
@@ -88,19 +88,19 @@ func (g *greeter) open() []byte {
 	return g.agent.ask(acp.AgentMethodSessionNew, acp.NewSessionRequest{Meta: meta, Cwd: boxWorkspace, McpServers: []acp.McpServer{}})
 }
 
-// opened takes in the agent's session. A session that was loaded has to be complete: an
-// agent that says it succeeded may have lost half of it (ADR 0029).
+// opened handles the answer to open. A loaded session must be complete: an agent that reports
+// success may have lost half of it (ADR 0029).
 func (g *greeter) opened(m *message) ([]byte, error) {
 	d := &g.agent.data
 	var o opened
 	if m.Error == nil && json.Unmarshal(m.Result, &o) != nil {
-		m.Error = &rpcError{Message: "its answer cannot be read"}
+		m.Error = &rpcError{Message: "its answer to the request for a session cannot be read"}
 	}
 	if d.Loading {
 		lost := ""
 		switch {
 		case m.Error != nil:
-			lost = "it cannot load what it kept: " + holdfast.Quote(m.Error.Message)
+			lost = "it cannot load its stored session: " + holdfast.Quote(m.Error.Message)
 		case d.Heard < d.Prompts:
 			lost = fmt.Sprintf("it loaded %d of %d messages", d.Heard, d.Prompts)
 		}
@@ -114,11 +114,11 @@ func (g *greeter) opened(m *message) ([]byte, error) {
 		d.Prompts, d.Most, d.Unsettled = d.Heard, d.Heard, nil
 	} else {
 		if m.Error != nil || o.Session == "" || len(o.Session) > idBytes {
-			said := "it names none"
+			said := "its answer has no session id"
 			if m.Error != nil {
 				said = m.Error.Message
 			}
-			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s opens no session: %s", holdfast.Quote(g.profile.Name), holdfast.Quote(resident.Clip(said, 1000))).
+			return nil, holdfast.Errorf(holdfast.KindUnavailable, op, "the agent %s did not open a session: %s", holdfast.Quote(g.profile.Name), holdfast.Quote(resident.Clip(said, 1000))).
 				WithHint("holdfast session events %s", g.session)
 		}
 		g.agent.rec.State.AgentID = o.Session

@@ -12,20 +12,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// mostGarbage is how many lines of an agent in one run may be no messages.
+// mostGarbage is the most lines in one run that may not be messages.
 const mostGarbage = 50
 
-// unreadable counts a line that is no message. Programs do print such lines.
+// unreadable counts a line that is not a message, and fails after mostGarbage of them: programs
+// do print such lines.
 func (x *run) unreadable(raw []byte) error {
 	said := holdfast.Quote(resident.Clip(string(raw), 80))
 	if strings.TrimSpace(string(raw)) == "" {
 		return nil
 	}
 	if x.garbage++; x.garbage > mostGarbage {
-		return x.r.run.Unreadable(holdfast.Errorf(holdfast.KindUnavailable, op, "%d lines of it are no messages, the last begins with %s", x.garbage, said))
+		return x.r.run.Unreadable(holdfast.Errorf(holdfast.KindUnavailable, op, "it wrote %d lines that are not messages, the last begins with %s", x.garbage, said))
 	}
 	if x.garbage == 1 {
-		x.turn.Recorder.Odd("agent.garbage", "warning", "the agent printed a line that is no message: "+said)
+		x.turn.Recorder.Odd("agent.garbage", "warning", "the agent printed a line that is not a message:  "+said)
 	}
 	return nil
 }
@@ -50,7 +51,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 		return resident.Commit, nil
 	}
 	if x.turn.Offset-x.turn.Recorder.State.Taken >= untaken {
-		// The agent stands still on a full spool.
+		// The agent would stop at a full spool: commit, so that the box can drop output.
 		if x.speech.long() {
 			x.speech.record("")
 		}
@@ -59,7 +60,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 	return resident.Commit, err
 }
 
-// greeted takes an answer of an agent that does not take prompts yet.
+// greeted handles an answer during the handshake.
 func (x *run) greeted(m *message) error {
 	if id, ok := m.answers(); !ok || id != x.agent.data.Asked {
 		return nil
@@ -77,8 +78,8 @@ func (x *run) greeted(m *message) error {
 	return nil
 }
 
-// serve answers a request of the agent. A method that is not offered is refused; no agent
-// depends on that answer, so that it may be lost with the server.
+// serve handles a request of the agent. It refuses methods that are not supported. Such an
+// answer may be lost with the server, because no agent depends on it.
 func (x *run) serve(ctx context.Context, m *message) error {
 	if m.Method == acp.ClientMethodSessionRequestPermission {
 		return x.calls.asked(ctx, m)
@@ -87,7 +88,7 @@ func (x *run) serve(ctx context.Context, m *message) error {
 	return nil
 }
 
-// update takes in a notification of the agent.
+// update handles a notification of the agent.
 func (x *run) update(m *message) error {
 	if m.Method != acp.ClientMethodSessionUpdate {
 		return nil
@@ -128,9 +129,9 @@ func (x *run) update(m *message) error {
 			x.turn.Recorder.Notice("agent.plan", plan)
 		}
 	case "user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update", "session_info_update", "usage_update":
-		// Known in the log otherwise, or of no use here.
+		// The log has this from other messages, or it is not needed.
 	default:
-		// It is passed on for readers that know it.
+		// Record it for readers that know this kind.
 		x.turn.Recorder.Odd("agent.unknown", "", "the agent sent an update of the unknown kind "+holdfast.Quote(resident.Clip(u.Update.Kind, 60))+": "+resident.Clip(string(m.Params), 2000))
 	}
 	return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Prefix begins the names of these runtimes.
+// Prefix is the beginning of the names of these runtimes.
 const Prefix = "acp:"
 
-// ModelURL is where agents in a box reach the model broker; ModelListener is the
-// name of that listener.
+// ModelURL is the URL at which agents in a box reach the model broker; ModelListener is the name
+// of the box's listener there.
 const (
 	ModelURL      = "http://" + modelAddress
 	ModelListener = "model-http"
@@ -21,42 +21,41 @@ const (
 	modelAddress = "127.0.0.1:3129"
 )
 
-// Program is how an agent is started.
+// Program is an installed agent, with the command line that starts it.
 type Program struct {
 	Argv []string
 	Env  map[string]string
-	// Version is that of the installed package; empty where nobody knows.
+	// Version is the version of the installed package, empty if it is unknown.
 	Version string
 }
 
-// Profile is what is known of an agent.
+// Profile describes a kind of agent.
 type Profile struct {
-	// Name is that of the runtime without the prefix.
+	// Name is the name of the runtime without Prefix.
 	Name string
-	// Find gives the program as boxes see it; unavailable, with a hint, when it is
-	// not there.
+	// Find returns the program as boxes see it, or KindUnavailable with a hint if it is not
+	// installed.
 	Find func() (Program, error)
-	// Unserved names the model API that the agent needs, if the broker does not speak it.
-	// Sessions with such an agent cannot be created. Empty: the broker speaks its API.
+	// Unserved is the model API that the agent needs, if the broker does not support it: then no
+	// session with this agent can be created. Empty if the broker supports it.
 	Unserved string
-	// Hint helps where it does not start; empty is how it is installed.
+	// Hint is the hint for an agent that does not start; empty means the command that installs it.
 	Hint string
-	// Args follow the program's.
+	// Args are added to the program's command line.
 	Args []string
-	// Env is added to the environment. {model} stands for the session's model,
-	// {model_url} for the address of the broker, {call} for a name that no other
-	// process has.
+	// Env is added to the environment. In its values, {model} is replaced by the session's model,
+	// {model_url} by the broker's URL, and {call} by the id of the process's call, which is unique.
 	Env map[string]string
-	// EnvFor is more of it, for a model.
+	// EnvFor returns further variables for a model.
 	EnvFor func(model string) map[string]string
-	// State is the directory below the home where the agent keeps its sessions: one
-	// is loaded only while that is there. Empty: never.
+	// State is the directory below the home in which the agent stores its sessions: a session is
+	// loaded only if the directory exists. Empty means never.
 	State string
-	// Modes are the agent's modes for those of a session, where it offers them.
+	// Modes maps a session's permission modes to the agent's modes; they are set if the agent offers them.
 	Modes map[holdfast.Mode]string
-	// Auth is the method that the agent has to be authenticated with, if any.
+	// Auth is the authentication method that the agent requires, if any.
 	Auth string
-	// Meta goes along with session/new and session/load.
+	// Meta is sent with session/new and session/load.
 	Meta map[string]any
 }
 
@@ -64,11 +63,11 @@ var profileName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 
 func (p *Profile) check() error {
 	if !profileName.MatchString(p.Name) {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "%s is not a name of an agent", holdfast.Quote(p.Name)).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "%s cannot be the name of an ACP agent", holdfast.Quote(p.Name)).
 			WithHint("use small letters, digits and dashes, at most 40")
 	}
 	if p.Find == nil {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "agent %s has no command", holdfast.Quote(p.Name)).
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the ACP agent %s has no command", holdfast.Quote(p.Name)).
 			WithHint("acp: {%s: {command: [PROGRAM, ARG]}}", p.Name)
 	}
 	if clean := strings.Trim(p.State, "/"); clean != p.State || slices.Contains(strings.Split(p.State, "/"), "..") {
@@ -84,7 +83,8 @@ func (p *Profile) hint() string {
 	return "holdfast runtime install " + p.Name
 }
 
-// environ returns what the agent gets in addition to the box's environment. It holds no key.
+// environ returns the variables for the agent in addition to the box's environment. They contain
+// no real key.
 func (p *Profile) environ(prog Program, model string, call holdfast.CallID) []string {
 	env := map[string]string{}
 	add := func(more map[string]string) {
@@ -107,7 +107,7 @@ func (p *Profile) environ(prog Program, model string, call holdfast.CallID) []st
 	return out
 }
 
-// bare is a model's name without its provider's.
+// bare splits a model's name into the provider and the name without it.
 func bare(model string) (provider, name string) {
 	provider, name, ok := strings.Cut(model, "/")
 	if !ok {
@@ -116,11 +116,11 @@ func bare(model string) (provider, name string) {
 	return provider, name
 }
 
-// heldKey stands where an agent wants a key: the server has the real one.
+// heldKey is the placeholder for an API key in the box: the server has the real one.
 const heldKey = "held-by-the-server"
 
-// ClaudeCode is Claude Code behind its ACP adapter. Settings that the agent could
-// write are switched off (HZ-6).
+// ClaudeCode returns the profile of Claude Code with its ACP adapter. Settings in files that the
+// agent can write are switched off (HZ-6).
 func ClaudeCode(find func() (Program, error)) Profile {
 	return Profile{
 		Name: "claude-code-acp", Find: find, State: ".claude",
@@ -144,23 +144,23 @@ func ClaudeCode(find func() (Program, error)) Profile {
 	}
 }
 
-// OpenCode is opencode. It asks before every tool, and reads no settings of the
-// workspace.
+// OpenCode returns the profile of opencode. It asks before every tool and reads no settings of
+// the workspace.
 func OpenCode(find func() (Program, error)) Profile {
 	return Profile{
 		Name: "opencode", Find: find, Args: []string{"acp"}, State: ".local/share/opencode",
 		Env: map[string]string{
 			"OPENCODE_DISABLE_PROJECT_CONFIG": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
 			"OPENCODE_DISABLE_LSP_DOWNLOAD": "1", "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1", "OPENCODE_DISABLE_SHARE": "1",
-			// Settings of the home are not read: each process has a directory of its own,
-			// whose name nobody knows before.
+			// Settings below the home are not read: each process gets a configuration directory of its
+			// own, whose name cannot be guessed before.
 			"XDG_CONFIG_HOME":     "/tmp/.config-{call}",
 			"OPENCODE_PERMISSION": `{"*":"ask"}`,
 		},
 		EnvFor: func(model string) map[string]string {
 			config, err := json.Marshal(openCodeConfig(model))
 			if err != nil {
-				return nil // strings and numbers
+				return nil // unreachable: strings and numbers always encode
 			}
 			return map[string]string{"OPENCODE_CONFIG_CONTENT": string(config)}
 		},
@@ -189,7 +189,8 @@ func openCodeConfig(model string) map[string]any {
 	}
 }
 
-// Gemini is the Gemini CLI. It speaks Google's API, which the broker does not.
+// Gemini returns the profile of the Gemini CLI. It needs Google's API, which the broker does not
+// support.
 func Gemini(find func() (Program, error)) Profile {
 	return Profile{
 		Name: "gemini", Find: find, Unserved: "Google's model API", Args: []string{"--acp"}, State: ".gemini", Auth: "gemini-api-key",

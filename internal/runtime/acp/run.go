@@ -17,17 +17,17 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// The box as agents see it; it is the same everywhere.
+// The paths in every box, as agents see them.
 const (
 	boxHome      = "/home/agent"
 	boxWorkspace = "/workspace"
 )
 
-// untaken bounds the output that was handled and is not recorded, in bytes: the spool of
-// the agent's call holds it.
+// untaken is the most bytes of output that were handled but are not recorded: the spool of the
+// agent's call must hold them.
 const untaken = 256 << 10
 
-// refPrompt names the prompt in the outbox.
+// refPrompt is the Ref of the prompt in the outbox.
 const refPrompt = "prompt"
 
 // run is one turn on an agent: the Dialect of resident.Run.
@@ -41,17 +41,17 @@ type run struct {
 	speech  *speech
 	calls   *calls
 
-	// completed is how many turns of the session have completed.
+	// completed is the number of the session's completed turns.
 	completed int64
-	// why is the reason that no process could be gone on with.
+	// why is the reason why no running process can be used.
 	why string
-	// answer is the agent's answer to the prompt, until the turn has taken it in.
+	// answer is the agent's answer to the prompt, until Advance has handled it.
 	answer *message
-	// broken is the prompt that an agent left unanswered when it ended, harmless that
-	// nothing had come of it.
+	// broken is the prompt that an agent left unanswered when it ended; harmless is true if the
+	// prompt had had no effect.
 	broken   *prompt
 	harmless bool
-	// garbage counts lines that are no messages.
+	// garbage is the number of lines that were not messages.
 	garbage int
 }
 
@@ -75,7 +75,7 @@ func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
 
 func (x *run) flush(ctx context.Context) error { return x.turn.Flush(ctx, x) }
 
-// load reads what the log and the state say of the turn.
+// load reads the turn from the log and the agent's state.
 func (x *run) load(ctx context.Context) error {
 	found, err := x.turn.LoadState(ctx)
 	if err != nil {
@@ -101,12 +101,12 @@ func (x *run) load(ctx context.Context) error {
 	return x.turn.LoadLog(ctx, after, true)
 }
 
-// answered reports that the agent has answered all there is in this turn.
+// answered reports whether the agent has answered every message of the turn.
 func (x *run) answered() bool {
 	return x.agent.exists() && x.agent.data.Prompt == nil && len(x.speech.unsaid()) == 0
 }
 
-// result is that of a turn whose answer is recorded, or in the recorder.
+// result returns the result of a turn whose answer is recorded or due.
 func (x *run) result() runtime.Result {
 	a := x.turn.Account
 	res := runtime.Result{
@@ -127,14 +127,14 @@ func (x *run) Stale(ctx context.Context) (why string, err error) {
 	d := &x.agent.data
 	switch {
 	case d.Model != x.t.Session.Model:
-		return "the model is another one", nil
+		return "the session's model has changed", nil
 	case d.Prompt != nil && d.Prompt.Turn != x.t.ID:
-		// A turn that ended without its prompt's end.
+		// The earlier turn ended before its prompt was answered.
 		return "a prompt of another turn was under way", nil
 	case d.Prompt != nil:
 		return "", nil
 	}
-	// With nothing under way there is nothing to hear from one that has ended.
+	// Without a prompt, a process that has ended would not be noticed.
 	calls, err := x.turn.Box.Calls(ctx)
 	if err != nil {
 		return "", err
@@ -147,7 +147,7 @@ func (x *run) Stale(ctx context.Context) (why string, err error) {
 	return "the agent has ended", nil
 }
 
-// Start implements resident.Dialect. The agent loads what it kept, if there is something.
+// Start implements resident.Dialect. If the agent has a stored session, it loads that.
 func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	prog, err := x.r.cfg.Profile.Find()
 	if err != nil {
@@ -182,8 +182,8 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	}}, nil
 }
 
-// kept reports whether the agent can load what it knows, or why it cannot. An agent that
-// has not opened a session yet has nothing, and no reason.
+// kept reports whether the agent can load its stored session; if not, missing says why. For an
+// agent that has not opened a session, both are empty.
 func (x *run) kept(ctx context.Context) (load bool, missing string, err error) {
 	p := &x.r.cfg.Profile
 	switch {
@@ -194,7 +194,7 @@ func (x *run) kept(ctx context.Context) (load bool, missing string, err error) {
 	}
 	_, err = x.turn.Box.Stat(ctx, wire.PathRequest{Path: path.Join(boxHome, p.State)})
 	if holdfast.IsKind(err, holdfast.KindNotFound) {
-		return false, "what the agent kept is gone", nil
+		return false, "the agent's stored session is gone", nil
 	}
 	return err == nil, "", err
 }
@@ -237,7 +237,8 @@ func (x *run) Advance(ctx context.Context) (over bool, err error) {
 	return false, x.say(ctx)
 }
 
-// prompt makes the line of the prompt under way from the log: the same whenever it is made.
+// prompt returns the line of the current prompt. It is derived from the log, so it is the same
+// each time.
 func (x *run) prompt(ctx context.Context) (line []byte, told retell.Told, err error) {
 	p, a := x.agent.data.Prompt, x.turn.Account
 	if first := p.Messages[0]; first == a.Messages[0].Seq {
@@ -265,8 +266,8 @@ func (x *run) prompt(ctx context.Context) (line []byte, told retell.Told, err er
 	return line, told, nil
 }
 
-// say hands the messages that the agent did not get to it. Each new agent gets the
-// instructions of the session's agent once.
+// say sends the messages that the agent has not received as one prompt. A new agent also
+// receives the instructions of the session's agent, once.
 func (x *run) say(ctx context.Context) error {
 	d, s := &x.agent.data, &x.turn.Recorder.State
 	x.setMode()
@@ -303,8 +304,8 @@ func (x *run) say(ctx context.Context) error {
 	return nil
 }
 
-// setMode gives the agent the mode that goes with the session's, where it has it. Its
-// answer is not waited for: prompts come behind it.
+// setMode sets the agent's mode that corresponds to the session's, if the agent offers it. It
+// does not wait for the answer: the agent handles the prompt after it.
 func (x *run) setMode() {
 	modes := x.r.cfg.Profile.Modes
 	want, ok := modes[x.t.Session.Mode]
@@ -322,13 +323,13 @@ func (x *run) setMode() {
 	d.Mode = want
 }
 
-// end ends the prompt with the agent's answer to it. Messages that joined the turn
-// meanwhile are the next prompt, in the same turn: then it is not over yet.
+// end handles the agent's answer to the prompt. If messages have joined the turn meanwhile, they
+// become the next prompt, and the turn is not over.
 func (x *run) end(ctx context.Context, m *message) (over bool, err error) {
 	p, a := x.agent.data.Prompt, x.turn.Account
 	var said prompted
 	if m.Error == nil && json.Unmarshal(m.Result, &said) != nil {
-		m.Error = &rpcError{Message: "its answer cannot be read"}
+		m.Error = &rpcError{Message: "its answer to the prompt cannot be read"}
 	}
 	if m.Error != nil {
 		x.speech.record("")
@@ -340,10 +341,10 @@ func (x *run) end(ctx context.Context, m *message) (over bool, err error) {
 	if stop == "" {
 		stop = "end_turn"
 	}
-	// Calls that are open now stay without an outcome: they end before the last answer.
+	// Calls that are still open get no outcome from the agent: end them before the last answer.
 	x.turn.Uses.End("the agent ended its turn", false)
 	if !x.speech.record(stop) && len(p.Tools) > 0 {
-		a.Text = "" // its last words came before its last tool
+		a.Text = "" // its last text came before its last tool
 	}
 	a.Stop = stop
 	a.Used = a.Used.Add(said.usage())
@@ -378,7 +379,7 @@ func (x *run) AtWork() bool {
 	return p != nil && p.Turn == x.t.ID
 }
 
-// Cut implements resident.Dialect. The agent's words so far are recorded.
+// Cut implements resident.Dialect. The agent's text so far is recorded.
 func (x *run) Cut(why resident.Cause) {
 	p := x.agent.data.Prompt
 	if !x.AtWork() {
@@ -389,8 +390,8 @@ func (x *run) Cut(why resident.Cause) {
 	x.agent.unsettle()
 }
 
-// Gone implements resident.Dialect. An agent that did not start with what it kept is given
-// up for a new one; a prompt of which nothing came is tried once more.
+// Gone implements resident.Dialect. An agent that did not start with its stored session is
+// replaced by a new one; a prompt that had no effect is tried once more.
 func (x *run) Gone(how string, byItself bool) (again bool) {
 	d := &x.agent.data
 	x.why = how
@@ -400,7 +401,7 @@ func (x *run) Gone(how string, byItself bool) (again bool) {
 	x.agent.stopped()
 	switch {
 	case loading && byItself:
-		x.why = "it did not start with what it kept: " + how
+		x.why = "it did not start with its stored session: " + how
 		x.agent.quarantine(x.r.Name(), x.turn.States, x.why)
 		return true
 	case broken == nil:

@@ -8,11 +8,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// keptText bounds the part of an answer that is kept in the state and not in the log, in bytes.
+// keptText is the most bytes of an answer that are held in the state and not in the log.
 const keptText = 64 << 10
 
-// speech is the agent's answer to the prompt under way. Its pieces are kept in the state
-// until they are recorded together.
+// speech is the agent's answer to the current prompt. Its pieces are held in the state until
+// they are recorded together.
 type speech struct {
 	agent *agent
 	model string
@@ -20,7 +20,7 @@ type speech struct {
 	turn  *resident.Run
 }
 
-// chunk takes a piece of what the agent says or thinks.
+// chunk handles a piece of the agent's text or thinking.
 func (s *speech) chunk(message string, content json.RawMessage, thought bool) {
 	text := textOf(content)
 	p := s.agent.data.Prompt
@@ -40,7 +40,7 @@ func (s *speech) chunk(message string, content json.RawMessage, thought bool) {
 	p.Parts = append(p.Parts, piece{Message: message, Thought: thought, Text: text})
 }
 
-// long reports whether so much was said that it has to be recorded.
+// long reports whether there is so much text that it must be recorded now.
 func (s *speech) long() bool {
 	n := 0
 	if p := s.agent.data.Prompt; p != nil {
@@ -51,8 +51,8 @@ func (s *speech) long() bool {
 	return n > keptText
 }
 
-// record records what was said, and the tools that the answer asks for. It reports whether
-// there was anything.
+// record adds an answer with the pieces so far and the listed tool calls to the next commit. It
+// reports false if there is nothing to record.
 func (s *speech) record(stop string, listed ...*tool) bool {
 	p := s.agent.data.Prompt
 	if p == nil {
@@ -77,12 +77,12 @@ func (s *speech) record(stop string, listed ...*tool) bool {
 	}
 	p.Produced = true
 	s.turn.Recorder.Add(holdfast.EventMessageAssistant, m)
-	// With calls open it is more of the same answer.
+	// While calls are open, this continues the same answer.
 	s.turn.Account.Spoke(m, s.turn.Uses.Open())
 	return true
 }
 
-// seen is the newest message of this turn that the agent got.
+// seen returns the event number of the newest message of this turn that was sent to the agent.
 func (s *speech) seen() (seen int64) {
 	for _, m := range s.turn.Account.Messages {
 		if s.agent.exists() && m.Seq <= s.agent.data.Said {
@@ -92,7 +92,7 @@ func (s *speech) seen() (seen int64) {
 	return seen
 }
 
-// unsaid are the messages of this turn that the agent did not get.
+// unsaid returns the messages of this turn that were not sent to the agent.
 func (s *speech) unsaid() []resident.Message {
 	return s.turn.Account.Without(func(seq int64) bool { return s.agent.exists() && seq <= s.agent.data.Said })
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// The phases of an agent's process: what was asked of it last before it can take
-// prompts.
+// The phases of an agent's process: its newest request of the handshake, and ready once it
+// accepts prompts.
 const (
 	phaseHello = "initialize"
 	phaseAuth  = "authenticate"
@@ -17,78 +17,77 @@ const (
 	phaseReady = "ready"
 )
 
-// data is what AgentState.Data holds: enough to go on with an agent whose server
-// died at any moment.
+// data is the content of AgentState.Data: enough to continue with an agent whose server died at
+// any moment.
 type data struct {
 	Phase string `json:"phase,omitempty"`
-	// Next is the id of the next request, Asked that of the one that the phase
-	// waits for.
+	// Next is the id of the next request, Asked the id of the request that the phase waits for.
 	Next  int64 `json:"next,omitempty"`
 	Asked int64 `json:"asked,omitempty"`
-	// Out are the lines that the agent may not have got, as of the last commit.
+	// Out are the lines that the agent may not have received, as of the last commit.
 	Out []resident.Sent `json:"out,omitempty"`
 
 	Loads bool `json:"loads,omitempty"`
-	// Loading: session/load was asked, not session/new. Heard counts the messages
-	// of the user that the agent told since then, Last is the newest one's id.
+	// Loading is true if session/load was requested, not session/new. Heard is the number of user
+	// messages that the agent has replayed since, Last the id of the newest one.
 	Loading bool   `json:"loading,omitempty"`
 	Heard   int64  `json:"heard,omitempty"`
 	Last    string `json:"last,omitempty"`
-	// Reason is why no better tier was taken.
+	// Reason is why no better resume tier was used.
 	Reason string `json:"reason,omitempty"`
 
 	Model string   `json:"model,omitempty"`
 	Mode  string   `json:"mode,omitempty"`
 	Modes []string `json:"modes,omitempty"`
 
-	// Tier is the one of the next receipt; empty is live.
+	// Tier is the tier of the next receipt; empty means live.
 	Tier holdfast.Tier `json:"tier,omitempty"`
-	// Prompts is how many prompts the agent answered, Most how many it may know.
-	// Where it may have lost one, Unsettled is the log entry up to which it knows all.
+	// Prompts is how many prompts the agent has answered, Most how many it may know. If it may have
+	// lost one, Unsettled is the number of the event up to which it knows everything.
 	Prompts   int64  `json:"prompts,omitempty"`
 	Most      int64  `json:"most,omitempty"`
 	Unsettled *int64 `json:"unsettled,omitempty"`
-	// Said is the newest message of a user that was handed out.
+	// Said is the event number of the newest user message that was sent to the agent.
 	Said int64 `json:"said,omitempty"`
 
 	Prompt *prompt `json:"prompt,omitempty"`
-	// Tries is how often an agent ended before it did anything for a turn.
+	// Tries is how often an agent ended before its prompt had an effect in this turn.
 	Tries int `json:"tries,omitempty"`
 }
 
-// prompt is the one that waits for its answer.
+// prompt is the prompt that waits for its answer.
 type prompt struct {
 	ID   int64           `json:"id"`
 	Turn holdfast.TurnID `json:"turn"`
-	// Messages are the user's that it carries; After is the log entry up to which
-	// the agent knew all, for the history in front of them.
+	// Messages are the event numbers of the user messages in it; After is the number of the event
+	// up to which the agent knows everything, where the history in front of the messages begins.
 	Messages []int64 `json:"messages"`
 	After    int64   `json:"after"`
-	// Instructs: it carries the instructions of the session's agent.
+	// Instructs is true if it contains the instructions of the session's agent.
 	Instructs bool `json:"instructs,omitempty"`
-	// Produced: something of its answer is in the log.
+	// Produced is true once a part of its answer is in the log.
 	Produced bool `json:"produced,omitempty"`
-	// Cancelled: session/cancel was sent.
+	// Cancelled is true once session/cancel was sent.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Parts are pieces of the answer that are not in the log yet, but taken.
+	// Parts are pieces of the answer that were taken but are not in the log yet.
 	Parts []piece `json:"parts,omitempty"`
 	Tools []tool  `json:"tools,omitempty"`
 }
 
-// piece is text or thinking of the agent.
+// piece is a piece of the agent's text or thinking.
 type piece struct {
 	Message string `json:"message,omitempty"`
 	Thought bool   `json:"thought,omitempty"`
 	Text    string `json:"text"`
 }
 
-// end stands for the end of the log with the change that it is committed with.
+// end, as the Upto of a state, stands for the last event of the commit that stores the state.
 const end = math.MaxInt64
 
-// unnamed is an agent that has not said yet what it calls its session.
+// unnamed is the id of an agent that has not opened a session yet.
 const unnamed = "unnamed"
 
-// agent is the agent of the session as the state will have it with the next commit.
+// agent is the session's agent as the next commit will store it.
 type agent struct {
 	data data
 	rec  *resident.Recorder
@@ -105,7 +104,7 @@ func (a *agent) decode() error {
 // exists reports whether the session has an agent of this runtime.
 func (a *agent) exists() bool { return a.rec.State.Generation > 0 }
 
-// snapshot is the state as it is kept, with the output up to an offset taken.
+// snapshot returns the state to store, with the output up to an offset as taken.
 func (a *agent) snapshot(offset int64) holdfast.AgentState {
 	s := a.rec.State
 	if s.Call != "" {
@@ -116,13 +115,13 @@ func (a *agent) snapshot(offset int64) holdfast.AgentState {
 	return s
 }
 
-// stopped: no process runs for it.
+// stopped clears what was true of the process, which has ended.
 func (a *agent) stopped() {
 	d := &a.data
 	d.Phase, d.Next, d.Asked, d.Loading, d.Heard, d.Last, d.Mode = "", 0, 0, false, 0, "", ""
 }
 
-// ask makes the next request.
+// ask returns the next request, and records that its answer is awaited.
 func (a *agent) ask(method string, params any) []byte {
 	id := a.data.Next
 	a.data.Next++
@@ -130,8 +129,8 @@ func (a *agent) ask(method string, params any) []byte {
 	return request(id, method, params)
 }
 
-// replace makes a new agent in the place of the current one, whose health becomes
-// another. The process stays with the new one.
+// replace replaces the current agent by a new one, and sets the health of the old one. The
+// process now belongs to the new agent.
 func (a *agent) replace(runtime string, states []holdfast.AgentState, health holdfast.AgentHealth) {
 	old, generation := a.rec.State, a.rec.State.Generation
 	for _, s := range states {
@@ -154,7 +153,7 @@ func (a *agent) replace(runtime string, states []holdfast.AgentState, health hol
 	}
 }
 
-// quarantine puts what the agent kept aside: the process begins another session.
+// quarantine gives up the stored session of the agent: the process begins a new session, as a new agent.
 func (a *agent) quarantine(runtime string, states []holdfast.AgentState, reason string) {
 	old, d := a.rec.State, a.data
 	a.replace(runtime, states, holdfast.HealthQuarantined)
@@ -166,7 +165,7 @@ func (a *agent) quarantine(runtime string, states []holdfast.AgentState, reason 
 	})
 }
 
-// unsettle ends the prompt without an answer: the agent may know it or not.
+// unsettle ends the prompt without an answer: it is unknown whether the agent knows it.
 func (a *agent) unsettle() {
 	d := &a.data
 	if d.Prompt == nil {
@@ -182,7 +181,7 @@ func (a *agent) unsettle() {
 	a.rec.Touch()
 }
 
-// settle ends the prompt with the agent's answer.
+// settle ends the prompt after the agent answered it.
 func (a *agent) settle() {
 	d := &a.data
 	d.Prompts++
@@ -194,7 +193,7 @@ func (a *agent) settle() {
 	a.rec.Touch()
 }
 
-// ready says that the agent takes prompts, in a session of its own with these modes.
+// ready records that the agent accepts prompts, and the modes that it offers.
 func (a *agent) ready(o *opened) {
 	d := &a.data
 	d.Phase, d.Loading, d.Mode, d.Modes = phaseReady, false, o.Modes.Current, nil
@@ -205,7 +204,7 @@ func (a *agent) ready(o *opened) {
 	}
 }
 
-// offers reports whether the agent has a mode, and is not in it.
+// offers reports whether the agent has a mode that is not its current one.
 func (a *agent) offers(mode string) bool {
 	return mode != "" && mode != a.data.Mode && slices.Contains(a.data.Modes, mode)
 }

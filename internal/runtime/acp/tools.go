@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// tool is a tool call of the running prompt.
+// tool is a tool call of the current prompt.
 type tool struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
-	// First is the title that it came with; many agents put their tool's name there.
+	// First is the call's first title; many agents put the tool's name there.
 	First string          `json:"first,omitempty"`
 	Kind  string          `json:"kind,omitempty"`
 	Raw   json.RawMessage `json:"raw,omitempty"`
@@ -22,26 +22,26 @@ type tool struct {
 	Old   *string         `json:"old,omitempty"`
 	New   *string         `json:"new,omitempty"`
 
-	// Listed: an answer in the log has it. Told: its request is in the log; from then on
-	// the ledger knows how far it has come.
+	// Listed is true once an answer in the log contains the call, Told once its request is in the
+	// log; then the ledger has its state.
 	Listed bool `json:"listed,omitempty"`
 	Told   bool `json:"told,omitempty"`
-	// Input is what a further question asks for, where that is not what was requested.
+	// Input is the input of a later permission request, if it differs from the recorded one.
 	Input json.RawMessage `json:"input,omitempty"`
 
-	// Ask is the id of the permission request that waits, Yes and No its options.
+	// Ask is the id of the open permission request, Yes and No are its options.
 	Ask json.RawMessage `json:"ask,omitempty"`
 	Yes string          `json:"yes,omitempty"`
 	No  string          `json:"no,omitempty"`
 
-	// shown is what of its output live readers saw.
+	// shown is the part of its output that was sent to live readers.
 	shown string
 }
 
-// keptInput bounds what is kept of a call's input until it is in the log.
+// keptInput is the most bytes of a call's input that are held until it is in the log.
 const keptInput = 64 << 10
 
-// learn takes in an update. Fields that it leaves out stay as they were.
+// learn adds the fields of an update; fields that the update lacks stay unchanged.
 func (t *tool) learn(c toolCall) {
 	set := func(to *string, v string) {
 		if v != "" {
@@ -57,7 +57,7 @@ func (t *tool) learn(c toolCall) {
 	}
 	set(&t.Kind, c.Kind)
 	if full(c.RawInput) && (len(c.RawInput) <= keptInput) {
-		// A permission request may hold less than an update did.
+		// A permission request may have fewer fields than an earlier update.
 		t.Raw = merge(t.Raw, c.RawInput)
 	}
 	for _, l := range c.Locations {
@@ -79,13 +79,13 @@ func (t *tool) path(p string) {
 	}
 }
 
-// full reports that an input says something.
+// full reports whether an input is an object with fields.
 func full(raw json.RawMessage) bool {
 	raw = bytes.TrimSpace(raw)
 	return len(raw) > 2 && raw[0] == '{'
 }
 
-// merge lays the fields of one object over those of another.
+// merge returns the object under with the fields of over added or replaced.
 func merge(under, over json.RawMessage) json.RawMessage {
 	var a, b map[string]json.RawMessage
 	if json.Unmarshal(over, &b) != nil {
@@ -104,9 +104,8 @@ func merge(under, over json.RawMessage) json.RawMessage {
 	return out
 }
 
-// ours are our names for what agents call their tools, by what they are good for. A
-// title counts only where it goes with the kind: the title of a command is the
-// command.
+// ours maps the kind of a tool and an agent's name for it to the name in our rules. A title
+// counts only with the right kind: the title of a command is the command itself.
 var ours = map[string]map[string]string{
 	"execute": {"bash": "Bash", "shell": "Bash", "terminal": "Bash", "run_shell_command": "Bash", "task": "Task"},
 	"read": {
@@ -126,13 +125,13 @@ var ours = map[string]map[string]string{
 	"other": {"todowrite": "TodoWrite", "todoread": "TodoWrite", "task": "Task", "websearch": "WebSearch", "webfetch": "WebFetch"},
 }
 
-// byKind is the tool of a kind that nothing more is known of.
+// byKind is the tool for a kind if the agent's name for it is unknown.
 var byKind = map[string]string{
 	"execute": "Bash", "read": "Read", "edit": "Edit", "delete": "Edit", "move": "Edit", "search": "Grep", "fetch": "WebFetch",
 }
 
-// named is the tool's name in our set; one that is not in it is named as an MCP
-// tool of the agent.
+// named returns the tool's name in our rules; an unknown tool gets the name of an MCP tool of
+// the agent.
 func (t *tool) named(agent string) string {
 	kind := t.Kind
 	if kind == "" {
@@ -159,7 +158,7 @@ func (t *tool) named(agent string) string {
 	return "mcp__" + agent + "__" + plain(name)
 }
 
-// plain turns name into one that a rule can name: any character but letters, digits, _ and -
+// plain converts name so that a rule can contain it: any character but letters, digits, _ and -
 // becomes _.
 func plain(name string) string {
 	name = strings.Map(func(r rune) rune {
@@ -174,7 +173,7 @@ func plain(name string) string {
 	return name
 }
 
-// spellings are the names that agents give to fields of ours.
+// spellings are the names that agents use for each of our input fields.
 var spellings = map[string][]string{
 	"file_path":  {"file_path", "filePath", "filepath", "absolute_path", "abs_path", "notebook_path", "path"},
 	"command":    {"command", "cmd", "script"},
@@ -187,14 +186,13 @@ var spellings = map[string][]string{
 	"path":       {"path", "dir_path", "directory"},
 }
 
-// fields are those that rules look at, by tool.
+// fields are the input fields that rules examine, by tool.
 var fields = map[string][]string{
 	"Bash": {"command"}, "Read": {"file_path"}, "Write": {"file_path", "content"}, "Edit": {"file_path", "old_string", "new_string"},
 	"Grep": {"pattern", "path"}, "Glob": {"pattern", "path"}, "LS": {"path"}, "WebFetch": {"url"}, "WebSearch": {"query"},
 }
 
-// input is the call's input as our tools spell it. Fields without a counterpart stay
-// as the agent named them.
+// input returns the call's input with our field names. Other fields keep the agent's names.
 func (t *tool) input(name string) json.RawMessage {
 	var raw map[string]any
 	if json.Unmarshal(t.Raw, &raw) != nil || raw == nil {
@@ -244,12 +242,12 @@ func (t *tool) input(name string) json.RawMessage {
 			}
 		}
 	}
-	// It was decoded from JSON.
+	// decoded from JSON, so it encodes
 	out, _ := json.Marshal(raw)
 	return out
 }
 
-// joined is a command that came as a list.
+// joined returns a command line for a command that came as a list of words.
 func joined(list []any) string {
 	var words []string
 	for _, v := range list {
@@ -265,8 +263,8 @@ func joined(list []any) string {
 	return strings.Join(words, " ")
 }
 
-// more are inputs for the other files that an edit touches: rules for paths hold for
-// each of them.
+// more returns inputs for the other files that an edit touches, because path rules hold for each
+// of them.
 func (t *tool) more(name string, input json.RawMessage) []json.RawMessage {
 	if name != "Read" && name != "Write" && name != "Edit" {
 		return nil
@@ -285,10 +283,10 @@ func (t *tool) more(name string, input json.RawMessage) []json.RawMessage {
 	return out
 }
 
-// outcomeBytes bounds what is kept of a tool's answer.
+// outcomeBytes is the most bytes of a tool's outcome that are recorded.
 const outcomeBytes = 64 << 10
 
-// said is what a tool answered, as text.
+// said returns a tool's outcome as text.
 func said(c toolCall) string {
 	var text string
 	if json.Unmarshal(c.RawOutput, &text) == nil && text != "" {
@@ -305,7 +303,7 @@ func said(c toolCall) string {
 	return resident.Clip(shownText(c), outcomeBytes)
 }
 
-// shownText is the text of a tool call's content.
+// shownText returns the text of a tool call's content.
 func shownText(c toolCall) string {
 	var parts []string
 	for _, b := range blocksOf(c.Content) {

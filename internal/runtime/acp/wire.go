@@ -12,9 +12,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// message is a JSON-RPC message of the agent: a request, a notification or an
-// answer. The SDK's types are strict about what they do not know; these take what
-// they need.
+// message is a JSON-RPC message of the agent: a request, a notification or an answer. The SDK's
+// types reject unknown values; these types decode only the fields that are needed.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -29,7 +28,7 @@ type rpcError struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// failure is what an error of an agent means for its turn.
+// failure returns the error of the turn for an error that the agent reported.
 func (e *rpcError) failure(agent string) error {
 	kind := holdfast.KindUnavailable
 	if e.Code == -32000 {
@@ -43,10 +42,10 @@ func (e *rpcError) failure(agent string) error {
 		WithHint("send the message again")
 }
 
-// idBytes is the longest id that an agent may give a request: it is kept.
+// idBytes is the most bytes of an id that an agent may use, because ids are stored.
 const idBytes = 256
 
-// parse reads a line. An error means that it is no JSON-RPC message.
+// parse decodes a line; it fails if the line is not a JSON-RPC message.
 func parse(line []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -56,12 +55,12 @@ func parse(line []byte) (message, error) {
 		m.ID = nil
 	}
 	if len(m.ID) > idBytes || m.Method == "" && m.ID == nil {
-		return m, holdfast.Errorf(holdfast.KindInvalid, op, "a message is neither a request nor an answer")
+		return m, holdfast.Errorf(holdfast.KindInvalid, op, "a message of the agent is neither a request nor an answer")
 	}
 	return m, nil
 }
 
-// answers reports the request of ours that a message answers.
+// answers returns the id of our request that a message answers; ok is false for another message.
 func (m *message) answers() (id int64, ok bool) {
 	if m.Method != "" || m.ID == nil {
 		return 0, false
@@ -70,7 +69,7 @@ func (m *message) answers() (id int64, ok bool) {
 	return id, err == nil
 }
 
-// update is a session/update.
+// update holds the parameters of session/update.
 type update struct {
 	Session string `json:"sessionId"`
 	Update  struct {
@@ -86,7 +85,7 @@ type planEntry struct {
 	Status  string `json:"status"`
 }
 
-// toolCall is a tool_call, a tool_call_update or what a permission is asked for.
+// toolCall is a tool call in a tool_call or tool_call_update, or in a permission request.
 type toolCall struct {
 	ID        string          `json:"toolCallId"`
 	Title     string          `json:"title"`
@@ -106,7 +105,7 @@ type toolCall struct {
 	} `json:"_meta"`
 }
 
-// permission is a session/request_permission.
+// permission holds the parameters of session/request_permission.
 type permission struct {
 	ToolCall json.RawMessage `json:"toolCall"`
 	Options  []option        `json:"options"`
@@ -117,8 +116,8 @@ type option struct {
 	Kind string `json:"kind"`
 }
 
-// pick is the option that says yes, or no, once; empty when none does. An answer
-// for longer is never given: the server remembers decisions, not the agent.
+// pick returns the option that allows or denies a call once, or "" if there is none. An option
+// that allows for longer is never picked: the server remembers decisions, not the agent.
 func (p *permission) pick(allow bool) string {
 	kinds := []acp.PermissionOptionKind{acp.PermissionOptionKindRejectOnce, acp.PermissionOptionKindRejectAlways}
 	if allow {
@@ -134,7 +133,7 @@ func (p *permission) pick(allow bool) string {
 	return ""
 }
 
-// toolOf reads a tool call; one without an id is none.
+// toolOf decodes a tool call; ok is false if it has no id.
 func toolOf(raw json.RawMessage) (toolCall, bool) {
 	var c toolCall
 	if json.Unmarshal(raw, &c) != nil || c.ID == "" || len(c.ID) > idBytes {
@@ -143,18 +142,18 @@ func toolOf(raw json.RawMessage) (toolCall, bool) {
 	return c, true
 }
 
-// block is a piece of content.
+// block is a content block.
 type block struct {
 	Type    string  `json:"type"`
 	Text    string  `json:"text"`
 	Path    string  `json:"path"`
 	OldText *string `json:"oldText"`
 	NewText string  `json:"newText"`
-	// Content is what a block of type content holds.
+	// Content is the content of a block of type content.
 	Content *block `json:"content"`
 }
 
-// textOf is the text of one content block.
+// textOf returns the text of one content block.
 func textOf(raw json.RawMessage) string {
 	var b block
 	if json.Unmarshal(raw, &b) != nil {
@@ -163,7 +162,7 @@ func textOf(raw json.RawMessage) string {
 	return b.Text
 }
 
-// blocksOf are those of a tool call's content.
+// blocksOf returns the content blocks of a tool call.
 func blocksOf(raw json.RawMessage) []block {
 	var out []block
 	if json.Unmarshal(raw, &out) != nil {
@@ -211,14 +210,14 @@ type prompted struct {
 	} `json:"usage"`
 }
 
-// usage is what the agent says that the prompt used up.
+// usage returns the usage of the prompt that the agent reports.
 func (p *prompted) usage() holdfast.Usage {
 	return holdfast.Usage{
 		InputTokens: p.Usage.Input, OutputTokens: p.Usage.Output, CacheReadTokens: p.Usage.CacheRead, CacheWriteTokens: p.Usage.CacheWrite,
 	}.Clamp()
 }
 
-// outgoing is a message for the agent.
+// outgoing is a message to the agent.
 type outgoing struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
@@ -228,23 +227,23 @@ type outgoing struct {
 	Error   *rpcError       `json:"error,omitempty"`
 }
 
-// line is a message as it is sent. All that is sent encodes.
+// line returns a message as it is sent. All these messages can be encoded.
 func line(o outgoing) []byte {
 	o.Version = "2.0"
 	return resident.Marshal(o)
 }
 
-// request is a line that asks the agent for something.
+// request returns the line of a request to the agent.
 func request(id int64, method string, params any) []byte {
 	return line(outgoing{ID: strconv.AppendInt(nil, id, 10), Method: method, Params: params})
 }
 
-// refuse is a line that answers a request that is not served.
+// refuse returns the answer to a request that is not supported.
 func refuse(id json.RawMessage, method string) []byte {
 	return line(outgoing{ID: id, Error: &rpcError{Code: -32601, Message: "holdfast does not serve " + holdfast.Quote(method)}})
 }
 
-// chosen answers a permission request with an option; without one it is cancelled.
+// chosen returns the answer to a permission request: an option, or, without one, cancelled.
 func chosen(id json.RawMessage, optionID string) []byte {
 	outcome := acp.NewRequestPermissionOutcomeCancelled()
 	if optionID != "" {

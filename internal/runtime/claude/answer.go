@@ -10,38 +10,38 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// synthetic is the model that the CLI names for what it says itself.
+// synthetic is the model name that the CLI gives for its own messages, which no model wrote.
 const synthetic = "<synthetic>"
 
-// answer is one answer of the model, as it is put together out of the lines of the
-// CLI: one for each block, and the stream's events for what is around them.
+// answer is one answer of the model, assembled from the lines of the CLI: one line for each
+// block, and stream events for its start and end.
 type answer struct {
 	id, stop string
 	usage    usage
 	blocks   []block
-	// streamed says that the stream will mark its end; from is the offset of its first line.
+	// streamed is true if a stream event will mark its end; from is the offset of its first line.
 	streamed bool
 	from     int64
-	// shown: deltas of it were fanned out.
+	// shown is true once deltas of it were sent to live readers.
 	shown bool
 	// last is the uuid of its last line.
 	last string
-	// early are outcomes of its tool uses that came before its end.
+	// early are outcomes of its tool uses that arrived before its end.
 	early []block
-	// bytes is how much was read for it.
+	// bytes is the size of the lines that it was assembled from.
 	bytes int
 }
 
-// assembler puts the answers of the conversation itself together; what sub-agents
-// say is not for it. The zero value is ready.
+// assembler assembles the answers of the main conversation; it ignores those of sub-agents. The
+// zero value is ready for use.
 type assembler struct {
 	open *answer
-	// done are ids of answers that are complete: their lines are not taken again.
+	// done is the id of the newest complete answer, whose lines are ignored from then on.
 	done string
 }
 
-// event takes a stream event. It returns the answer that it completes, if it does,
-// and the one that broke off before it.
+// event handles a stream event. It returns the answer that the event completes as done, and one
+// that broke off as void; either may be nil.
 func (a *assembler) event(l *line, at int64) (done, void *answer) {
 	switch ev := &l.Event; ev.Type {
 	case "message_start":
@@ -80,8 +80,8 @@ func (a *assembler) event(l *line, at int64) (done, void *answer) {
 	return done, nil
 }
 
-// message takes a line of type assistant. It returns an answer that it completes:
-// the one before it.
+// message handles a line of type assistant. If that starts a new answer, it returns the previous
+// one, which is complete.
 func (a *assembler) message(l *line, at int64) (done *answer) {
 	m := &l.Message
 	if m.Model == synthetic || m.ID == "" || m.ID == a.done {
@@ -99,7 +99,7 @@ func (a *assembler) message(l *line, at int64) (done *answer) {
 	return done
 }
 
-// close ends the open answer. One of which nothing is left is none.
+// close ends the open answer and returns it, or nil if it has no blocks.
 func (a *assembler) close() *answer {
 	o := a.open
 	a.open = nil
@@ -120,7 +120,7 @@ func (o *answer) has(id string) bool {
 	return false
 }
 
-// input is that of a tool use it asks for, nil where there is none.
+// input returns the input of a tool use that the answer asks for, or nil.
 func (o *answer) input(id string) (in json.RawMessage) {
 	for i := range o.blocks {
 		if o.blocks[i].Type == "tool_use" && o.blocks[i].ID == id {
@@ -136,7 +136,7 @@ func (o *answer) spent() holdfast.Usage {
 	}.Clamp()
 }
 
-// drafts are the events of the answer: thinking, message.assistant, tool.requested.
+// drafts returns the events of the answer: thinking, message.assistant, tool.requested.
 func (o *answer) drafts(model string, seen int64, used holdfast.Usage) []journal.Draft {
 	msg := holdfast.AssistantMessage{Seen: seen, StopReason: o.stop, Model: model, Usage: used}
 	var out []journal.Draft
@@ -176,7 +176,7 @@ func thought(b *block) holdfast.Thinking {
 	return holdfast.Thinking{Text: resident.Valid(b.Thinking), Signature: b.Signature}
 }
 
-// toolName is a tool of the CLI by the name that rules and events have for it.
+// toolName returns the name that rules and events use for a tool of the CLI.
 func toolName(name string) string {
 	if name == "Agent" {
 		return "Task"

@@ -21,7 +21,7 @@ const op = "claude"
 // Version is the release of the CLI that this runtime is made for.
 const Version = "2.1.329"
 
-// Program is a CLI that can be started.
+// Program is an installed CLI, with the command line that starts it.
 type Program struct {
 	Argv    []string
 	Env     []string
@@ -30,21 +30,20 @@ type Program struct {
 
 // Config configures a Runtime. Program, Now and Rand are required.
 type Config struct {
-	// Program gives the CLI as boxes see it: how to start it, and its release. Its
-	// error says how to get one.
+	// Program returns the CLI as boxes see it: how to start it, and its release. Its error says how
+	// to install one.
 	Program func() (Program, error)
-	// Version is the release that has to answer; empty is the one this runtime is
-	// made for.
+	// Version is the release that the CLI must report; empty means the constant Version.
 	Version string
-	// Host are tools that run in the server.
+	// Host are the tools of the server that the CLI may call; they run in the server.
 	Host []tool.Tool
-	// Retries is how often the CLI tries a failed model call again.
+	// Retries is how often the CLI repeats a failed model call.
 	Retries int
-	// Limits tells what the model's provider last answered to a session's box; nil is
-	// nothing: no turn is parked.
+	// Limits returns the newest rate limit of the model's provider for a session; if it is nil, no
+	// turn is parked.
 	Limits runtime.Limits
-	// NoPark fails a turn whose provider asks for a long wait, instead of letting it
-	// wait; LongestPark is the longest wait it takes (default 24 h).
+	// NoPark makes a turn fail if its provider asks for a long wait, instead of parking it;
+	// LongestPark is the longest wait that is accepted (default 24 h).
 	NoPark      bool
 	LongestPark time.Duration
 	Now         func() time.Time
@@ -62,8 +61,8 @@ type Runtime struct {
 	run resident.Config
 }
 
-// New makes the runtime. A missing part is invalid; a missing CLI is not: sessions
-// say so when they are used.
+// New makes the runtime. It returns KindInvalid if a required part is missing. A missing CLI is
+// no error here: the sessions that use the runtime report it.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Program == nil || cfg.Now == nil || cfg.Rand == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Program, Now and Rand are required")

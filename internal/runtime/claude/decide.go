@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// mostContent bounds what is recorded of a tool's outcome, in bytes.
+	// mostContent is the most bytes that are recorded of a tool's outcome.
 	mostContent = 100_000
-	// mostKeptOutcome bounds what the state holds of a tool's outcome, for the next server's
-	// hooks, in bytes.
+	// mostKeptOutcome is the most bytes of a tool's outcome that the state holds, so that the next
+	// server can run its hooks.
 	mostKeptOutcome = 16 << 10
 )
 
-// requests answers what the CLI asks the server about its tool uses: whether one may run,
-// and what hooks say to its outcome.
+// requests answers the CLI's requests about its tool uses: whether a tool may run, and what
+// hooks reply to its outcome.
 type requests struct {
 	t     *runtime.Turn
 	host  runtime.Host
 	turn  *resident.Run
 	inbox *inbox
-	// asm is the answer under way: it may be the one that asks for a use.
+	// asm assembles the current answer, which may be the one that contains the use.
 	asm    *assembler
 	server *server
 	flush  func(context.Context) error
-	// deciding are the uses that are being decided.
+	// deciding are the ids of the uses whose decision is pending.
 	deciding map[string]bool
-	// saved is what hooks said before a tool call, until the CLI can be told.
+	// saved are texts of hooks from before a tool call, until they can be sent to the CLI.
 	saved []string
 }
 
-// asked takes a request of the CLI.
+// asked handles a request of the CLI.
 func (q *requests) asked(ctx context.Context, l *line) error {
 	r := &l.Request
 	p := pending{ID: l.RequestID}
@@ -70,7 +70,7 @@ func (q *requests) asked(ctx context.Context, l *line) error {
 	}
 	input = objectOf(input)
 	u := q.turn.Uses.Get(p.Use)
-	// An answer that is not complete yet may be the one that asks for it.
+	// The current, incomplete answer may be the one that contains the use.
 	waits := agent == "" && q.asm.open != nil && (u == nil || q.asm.open.has(p.Use))
 	if !waits && u == nil {
 		q.turn.Uses.Request(p.Use, toolName(name), input)
@@ -90,7 +90,7 @@ func (q *requests) asked(ctx context.Context, l *line) error {
 	return nil
 }
 
-// recorded is the input of a tool use in the log, or in the answer that is not complete.
+// recorded returns the input of a tool use from the log or from the current answer, or nil.
 func (q *requests) recorded(id string) json.RawMessage {
 	if u := q.turn.Uses.Get(id); u != nil {
 		return u.Input
@@ -101,7 +101,7 @@ func (q *requests) recorded(id string) json.RawMessage {
 	return q.asm.open.input(id)
 }
 
-// answered pursues what waited for an answer of the model that is complete now.
+// answered continues the requests that waited for this answer of the model to be complete.
 func (q *requests) answered(ctx context.Context, o *answer) {
 	for _, p := range slices.Clone(q.inbox.list) {
 		if u := q.turn.Uses.Get(p.Use); p.open() && (u == nil || o.has(p.Use)) {
@@ -110,18 +110,18 @@ func (q *requests) answered(ctx context.Context, o *answer) {
 	}
 }
 
-// pursueAll answers what the CLI asked a former attachment: those answers may be lost.
+// pursueAll answers all requests of earlier attachments again, because those answers may be lost.
 func (q *requests) pursueAll(ctx context.Context) {
 	for _, p := range slices.Clone(q.inbox.list) {
 		q.pursue(ctx, p)
 	}
 }
 
-// pursue gets a request of the CLI its answer: the one that is in the log, or a decision.
+// pursue answers a request from what the log holds of its use, or starts the decision.
 func (q *requests) pursue(ctx context.Context, p pending) {
 	u := q.turn.Uses.Get(p.Use)
 	if u == nil {
-		// It was asked about something that no answer holds.
+		// No answer of the model contains this use.
 		q.turn.Outbox.Pass(denial(p, "no such tool use"))
 		return
 	}
@@ -153,14 +153,14 @@ func (q *requests) pursue(ctx context.Context, p pending) {
 		return
 	}
 	if p.Kind == kindPre && p.Input != nil {
-		// The CLI runs what it asks about, whatever the model said.
+		// Decide on the CLI's input, because the CLI runs that, even if the model's answer has another one.
 		u.Input = p.Input
 	}
 	q.deciding[p.Use] = true
 	q.decide(ctx, u)
 }
 
-// decide decides about a tool use while the CLI is read.
+// decide starts the decision on a tool use; the CLI's lines are read meanwhile.
 func (q *requests) decide(ctx context.Context, u *resident.Use) {
 	req := policy.Request{
 		Tool: u.Name, ReadOnly: cli.ChangesNothing(u.Name), Input: cli.Named(q.t.Folder, u.Name, u.Input), CallID: q.askedAs(u), Agent: u.Agent,
@@ -184,9 +184,9 @@ func (q *requests) decide(ctx context.Context, u *resident.Use) {
 	})
 }
 
-// askedAs is the id under which a use is decided. One that an agent which ended had asked
-// for already, and that never began, is decided under the id of then: the person who was
-// asked about it is not asked again.
+// askedAs returns the id under which a use is decided. If an agent that ended had asked for the
+// same use and never started it, that is the earlier id, so that a person who was asked is not
+// asked again.
 func (q *requests) askedAs(u *resident.Use) string {
 	for _, o := range q.turn.Uses.All() {
 		if o.Orphan && o.Name == u.Name && o.Agent == u.Agent && sameJSON(o.Input, u.Input) {
@@ -197,12 +197,12 @@ func (q *requests) askedAs(u *resident.Use) string {
 	return u.ID
 }
 
-// settle records a decision, and answers the CLI after that. Said are the texts of hooks
-// about it.
+// settle records a decision and then answers the CLI. said are texts of hooks about the
+// decision.
 func (q *requests) settle(ctx context.Context, u *resident.Use, d policy.Decision, err error, said []string) error {
 	delete(q.deciding, u.ID)
 	if d.Verdict == policy.Allowed && d.Input != nil && !isObject(d.Input) {
-		d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "the rewritten input is no JSON object"}
+		d = policy.Decision{Verdict: policy.Denied, By: d.By, Reason: "the input that the decision put in place is not a JSON object"}
 	}
 	allowed, ok, err := q.turn.Decided(ctx, u, d, err)
 	switch {
@@ -235,7 +235,7 @@ func isObject(raw json.RawMessage) bool {
 
 func decode(raw json.RawMessage, v any) bool { return json.Unmarshal(raw, v) == nil }
 
-// sameJSON reports that two values are the same, however they are written.
+// sameJSON reports whether two JSON texts have the same value.
 func sameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -247,7 +247,7 @@ func sameJSON(a, b json.RawMessage) bool {
 	return bytes.Equal(resident.Marshal(x), resident.Marshal(y))
 }
 
-// allowance tells the CLI to go on with a tool use.
+// allowance returns the answer by which the CLI runs a tool use.
 func allowance(p pending, u *resident.Use) []byte {
 	if p.Kind == kindCan {
 		return reply(p.ID, object{"behavior": "allow", "updatedInput": u.Runs()})
@@ -259,7 +259,7 @@ func allowance(p pending, u *resident.Use) []byte {
 	return reply(p.ID, object{"hookSpecificOutput": out})
 }
 
-// denial tells the CLI, and with it the model, why a tool is not run.
+// denial returns the answer by which the CLI does not run a tool; the model reads why.
 func denial(p pending, why string) []byte {
 	if p.Kind == kindCan {
 		return reply(p.ID, object{"behavior": "deny", "message": why})

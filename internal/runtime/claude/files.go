@@ -12,16 +12,16 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// listing is the listing of the workspace around one tool use, which the CLI carries out by
-// itself. The box keeps it, under a name that another server finds as well. The zero value
+// listing lists the workspace before and after one tool use of the CLI, to find the files that
+// the use changes. The box stores it under a name that another server finds, too. The zero value
 // lists nothing.
 type listing struct {
 	box  *sandbox.Box
 	name string
 }
 
-// listingOf returns the listing for a tool use. It is the zero value unless a hook waits
-// for changed files and the use's input does not name the file that it changes.
+// listingOf returns the listing for a tool use. It is the zero value, unless a hook needs the
+// changed files and the use's input does not name the file that it changes.
 func listingOf(t *runtime.Turn, box *sandbox.Box, u *resident.Use) listing {
 	if t.Hooks == nil || cli.ChangesNothing(u.Name) || cli.Edited(u.Name, u.Runs()) != "" ||
 		!t.Hooks.Waits(hook.Input{Event: hook.FileChanged, ToolName: u.Name}) {
@@ -31,14 +31,14 @@ func listingOf(t *runtime.Turn, box *sandbox.Box, u *resident.Use) listing {
 	return listing{box: box, name: hex.EncodeToString(sum[:])}
 }
 
-// begin lists the workspace. end reports its errors.
+// begin lists the workspace before the use. Errors are reported by end.
 func (l listing) begin(ctx context.Context) {
 	if l.box != nil {
 		_ = l.box.Watch(ctx, l.name)
 	}
 }
 
-// end says which files differ since begin.
+// end returns the files that differ since begin.
 func (l listing) end(ctx context.Context) sandbox.Changes {
 	if l.box == nil {
 		return sandbox.Changes{}

@@ -11,13 +11,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// noticeFolder is the notice that says what of the agent's folder was left out.
+// noticeFolder is the code of the notice that lists which parts of the agent's folder are ignored.
 const noticeFolder = "agent.folder"
 
-// brought are the options that give the CLI the skills, commands and output styles of the
-// agent's version, from the directory that the box shows and nobody in it can write, and
-// that keep it from running commands that stand in them. The CLI's own settings stay off.
-// A new session's first agent says in a notice what of the folder was left out.
+// brought returns the options that give the CLI the skills, commands and output styles of the
+// agent's version, from a directory of the box that nothing in it can write, and that keep the
+// CLI from running shell commands in them. The CLI's own settings stay off. first is true for a
+// session's first agent, which records in a notice what was left out of the folder.
 func brought(ctx context.Context, turn *resident.Run, f *folder.Folder, first bool) ([]string, error) {
 	set := object{"disableSkillShellExecution": true}
 	if f == nil {
@@ -29,9 +29,9 @@ func brought(ctx context.Context, turn *resident.Run, f *folder.Folder, first bo
 		_, err := turn.Box.Stat(ctx, wire.PathRequest{Path: sandbox.AgentDir + "/.claude-plugin/plugin.json"})
 		switch {
 		case holdfast.IsKind(err, holdfast.KindNotFound):
-			// A box of an older server, or that ran for another runtime.
+			// The box was started by an older server, or for another runtime.
 			shown = false
-			turn.Recorder.Notice(noticeFolder, "the sandbox does not show the agent's skills and commands: they are there when it starts again")
+			turn.Recorder.Notice(noticeFolder, "the agent's skills and commands are missing in this sandbox: they appear when it starts again")
 		case err != nil:
 			return nil, err
 		default:

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// mostUnknown bounds what is shown of a line of an unknown kind, in bytes.
+// mostUnknown is the most bytes of an unknown line that a notice quotes.
 const mostUnknown = 2000
 
 // Hear implements resident.Dialect.
@@ -24,7 +24,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 	case x.speech.asm.open != nil:
 		return resident.Hold, nil
 	}
-	// Lines of the transcript wait for the next event.
+	// Mirrored transcript lines alone wait for the next event.
 	if !slices.ContainsFunc(x.turn.Recorder.Due(), func(d journal.Draft) bool { return d.Type != holdfast.EventAgentMirrored }) {
 		return resident.Later, nil
 	}
@@ -34,7 +34,7 @@ func (x *run) Hear(ctx context.Context, l resident.Line) (resident.Heard, error)
 func (x *run) hear(ctx context.Context, raw resident.Line) error {
 	l, err := parseLine(raw.Text)
 	if err != nil {
-		x.turn.Recorder.Odd("agent.garbage", "", "the agent said something that is no message: "+holdfast.Quote(resident.Clip(string(raw.Text), 200)))
+		x.turn.Recorder.Odd("agent.garbage", "", "the agent wrote a line that is not a message:  "+holdfast.Quote(resident.Clip(string(raw.Text), 200)))
 		return nil
 	}
 	switch l.Type {
@@ -67,19 +67,19 @@ func (x *run) hear(ctx context.Context, raw resident.Line) error {
 	return nil
 }
 
-// unknown passes on a line of a kind that this server does not know, for readers that do.
+// unknown records a line of an unknown kind in a notice, for readers that know it.
 func (x *run) unknown(kind string, line []byte) {
 	x.turn.Recorder.Odd("agent.unknown", "", "the agent sent a message of the unknown kind "+holdfast.Quote(resident.Clip(kind, 60))+": "+resident.Clip(string(line), mostUnknown))
 }
 
-// system takes what the CLI says about itself.
+// system handles a line of the CLI about itself.
 func (x *run) system(ctx context.Context, l *line, raw []byte) error {
 	switch l.Subtype {
 	case "init", "thinking_tokens", "session_state_changed", "turn_starting", "turn_duration", "post_turn_summary", "stop_hook_summary",
 		"task_started", "task_progress", "task_updated", "task_notification", "task_summary", "background_tasks_changed",
 		"hook_started", "hook_progress", "hook_response", "permission_denied", "permission_check_status",
 		"commands_changed", "session_metadata", "session_title_changed", "shell_cwd", "vcs_state_changed", "file_snapshot":
-		// The log has it otherwise, or it is about the CLI itself.
+		// The log has this from other lines, or it concerns the CLI only.
 	case "status":
 		return x.speech.closeWhole(ctx)
 	case "api_retry":
@@ -94,10 +94,10 @@ func (x *run) system(ctx context.Context, l *line, raw []byte) error {
 	return nil
 }
 
-// resulted takes the result of messages that were sent.
+// resulted handles a result line, which ends the answers to messages.
 func (x *run) resulted(ctx context.Context, l *line) error {
 	if !x.mem.Shaken {
-		// Of a start that failed: the process ends, and stderr says why.
+		// The start failed: the process ends, and its stderr says why.
 		return nil
 	}
 	if err := x.speech.answered(ctx, x.speech.asm.close()); err != nil {
@@ -111,7 +111,7 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 		return nil
 	}
 	if !mine && len(x.letters.list) > 0 {
-		// Of something that was said before this turn.
+		// The result of messages from before this turn.
 		return nil
 	}
 	x.turn.Recorder.Touch()
@@ -134,27 +134,27 @@ func (x *run) resulted(ctx context.Context, l *line) error {
 	if l.Stop != "" {
 		x.turn.Account.Stop = l.Stop
 	}
-	// It had every answer, or it would be waiting still.
+	// The CLI has received every answer, or it would still wait.
 	x.inbox.drop(func(p pending) bool { return !p.open() })
 	x.turn.Outbox.Read()
 	x.over = l
 	return nil
 }
 
-// replied takes the CLI's answer to a request of the server.
+// replied handles the CLI's answer to a request of the server.
 func (x *run) replied(a *response) error {
 	switch a.RequestID {
 	case handshakeID:
 		return x.shaken(a)
 	case "hf-model":
 		if a.Subtype != "success" {
-			x.turn.Recorder.Notice("agent.model", "the agent keeps its model: "+resident.Clip(stringOf(a.Error), 300))
+			x.turn.Recorder.Notice("agent.model", "the agent refused the new model and keeps the old one:  "+resident.Clip(stringOf(a.Error), 300))
 		}
 	}
 	return nil
 }
 
-// shaken checks what the CLI says of itself: whether this runtime can work with it.
+// shaken checks the answer to the handshake: whether this runtime can work with this CLI.
 func (x *run) shaken(a *response) error {
 	if x.mem.Shaken {
 		return nil
@@ -169,9 +169,9 @@ func (x *run) shaken(a *response) error {
 	case !decode(a.Response, &g):
 		return bad("the Claude Code CLI answered the handshake with %s", holdfast.Quote(resident.Clip(string(a.Response), 100)))
 	case g.Version != x.r.cfg.Version:
-		return bad("the Claude Code CLI is release %s, this server drives %s", holdfast.Quote(g.Version), x.r.cfg.Version)
+		return bad("the Claude Code CLI is release %s, but this server works with %s", holdfast.Quote(g.Version), x.r.cfg.Version)
 	case !g.HooksApplied:
-		return bad("the Claude Code CLI did not take the callbacks that its tools are decided by")
+		return bad("the Claude Code CLI did not accept the callbacks by which its tools are decided")
 	}
 	x.turn.Recorder.State.Version, x.mem.Shaken, x.turn.Ready = g.Version, true, true
 	tier := holdfast.TierLive
@@ -183,7 +183,7 @@ func (x *run) shaken(a *response) error {
 	return nil
 }
 
-// failureOf is a result that is none, in words that its reader can act on.
+// failureOf returns the error for a result that reports a failure, with a hint what to do.
 func failureOf(l *line) error {
 	text := strings.TrimSpace(stringOf(l.Result))
 	if text == "" {

@@ -11,17 +11,18 @@ import (
 type pending struct {
 	ID  string `json:"id"`
 	Use string `json:"use"`
-	// Kind is pre, can, post or call.
+	// Kind is one of the kinds below.
 	Kind string `json:"kind"`
-	// Input is the tool's input where that is not the input of tool.requested; of a post
-	// it is the outcome of the tool, as hooks get it.
+	// Input is the tool's input if it differs from that of tool.requested; for a post, it is the
+	// tool's outcome as hooks receive it.
 	Input json.RawMessage `json:"input,omitempty"`
-	// ReplyTo is the id within an MCP message.
+	// ReplyTo is the id of the request within an MCP message.
 	ReplyTo json.RawMessage `json:"reply_to,omitempty"`
 }
 
-// The kinds of requests that are kept until they are over. Each gets its answer again from
-// the next server: made from the log, because it may be large.
+// The kinds of requests that the state holds until they are over: before a tool use, about its
+// permission, after it, and a call of a server's tool. The next server answers each again, from
+// the log, because answers may be large.
 const (
 	kindPre  = "pre"
 	kindCan  = "can"
@@ -33,20 +34,20 @@ const (
 func (p pending) open() bool { return p.Kind != kindPost }
 
 const (
-	// mostPending is how many requests of the CLI the state may hold, mostKept bounds
-	// their bytes: with the Outbox less than the store takes of a state.
+	// mostPending is the most requests of the CLI that the state may hold, mostKept their most
+	// bytes: together with the Outbox less than the store accepts for a state.
 	mostPending = 96
 	mostKept    = 96 << 10
 )
 
-// inbox holds the requests of the CLI that are not over.
+// inbox holds the CLI's requests that are not over.
 type inbox struct {
 	out  *resident.Outbox
 	rec  *resident.Recorder
 	list []pending
 }
 
-// has reports whether a request is held.
+// has reports whether the inbox holds a request with this id.
 func (b *inbox) has(id string) bool {
 	return slices.ContainsFunc(b.list, func(p pending) bool { return p.ID == id })
 }
@@ -56,21 +57,21 @@ func (b *inbox) fits(p pending) bool {
 	return len(b.list) < mostPending && len(resident.Marshal(append(slices.Clip(b.list), p))) <= mostKept
 }
 
-// add holds a request.
+// add adds a request and marks the state as changed.
 func (b *inbox) add(p pending) {
 	b.list = append(b.list, p)
 	b.rec.Touch()
 }
 
-// answer answers a request that waits for nothing. A server that dies between the commit
-// and the sending leaves the answer to the next one, which does not read the request again.
+// answer queues the answer to a request that the inbox does not hold. If this server dies before
+// the answer is sent, the next one sends it: it does not read the request again.
 func (b *inbox) answer(id string, line []byte) {
 	if id == "" || !b.has(id) {
 		b.out.Add(line, "")
 	}
 }
 
-// spare forgets the input of a request that is not needed any more.
+// spare drops the stored input of a request, which is not needed any more.
 func (b *inbox) spare(id string) {
 	for i := range b.list {
 		if p := &b.list[i]; p.ID == id && p.Input != nil {
@@ -80,8 +81,8 @@ func (b *inbox) spare(id string) {
 	}
 }
 
-// drop forgets requests.
+// drop removes the requests for which which is true.
 func (b *inbox) drop(which func(pending) bool) { b.list = slices.DeleteFunc(b.list, which) }
 
-// opens reports whether the CLI waits for a decision or for a tool of the server.
+// opens reports whether any request waits for a decision or for a tool of the server.
 func (b *inbox) opens() bool { return slices.ContainsFunc(b.list, pending.open) }

@@ -10,22 +10,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// sent is a message of the turn that was handed to the CLI.
+// sent is a message of the turn that was sent to the CLI.
 type sent struct {
 	UUID string `json:"uuid"`
-	// Seq is its log entry; 0 is a reminder of the runtime's own.
+	// Seq is the number of its event; 0 for a reminder, which the runtime itself makes.
 	Seq int64 `json:"seq,omitempty"`
-	// Begun: the CLI works on it. Done: a result covers it.
+	// Begun is true once the CLI works on it, Done once a result covers it.
 	Begun bool `json:"begun,omitempty"`
 	Done  bool `json:"done,omitempty"`
-	// ahead: it was sent before it was known whether the CLI is there.
+	// ahead is true while the message was sent but the CLI may not run any more.
 	ahead bool
 }
 
-// letters are the turn's messages on their way to the CLI. Their names are made from the
-// log, so that a message can be sent while its place in the state is recorded:
-// a server that comes after one that died in between sends it again, and the CLI passes
-// over a message that it has (HZ-12).
+// letters are the turn's messages on their way to the CLI. Their ids are derived from the log,
+// so a message can be sent before the commit that records it as sent: if the server dies in
+// between, the next one sends it again, and the CLI skips a message that it has (HZ-12).
 type letters struct {
 	turn    holdfast.TurnID
 	account *resident.Account
@@ -34,22 +33,22 @@ type letters struct {
 	list    []sent
 }
 
-// unsent are the turn's messages that were not handed to the CLI yet.
+// unsent returns the turn's messages that were not sent to the CLI yet.
 func (l *letters) unsent() []resident.Message {
 	return l.account.Without(func(seq int64) bool {
 		return slices.ContainsFunc(l.list, func(s sent) bool { return s.Seq == seq })
 	})
 }
 
-// send adds a message to the outbox. At is its place in the log; a reminder has none, it
-// counts down.
+// send adds a message to the outbox. at identifies it within the turn: its event number, or a
+// negative number for a reminder.
 func (l *letters) send(call holdfast.CallID, seq, at int64, text string) {
 	id := promptID(call, l.turn, at)
 	l.list = append(l.list, sent{UUID: id, Seq: seq})
 	l.out.Add(prompt(id, text), id)
 }
 
-// again adds a message to the outbox that the CLI never got.
+// again adds a message to the outbox that the CLI never received.
 func (l *letters) again(uuid string) {
 	i := slices.IndexFunc(l.list, func(s sent) bool { return s.UUID == uuid && !s.Begun && !s.Done })
 	if i < 0 {
@@ -60,7 +59,7 @@ func (l *letters) again(uuid string) {
 	}
 }
 
-// text is the text of a message as it is sent.
+// text returns the text of a message as it is sent; ok is false if the turn has no such message.
 func (l *letters) text(seq int64) (string, bool) {
 	if seq == 0 {
 		return goOn, true
@@ -80,15 +79,15 @@ func (l *letters) sentAhead() {
 	}
 }
 
-// forgetAhead forgets what was sent ahead to an attachment that never began. It reports
-// whether there was anything.
+// forgetAhead removes the messages that were sent ahead to an attachment that never began, and
+// reports whether there were any.
 func (l *letters) forgetAhead() bool {
 	n := len(l.list)
 	l.list = slices.DeleteFunc(l.list, func(s sent) bool { return s.ahead })
 	return len(l.list) < n
 }
 
-// arrived says that the CLI is there. It reports whether something was sent ahead to it.
+// arrived records that the CLI runs and receives what was sent ahead; it reports whether there was any.
 func (l *letters) arrived() (ahead bool) {
 	for i := range l.list {
 		ahead = ahead || l.list[i].ahead
@@ -97,7 +96,7 @@ func (l *letters) arrived() (ahead bool) {
 	return ahead
 }
 
-// begins says that the CLI works on a message.
+// begins records that the CLI works on a message.
 func (l *letters) begins(uuid string) {
 	for i := range l.list {
 		if s := &l.list[i]; s.UUID == uuid {
@@ -106,8 +105,8 @@ func (l *letters) begins(uuid string) {
 	}
 }
 
-// cover says that a result covers messages; without names, those that the CLI works on,
-// or with all, every one. It reports whether it is the first result for one of them.
+// cover records that a result covers messages. Without ids, these are the messages that the CLI
+// works on, or, with all, every one. It reports whether one of them had no result before.
 func (l *letters) cover(uuids []string, all bool) (mine bool) {
 	for i := range l.list {
 		s := &l.list[i]
@@ -119,25 +118,25 @@ func (l *letters) cover(uuids []string, all bool) (mine bool) {
 	return mine
 }
 
-// done says that no answer is awaited to any message.
+// done marks all messages as answered.
 func (l *letters) done() {
 	for i := range l.list {
 		l.list[i].Done = true
 	}
 }
 
-// open reports whether the CLI was given a message that no result covers.
+// open reports whether the CLI has received a message that no result covers.
 func (l *letters) open() bool {
 	return slices.ContainsFunc(l.list, func(s sent) bool { return !s.Done && !s.ahead })
 }
 
-// begun reports whether the CLI began with a message of the turn.
+// begun reports whether the CLI has started to work on any message of the turn.
 func (l *letters) begun() bool {
 	return slices.ContainsFunc(l.list, func(s sent) bool { return s.Begun || s.Done })
 }
 
-// seen is the newest message of the user that the CLI works on, last the newest one that
-// was handed to it.
+// seen returns the event numbers of the newest user message that the CLI works on, and of the
+// last one that was sent to it.
 func (l *letters) seen() (seen, last int64) {
 	for _, s := range l.list {
 		if last = max(last, s.Seq); s.Begun || s.Done {
@@ -147,9 +146,9 @@ func (l *letters) seen() (seen, last int64) {
 	return seen, last
 }
 
-// promptID names a message to the process of a call: the same whichever server sends it, so
-// that the CLI knows it again, and another one for another process, whose transcript may
-// hold the message of a former one.
+// promptID returns a message's id for the process of a call. Every server derives the same id,
+// so that the CLI recognizes the message; another process gets another id, because its
+// transcript may hold the message from an earlier process.
 func promptID(call holdfast.CallID, turn holdfast.TurnID, at int64) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", call, turn, at))
 	b := sum[:16]

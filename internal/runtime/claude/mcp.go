@@ -12,22 +12,22 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// mcpServer is what the CLI calls the server's own tools: mcp__holdfast__NAME.
+// mcpServer is the name of the server's own tools in the CLI: mcp__holdfast__NAME.
 const mcpServer = "holdfast"
 
-// server is the MCP server of the server's own tools. They run here, and only as the tool
-// use that was allowed and is in the log.
+// server is the MCP server for the server's own tools. Each runs in this process, and only for a
+// tool use that was allowed and is in the log.
 type server struct {
 	host  runtime.Host
 	turn  *resident.Run
 	inbox *inbox
 	tools []tool.Tool
 	flush func(context.Context) error
-	// calling are the requests whose tool runs.
+	// calling are the ids of the requests whose tool runs.
 	calling map[string]bool
 }
 
-// message answers a message of the CLI's MCP client.
+// message handles a message of the CLI's MCP client.
 func (s *server) message(ctx context.Context, id string, q *request) error {
 	m := &q.Message
 	if q.Server != mcpServer {
@@ -69,7 +69,7 @@ func mcpText(id string, to json.RawMessage, text string, failed bool) []byte {
 	return mcpResult(id, to, object{"content": []object{{"type": "text", "text": text}}, "isError": failed})
 }
 
-// list describes the tools.
+// list returns the descriptions of the tools.
 func (s *server) list() []object {
 	out := make([]object, 0, len(s.tools))
 	for _, t := range s.tools {
@@ -83,9 +83,8 @@ func (s *server) list() []object {
 	return out
 }
 
-// call runs one of the server's tools. The use that asks for it has its intent in
-// the log; the request is in the state before it runs, and the result before it is
-// sent (HZ-12).
+// call runs one of the server's tools. Before, the log holds the intent of its tool use and the
+// state holds the request; the result is in the log before it is sent (HZ-12).
 func (s *server) call(ctx context.Context, id string, m *mcpMessage) error {
 	name := "mcp__" + mcpServer + "__" + m.Params.Name
 	u := s.useOf(m.Params.Meta.ToolUseID, name)
@@ -116,8 +115,8 @@ func (s *server) call(ctx context.Context, id string, m *mcpMessage) error {
 	return nil
 }
 
-// useOf is the tool use that a call of one of the server's tools belongs to: the one
-// of the conversation, or of a sub-agent.
+// useOf returns the started tool use that a call belongs to, one of the main conversation or of
+// a sub-agent, or nil.
 func (s *server) useOf(id, name string) *resident.Use {
 	fits := func(u *resident.Use) bool { return u != nil && u.Name == name && u.State == resident.Started }
 	if u := s.turn.Uses.Get(id); fits(u) {
@@ -131,8 +130,8 @@ func (s *server) useOf(id, name string) *resident.Use {
 	return nil
 }
 
-// again takes up a call of a tool after a restart: one that has a result gets it, one
-// that changes nothing is made again, of any other nobody knows.
+// again continues a call of a tool after a restart: a recorded result is sent again, a tool that
+// changes nothing runs again, and any other outcome is unknown.
 func (s *server) again(ctx context.Context, p pending, u *resident.Use) {
 	t := s.tool(u.Name)
 	switch {
@@ -159,7 +158,7 @@ func (s *server) tool(name string) tool.Tool {
 	return s.tools[i]
 }
 
-// invoke runs a tool while the CLI is read.
+// invoke starts a tool; the CLI's lines are read meanwhile.
 func (s *server) invoke(ctx context.Context, p pending, u *resident.Use) {
 	t := s.tool(u.Name)
 	if t == nil {
@@ -192,7 +191,7 @@ func (s *server) invoke(ctx context.Context, p pending, u *resident.Use) {
 	})
 }
 
-// returned records what a tool of the server came to, and tells the CLI after that.
+// returned records the outcome of a tool of the server, and then sends it to the CLI.
 func (s *server) returned(ctx context.Context, p pending, u *resident.Use, f holdfast.ToolFinished) error {
 	if u.State == resident.Started {
 		s.turn.Uses.Finish(u, f)

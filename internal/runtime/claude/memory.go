@@ -5,34 +5,34 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// memory is what the runtime keeps in AgentState.Data: committed with the events that it
-// goes with, so that the next server knows where it stands with the CLI.
+// memory is the content of AgentState.Data. It is committed together with the events that it
+// belongs to, so that the next server knows the state of the CLI.
 type memory struct {
-	// Shaken: the CLI of this call has answered the handshake.
+	// Shaken is true once this process of the CLI has answered the handshake.
 	Shaken bool `json:"shaken,omitempty"`
-	// Model is the model that the CLI was given last.
+	// Model is the model that the CLI was told last.
 	Model string `json:"model,omitempty"`
-	// Prefaced: the first prompt brings the history along, which is kept in memory only.
-	// An agent that has not begun with it is started again.
+	// Prefaced is true if the first prompt contains the history, which is held in memory only. A
+	// CLI that has not begun with that prompt is started again.
 	Prefaced bool `json:"prefaced,omitempty"`
 
-	// The rest is about one turn: From is the log entry before it, Known how many
-	// completed turns the agent knew before it.
+	// The other fields are about one turn: From is the number of the event before it, Known the
+	// number of completed turns that the agent knew before it.
 	Turn  holdfast.TurnID `json:"turn,omitempty"`
 	From  int64           `json:"from,omitempty"`
 	Known int64           `json:"known,omitempty"`
-	// Starts counts how often the CLI was started within it.
+	// Starts is how often the CLI was started in the turn.
 	Starts int `json:"starts,omitempty"`
-	// Parked says that the turn waits for its provider, and goes on with a reminder;
-	// Parks counts how often it did.
+	// Parked is true while the turn waits for its provider; it continues with a reminder. Parks is
+	// how often it has waited.
 	Parked bool `json:"parked,omitempty"`
 	Parks  int  `json:"parks,omitempty"`
-	// Leaf is the last line of the newest answer that the transcript has to hold.
+	// Leaf is the uuid of the last line of the newest answer, which the transcript must contain.
 	Leaf string `json:"leaf,omitempty"`
 
-	// Sent are the turn's messages that were handed to the CLI, Pending the requests of
-	// the CLI that are not over, Out the lines that it may not have got. They belong to
-	// letters, inbox and resident.Outbox; here they are as of the last commit.
+	// Sent are the turn's messages that were sent to the CLI, Pending its requests that are not
+	// over, Out the lines that it may not have received. They are those of letters, inbox and
+	// resident.Outbox as of the last commit.
 	Sent    []sent          `json:"sent,omitempty"`
 	Pending []pending       `json:"pending,omitempty"`
 	Out     []resident.Sent `json:"out,omitempty"`

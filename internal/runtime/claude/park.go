@@ -10,19 +10,20 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// errParked says that the turn waits for its provider.
+// errParked ends a run whose turn now waits for its provider.
 var errParked = errors.New("the turn is parked")
 
-// goOn is the message to the agent when the provider takes calls again.
+// goOn is the message to the agent once the provider accepts calls again.
 const goOn = "<system-reminder>Your last answer was cut off by a limit of the model's provider, which has passed. Go on with what the user asked for.</system-reminder>"
 
 const (
-	// shortest is a wait that is left to the CLI, mostParks how often a turn is parked.
+	// shortest is the shortest wait that parks a turn; the CLI waits itself if it is shorter.
+	// mostParks is the most times that a turn is parked.
 	shortest  = time.Second
 	mostParks = 20
 )
 
-// waitParked waits for a provider that the log says the turn waits for.
+// waitParked waits until the time at which, according to the log, the provider accepts calls again.
 func (x *run) waitParked(ctx context.Context) error {
 	until := x.turn.Account.Parked
 	if !x.mem.Parked || until.IsZero() || !until.After(x.r.cfg.Now()) {
@@ -42,8 +43,8 @@ func (x *run) waitParked(ctx context.Context) error {
 	}
 }
 
-// limited reports until when the model's provider takes nothing, where that is why
-// the CLI gave up.
+// limited returns until when the model's provider refuses calls; ok is false if that is not why
+// the CLI gave up, or if the turn may not be parked.
 func (x *run) limited(l *line) (until time.Time, ok bool) {
 	cfg := &x.r.cfg
 	if cfg.Limits == nil || cfg.NoPark || x.mem.Parks >= mostParks || l.Status != 429 && l.Status != 529 {
@@ -56,7 +57,7 @@ func (x *run) limited(l *line) (until time.Time, ok bool) {
 	return lim.Until().UTC().Truncate(time.Millisecond), true
 }
 
-// park records when the turn goes on, and lets it wait.
+// park records until when the turn is parked, and ends the run.
 func (x *run) park(ctx context.Context, until time.Time, why error) error {
 	x.turn.Account.Parked, x.mem.Parked = until, true
 	x.mem.Parks++

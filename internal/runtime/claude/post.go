@@ -11,13 +11,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime/resident"
 )
 
-// outcome is how a tool use of the CLI ended, as hooks get it.
+// outcome is the outcome of a tool use of the CLI, as hooks receive it.
 type outcome struct {
 	Failed bool   `json:"failed,omitempty"`
 	Text   string `json:"text,omitempty"`
 }
 
-// post runs the hooks that follow a tool use, and passes their texts on to the model.
+// post handles the CLI's report that a tool use has ended: it runs the hooks, whose texts go to
+// the model.
 func (q *requests) post(ctx context.Context, id string, in *hookInput, toolUse string) {
 	p := pending{ID: id, Use: resident.UseID(in.Agent, toolUse), Kind: kindPost}
 	u := q.turn.Uses.Get(p.Use)
@@ -42,8 +43,8 @@ func (q *requests) post(ctx context.Context, id string, in *hookInput, toolUse s
 	q.fire(ctx, p, u)
 }
 
-// fire runs the hooks that follow a tool use while the CLI is read, and then answers the
-// CLI. Fired again by the next server, hooks whose runs are in the log do not run again.
+// fire runs the hooks after a tool use, while the CLI's lines are read, and then answers the
+// CLI. If the next server calls it again, hooks whose runs are in the log do not run again.
 func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 	var o outcome
 	hooks := q.t.Hooks
@@ -51,7 +52,7 @@ func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 		q.turn.Outbox.Pass(reply(p.ID, object{}))
 		return
 	}
-	event := "PostToolUse" // as the CLI calls it
+	event := "PostToolUse" // the CLI's name of the event
 	about := hook.Input{
 		Event: hook.PostToolUse, ToolName: u.Name, ToolInput: u.Runs(), ToolUseID: u.ID, AgentID: u.Agent, ToolOutput: o.Text,
 	}
@@ -89,7 +90,7 @@ func (q *requests) fire(ctx context.Context, p pending, u *resident.Use) {
 	})
 }
 
-// outputOf is a tool's outcome as the CLI has it: a text, or JSON.
+// outputOf returns a tool's outcome as text, or as JSON if the CLI reports no text.
 func outputOf(raw json.RawMessage) string {
 	var shell struct {
 		Stdout *string `json:"stdout"`

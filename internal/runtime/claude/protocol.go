@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// line is what the runtime reads of a line of the CLI. Which fields there are
-// depends on Type; the order of keys does not matter. Fields that come in several
-// shapes stay raw.
+// line holds the fields of a line of the CLI that the runtime reads. Which are set depends on
+// Type. Fields that come in several shapes stay raw.
 type line struct {
 	Type    string `json:"type"`
 	Subtype string `json:"subtype"`
 	UUID    string `json:"uuid"`
-	// Parent is the tool use whose sub-agent says this, Agent that sub-agent.
+	// Parent is the tool use of the sub-agent that wrote the line, Agent is that sub-agent; both
+	// are empty for the main agent.
 	Parent string `json:"parent_tool_use_id"`
 	Agent  string `json:"agent_id"`
 
@@ -47,11 +47,11 @@ type outcomeLine struct {
 	Reason  string          `json:"terminal_reason"`
 	Status  int             `json:"api_error_status"`
 	Stop    string          `json:"stop_reason"`
-	// Prompts are the messages that it is the result of.
+	// Prompts are the ids of the messages that the result covers.
 	Prompts []string `json:"user_message_uuids"`
 }
 
-// retryLine is what system/api_retry has.
+// retryLine holds the fields of a line of type system/api_retry.
 type retryLine struct {
 	Attempt     int     `json:"attempt"`
 	MaxRetries  int     `json:"max_retries"`
@@ -59,7 +59,7 @@ type retryLine struct {
 	ErrorStatus int     `json:"error_status"`
 }
 
-// retry says that the CLI asks the model again.
+// retry describes that the CLI repeats a failed model call.
 func (l *retryLine) retry() string {
 	wait := time.Duration(l.RetryDelay * float64(time.Millisecond))
 	what := "the model's provider did not answer"
@@ -69,7 +69,7 @@ func (l *retryLine) retry() string {
 	return fmt.Sprintf("%s; trying again in %s (%d of %d)", what, wait.Round(time.Millisecond), l.Attempt+1, l.MaxRetries+1)
 }
 
-// abandoned says from which block on a message that broke off does not count.
+// abandoned holds the index of the block from which on a message that broke off is void.
 type abandoned struct {
 	From int `json:"from_block_index"`
 }
@@ -107,7 +107,7 @@ type message struct {
 	Content json.RawMessage `json:"content"`
 }
 
-// block is a piece of a message, of the CLI's or of the user's side.
+// block is a content block of a message, of the CLI or of the user.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -122,7 +122,7 @@ type block struct {
 	IsError   bool            `json:"is_error"`
 }
 
-// blocks are the pieces of a message's content; a plain string is one text.
+// blocks returns the blocks of a message's content; a plain string becomes one text block.
 func blocks(content json.RawMessage) []block {
 	var list []block
 	if json.Unmarshal(content, &list) == nil {
@@ -135,8 +135,8 @@ func blocks(content json.RawMessage) []block {
 	return nil
 }
 
-// textOf returns content as a text: a string, or its text blocks. Other blocks are
-// named by their type.
+// textOf returns content as text: a string, or the text blocks, with the type of each other
+// block in place of it.
 func textOf(content json.RawMessage) string {
 	var parts []string
 	for _, b := range blocks(content) {
@@ -150,7 +150,7 @@ func textOf(content json.RawMessage) string {
 	return strings.Join(parts, "\n")
 }
 
-// stringOf is a raw value that should be a string; anything else is its JSON.
+// stringOf returns a raw JSON string as a string, and any other value as its JSON.
 func stringOf(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -162,7 +162,7 @@ func stringOf(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// request is what the CLI asks the server.
+// request is a request of the CLI to the server.
 type request struct {
 	Subtype string `json:"subtype"`
 	// hook_callback
@@ -201,7 +201,7 @@ type mcpMessage struct {
 	} `json:"params"`
 }
 
-// response is the CLI's answer to what the server asked.
+// response is the CLI's answer to a request of the server.
 type response struct {
 	Subtype   string          `json:"subtype"`
 	RequestID string          `json:"request_id"`
@@ -209,14 +209,14 @@ type response struct {
 	Response  json.RawMessage `json:"response"`
 }
 
-// greeting is what the CLI says of itself to initialize.
+// greeting is the CLI's description of itself in the answer to initialize.
 type greeting struct {
 	Version      string `json:"claude_code_version"`
 	HooksApplied bool   `json:"hooks_applied"`
 }
 
-// parseLine reads a line. A line that is not a JSON object is an error; fields of
-// other types than expected are left out.
+// parseLine decodes a line. It fails for a line that is not a JSON object, and leaves out fields
+// of an unexpected type.
 func parseLine(raw []byte) (line, error) {
 	var l line
 	if err := json.Unmarshal(raw, &l); err != nil {
@@ -231,14 +231,14 @@ func parseLine(raw []byte) (line, error) {
 	return l, nil
 }
 
-// The ids of what is registered with the CLI are constant, so that a server that
-// attaches in the middle of a turn need not shake hands again.
+// The ids of the requests and callbacks are constant, so that a server that attaches in the
+// middle of a turn need not repeat the handshake.
 const (
 	handshakeID  = "hf-initialize"
 	callbackPre  = "hf-pre"
 	callbackPost = "hf-post"
-	// callbackSeconds is how long the CLI waits for an answer to a callback: longer
-	// than a person takes.
+	// callbackSeconds is how long the CLI waits for the answer to a callback: longer than a person
+	// takes to decide.
 	callbackSeconds = 365 * 24 * 3600
 )
 
@@ -247,7 +247,7 @@ func encode(v any) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		// Only what came in as JSON or is made here is encoded.
+		// The values are made here or were decoded from JSON, so encoding does not fail.
 		return []byte("{}\n")
 	}
 	return b.Bytes()
@@ -255,8 +255,8 @@ func encode(v any) []byte {
 
 type object map[string]any
 
-// handshake registers the callbacks and the server's tools, and brings the agent's
-// instructions and sub-agents.
+// handshake returns the request that registers the callbacks and the server's tools, and passes
+// the agent's instructions and sub-agents.
 func handshake(instructions string, agents map[string]any, tools bool) []byte {
 	hook := func(id string) []object {
 		return []object{{"matcher": "*", "hookCallbackIds": []string{id}, "timeout": callbackSeconds}}
@@ -285,12 +285,12 @@ func prompt(uuid, text string) []byte {
 	return encode(object{"type": "user", "uuid": uuid, "message": object{"role": "user", "content": text}})
 }
 
-// reply answers a request of the CLI.
+// reply returns the answer to a request of the CLI.
 func reply(id string, body any) []byte {
 	return encode(object{"type": "control_response", "response": object{"subtype": "success", "request_id": id, "response": body}})
 }
 
-// refuse answers a request of the CLI that the server does not serve.
+// refuse returns the answer to a request of the CLI that the server does not support.
 func refuse(id, why string) []byte {
 	return encode(object{"type": "control_response", "response": object{"subtype": "error", "request_id": id, "error": why}})
 }

@@ -17,25 +17,25 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// quarantine is where files lie that were found broken: the CLI looks for none there.
+// quarantine is the directory for transcripts that were found broken; the CLI does not look there.
 const quarantine = cli.Config + "/quarantine"
 
-// transcriptFacts are what is known of the agent that was there before, and of what
-// one would have to be told.
+// transcriptFacts is what is known of the previous agent's transcripts, and the history that the
+// next agent must receive as text.
 type transcriptFacts struct {
-	// began: the agent was given a prompt. Without that there is nothing to go on from.
+	// began is true if the agent was given a prompt; otherwise there is nothing to continue.
 	began bool
-	// turns is how many completed turns it knows, upto the newest log entry.
+	// turns is how many completed turns the agent knows, upto the newest event that it knows.
 	turns, upto int64
-	// broken are its transcripts that cannot be resumed; missing: the main one is gone.
+	// broken are its transcripts that cannot be resumed; missing is true if a transcript is gone.
 	broken  []brokenFile
 	missing bool
-	// lost says why the log does not hold its conversation; nil is that it does.
+	// lost is why the log does not hold its conversation, nil if it does.
 	lost error
-	// asides is how often files were put aside in this session.
+	// asides is how often transcripts were moved to quarantine in this session.
 	asides int
-	// missed is what happened since upto, for an agent that goes on; whole is everything
-	// there is to tell, for one that does not. The other is empty.
+	// missed is the history after upto, for an agent that continues; whole is the complete history,
+	// for a new one. The other one is empty.
 	missed, whole retell.Told
 }
 
@@ -43,21 +43,21 @@ type brokenFile struct {
 	path, reason string
 }
 
-// intact: the transcripts in the box are what the log says that they are.
+// intact reports whether the transcripts in the box are as the log recorded them.
 func (x *transcriptFacts) intact() bool { return !x.missing && len(x.broken) == 0 }
 
-// why says what is wrong with the transcripts.
+// why describes what is wrong with the transcripts, "" if nothing is.
 func (x *transcriptFacts) why() string {
 	switch {
 	case x.missing:
 		return "the transcript in the box is gone"
 	case len(x.broken) > 0:
-		return "the transcript in the box is not whole: " + x.broken[0].reason
+		return "the transcript in the box is damaged: " + x.broken[0].reason
 	}
 	return ""
 }
 
-// inspect looks at the transcripts of the current agent, in the log and in the box.
+// inspect examines the transcripts of the current agent, in the log and in the box.
 func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (transcriptFacts, error) {
 	var x transcriptFacts
 	var rec transcript.Record
@@ -72,7 +72,7 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 			}
 		}
 	}
-	// An agent that goes on is told the turns that it missed, a new one all of them.
+	// An agent that continues is told the turns that it missed, a new one all turns.
 	if x.goesOn(f) {
 		x.missed, err = tell(ctx, host, x.upto, f.newest)
 	} else {
@@ -81,12 +81,12 @@ func (r *Runtime) inspect(ctx context.Context, host runtime.Host, f facts) (tran
 	return x, err
 }
 
-// goesOn: the agent that was there can go on, from its transcript or from the log.
+// goesOn reports whether the previous agent can continue, from its transcript or from the log.
 func (x *transcriptFacts) goesOn(f facts) bool {
 	return x.began && f.refused == "" && (x.intact() || x.lost == nil)
 }
 
-// tell is what happened after one log entry and up to another.
+// tell returns the history after one event and up to another, as text.
 func tell(ctx context.Context, host runtime.Host, after, upto int64) (retell.Told, error) {
 	if upto <= after {
 		return retell.Told{}, nil
@@ -94,8 +94,8 @@ func tell(ctx context.Context, host runtime.Host, after, upto int64) (retell.Tol
 	return retell.Session(ctx, host, retell.Options{After: after, Before: upto + 1})
 }
 
-// readLog finds out what the current agent knows: what it was given by the newest
-// prompt that its transcript tells of, in a turn that completed or not.
+// readLog finds out from the log what the current agent knows: everything up to the newest
+// prompt in its mirrored transcript, whether or not that turn completed.
 func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f facts, rec *transcript.Record) error {
 	var mem memory
 	if err := resident.Decode(f.current, op, &mem); err != nil {
@@ -105,7 +105,7 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	// which the agent got a prompt.
 	ended := map[holdfast.TurnID]int64{}
 	var given holdfast.TurnID
-	// cut is a notice of a power cut that no prompt of the agent came after.
+	// cut is the number of a power-cut notice after which the agent got no prompt, else 0.
 	var told, cut int64
 	for ev, err := range host.Log(ctx, 0) {
 		if err != nil {
@@ -161,7 +161,7 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	case x.began && given == f.turn:
 		x.upto = f.newest
 	case x.began && cut > 0:
-		// The turn that it stands in may have ended without a word to the agent.
+		// The turn of its newest prompt may have ended before the agent was told of the cut.
 		x.upto = min(ended[given], cut-1)
 	case x.began:
 		x.upto = ended[given]
@@ -171,8 +171,8 @@ func (x *transcriptFacts) readLog(ctx context.Context, host runtime.Host, f fact
 	return nil
 }
 
-// readBox compares the files in the box with the record. A failure that says nothing
-// about the files, like a broken pipe, is an error.
+// readBox compares the files in the box with the record. It returns an error for a failure that
+// shows nothing about the files, such as a broken connection.
 func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.Record) error {
 	names := rec.Names()
 	if len(names) == 0 {
@@ -198,7 +198,7 @@ func (x *transcriptFacts) readBox(ctx context.Context, f facts, rec *transcript.
 	return nil
 }
 
-// planRestore plans the best tier for an agent that was there before.
+// planRestore plans the best resume tier for a session that has had an agent.
 func planRestore(f facts, newID string) plan {
 	x := &f.found
 	switch {
@@ -207,7 +207,7 @@ func planRestore(f facts, newID string) plan {
 	case f.refused != "":
 		return planTold(f, newID, "the agent refused its transcript: "+f.refused)
 	case !x.goesOn(f):
-		return planTold(f, newID, x.why()+", and cannot be written anew: "+strings.TrimPrefix(x.lost.Error(), "transcript: "))
+		return planTold(f, newID, x.why()+", and it cannot be restored from the log: "+strings.TrimPrefix(x.lost.Error(), "transcript: "))
 	}
 	p := plan{
 		state: *f.current, resume: transcript.Path(cli.Transcripts, f.current.AgentID, transcript.Main),
@@ -222,8 +222,8 @@ func planRestore(f facts, newID string) plan {
 	return p
 }
 
-// planTold plans a new agent that gets the history as text; without any history it is
-// fresh. Transcripts of the agent before it that cannot be resumed are put aside.
+// planTold plans a new agent that gets the history as text; without a history, its tier is
+// fresh. Transcripts of the previous agent are moved to quarantine.
 func planTold(f facts, newID, reason string) plan {
 	told := f.found.whole
 	state := holdfast.AgentState{Generation: int64(len(f.states)) + 1, Runtime: Name, AgentID: newID, Health: holdfast.HealthCurrent}
@@ -246,13 +246,13 @@ func planTold(f facts, newID, reason string) plan {
 	return p
 }
 
-// putAside plans to move transcripts that cannot be resumed to a directory of their own,
-// where nothing is ever replaced, and to record that.
+// putAside plans to move transcripts that cannot be resumed to a new directory below quarantine,
+// and to record that.
 func (p *plan) putAside(f facts, reason string) {
 	to := fmt.Sprintf("%s/%d-%d", quarantine, f.current.Generation, f.found.asides+1)
 	files := f.found.broken
 	if len(files) == 0 && !f.found.missing {
-		// The file is what was recorded, and the agent does not take it.
+		// The file is as recorded, but the agent refuses it.
 		files = []brokenFile{{path: transcript.Path(cli.Transcripts, f.current.AgentID, transcript.Main)}}
 	}
 	kept := to
@@ -267,9 +267,9 @@ func (p *plan) putAside(f facts, reason string) {
 	}})
 }
 
-// restore does what the plan needs done in the box: files put aside, transcripts
-// written. Killed anywhere, the next start finds broken or missing files and plans
-// the same again.
+// restore carries out the plan in the box: it moves files to quarantine and writes transcripts.
+// If it is killed anywhere, the next start finds broken or missing files and plans the same
+// again.
 func (r *Runtime) restore(ctx context.Context, host runtime.Host, f facts, p *plan) error {
 	for _, move := range p.aside {
 		if err := mutate(host, f.box, func(c sandbox.Call) error { return f.box.Mkdir(ctx, c, wire.MkdirRequest{Path: path.Dir(move.To)}) }); err != nil {
@@ -315,7 +315,7 @@ func (r *Runtime) restore(ctx context.Context, host runtime.Host, f facts, p *pl
 	return nil
 }
 
-// mutate changes a file in the box, under an id of its own. To do it again is fine.
+// mutate makes an idempotent change in the box under a new call id.
 func mutate(host runtime.Host, box *sandbox.Box, do func(sandbox.Call) error) error {
 	id, err := host.NewCall()
 	if err != nil {

@@ -48,7 +48,7 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 			current(f)
 			f.completed, f.found.missed = 5, retell.Told{Block: "<two>", Turns: 2}
 		}, holdfast.TierOwn, 5, 1, "", 0, ""},
-		{"the file is broken", func(f *facts) { current(f); broken(f) }, holdfast.TierRebuilt, 3, 1, "", 1, "not whole: the file is empty"},
+		{"the file is broken", func(f *facts) { current(f); broken(f) }, holdfast.TierRebuilt, 3, 1, "", 1, "is damaged: the file is empty"},
 		{"the file is gone", func(f *facts) { current(f); f.found.missing = true }, holdfast.TierRebuilt, 3, 1, "", 0, "gone"},
 		{"the file is whole, the log is not", func(f *facts) {
 			current(f)
@@ -58,7 +58,7 @@ func TestTheBestTierIsPlanned(t *testing.T) {
 			current(f)
 			broken(f)
 			f.found.lost = errors.New("transcript: an answer is missing")
-		}, holdfast.TierInjected, 3, 2, holdfast.HealthQuarantined, 1, "cannot be written anew: an answer is missing"},
+		}, holdfast.TierInjected, 3, 2, holdfast.HealthQuarantined, 1, "cannot be restored from the log: an answer is missing"},
 		{"the CLI refuses", func(f *facts) { current(f); f.refused = "No conversation found" }, holdfast.TierInjected, 3, 2, holdfast.HealthQuarantined, 1, "No conversation found"},
 		{"it was never given anything", func(f *facts) { current(f); f.found.began = false }, holdfast.TierInjected, 3, 2, holdfast.HealthLeft, 0, "never given"},
 		{"it was never given anything, and there is nothing", func(f *facts) {

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// mostLine is the longest line of the CLI that is read.
+	// mostLine is the most bytes of a line of the CLI.
 	mostLine = 12 << 20
-	// handshakeTime is how long the CLI may take until it answers its first request.
+	// handshakeTime is how long the CLI may take to answer its first request.
 	handshakeTime = 60 * time.Second
-	// haltTime is how long it may take to stop after an interrupt.
+	// haltTime is how long the CLI may take to stop after an interrupt.
 	haltTime = 5 * time.Second
-	// tailTime is how long the end of a turn waits for the transcript to hold it.
+	// tailTime is how long the end of a turn waits until the transcript holds the last answer.
 	tailTime = 500 * time.Millisecond
-	// mostStarts is how often the CLI is started in one turn.
+	// mostStarts is the most starts of the CLI in one turn.
 	mostStarts = 2
 )
 
-// refHello names the handshake in the outbox.
+// refHello is the Ref of the handshake in the outbox.
 const refHello = "hello"
 
 // run is one turn on the CLI: the Dialect of resident.Run.
@@ -43,20 +43,20 @@ type run struct {
 	asks    *requests
 	speech  *speech
 
-	// plan and facts are of the start that this run made.
+	// plan and facts are those of the start that this run made.
 	plan  *plan
 	facts facts
-	// warming: the CLI is started, and nothing more.
+	// warming is true if the run only starts the CLI.
 	warming bool
-	// stale says why the CLI that runs cannot be gone on with, refused why it did not
-	// take the transcript that it was given.
+	// stale is why the running CLI cannot be used any more, refused is why it did not accept the
+	// transcript that it was started with.
 	stale, refused string
 
-	// model is the CLI's model before anything was sent ahead.
+	// model is the CLI's model before messages were sent ahead.
 	model string
-	// awaited is the line of an answer that the end of the turn waits for.
+	// awaited is the last line of an answer, which the end of the turn waits for the transcript to hold.
 	awaited string
-	// over is the result that ends the run, fail what it means.
+	// over is the result line that ends the run, fail the error that it reports.
 	over *line
 	fail error
 }
@@ -75,7 +75,7 @@ func (r *Runtime) Require(trust holdfast.Trust) error {
 // Run implements runtime.Runtime.
 func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (runtime.Result, error) {
 	if t.Session.Trust == holdfast.Trusted {
-		return runtime.Result{}, holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude runs in a sandbox, and session %s is trusted", t.Session.ID).
+		return runtime.Result{}, holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude works in a sandbox only, and session %s is trusted", t.Session.ID).
 			WithHint("holdfast session update %s --trust untrusted", t.Session.ID)
 	}
 	x := r.newRun(t, host)
@@ -101,8 +101,8 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	}
 }
 
-// errNoWarm says that an agent has to be started with its first prompt.
-var errNoWarm = errors.New("the history has to go with a prompt")
+// errNoWarm is why Warm starts no agent: the history must be sent together with the first prompt.
+var errNoWarm = errors.New("the agent is not started ahead: its history must come with a prompt")
 
 // Warm implements runtime.Warmer: it starts the CLI up to the end of the handshake.
 func (r *Runtime) Warm(ctx context.Context, t runtime.Turn, host runtime.Host) error {
@@ -129,10 +129,10 @@ func (r *Runtime) newRun(t runtime.Turn, host runtime.Host) *run {
 	return x
 }
 
-// flush commits what is due, and then sends what waits for that.
+// flush commits what is due, and then sends the lines that waited for that.
 func (x *run) flush(ctx context.Context) error { return x.turn.Flush(ctx, x) }
 
-// load reads what the log and the state say of the turn.
+// load reads the turn from the log and the agent's state.
 func (x *run) load(ctx context.Context) error {
 	if _, err := x.turn.LoadState(ctx); err != nil {
 		return err
@@ -155,14 +155,14 @@ func (x *run) load(ctx context.Context) error {
 	return nil
 }
 
-// begin makes the memory one of this turn.
+// begin resets the memory for this turn.
 func (x *run) begin() {
 	m := &x.mem
 	m.Turn, m.Known, m.Starts, m.Parked, m.Parks = x.t.ID, x.turn.Recorder.State.Turns, 0, false, 0
 	if all := x.turn.Account.Messages; len(all) > 0 {
 		m.From = all[0].Seq - 1
 	}
-	// Messages of a turn that ended without its result: the CLI may be at them still.
+	// The previous turn ended without a result: the CLI may still work on its messages.
 	if x.letters.open() || x.inbox.opens() {
 		x.stale = "it was busy when the last turn ended"
 	}
@@ -171,12 +171,12 @@ func (x *run) begin() {
 	x.inbox.drop(pending.open)
 }
 
-// finished reports that everything that was said in the turn is answered.
+// finished reports whether every message of the turn was sent and answered.
 func (x *run) finished() bool {
 	return len(x.letters.list) > 0 && !x.mem.Parked && len(x.letters.unsent()) == 0 && !x.letters.open()
 }
 
-// result is how the turn ended well.
+// result returns the result of a turn that succeeded.
 func (x *run) result(final []journal.Draft) runtime.Result {
 	a := x.turn.Account
 	_, last := x.letters.seen()
@@ -187,7 +187,7 @@ func (x *run) result(final []journal.Draft) runtime.Result {
 	}
 }
 
-// Snapshot implements resident.Dialect. An answer that is not complete is read again.
+// Snapshot implements resident.Dialect. The lines of an incomplete answer are read again after a crash.
 func (x *run) Snapshot() holdfast.AgentState {
 	s := x.turn.Recorder.State
 	s.Taken, s.Upto = x.turn.Offset, max(x.turn.Recorder.Seq, s.Upto)
@@ -209,14 +209,14 @@ func (x *run) Stale(context.Context) (string, error) {
 	case x.stale != "":
 		return x.stale, nil
 	case x.turn.Others > 0:
-		return "another runtime had turns since", nil
+		return "another runtime has run turns since", nil
 	case x.mem.Prefaced && !x.letters.begun():
-		return "it has not begun with the prompt that brings the history", nil
+		return "it has not begun with the prompt that contains the history", nil
 	}
 	if !x.mem.Shaken || x.mem.Parked || x.warming || len(x.letters.list) > 0 || x.inbox.opens() {
 		return "", nil
 	}
-	// It waits for nothing but the next message, which goes ahead.
+	// The CLI waits for the next message only, so that is sent ahead.
 	err := x.prompts()
 	x.letters.sentAhead()
 	return "", err
@@ -241,7 +241,7 @@ func (x *run) Resume(ctx context.Context, lost []resident.Sent) error {
 	if x.mem.Shaken && (ahead || len(x.letters.list) == 0) {
 		x.receipt(holdfast.TierLive)
 		if !ahead && !x.turn.Outbox.Queued() {
-			return nil // It is recorded with the prompt, which comes next.
+			return nil // the receipt is committed with the next prompt
 		}
 	}
 	if len(x.letters.list) > 0 || x.turn.Outbox.Queued() {
@@ -250,14 +250,14 @@ func (x *run) Resume(ctx context.Context, lost []resident.Sent) error {
 	return nil
 }
 
-// hello is the first line that a CLI gets.
+// hello returns the first line for the CLI: the handshake.
 func (x *run) hello() []byte {
 	t := &x.t
 	return handshake(t.Instructions, cli.Agents(t.Folder), len(x.r.cfg.Host) > 0)
 }
 
-// tell sends the CLI the messages that it did not get yet, while their place in the state
-// is recorded. A reminder is in no log: it is recorded first.
+// tell sends the CLI the messages that were not sent yet, and commits that at the same time. A
+// reminder is in no log, so it is committed first.
 func (x *run) tell(ctx context.Context) error {
 	if x.mem.Parked {
 		if err := x.setModel(); err != nil {
@@ -279,8 +279,8 @@ func (x *run) tell(ctx context.Context) error {
 	return x.flush(ctx)
 }
 
-// prompts adds the messages that the CLI did not get yet to the outbox, behind its model if
-// that is another one now.
+// prompts adds the messages that were not sent yet to the outbox, after a change of the model if
+// there is one.
 func (x *run) prompts() error {
 	if err := x.setModel(); err != nil {
 		return err
@@ -289,7 +289,7 @@ func (x *run) prompts() error {
 	for _, m := range x.letters.unsent() {
 		text := f.Qualify(m.Text)
 		if len(x.letters.list) == 0 && x.plan != nil && x.plan.preface != "" {
-			// Behind other text the CLI does not see a command.
+			// After other text, the CLI does not recognize a command.
 			text = x.plan.preface + f.Expand(m.Text)
 		}
 		x.letters.send(x.turn.Recorder.State.Call, m.Seq, m.Seq, text)
@@ -298,7 +298,7 @@ func (x *run) prompts() error {
 	return nil
 }
 
-// setModel gives the CLI another model, if the session has one.
+// setModel tells the CLI the session's model if that has changed.
 func (x *run) setModel() error {
 	model, err := modelOf(x.t.Session.Model)
 	if err != nil || model == x.mem.Model {
@@ -309,8 +309,8 @@ func (x *run) setModel() error {
 	return nil
 }
 
-// Advance implements resident.Dialect. Messages do not wait for the answer to the handshake:
-// the CLI reads the handshake before any prompt, and the run ends if it does not answer.
+// Advance implements resident.Dialect. Messages are sent before the handshake is answered: the
+// CLI reads the handshake first, and if it does not answer, the run ends.
 func (x *run) Advance(ctx context.Context) (over bool, err error) {
 	switch {
 	case x.warming && x.mem.Shaken, x.turn.Halted && x.over != nil:
@@ -336,7 +336,7 @@ func (x *run) Advance(ctx context.Context) (over bool, err error) {
 			return false, err
 		}
 		if len(x.letters.unsent()) == 0 {
-			x.turn.Uses.End("the agent did not say what came of it", false)
+			x.turn.Uses.End("the agent did not report the outcome of this tool use", false)
 			x.inbox.list = nil
 			return true, nil
 		}
@@ -368,7 +368,7 @@ func (x *run) Cut(why resident.Cause) {
 // Gone implements resident.Dialect.
 func (x *run) Gone(how string, byItself bool) (again bool) {
 	if byItself && x.plan != nil && x.plan.resume != "" && !x.mem.Shaken && x.refused == "" {
-		// It did not take the transcript: the next start goes without.
+		// The CLI refused the transcript: the next start does without it.
 		x.refused = resident.Clip(how, 300)
 		x.mem.Starts--
 	}
@@ -377,7 +377,7 @@ func (x *run) Gone(how string, byItself bool) (again bool) {
 	return !x.turn.Uses.Began() && x.mem.Starts < mostStarts
 }
 
-// restarted forgets what held for a process that is gone.
+// restarted clears what was true of the previous process.
 func (x *run) restarted() {
 	x.mem.Shaken, x.speech.leaf = false, ""
 	if !x.mem.Parked {
@@ -386,7 +386,7 @@ func (x *run) restarted() {
 	x.inbox.list = nil
 }
 
-// modelOf is a session's model as the CLI calls it.
+// modelOf returns the CLI's name of a session's model.
 func modelOf(name string) (string, error) {
 	switch {
 	case strings.HasPrefix(name, "anthropic/"):
@@ -396,9 +396,9 @@ func modelOf(name string) (string, error) {
 	case strings.HasPrefix(name, "claude-"):
 		return name, nil
 	}
-	return "", holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude has no model %s", holdfast.Quote(name)).
+	return "", holdfast.Errorf(holdfast.KindInvalid, op, "the runtime claude cannot use the model %s", holdfast.Quote(name)).
 		WithHint("holdfast session update --model anthropic/NAME")
 }
 
-// scriptedModel is what the CLI asks for in sessions of the scripted model.
+// scriptedModel is the model that the CLI requests in sessions of the scripted model.
 const scriptedModel = "claude-sonnet-5-5"

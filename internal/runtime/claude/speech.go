@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// mostAnswer bounds an answer that is being put together, in bytes.
+	// mostAnswer is the most bytes of the lines of one answer.
 	mostAnswer = 32 << 20
-	// wholeTime is how long the blocks of an answer that came without a stream may be
-	// apart.
+	// wholeTime is the longest pause between the blocks of an answer that comes without stream
+	// events.
 	wholeTime = 200 * time.Millisecond
 )
 
-// speech takes in what the CLI says in a turn: the answers of the model, the outcomes of
-// their tool uses, and the lines of the transcript that hold them.
+// speech handles what the CLI says in a turn: the answers of the model, the outcomes of tool
+// uses, and the lines of the transcript that hold them.
 type speech struct {
 	t       *runtime.Turn
 	host    runtime.Host
@@ -35,16 +35,16 @@ type speech struct {
 	flush   func(context.Context) error
 
 	asm assembler
-	// own is the newest answer that the CLI gave by itself.
+	// own is the newest answer that the CLI gave without a model.
 	own string
-	// shown: deltas went out that no answer in the log stands for.
+	// shown is true if deltas were sent to live readers whose answer is not in the log.
 	shown bool
-	// leaf is the last line of the newest answer that the transcript has to hold, mirrored
-	// the newest one that it holds.
+	// leaf is the uuid of the last line of the newest answer, mirrored the newest such uuid that a
+	// mirrored transcript line had.
 	leaf, mirrored string
 }
 
-// cut ends an answer that is not complete. If the CLI was interrupted, its part is recorded.
+// cut ends an incomplete answer. If the CLI was interrupted, its part is recorded.
 func (s *speech) cut(why resident.Cause) {
 	if o := s.asm.close(); o != nil && why == resident.Interrupted {
 		s.record(o)
@@ -54,7 +54,7 @@ func (s *speech) cut(why resident.Cause) {
 	s.shown = false
 }
 
-// streamed takes a piece of an answer as it comes.
+// streamed handles a stream event: a piece of an answer while it is written.
 func (s *speech) streamed(ctx context.Context, l *line, at int64) error {
 	d := &l.Event.Delta
 	if l.Parent != "" || l.Agent != "" {
@@ -78,7 +78,7 @@ func (s *speech) streamed(ctx context.Context, l *line, at int64) error {
 	return s.answered(ctx, done)
 }
 
-// said takes a block of an answer, or an answer of the CLI's own.
+// said handles a block of an answer, or an answer that the CLI itself gives.
 func (s *speech) said(ctx context.Context, l *line, raw resident.Line) error {
 	if l.Parent != "" || l.Agent != "" {
 		return nil
@@ -89,7 +89,7 @@ func (s *speech) said(ctx context.Context, l *line, raw resident.Line) error {
 	done := s.asm.message(l, raw.At)
 	if o := s.asm.open; o != nil {
 		if o.bytes += len(raw.Text); o.bytes > mostAnswer {
-			return holdfast.Errorf(holdfast.KindTooLarge, op, "an answer of the agent is over %d bytes", mostAnswer)
+			return holdfast.Errorf(holdfast.KindTooLarge, op, "one answer of the agent is larger than %d bytes", mostAnswer)
 		}
 		if !o.streamed {
 			s.closeLater(o)
@@ -98,8 +98,8 @@ func (s *speech) said(ctx context.Context, l *line, raw resident.Line) error {
 	return s.answered(ctx, done)
 }
 
-// closeLater ends an answer that came without a stream when nothing follows: nobody tells
-// of its end.
+// closeLater ends an answer that came without stream events if nothing follows within wholeTime,
+// because no line marks its end.
 func (s *speech) closeLater(o *answer) {
 	n := len(o.blocks)
 	s.turn.Decisions.After(wholeTime, func(ctx context.Context) error {
@@ -113,7 +113,7 @@ func (s *speech) closeLater(o *answer) {
 	})
 }
 
-// closeWhole ends an answer that came without a stream: something else follows.
+// closeWhole ends an answer that came without stream events, because another line follows.
 func (s *speech) closeWhole(ctx context.Context) error {
 	if o := s.asm.open; o == nil || o.streamed {
 		return nil
@@ -121,7 +121,7 @@ func (s *speech) closeWhole(ctx context.Context) error {
 	return s.answered(ctx, s.asm.close())
 }
 
-// answered records an answer that is complete, and decides what it asks for.
+// answered records a complete answer, and starts the decisions on its tool uses.
 func (s *speech) answered(ctx context.Context, o *answer) error {
 	if o == nil {
 		return nil
@@ -132,7 +132,7 @@ func (s *speech) answered(ctx context.Context, o *answer) error {
 		s.outcome(o.early[i].ToolUseID, &o.early[i])
 	}
 	if s.t.Hooks != nil {
-		// With hooks an answer is in the log before anybody is asked about it.
+		// If there are hooks, the answer is committed before any decision on it.
 		if err := s.flush(ctx); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (s *speech) answered(ctx context.Context, o *answer) error {
 	return nil
 }
 
-// record puts an answer into the next commit.
+// record adds the events of an answer to the next commit.
 func (s *speech) record(o *answer) {
 	seen, _ := s.letters.seen()
 	for _, d := range o.drafts(s.t.Session.Model, seen, o.spent()) {
@@ -156,7 +156,7 @@ func (s *speech) record(o *answer) {
 	s.leaf = o.last
 }
 
-// results takes the outcomes of tool uses.
+// results handles a line with the outcomes of tool uses.
 func (s *speech) results(ctx context.Context, l *line) error {
 	agent := cmp.Or(l.Agent, l.Parent)
 	if agent == "" {
@@ -169,7 +169,7 @@ func (s *speech) results(ctx context.Context, l *line) error {
 			continue
 		}
 		if o := s.asm.open; agent == "" && o != nil && o.has(b.ToolUseID) {
-			// The CLI answers a call that it refuses by itself before the answer is complete.
+			// The CLI reports calls that it refuses itself before the answer is complete.
 			o.early = append(o.early, b)
 			continue
 		}
@@ -178,7 +178,7 @@ func (s *speech) results(ctx context.Context, l *line) error {
 	return nil
 }
 
-// outcome records what a tool use came to.
+// outcome records the outcome of a tool use.
 func (s *speech) outcome(id string, b *block) {
 	u := s.turn.Uses.Get(id)
 	if u == nil {
@@ -188,7 +188,7 @@ func (s *speech) outcome(id string, b *block) {
 	text := resident.Clip(textOf(b.Content), mostContent)
 	switch u.State {
 	case resident.Requested:
-		// The CLI itself would not carry it out.
+		// The CLI itself refused to run it.
 		s.turn.Uses.Deny(u, policy.Decision{By: Name, Reason: text})
 	case resident.Started:
 		f := holdfast.ToolFinished{Outcome: holdfast.ExitOK, Content: text, IsError: b.IsError}
@@ -208,13 +208,13 @@ func (s *speech) outcome(id string, b *block) {
 	s.host.At("tool-result")
 }
 
-// exitCode is that of a command, as the CLI tells it.
+// exitCode returns the exit code of a command from the CLI's text; ok is false if it has none.
 func exitCode(text string) (code int, ok bool) {
 	n, err := fmt.Sscanf(strings.TrimPrefix(text, "Error: "), "Exit code %d", &code)
 	return code, n == 1 && err == nil
 }
 
-// mirror records what the CLI adds to its transcript.
+// mirror records the lines that the CLI adds to its transcript.
 func (s *speech) mirror(l *line) {
 	if len(l.Entries) == 0 {
 		return
@@ -222,7 +222,7 @@ func (s *speech) mirror(l *line) {
 	state := &s.turn.Recorder.State
 	name, ok := transcript.Name(state.AgentID, l.File)
 	if !ok {
-		s.turn.Recorder.Odd("agent.unknown", "", "the agent told of a transcript that is none of its own: "+holdfast.Quote(resident.Clip(l.File, 200)))
+		s.turn.Recorder.Odd("agent.unknown", "", "the agent reported a transcript that is not its own:  "+holdfast.Quote(resident.Clip(l.File, 200)))
 		return
 	}
 	s.turn.Recorder.Add(holdfast.EventAgentMirrored, holdfast.AgentMirrored{Generation: state.Generation, File: name, Entries: l.Entries})
@@ -236,8 +236,7 @@ func (s *speech) mirror(l *line) {
 	}
 }
 
-// ownAnswer records what the CLI answers a message by itself, as to /context: no model was
-// asked, and no answer of one is in the log.
+// ownAnswer records an answer that the CLI gave itself, as to /context, without a model.
 func (s *speech) ownAnswer(text string) {
 	if s.turn.Account.Steps > 0 && s.own != text {
 		return

@@ -14,47 +14,47 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// facts are what the start of an agent is planned from. Gathering them changes
-// nothing.
+// facts are the inputs of the plan for starting an agent. Gathering them changes nothing.
 type facts struct {
 	turn holdfast.TurnID
 	box  *sandbox.Box
-	// states are the session's agents of all runtimes; current is this runtime's.
+	// states are the session's agents of all runtimes; current is the current one of this runtime, or nil.
 	states  []holdfast.AgentState
 	current *holdfast.AgentState
-	// completed is how many turns of the session have completed, newest the newest
-	// log entry before this turn's message.
+	// completed is the number of the session's completed turns, newest the number of the event
+	// before this turn's message.
 	completed, newest int64
-	// refused says why the CLI did not go on from what it was given, in this start.
+	// refused is why the CLI refused the transcript that it was started with in this run, else "".
 	refused string
-	// found is what is known of the transcript that current left.
+	// found is what is known of the transcripts of current.
 	found transcriptFacts
 }
 
-// plan says how an agent is started. The zero plan is illegal.
+// plan describes how to start an agent. The zero plan is invalid.
 type plan struct {
 	tier holdfast.Tier
-	// state is the agent that will run; its generation is new or current's.
+	// state is the agent to start: a new generation, or current.
 	state holdfast.AgentState
-	// changed are other states that change with the start, drafts what is recorded
-	// of that; both are committed before the agent is started.
+	// changed are other agents' states that the start changes, drafts the events that record this;
+	// both are committed before the agent is started.
 	changed []holdfast.AgentState
 	drafts  []journal.Draft
-	// resume is the transcript to resume, an absolute path in the box; without one
-	// the agent begins a new session under state.AgentID.
+	// resume is the absolute path in the box of the transcript to resume; if it is empty, the agent
+	// begins a new session under state.AgentID.
 	resume string
-	// aside are files of the box that are moved; rewrite: the transcripts are written again.
+	// aside are the files to move to quarantine; rewrite is true if the transcripts are written
+	// from the log.
 	aside   []wire.RenameRequest
 	rewrite bool
-	// preface goes in front of the first prompt that the agent gets.
+	// preface is text that precedes the first prompt to the agent.
 	preface string
-	// turns of the completed ones are loaded; truncated and reason are for the receipt.
+	// turns is how many completed turns the agent knows; truncated and reason are for the receipt.
 	turns     int64
 	truncated bool
 	reason    string
 }
 
-// Start implements resident.Dialect: it plans the start by the best tier there is.
+// Start implements resident.Dialect: it plans the start by the best resume tier.
 func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	r, t := x.r, x.turn
 	prog, err := r.cfg.Program()
@@ -82,17 +82,17 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 		p.preface += "<system-reminder>" + w + "</system-reminder>\n\n"
 	}
 	if x.warming && p.preface != "" {
-		// The history goes with a prompt, and is in memory only.
+		// The history must precede a prompt, and is held in memory only.
 		return resident.Start{}, errNoWarm
 	}
-	// A resumed transcript holds the messages that the CLI got before it was parked.
+	// The messages from before the turn was parked are in a resumed transcript only.
 	x.mem.Parked = x.mem.Parked && p.resume != ""
 	x.restarted()
 	x.mem.Starts++
 	x.mem.Model, x.mem.Prefaced, x.mem.Known = model, p.preface != "", p.turns
 	x.plan, x.speech.asm = &p, assembler{}
 	p.state.Version, p.state.Turns = prog.Version, p.turns
-	// The log names the files before they are put aside.
+	// The moves of files are recorded before they are carried out.
 	for _, s := range p.changed {
 		t.Recorder.Other(s)
 	}
@@ -110,8 +110,7 @@ func (x *run) Start(ctx context.Context) (resident.Start, error) {
 	return resident.Start{State: p.state, Hello: x.hello(), HelloRef: refHello, Prepare: prepare}, nil
 }
 
-// receipt records how the agent of this turn was started, or that it is the same process
-// as before (I-31).
+// receipt records how the agent of this turn was started, or that its process still runs (I-31).
 func (x *run) receipt(tier holdfast.Tier) {
 	ev := holdfast.AgentStarted{Tier: tier, Turns: x.mem.Known, Of: x.mem.Known}
 	if p := x.plan; p != nil && tier != holdfast.TierLive {
@@ -120,7 +119,7 @@ func (x *run) receipt(tier holdfast.Tier) {
 	x.turn.Receipt(ev)
 }
 
-// gather adds to the facts what the log and the box say.
+// gather completes the facts from the log and the box.
 func (r *Runtime) gather(ctx context.Context, host runtime.Host, f facts) (facts, error) {
 	f.current = resident.Current(f.states, Name)
 	err := host.Conversation(ctx, func(c *conversation.Conversation) error {
@@ -142,7 +141,7 @@ func (r *Runtime) gather(ctx context.Context, host runtime.Host, f facts) (facts
 	return f, err
 }
 
-// planStart decides how to start, out of the facts alone.
+// planStart plans the start from the facts alone.
 func planStart(f facts, newID string) plan {
 	if f.current == nil {
 		return planTold(f, newID, "the session has no agent of this runtime yet")
@@ -150,8 +149,8 @@ func planStart(f facts, newID string) plan {
 	return planRestore(f, newID)
 }
 
-// execute makes the box ready for a plan that is in the log, so that starting the
-// agent is all that is left to do.
+// execute prepares the box for a plan that is in the log; afterwards only the process has to be
+// started.
 func (r *Runtime) execute(ctx context.Context, host runtime.Host, f facts, p *plan) error {
 	if err := r.restore(ctx, host, f, p); err != nil {
 		return err

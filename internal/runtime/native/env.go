@@ -11,11 +11,11 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// env is the engine as the loop sees it.
+// env is the engine in the form that the loop needs.
 type env struct {
 	runtime.Host
 	turn holdfast.TurnID
-	// folder has the commands that messages may name.
+	// folder is the agent's folder, with the commands that messages may name.
 	folder *folder.Folder
 }
 

@@ -11,31 +11,31 @@ import (
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
-// history is a conversation as the messages of a model. Any prefix of a log gives
-// messages that alternate, begin with the user, and answer every tool use once, except
-// those of the newest answer while its turn runs.
+// history converts a conversation to the messages of a model. Any prefix of a log gives messages
+// that alternate between user and assistant, begin with the user, and answer every tool use
+// once, except those of the newest answer while its turn runs.
 type history struct {
-	// items is how many items of the conversation were added.
+	// items is the number of items of the conversation that were added.
 	items    int
 	messages []model.Message
-	// open is the newest answer that asked for tools, until what follows it.
+	// open is the newest answer with tool uses, until a later message follows it.
 	open *step
-	// steers joined a turn and have no place yet.
+	// steers are messages that joined a turn and are not placed among the messages yet.
 	steers []loop.Joined
-	// reminders come before the next thing the user says.
+	// reminders are texts that go before the next message of the user.
 	reminders []string
-	// heard is what hooks said outside a turn, for the same place; prompt is the
-	// newest message that began a turn.
+	// heard are texts of hooks from outside a turn, for the same place; prompt is the event number
+	// of the newest message that began a turn.
 	heard  []string
 	prompt int64
 
-	// The rest is about the newest turn.
+	// The other fields are about the newest turn.
 	turn holdfast.TurnID
 	live bool
-	// spoke: its newest answer asked for no tools.
+	// spoke is true if its newest answer has no tool uses.
 	spoke      bool
 	text, stop string
-	// folder has the commands that messages may name.
+	// folder is the agent's folder, with the commands that messages may name.
 	folder *folder.Folder
 }
 
@@ -43,12 +43,12 @@ type history struct {
 type step struct {
 	blocks []model.Block
 	uses   []*conversation.Use
-	// hooked is what hooks said to it.
+	// hooked are the texts of hooks about its tool uses.
 	hooked []string
 }
 
-// read returns what the model sees of a conversation. It keeps it as the conversation's View, so that
-// a turn adds only the new items.
+// read returns the messages for a model of a conversation. It stores them as the conversation's
+// View, so that each turn adds only the new items.
 func read(c *conversation.Conversation, f *folder.Folder) *history {
 	h, _ := c.View.(*history)
 	if h == nil || h.folder != f {
@@ -62,10 +62,10 @@ func read(c *conversation.Conversation, f *folder.Folder) *history {
 	return h
 }
 
-// filler stands where the user said nothing between two answers.
+// filler is the user message between two answers without one.
 const filler = "<system-reminder>Go on.</system-reminder>"
 
-// noText stands for an answer without content.
+// noText is the text of an answer without content.
 const noText = "(no text)"
 
 func (h *history) add(item conversation.Item) {
@@ -95,7 +95,7 @@ func (h *history) user(m *conversation.Message) {
 	h.prompt = m.Seq
 }
 
-// say adds what the user said, after the reminders that wait for it.
+// say adds a message of the user, after the pending reminders.
 func (h *history) say(text string) {
 	for _, r := range h.reminders {
 		h.append(model.Block{Type: model.Text, Text: "<system-reminder>" + r + "</system-reminder>"})
@@ -110,7 +110,7 @@ func (h *history) append(blocks ...model.Block) {
 	h.messages = loop.AppendUser(h.messages, blocks...)
 }
 
-// place puts the steering messages up to a log entry into the conversation.
+// place adds the steering messages up to an event number to the messages.
 func (h *history) place(upTo int64) {
 	n := 0
 	for n < len(h.steers) && h.steers[n].Seq <= upTo {
@@ -130,8 +130,8 @@ func (h *history) assistant(a *conversation.Answer) {
 		s.blocks, thinking = append(s.blocks, thinking...), nil
 	}
 	if a.Continues && h.open != nil {
-		// An agent of another runtime began with the first calls of an answer before
-		// it had said the rest of it.
+		// An agent of another runtime may start the first calls of an answer before the answer is
+		// complete.
 		s.blocks, s.uses, s.hooked = append(slices.Clone(h.open.blocks), s.blocks...), h.open.uses, h.open.hooked
 		h.open = nil
 	}
@@ -146,7 +146,7 @@ func (h *history) assistant(a *conversation.Answer) {
 			}
 		case holdfast.PartToolUse:
 			if len(uses) == 0 || uses[0].ID != p.ToolUseID {
-				continue // named before
+				continue // its tool use was added already
 			}
 			s.blocks = append(s.blocks, model.Block{Type: model.ToolUse, ID: p.ToolUseID})
 			s.uses, uses = append(s.uses, uses[0]), uses[1:]
@@ -176,8 +176,8 @@ func (h *history) answer(blocks []model.Block) {
 	h.messages = append(h.messages, model.Message{Role: model.Assistant, Blocks: blocks})
 }
 
-// requested is the open step without the uses whose tool.requested is not in the
-// log: they never began. A step of which nothing was requested never happened.
+// requested returns the open step without the uses whose tool.requested is not in the log,
+// because these never began. It returns nil if none is left.
 func (h *history) requested() *step {
 	if h.open == nil {
 		return nil
@@ -204,7 +204,7 @@ func (h *history) requested() *step {
 	return s
 }
 
-// close ends the open step: what is not answered never will be.
+// close ends the open step: uses without an outcome never get one.
 func (h *history) close() {
 	s := h.requested()
 	h.open = nil
@@ -220,7 +220,7 @@ func (h *history) close() {
 	h.hear(s.hooked)
 }
 
-// result is what the model sees of a use that is over.
+// result returns the block with the outcome of a tool use, for the model.
 func result(u *conversation.Use) model.Block {
 	switch u.Result {
 	case conversation.Finished:
@@ -233,7 +233,7 @@ func result(u *conversation.Use) model.Block {
 	return loop.AbandonedResult(pending(u))
 }
 
-// pending is a use of the newest answer as the loop goes on with it.
+// pending converts a use of the newest answer to the form with which the loop continues it.
 func pending(u *conversation.Use) loop.Use {
 	out := loop.Use{ID: u.ID, Name: u.Name, Input: u.Input}
 	switch u.State {
@@ -251,7 +251,7 @@ func pending(u *conversation.Use) loop.Use {
 	return out
 }
 
-// end adds what the end of a turn means for what follows.
+// end handles the end of a turn, which may add a reminder for the next message.
 func (h *history) end(e *conversation.Ended) {
 	if h.live && e.Turn == h.turn {
 		h.close()
@@ -266,7 +266,7 @@ func (h *history) end(e *conversation.Ended) {
 	}
 }
 
-// remind keeps what the model must know of its sandbox for the next message.
+// remind adds what the model must know of its sandbox or from hooks to the next message.
 func (h *history) remind(a *conversation.Aside) {
 	switch {
 	case a.Hook != nil:
@@ -281,8 +281,7 @@ func (h *history) remind(a *conversation.Aside) {
 	}
 }
 
-// warn gives the model a warning: at once if its turn goes on, else with the next
-// message.
+// warn adds a warning for the model: to its running turn, else to the next message.
 func (h *history) warn(a *conversation.Aside) {
 	reminder := "<system-reminder>" + a.AtRisk + "</system-reminder>"
 	switch {
@@ -295,8 +294,8 @@ func (h *history) warn(a *conversation.Aside) {
 	}
 }
 
-// quoteAll renders values that the agent may have chosen: escaped, without
-// anything that could close a reminder.
+// quoteAll formats values that the agent may have chosen: escaped, so that none can close a
+// reminder.
 func quoteAll(values []string) string {
 	const most = 20
 	var b strings.Builder
@@ -313,7 +312,8 @@ func quoteAll(values []string) string {
 	return strings.NewReplacer("<", "‹", ">", "›").Replace(b.String())
 }
 
-// stands is where the live turn stands. What it returns is the caller's.
+// stands returns the state of the running turn, with which the loop continues. The caller owns
+// the result.
 func (h *history) stands(c *conversation.Conversation, again bool) loop.Conversation {
 	out := loop.Conversation{
 		Messages: append(make([]model.Message, 0, len(h.messages)+8), h.messages...), Seen: c.Seq, Usage: c.Turn.Told.Add(c.Turn.Failed), Steps: c.Turn.Answers,

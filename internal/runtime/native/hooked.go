@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/loop"
 )
 
-// hook folds a hook's run: what it said to a prompt goes with the prompt, what it
-// said to tool calls after their answers, anything else before the next message.
+// hook adds the texts of a hook's run: those about a prompt to the prompt, those about tool
+// calls after their results, all others before the next message.
 func (h *history) hook(a *conversation.Aside) {
 	ran := *a.Hook
 	texts := hook.Texts(ran)
@@ -32,7 +32,8 @@ func (h *history) hook(a *conversation.Aside) {
 	}
 }
 
-// reprompt changes what the user said last. Blocks that were given away stay.
+// reprompt replaces the user's newest message by the one that hooks made of it. Blocks that were
+// returned before stay unchanged.
 func (h *history) reprompt(ran holdfast.HookRan) {
 	n := len(h.messages)
 	if n == 0 || h.messages[n-1].Role != model.User {
@@ -44,12 +45,12 @@ func (h *history) reprompt(ran holdfast.HookRan) {
 	h.messages[n-1].Blocks = blocks
 }
 
-// hear adds what hooks said.
+// hear adds texts of hooks.
 func (h *history) hear(texts []string) {
 	for _, t := range texts {
 		h.append(model.Block{Type: model.Text, Text: t})
 	}
 }
 
-// later keeps what was said outside the turn for the next message.
+// later stores texts from outside the turn for the next message.
 func (h *history) later(texts []string) { h.heard = append(h.heard, texts...) }

@@ -19,7 +19,7 @@ const Name = "native"
 
 const op = "native"
 
-// readAfterCancel is how long the log of a cancelled turn may take to read.
+// readAfterCancel is how long reading the log of a cancelled turn may take.
 const readAfterCancel = 15 * time.Second
 
 // Config configures a Runtime. Provider, Now and Rand are required.
@@ -27,16 +27,16 @@ type Config struct {
 	Provider model.Provider
 	// Tools in the order in which they are offered.
 	Tools []tool.Tool
-	// Parallel bounds the reading tools that run at once (default 4), MaxSteps the
-	// model calls of a turn (default 200).
+	// Parallel is the most read-only tools that run at once (default 4), MaxSteps the most model
+	// calls of a turn (default 200).
 	Parallel, MaxSteps int
 	Retry              loop.Retry
-	// MaxTokens bounds each answer; 0 leaves it to the provider.
+	// MaxTokens is the most tokens of an answer; 0 leaves it to the provider.
 	MaxTokens int
-	// Book prices the calls; nil leaves them without a price.
+	// Book holds the prices of model calls; without it, calls have no price.
 	Book model.Book
 	Now  func() time.Time
-	// Rand is in [0,1), for the jitter of retries.
+	// Rand returns a number in [0,1), for the jitter of retries.
 	Rand func() float64
 }
 
@@ -45,8 +45,8 @@ type Runtime struct {
 	loop loop.Loop
 }
 
-// New makes the runtime. A missing part, or tools that do not go together, are
-// invalid.
+// New makes the runtime. It returns KindInvalid if a required part is missing or if the tools
+// are in conflict.
 func New(cfg Config) (*Runtime, error) {
 	if cfg.Provider == nil || cfg.Now == nil || cfg.Rand == nil {
 		return nil, holdfast.Errorf(holdfast.KindInvalid, op, "Provider, Now and Rand are required")
@@ -100,14 +100,14 @@ func (r *Runtime) Run(ctx context.Context, t runtime.Turn, host runtime.Host) (r
 	}, err
 }
 
-// joined are the messages that joined the turn and have no place yet, as the
-// hooks for them left them: one may have come after the last time they were run.
+// joined returns the texts of messages that joined the turn and have no place yet, after the
+// hooks for them have run: a message may have arrived after hooks ran the last time.
 func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []loop.Joined) ([]string, error) {
 	if len(steers) == 0 {
 		return nil, nil
 	}
 	if ctx.Err() != nil {
-		// Nothing is said to a model any more.
+		// The turn is cancelled: no model receives the messages.
 		return nil, nil
 	}
 	events, err := host.Steered(ctx, steers[0].Seq-1)
@@ -128,11 +128,11 @@ func joined(ctx context.Context, host runtime.Host, f *folder.Folder, steers []l
 	return out, nil
 }
 
-// load is where the session stands, with the log read to its end.
+// load returns the state of the session, after reading its log to the end.
 func load(ctx context.Context, t runtime.Turn, host runtime.Host) (h *history, at loop.Conversation, err error) {
 	take := func(c *conversation.Conversation) error {
 		if !c.Turn.Live || c.Turn.ID != t.ID {
-			return holdfast.Errorf(holdfast.KindInternal, op, "turn %s is not the one under way in the log", holdfast.Quote(string(t.ID)))
+			return holdfast.Errorf(holdfast.KindInternal, op, "turn %s does not run according to the session's log", holdfast.Quote(string(t.ID)))
 		}
 		now := *read(c, t.Folder)
 		now.steers = slices.Clone(now.steers)
@@ -141,7 +141,7 @@ func load(ctx context.Context, t runtime.Turn, host runtime.Host) (h *history, a
 	}
 	err = host.Conversation(ctx, take)
 	if err != nil && ctx.Err() != nil {
-		// The open calls of a cancelled turn still want their answers.
+		// The open calls of a cancelled turn still need outcomes.
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), readAfterCancel)
 		defer cancel()
 		err = host.Conversation(late, take)

@@ -9,36 +9,37 @@ import (
 	"github.com/holdfast-run/holdfast/hook"
 )
 
-// NoticeParked is the code of the notice that a turn waits for its provider; the engine
-// and the native runtime read it.
+// NoticeParked is the code of the notice that a turn waits for its model provider; the engine
+// and the native runtime use the same code.
 const NoticeParked = "model.parked"
 
-// Message is a message of the user that belongs to the turn.
+// Message is a user message of the turn: the number of its event, and its text with what hooks added.
 type Message struct {
 	Seq  int64
 	Text string
 }
 
-// Account holds what was said in one turn, by the user and by the agent, and what it
-// used up. The zero value is a turn in which nothing was said.
+// Account holds the messages and answers of one turn and its usage. The zero value is a turn
+// without any.
 type Account struct {
 	Messages []Message
-	// Asides are texts of hooks for the agent that belong to no message.
+	// Asides are texts from hooks for the agent that do not belong to a message.
 	Asides []string
-	// Warnings are texts that an agent has to get when it starts.
+	// Warnings are texts that an agent must receive when it starts.
 	Warnings []string
-	// Steps counts the answers of the model, Text is the newest one, Stop why it ended.
+	// Steps is the number of the model's answers, Text is the newest answer, Stop is the reason why
+	// it ended.
 	Steps      int
 	Text, Stop string
 	Used       holdfast.Usage
-	// Parked is the time until which the log says that the turn waits; zero is not.
+	// Parked is the time until which the turn waits according to the log, zero if it does not wait.
 	Parked time.Time
-	// Live: the turn has started in the log; Ended: it has ended.
+	// Live is true once the log has the start of the turn, Ended once it has the end.
 	Live, Ended bool
 }
 
-// Fold takes in an event of the turn that is in the log. An answer that is a part of
-// the one before is no step of its own.
+// Fold adds an event of the turn from the log. With part, an answer continues the previous
+// answer and is not counted as a step.
 func (a *Account) Fold(ev holdfast.Event, part bool) error {
 	switch ev.Type {
 	case holdfast.EventTurnStarted:
@@ -64,7 +65,7 @@ func (a *Account) Fold(ev holdfast.Event, part bool) error {
 	return nil
 }
 
-// hooked puts what a hook said with the message that it is about, or with the asides.
+// hooked adds the texts of a hook to the message that they are about, or to the asides.
 func (a *Account) hooked(ran *holdfast.HookRan) {
 	for i := range a.Messages {
 		if m := &a.Messages[i]; m.Seq == ran.MessageSeq {
@@ -75,7 +76,8 @@ func (a *Account) hooked(ran *holdfast.HookRan) {
 	a.Asides = append(a.Asides, hook.Texts(*ran)...)
 }
 
-// Spoke takes in an answer of the agent. A part of an answer is no step of its own.
+// Spoke adds an answer of the agent. With part, it continues the previous answer and is not
+// counted as a step.
 func (a *Account) Spoke(m holdfast.AssistantMessage, part bool) {
 	if !part {
 		a.Steps++
@@ -89,7 +91,7 @@ func (a *Account) Spoke(m holdfast.AssistantMessage, part bool) {
 	a.Text, a.Stop, a.Used, a.Parked = strings.Join(text, "\n"), m.StopReason, a.Used.Add(m.Usage), time.Time{}
 }
 
-// Last returns the number of the turn's newest message, 0 without any.
+// Last returns the event number of the turn's newest message, or 0 if there is none.
 func (a *Account) Last() int64 {
 	if n := len(a.Messages); n > 0 {
 		return a.Messages[n-1].Seq
@@ -97,7 +99,7 @@ func (a *Account) Last() int64 {
 	return 0
 }
 
-// Join takes in messages that joined the turn. Those that it has are passed over.
+// Join adds messages that joined the turn, and skips those that it has already.
 func (a *Account) Join(events []holdfast.Event) error {
 	for _, ev := range events {
 		if ev.Seq <= a.Last() {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// errStopped is the error of a decision that comes after the end of its run.
+// errStopped is the error of Decisions.Call after the end of its run.
 var errStopped = errors.New("the run has ended")
 
-// Then is the second half of some work: it runs on the goroutine that reads the agent.
+// Then is the second half of a piece of work, which runs on the goroutine that reads the agent's output.
 type Then func(ctx context.Context) error
 
-// Decisions runs work while the agent is read: permission decisions, hooks, tools of the
-// server. Work of one key runs in the order in which it was added. Its second
-// half runs on the goroutine that reads. Make one with NewDecisions.
+// Decisions runs work while the agent's output is read: permission decisions, hooks, and tools of the
+// server. Work with the same key runs in the order in which it was added. The second half of each piece
+// of work runs on the goroutine that reads the agent's output. Make one with NewDecisions.
 type Decisions struct {
 	done  chan Then
 	quit  chan struct{}
@@ -28,11 +28,12 @@ func NewDecisions() *Decisions {
 	return &Decisions{done: make(chan Then, 16), quit: make(chan struct{}), order: map[string]chan struct{}{}}
 }
 
-// Done returns the channel of what is to run on the goroutine that reads.
+// Done returns the channel of the second halves, which the goroutine that reads the agent's
+// output has to run.
 func (d *Decisions) Done() <-chan Then { return d.done }
 
-// Go runs do on a goroutine of its own, after the earlier work of the same key. The
-// goroutine that reads calls it.
+// Go runs do on a new goroutine, after the earlier work with the same key, and passes the Then
+// that it returns to Done. Only the goroutine that reads the agent's output may call Go.
 func (d *Decisions) Go(key string, do func() Then) {
 	before, over := d.order[key], make(chan struct{})
 	d.order[key] = over
@@ -45,7 +46,7 @@ func (d *Decisions) Go(key string, do func() Then) {
 	})
 }
 
-// After runs then on the goroutine that reads, when some time has passed.
+// After passes then to Done after a delay.
 func (d *Decisions) After(wait time.Duration, then Then) {
 	d.wg.Go(func() {
 		t := time.NewTimer(wait)
@@ -65,8 +66,8 @@ func (d *Decisions) hand(then Then) {
 	}
 }
 
-// Call runs do on the goroutine that reads and waits for its error. Work that was
-// started with Go may call it.
+// Call passes do to Done, waits until it has run and returns its error. Work that was started
+// with Go may call it.
 func (d *Decisions) Call(ctx context.Context, do Then) error {
 	failed := make(chan error, 1)
 	d.hand(func(ctx context.Context) error {
@@ -83,8 +84,8 @@ func (d *Decisions) Call(ctx context.Context, do Then) error {
 	}
 }
 
-// Stop waits until no work runs any more. The context of the work has to end before. The
-// second halves are dropped.
+// Stop waits until no work runs any more; the caller must have ended the context of the work.
+// Second halves that have not run are dropped.
 func (d *Decisions) Stop() {
 	close(d.quit)
 	d.wg.Wait()

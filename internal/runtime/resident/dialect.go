@@ -7,59 +7,59 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// Dialect is the language of one kind of agent: it turns the agent's lines into facts
-// of the turn, and facts into lines for the agent. It adds events to the Recorder and
-// lines to the Outbox; the Run commits the first and then sends the second. All methods
-// are called on one goroutine, that of Run.Drive. An error of a method fails the turn,
+// Dialect is the protocol of one kind of agent: it turns the agent's lines into events of the
+// turn, and the turn's messages and decisions into lines for the agent. It adds events to the
+// Recorder and lines to the Outbox; the Run commits the events and then sends the lines. All
+// methods are called on one goroutine, that of Run.Drive. An error of a method fails the turn,
 // unless it is made with Leave.
 type Dialect interface {
-	// Stale says why the running process that the state names cannot be gone on with, and
-	// is ended; empty if it can. Lines that it adds to the Outbox are sent before it is
-	// known whether the process is still there.
+	// Stale returns why the running process in the state cannot be used any more, so that the Run
+	// ends it; empty if it can. Lines that Stale adds to the Outbox are sent before the Run knows
+	// whether the process still runs.
 	Stale(ctx context.Context) (why string, err error)
-	// Start decides how an agent is started: by the best tier that the session, the box
-	// and the log allow (I-31). It changes nothing in the box. Events that it adds
-	// to the Recorder are committed with the process's call before the process starts.
+	// Start decides how to start an agent: by the best resume tier that the session, the box and
+	// the log allow (I-31). It changes nothing in the box. Events that it adds to the Recorder are
+	// committed with the process's call id before the process starts.
 	Start(ctx context.Context) (Start, error)
-	// Resume goes on with a running process that the Run has attached to. Lost are lines
-	// that the process never got; Resume adds those that are still wanted again.
+	// Resume continues with a running process that the Run has attached to. lost are lines that the
+	// process never received; Resume adds those that are still needed again.
 	Resume(ctx context.Context, lost []Sent) error
-	// Hear handles one line of the agent.
+	// Hear handles one line of the agent, and returns when its events are to be committed.
 	Hear(ctx context.Context, l Line) (Heard, error)
-	// Advance is called when something has happened: a line, a message, a decision. It
-	// says what there is to say to the agent. It reports whether the turn is over; then
-	// the Run's Recorder may still hold events, which belong to the turn's result.
+	// Advance is called after each line, message or decision. It adds the next lines for the agent,
+	// and reports whether the turn is over; then the Recorder may still hold events, which belong
+	// to the turn's result.
 	Advance(ctx context.Context) (over bool, err error)
 	// Halt tells the agent to stop. It reports false if there is nothing to stop.
 	Halt(ctx context.Context) (bool, error)
-	// AtWork reports whether the agent was given something that it has not answered.
+	// AtWork reports whether the agent has received a message that it has not answered.
 	AtWork() bool
-	// Cut ends what the agent was given without its answer: it records what the agent
-	// said of it, or a notice that this is void. Open tool uses are answered after it.
+	// Cut ends the unanswered message of the agent: it records the part of the answer that the agent has
+	// produced, or a notice that this part is void. The Run closes open tool uses afterwards.
 	Cut(why Cause)
-	// Gone forgets what held for a process that is not there any more. How says how it
-	// ended; byItself, that it ended or fell silent while it was listened to. Gone reports
-	// whether another start in this turn repeats nothing: nothing came of what the agent
-	// was given, or it refused the state that it was started with.
+	// Gone clears the state of a process that has ended; how describes its end. byItself is true if
+	// it ended or fell silent while the Run was attached. Gone reports whether another start in
+	// this turn repeats nothing: the message had no effect yet, or the agent refused the state that
+	// it was started with.
 	Gone(how string, byItself bool) (again bool)
-	// Snapshot returns the agent's state as it stands: what is committed with the next
-	// events. Its Taken is the offset up to which the agent's output is accounted for.
+	// Snapshot returns the agent's current state, which is committed with the next events. Its
+	// Taken is the offset in the agent's output up to which everything is recorded.
 	Snapshot() holdfast.AgentState
 }
 
-// Heard says what a line asks of the Run.
+// Heard is the result of Hear: when the Run has to commit.
 type Heard int
 
-// The answers to a line. The zero value commits what is due.
+// The results of Hear. What waits for a commit is called due. The zero value commits it.
 const (
-	// Commit: what is due is committed when no further line waits.
+	// Commit: commit what is due as soon as no further line waits.
 	Commit Heard = iota
-	// Later: what is due may wait for another event, but not for long.
+	// Later: what is due may wait for another event, but only a short time.
 	Later
-	// Hold: what is due waits for the end of an answer, whose lines are read again after
-	// a crash.
+	// Hold: what is due waits until the agent's current answer ends. After a crash, the lines of
+	// that answer are read again.
 	Hold
-	// Over: the agent has answered. Nothing is committed before Advance.
+	// Over: the agent has answered; the Run calls Advance before the next commit.
 	Over
 )
 
@@ -73,24 +73,24 @@ const (
 	Lost        Cause = "lost"
 )
 
-// Start says how an agent is started.
+// Start describes how to start an agent.
 type Start struct {
-	// State is the agent that will run. The Run fills in the process.
+	// State is the state of the agent to start. The Run fills in its process.
 	State holdfast.AgentState
-	// Hello is the first line for the agent; with a HelloRef it is made again where it
-	// has to be sent again.
+	// Hello is the first line for the agent. If it has to be sent again, it is stored, or, with a
+	// HelloRef, generated again.
 	Hello    []byte
 	HelloRef string
-	// Prepare makes the box ready and returns the command line. It is called when the
-	// state is committed, and again by the next server if this one dies.
+	// Prepare prepares the box and returns the command line. The Run calls it once the state is
+	// committed.
 	Prepare func(ctx context.Context, call holdfast.CallID) (wire.ExecRequest, error)
 }
 
-// leaving is the error of a run that is left as it stands.
+// leaving is an error that ends a run without changing its agent and its open tool uses.
 type leaving struct{ why error }
 
 func (l *leaving) Error() string { return l.why.Error() }
 
-// Leave makes an error that leaves the run as it stands, agent and open tool uses
-// included: the next run goes on with it. Drive returns why.
+// Leave returns an error that ends the run and leaves the agent and the open tool uses as they
+// are: the next run continues with them. Drive then returns why.
 func Leave(why error) error { return &leaving{why} }

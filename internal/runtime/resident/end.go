@@ -10,13 +10,13 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox/wire"
 )
 
-// errAgain says that another agent is started.
-var errAgain = errors.New("the agent is started again")
+// errAgain ends an attempt after which another agent is started for the same turn.
+var errAgain = errors.New("another process of the agent is started")
 
-// killGrace is how long a process may take after SIGTERM, in milliseconds.
+// killGrace is how long a process may live after SIGTERM, in milliseconds.
 const killGrace = 500
 
-// take handles a line, and those that wait behind it.
+// take handles a line and those that are queued behind it, and commits what they require.
 func (r *Run) take(ctx context.Context, d Dialect, l Line) error {
 	for n := 0; ; n++ {
 		r.Offset = l.Next
@@ -50,7 +50,7 @@ func (r *Run) take(ctx context.Context, d Dialect, l Line) error {
 	return r.Flush(ctx, d)
 }
 
-// tick looks for messages that joined the turn, and commits what has waited long enough.
+// tick fetches messages that joined the turn, and commits events that have waited long enough.
 func (r *Run) tick(ctx context.Context, d Dialect) error {
 	if err := r.Steer(ctx); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (r *Run) tick(ctx context.Context, d Dialect) error {
 	return r.Flush(ctx, d)
 }
 
-// Steer looks for messages that joined the turn.
+// Steer fetches messages that joined the turn and adds them to the Account.
 func (r *Run) Steer(ctx context.Context) error {
 	events, err := r.host.Steered(ctx, r.Account.Last())
 	if err != nil {
@@ -73,8 +73,8 @@ func (r *Run) Steer(ctx context.Context) error {
 	return r.Account.Join(events)
 }
 
-// commit records what is due with the agent's state. Then the box may forget the output
-// that is recorded, and the calls of processes that are gone.
+// commit records what is due together with the agent's state. Then the box may forget the
+// recorded output and the calls of processes that have ended.
 func (r *Run) commit(ctx context.Context, d Dialect) error {
 	s := d.Snapshot()
 	if err := r.Recorder.Commit(ctx, s); err != nil {
@@ -90,7 +90,7 @@ func (r *Run) commit(ctx context.Context, d Dialect) error {
 	return nil
 }
 
-// Flush commits what is due, and then sends the lines that waited for that.
+// Flush commits what is due, and then sends the queued lines, which had to wait for the commit.
 func (r *Run) Flush(ctx context.Context, d Dialect) error {
 	if r.Recorder.Pending() {
 		if err := r.commit(ctx, d); err != nil {
@@ -103,8 +103,8 @@ func (r *Run) Flush(ctx context.Context, d Dialect) error {
 	return r.Link.In.Add(r.Outbox.Take()...)
 }
 
-// judge says what becomes of the turn after an attempt: it is over, or another attempt
-// goes on with it.
+// judge handles the end of an attempt: it ends the turn, or returns true if another attempt has
+// to continue it.
 func (r *Run) judge(ctx context.Context, d Dialect, err error) (again bool, _ error) {
 	var left *leaving
 	switch {
@@ -121,14 +121,14 @@ func (r *Run) judge(ctx context.Context, d Dialect, err error) (again bool, _ er
 	}
 	k := r.Link
 	if k.Lost() {
-		// The box may live: the next attempt finds out.
+		// The box may be alive: the next attempt finds out.
 		if r.lost++; r.lost > mostLost {
 			return false, r.failed(ctx, d, k.Err())
 		}
 		return true, nil
 	}
 	if holdfast.IsKind(k.Err(), holdfast.KindUnavailable) {
-		// The box kept too little of the output: nobody knows what the agent is at.
+		// The box dropped output before it was read: the agent's progress is unknown.
 		if err := r.kill(ctx); err != nil {
 			return false, r.failed(ctx, d, err)
 		}
@@ -142,9 +142,10 @@ func (r *Run) judge(ctx context.Context, d Dialect, err error) (again bool, _ er
 	return true, r.died(ctx, d, k.How(), true)
 }
 
-// Decided takes in what was decided about a tool use; err says that nobody decided. It
-// records the decision unless the use runs already. ok is false if nothing follows from it:
-// the use or the turn is over. If the server is leaving, the run is left as it stands.
+// Decided handles the decision on a tool use; err is set if no decision was made. It records the
+// decision, unless the use runs already. ok is false if the decision has no effect, because the
+// use or the turn is over. If no decision was made because the server is shutting down, it
+// returns a Leave error.
 func (r *Run) Decided(ctx context.Context, u *Use, d policy.Decision, err error) (allowed, ok bool, _ error) {
 	if u.Over() || r.Halted || err != nil && ctx.Err() != nil {
 		return false, false, nil
@@ -172,11 +173,12 @@ func (r *Run) Decided(ctx context.Context, u *Use, d policy.Decision, err error)
 	return allowed, true, nil
 }
 
-// working reports that a process is at something that has to end before its turn does.
+// working reports whether the process is busy with something that has to end before the turn
+// ends: a message, or its start.
 func (r *Run) working(d Dialect) bool { return d.AtWork() || r.Link != nil && !r.Ready }
 
-// died goes on after the end of the process: with another one where that repeats
-// nothing, else the turn fails. The conversation of the agent is not lost by it.
+// died continues the turn after its process ended: with another process if that repeats nothing,
+// else the turn fails. The agent's conversation is not lost.
 func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) error {
 	work, ready := d.AtWork(), r.Ready || !byItself
 	if work {
@@ -198,10 +200,10 @@ func (r *Run) died(ctx context.Context, d Dialect, how string, byItself bool) er
 		WithHint("send the message again: the conversation is kept")
 }
 
-// mostHow bounds the text about the end of a process, in bytes.
+// mostHow is the most bytes of the text on how a process ended.
 const mostHow = 3 << 10
 
-// missing goes on after a process that the state names and that is not there.
+// missing continues the turn if the process in the state does not run any more.
 func (r *Run) missing(ctx context.Context, d Dialect, how string) error {
 	if d.AtWork() {
 		return r.died(ctx, d, how, false)
@@ -211,7 +213,7 @@ func (r *Run) missing(ctx context.Context, d Dialect, how string) error {
 	return nil
 }
 
-// unready ends a process that does not get ready.
+// unready ends a process that did not become ready in time.
 func (r *Run) unready(ctx context.Context, d Dialect) error {
 	how := fmt.Sprintf("it did not answer within %s", r.cfg.Handshake)
 	if said := r.Link.Stderr(); said != "" {
@@ -226,8 +228,8 @@ func (r *Run) unready(ctx context.Context, d Dialect) error {
 	return errAgain
 }
 
-// failed ends a turn for another reason than that its agent is gone. Open tool uses are
-// answered, and an agent that is still at the turn is ended.
+// failed ends a turn that failed while its agent runs. It records outcomes for open tool uses,
+// and ends an agent that is still busy with the turn.
 func (r *Run) failed(ctx context.Context, d Dialect, err error) error {
 	if working := r.working(d); working || r.Uses.Open() {
 		d.Cut(Failed)
@@ -237,21 +239,21 @@ func (r *Run) failed(ctx context.Context, d Dialect, err error) error {
 		}
 	}
 	if ferr := r.Flush(ctx, d); ferr != nil {
-		// The log refuses records: that is the better reason.
+		// The log cannot be written: return that error, because it is the cause.
 		return ferr
 	}
 	return err
 }
 
-// interrupted ends a turn that was cancelled: what it left open is answered, and an
-// agent that did not stop is ended.
+// interrupted ends a turn that was cancelled: it records outcomes for what is open, and ends an
+// agent that did not stop.
 func (r *Run) interrupted(ctx context.Context, d Dialect) error {
 	working := !r.over && r.working(d)
 	d.Cut(Interrupted)
 	r.Uses.End("interrupted", true)
 	if working {
 		if r.Box == nil && r.Recorder.State.Call != "" {
-			// Nobody attached: a former server left the agent at work.
+			// This run never attached, but an earlier server left the agent busy.
 			late, cancel := late(ctx)
 			defer cancel()
 			r.Box, _ = r.host.Box(late)
@@ -264,8 +266,8 @@ func (r *Run) interrupted(ctx context.Context, d Dialect) error {
 	return context.Cause(ctx)
 }
 
-// end ends the process of the state. One in a box that is gone, or that nobody can
-// connect to, is left to the next turn: the state says that it was busy.
+// end ends the process in the state. If its box is gone or cannot be reached, the process is
+// left to the next turn, which sees in the state that it was busy.
 func (r *Run) end(ctx context.Context, d Dialect) {
 	r.Recorder.Touch()
 	if r.Recorder.State.Call == "" || r.kill(ctx) == nil {
@@ -274,12 +276,12 @@ func (r *Run) end(ctx context.Context, d Dialect) {
 	}
 }
 
-// kill ends the process of the state in its box.
+// kill kills the process in the state, in its box.
 func (r *Run) kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTime)
 	defer cancel()
 	if r.Box == nil {
-		return errGone // there is no box, or it did not come back
+		return errGone // the box does not run, or was not reached
 	}
 	if r.Box.Boot() != r.Recorder.State.Boot {
 		return nil
@@ -291,7 +293,7 @@ func (r *Run) kill(ctx context.Context) error {
 	return err
 }
 
-// forget makes the state one of an agent that does not run.
+// forget removes the process from the state: the agent does not run.
 func (r *Run) forget() {
 	s := &r.Recorder.State
 	if s.Call != "" {

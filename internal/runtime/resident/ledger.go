@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// UseState says how far a tool use has come. It only goes forward.
+// UseState is the progress of a tool use. It only goes forward.
 type UseState int
 
 // The states of a tool use.
@@ -19,26 +19,28 @@ const (
 	Requested UseState = iota + 1
 	// Started: it was allowed, and its intent is recorded.
 	Started
-	// Denied: it was not allowed.
+	// Denied: it was not allowed, so it does not run.
 	Denied
 	// Answered: its outcome is recorded.
 	Answered
 )
 
-// Use is a tool use of the turn. Only its Ledger changes it, but for Input and Orphan.
+// Use is a tool use of the turn. Only its Ledger changes it, except for Input and Orphan.
 type Use struct {
-	// ID names it within the turn; Agent is the sub-agent that asked for it.
+	// ID is unique within the turn; Agent is the id of the sub-agent that made the tool use, empty
+	// for the main one.
 	ID, Agent, Name string
-	// Input is what is decided about, Rewritten what it runs with if that is another one.
+	// Input is the input that is decided on; Rewritten is the input that the tool runs with, nil if
+	// that is the same.
 	Input, Rewritten json.RawMessage
 	Call             holdfast.CallID
 	State            UseState
-	// Reason is why it was denied.
+	// Reason is why the use was denied.
 	Reason string
 	Began  time.Time
-	// Orphan: its agent ended before it was decided.
+	// Orphan is true if the agent ended before the use was decided on.
 	Orphan bool
-	// Result is its outcome, if it has finished.
+	// Result is the outcome, nil until the use has finished.
 	Result *holdfast.ToolFinished
 }
 
@@ -50,14 +52,15 @@ func (u *Use) Runs() json.RawMessage {
 	return u.Input
 }
 
-// Over reports whether nothing more happens to it.
+// Over reports whether the use was denied or has its outcome.
 func (u *Use) Over() bool { return u.State == Denied || u.State == Answered }
 
-// agentMark stands between a sub-agent and its tool use: their ids count within their
-// own conversation.
+// agentMark separates the id of a sub-agent from the id of its tool use: sub-agents give out ids
+// independently.
 const agentMark = "/"
 
-// UseID names a tool use of the turn; agent is empty for the conversation itself.
+// UseID returns the id of a tool use within the turn. agent is the id of the sub-agent, empty
+// for the main agent.
 func UseID(agent, id string) string {
 	if agent == "" {
 		return id
@@ -65,36 +68,36 @@ func UseID(agent, id string) string {
 	return agent + agentMark + id
 }
 
-// Ledger holds the tool uses of one turn. Each step of a use is handed to record, and
-// no use takes a step twice. Make one with NewLedger.
+// Ledger holds the tool uses of one turn. It passes each step of a use to record as an event,
+// and lets no use take a step twice. Make one with NewLedger.
 type Ledger struct {
 	record func(holdfast.EventType, any)
 	now    func() time.Time
 	uses   map[string]*Use
-	// order holds them as they were asked for.
+	// order holds the uses in the order of their requests.
 	order  []*Use
 	inputs int
 	began  bool
 }
 
-// NewLedger makes a Ledger without any use. Record gets the events of the steps.
+// NewLedger makes an empty Ledger. record gets an event for each step.
 func NewLedger(now func() time.Time, record func(typ holdfast.EventType, data any)) *Ledger {
 	return &Ledger{record: record, now: now, uses: map[string]*Use{}}
 }
 
-// Get returns the use of an id, or nil.
+// Get returns the use with an id, or nil.
 func (l *Ledger) Get(id string) *Use { return l.uses[id] }
 
-// All returns the uses in the order in which they were asked for.
+// All returns the uses in the order of their requests.
 func (l *Ledger) All() []*Use { return l.order }
 
 // Inputs returns the size of all inputs in bytes.
 func (l *Ledger) Inputs() int { return l.inputs }
 
-// Began reports whether a tool was started in this turn.
+// Began reports whether any tool was started in this turn.
 func (l *Ledger) Began() bool { return l.began }
 
-// Open reports whether a use has no outcome yet.
+// Open reports whether any use has no outcome yet.
 func (l *Ledger) Open() bool {
 	for _, u := range l.order {
 		if !u.Over() {
@@ -104,7 +107,7 @@ func (l *Ledger) Open() bool {
 	return false
 }
 
-// Fold takes in an event of the turn that is in the log.
+// Fold adds an event of the turn from the log.
 func (l *Ledger) Fold(ev holdfast.Event) error {
 	switch ev.Type {
 	case holdfast.EventToolRequested:
@@ -139,7 +142,7 @@ func (l *Ledger) Fold(ev holdfast.Event) error {
 	return nil
 }
 
-// Fold decodes the payload of an event and hands it to use.
+// Fold decodes the payload of an event and passes it to use.
 func Fold[T any](ev holdfast.Event, use func(*T)) error {
 	p := new(T)
 	if err := ev.Decode(p); err != nil {
@@ -149,8 +152,8 @@ func Fold[T any](ev holdfast.Event, use func(*T)) error {
 	return nil
 }
 
-// Know adds a use whose request is recorded already, or with the answer that asks for it.
-// An id that is asked for again while its use is open is that use.
+// Know adds a use without recording a request, because the log has it or the answer contains it.
+// If an open use has the same id, Know returns that use.
 func (l *Ledger) Know(d holdfast.ToolRequested) *Use {
 	old := l.uses[d.ToolUseID]
 	if old != nil && !old.Over() {
@@ -166,7 +169,7 @@ func (l *Ledger) Know(d holdfast.ToolRequested) *Use {
 	return u
 }
 
-// Request records that the agent asks for a tool.
+// Request adds a use and records that the agent asked for it.
 func (l *Ledger) Request(id, name string, input json.RawMessage) *Use {
 	d := holdfast.ToolRequested{ToolUseID: id, Name: name, Input: input}
 	l.record(holdfast.EventToolRequested, d)
@@ -185,7 +188,8 @@ func (l *Ledger) Allow(u *Use, d policy.Decision, call holdfast.CallID, box hold
 	l.Start(u, call, box, boot)
 }
 
-// Start records that a use runs. Of one that nobody was asked about it is the only trace.
+// Start records that a use runs. If no permission was asked for, this is the use's only record
+// of a decision.
 func (l *Ledger) Start(u *Use, call holdfast.CallID, box holdfast.BoxID, boot string) {
 	l.record(holdfast.EventToolStarted, holdfast.ToolStarted{ToolUseID: u.ID, Call: call, Box: box, Boot: boot})
 	u.State, u.Call, u.Began, l.began = Started, call, l.now(), true
@@ -202,7 +206,8 @@ func (l *Ledger) Deny(u *Use, d policy.Decision) {
 	u.State, u.Reason = Denied, ev.Reason
 }
 
-// Finish records the outcome of a use: its text, and how it ended. The rest is filled in.
+// Finish records the outcome of a use from f, which holds its content and how it ended; the
+// other fields are filled in.
 func (l *Ledger) Finish(u *Use, f holdfast.ToolFinished) {
 	f.ToolUseID, f.Call = u.ID, u.Call
 	if !u.Began.IsZero() {
@@ -212,15 +217,14 @@ func (l *Ledger) Finish(u *Use, f holdfast.ToolFinished) {
 	u.State, u.Result = Answered, &f
 }
 
-// Unknown records that nobody knows what came of a use that was started (I-13).
+// Unknown records that the outcome of a started use is unknown (I-13).
 func (l *Ledger) Unknown(u *Use, why string) {
 	l.record(holdfast.EventToolUnknown, holdfast.ToolUnknown{ToolUseID: u.ID, Call: u.Call, Reason: why})
 	u.State = Answered
 }
 
-// End answers every open use. One that was started becomes unknown, or is canceled
-// if stopped says that the agent was interrupted. One that was not started is
-// canceled.
+// End gives every open use an outcome. A started use becomes unknown, or, with stopped,
+// canceled, because the agent was interrupted. A use that was not started is canceled.
 func (l *Ledger) End(why string, stopped bool) {
 	canceled := holdfast.ToolFinished{Outcome: holdfast.ExitCanceled, IsError: true}
 	for _, u := range l.order {

@@ -6,17 +6,17 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Lines is the Stdout of a line protocol whose reader loses no line when it
-// dies: a line is taken when Line has returned, and not before.
+// Lines is the Stdout writer of a line protocol. A reader that dies loses no line: a line counts
+// as taken only when Line has returned.
 type Lines struct {
-	// From is the offset of the first byte, the exec's StdoutFrom: 0, or what an
-	// earlier Line was given as next.
+	// From is the offset of the first byte, as in ExecOptions.StdoutFrom: 0, or the next that an
+	// earlier call of Line received.
 	From int64
-	// Most is the longest line; longer ones are too_large. It must fit the box's
-	// spool. 0 is 4 MiB.
+	// Most is the most bytes of a line; a longer one ends the reading with KindTooLarge. It must
+	// fit the box's spool. 0 means 4 MiB.
 	Most int
-	// Line gets each line without its end, in order, and the offset of the one
-	// after it. The line is valid during the call. An error ends the reading.
+	// Line receives each line without its newline, in order, and next, the offset of the line after
+	// it. The slice is valid during the call only. An error ends the reading.
 	Line func(line []byte, next int64) error
 
 	partial []byte
@@ -26,7 +26,7 @@ type Lines struct {
 
 const defaultLine = 4 << 20
 
-// Write cuts output into lines.
+// Write splits output into lines and calls Line for each.
 func (l *Lines) Write(p []byte) (int, error) {
 	n := len(p)
 	l.taken = max(l.taken, l.From)
@@ -37,7 +37,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 			most = defaultLine
 		}
 		if len(l.partial)+len(line) > most {
-			l.err = holdfast.Errorf(holdfast.KindTooLarge, "box lines", "a line of more than %d bytes begins with %s", most, holdfast.Quote(string(append(l.partial, line...))))
+			l.err = holdfast.Errorf(holdfast.KindTooLarge, "box lines", "the agent wrote a line of more than %d bytes, which begins with %s", most, holdfast.Quote(string(append(l.partial, line...))))
 			break
 		}
 		if !whole {
@@ -56,14 +56,14 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return n, l.err
 }
 
-// Gap ends the reading: output of a line protocol is not dropped unless the
-// box's disk failed.
+// Gap ends the reading, because output is missing. The output of a line protocol is dropped only
+// if the box's disk failed.
 func (l *Lines) Gap(from, to int64) {
-	l.err = holdfast.Errorf(holdfast.KindUnavailable, "box lines", "output from %d to %d is lost", from, to)
+	l.err = holdfast.Errorf(holdfast.KindUnavailable, "box lines", "the agent's output from byte %d to byte %d is lost", from, to)
 }
 
-// Taken implements Taker.
+// Taken implements sandbox.Taker: it returns the offset after the last line that Line accepted.
 func (l *Lines) Taken() int64 { return max(l.taken, l.From) }
 
-// Err is why the reading ended, if it did.
+// Err returns the error that ended the reading, or nil.
 func (l *Lines) Err() error { return l.err }

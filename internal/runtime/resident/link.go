@@ -13,36 +13,35 @@ import (
 )
 
 const (
-	// longLine is how much of an unfinished line is read before it counts as taken;
-	// longHeld is how much may be read and not yet be recorded. The box has room for
-	// about as much.
+	// longLine is how many bytes of an unfinished line are read before it counts as taken; longHeld
+	// is how many bytes may be handled but not yet recorded. The box can hold about as much.
 	longLine, longHeld = 2 << 20, 4 << 20
-	// ahead is how many lines are read before they are handled. Nothing is read behind
-	// a line longer than large until that line is handled.
+	// ahead is how many lines are read before they are handled. After a line longer than large,
+	// nothing is read until that line is handled.
 	ahead = 64
 	large = 256 << 10
 )
 
-// Line is a line of the agent without its end, and where it lies in the agent's output.
+// Line is a line of the agent without its newline, with its place in the agent's output.
 type Line struct {
 	Text []byte
-	// At is the offset of its first byte, Next that of the line after it.
+	// At is the offset of its first byte, Next is the offset of the line after it.
 	At, Next int64
-	// handled is closed when the line was handled; nil if the reader does not wait.
+	// handled is closed once the line was handled; nil if the reader does not wait for that.
 	handled chan struct{}
 }
 
-// Link is one attachment to an agent's process. The process does not end with it. One
-// goroutine uses it.
+// Link is one attachment to an agent's process, which runs on after it. Only one goroutine may
+// use it.
 type Link struct {
-	// In is what is sent to the agent.
+	// In carries the lines that are sent to the agent.
 	In *sandbox.Feed
 
 	lines   chan Line
 	started chan wire.Started
 	errs    sandbox.Tail
-	// recorded is the offset up to which output is recorded, read that up to which it
-	// was handled.
+	// recorded is the offset up to which output is recorded, read the offset up to which it was
+	// handled.
 	recorded, read atomic.Int64
 
 	cancel context.CancelFunc
@@ -51,10 +50,10 @@ type Link struct {
 	err    error
 }
 
-// Attach starts the process of a call, or finds it running; with an empty request it
-// only finds it. Output is read from an offset on. A line of more than most bytes ends
-// the attachment; 0 is the default of Lines. The end of ctx does not end the
-// attachment, so that the agent's answer to an interrupt is still read.
+// Attach starts the process of a call, or attaches to it if it runs; with an empty request it
+// only attaches. It reads output from the offset from on. A line of more than most bytes ends
+// the attachment; 0 means the default of Lines. The end of ctx does not end the attachment, so
+// that the agent's answer to an interrupt is still read.
 func Attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wire.ExecRequest, from int64, most int) *Link {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k := &Link{
@@ -73,7 +72,7 @@ func Attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 			Stdin: k.In, Stdout: out, StdoutFrom: from, Stderr: &k.errs, AttachOnly: len(req.Argv) == 0,
 			Started: func(s wire.Started) { k.started <- s },
 		})
-		// The reader gave up: no more of the output can be read.
+		// The reader failed: its error explains the end of the attachment.
 		if err := out.Err(); err != nil && !errors.Is(err, context.Canceled) {
 			k.err = err
 		}
@@ -81,7 +80,7 @@ func Attach(ctx context.Context, box *sandbox.Box, call holdfast.CallID, req wir
 	return k
 }
 
-// hear hands a line to the run.
+// hear passes a line to the run, and, if the line is large, waits until it was handled.
 func (k *Link) hear(ctx context.Context, text []byte, next int64) error {
 	l := Line{Text: bytes.Clone(text), At: next - int64(len(text)) - 1, Next: next}
 	if len(text) > large {
@@ -103,9 +102,9 @@ func (k *Link) hear(ctx context.Context, text []byte, next int64) error {
 	}
 }
 
-// Begun waits until the process is known to have begun, and returns how much of its
-// input it has taken. ok is false if the attachment ended without finding a process.
-// One that has ended, and whose output can still be read, has begun.
+// Begun waits until the process has begun, and returns how many bytes of its input it has taken.
+// ok is false if the attachment ended without finding a process. A process that has ended but
+// whose output can still be read has begun.
 func (k *Link) Begun(ctx context.Context) (taken int64, ok bool, err error) {
 	select {
 	case s := <-k.started:
@@ -125,7 +124,7 @@ func (k *Link) Begun(ctx context.Context) (taken int64, ok bool, err error) {
 // Lines returns the channel of the agent's lines. It is closed when the attachment ended.
 func (k *Link) Lines() <-chan Line { return k.lines }
 
-// Handled says that a line was handled: the reader goes on behind it.
+// Handled reports to the reader that a line was handled, so that it reads on.
 func (k *Link) Handled(l Line) {
 	k.read.Store(l.Next)
 	if l.handled != nil {
@@ -133,33 +132,33 @@ func (k *Link) Handled(l Line) {
 	}
 }
 
-// Recorded says up to which offset the output is recorded: the box forgets it.
+// Recorded reports the offset up to which the output is recorded: the box may forget it.
 func (k *Link) Recorded(to int64) { k.recorded.Store(to) }
 
-// Detach lets go of the process and waits until nothing of the attachment is left. What
-// was read and not recorded is read again by the next attachment.
+// Detach detaches from the process and waits until the attachment has ended. Output that was
+// read but not recorded is read again by the next attachment.
 func (k *Link) Detach() {
 	if k.cancel == nil {
 		return
 	}
 	k.cancel()
-	for range k.lines { // until Exec has returned
+	for range k.lines { // drain until Exec has returned
 	}
 	<-k.done
 	k.In.Close()
 }
 
-// Lost reports whether the pipe to the box broke: the process may still run. The
-// attachment has ended.
+// Lost reports whether the attachment ended because the connection to the box broke; the process
+// may still run.
 func (k *Link) Lost() bool { return errors.Is(k.err, sandbox.ErrLost) }
 
-// Err returns why the attachment ended if the process did not end.
+// Err returns why the attachment ended, or nil if it ended with the process.
 func (k *Link) Err() error { return k.err }
 
 // Stderr returns the end of the agent's standard error.
 func (k *Link) Stderr() string { return k.errs.String() }
 
-// How says how the process ended, for people.
+// How describes for people how the process ended.
 func (k *Link) How() string {
 	how := fmt.Sprintf("exit code %d", k.res.Code)
 	switch {
@@ -178,13 +177,13 @@ func (k *Link) How() string {
 	return how
 }
 
-// reader cuts the output into lines. A line that cannot be read ends the reading, not
-// the process.
+// reader splits the output into lines. If it cannot read on, the attachment ends, but not the
+// process.
 type reader struct {
 	Lines
 	recorded, handled *atomic.Int64
 	broken            func()
-	// read counts the bytes that were read.
+	// read is the number of bytes read.
 	read int64
 }
 
@@ -198,16 +197,16 @@ func (r *reader) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Gap ends the reading: output between two lines is lost.
+// Gap ends the attachment, because output between two lines is lost.
 func (r *reader) Gap(from, to int64) {
 	r.Lines.Gap(from, to)
 	r.broken()
 }
 
-// Taken implements sandbox.Taker: it returns up to where output is recorded. A long
-// line, or much output that is not recorded, counts as taken before that, because the
-// box may have no room for it. A server that dies then leaves a gap to the next one,
-// which ends the process.
+// Taken implements sandbox.Taker: it returns the offset up to which the box may forget output.
+// That is the recorded offset; for a long line, or much unrecorded output, it is a later one,
+// because the box may have no room. If the server dies then, the next one finds a gap and ends
+// the process.
 func (r *reader) Taken() int64 {
 	recorded, handled := r.recorded.Load(), r.handled.Load()
 	if at := r.From + r.read; at-r.Lines.Taken() > longLine {

@@ -6,39 +6,39 @@ import (
 	"slices"
 )
 
-// Sent is a line for the agent that its process may not have taken yet.
+// Sent is a line for the agent that its process may not have received yet.
 type Sent struct {
-	// End is where the line ends in all that was ever sent to the process.
+	// End is the offset of the line's end in all input that was ever sent to the process.
 	End int64 `json:"end"`
-	// Line is the line; Ref names one that is made again from the log or the state.
+	// Line is the line's text, or Ref names a line that can be generated again from the log or the state.
 	Line json.RawMessage `json:"line,omitempty"`
 	Ref  string          `json:"ref,omitempty"`
 }
 
 const (
-	// mostKept is how many lines an Outbox keeps, mostKeptBytes their size. Older ones
-	// are forgotten: the process has taken them long ago.
+	// mostKept is the most lines without a Ref that an Outbox stores, mostKeptBytes their most
+	// bytes. Older ones are dropped: the process has received them long ago.
 	mostKept, mostKeptBytes = 32, 32 << 10
 )
 
-// Outbox holds the lines for an agent: those that wait for a commit, and those that boxd
-// may not have taken. The second are part of the agent's state, so that the next server
-// sends again what died with this one, and nothing else (ADR 0028).
+// Outbox holds the lines for an agent: those that wait for a commit, and those that boxd may not
+// have received. The latter are part of the agent's state, so that the next server sends again
+// exactly what was lost with this one (ADR 0028).
 type Outbox struct {
-	// Sent are the lines that boxd may not have taken, as the state keeps them.
+	// Sent are the lines that boxd may not have received, as the agent's state stores them.
 	Sent []Sent
 
 	queue [][]byte
-	// next is where the next line begins in all that was ever sent.
+	// next is the offset of the next line in all input that was ever sent to the process.
 	next int64
-	// fresh is how many of Sent were added since the attachment began; begun: it is known
-	// where they lie.
+	// fresh is how many of Sent were added since the attachment began. begun is true once the
+	// process's offset is known, and so theirs.
 	fresh int
 	begun bool
 }
 
-// Add queues a line. It is sent again by the next server if boxd did not take it; with
-// a ref, that server makes it again.
+// Add queues a line. If boxd does not receive it, the next server sends it again: from the
+// stored text, or, with a ref, generated again.
 func (o *Outbox) Add(line []byte, ref string) {
 	o.Pass(line)
 	s := Sent{End: o.next, Ref: ref}
@@ -50,7 +50,7 @@ func (o *Outbox) Add(line []byte, ref string) {
 	o.bound()
 }
 
-// Pass queues a line that is not sent again.
+// Pass queues a line that is not sent again if it is lost.
 func (o *Outbox) Pass(line []byte) {
 	if n := len(line); n == 0 || line[n-1] != '\n' {
 		line = append(bytes.Clone(line), '\n')
@@ -59,7 +59,7 @@ func (o *Outbox) Pass(line []byte) {
 	o.next += int64(len(line))
 }
 
-// bound forgets the oldest lines when there are too many. Those with a ref are small.
+// bound drops the oldest lines when there are too many. Lines with a ref are small and are not dropped.
 func (o *Outbox) bound() {
 	count, size := 0, 0
 	for i := len(o.Sent) - 1; i >= 0; i-- {
@@ -75,15 +75,15 @@ func (o *Outbox) bound() {
 // Queued reports whether lines wait to be sent.
 func (o *Outbox) Queued() bool { return len(o.queue) > 0 }
 
-// Take returns the queued lines and forgets them.
+// Take returns the queued lines and empties the queue.
 func (o *Outbox) Take() [][]byte {
 	lines := o.queue
 	o.queue = nil
 	return lines
 }
 
-// Attach begins an attachment. Lines that were queued for another one are dropped, and all
-// that were added for one that never began.
+// Attach begins an attachment. It drops lines that are still queued for the previous one, and,
+// if that one never began, all lines that were added for it.
 func (o *Outbox) Attach() {
 	if !o.begun {
 		o.Sent = o.Sent[:len(o.Sent)-o.fresh]
@@ -91,9 +91,9 @@ func (o *Outbox) Attach() {
 	o.queue, o.next, o.fresh, o.begun = nil, 0, 0, false
 }
 
-// Begun says how much the process had taken when the attachment began. It returns the
-// lines that the process never got, oldest first: they have to be added again. Lines
-// that were added since Attach keep their places.
+// Begun handles the start of an attachment to a process that has taken a number of bytes of its
+// input. It returns the lines that the process never received, oldest first; the caller adds
+// them again. Lines that were added since Attach stay.
 func (o *Outbox) Begun(taken int64) []Sent {
 	old := len(o.Sent) - o.fresh
 	lost := slices.DeleteFunc(slices.Clone(o.Sent[:old]), func(s Sent) bool { return s.End <= taken })
@@ -106,8 +106,8 @@ func (o *Outbox) Begun(taken int64) []Sent {
 	return lost
 }
 
-// Read says that the process has read all that was sent: nothing of it is kept.
+// Read records that the process has read all that was sent, so that nothing has to be sent again.
 func (o *Outbox) Read() { o.Sent, o.fresh = nil, 0 }
 
-// Clear forgets all lines: the process has ended.
+// Clear drops all lines, because the process has ended.
 func (o *Outbox) Clear() { o.Sent, o.queue, o.fresh = nil, nil, 0 }

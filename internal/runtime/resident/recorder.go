@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// mostDue is how many events wait for a commit, mostWeight how large the lines may
-	// be that they came from.
+	// mostDue is the most events that wait for a commit; mostWeight is the most bytes of the lines
+	// that they came from.
 	mostDue, mostWeight = 256, 4 << 20
-	// lateTime bounds a commit for a turn that was cancelled.
+	// lateTime is the longest time for a commit of a turn that was cancelled.
 	lateTime = 15 * time.Second
 )
 
@@ -24,10 +24,10 @@ type Keeper interface {
 // Recorder collects the events of one turn, and commits them in one transaction with
 // the state of the agent. Make one with NewRecorder.
 type Recorder struct {
-	// State is the agent's state, with what its owner changed since the last commit. A
-	// state without a generation is not kept.
+	// State is the agent's state, including changes since the last commit. A state without a
+	// generation is not stored.
 	State holdfast.AgentState
-	// Seq is the newest log entry that the run knows of.
+	// Seq is the number of the newest event that the run knows.
 	Seq int64
 
 	keeper Keeper
@@ -37,7 +37,7 @@ type Recorder struct {
 	dirty  bool
 	weight int
 	err    error
-	// odd are the texts of notices about something odd.
+	// odd holds the texts of the notices that Odd has added.
 	odd map[string]bool
 }
 
@@ -54,11 +54,11 @@ func (r *Recorder) Notice(code, text string) {
 	r.Add(holdfast.EventNotice, holdfast.Notice{Code: code, Text: text})
 }
 
-// mostOdd is how many odd things a run records.
+// mostOdd is the most notices that Odd adds in a run.
 const mostOdd = 10
 
-// Odd adds a notice about something odd that the agent said: each text once, and only
-// the first ones of a run.
+// Odd adds a notice about an unexpected message of the agent: each text once, and at most
+// mostOdd in a run.
 func (r *Recorder) Odd(code, level, text string) {
 	if r.odd[text] || len(r.odd) == mostOdd {
 		return
@@ -72,13 +72,14 @@ func (r *Recorder) Odd(code, level, text string) {
 	r.Add(holdfast.EventNotice, holdfast.Notice{Code: code, Level: level, Text: text})
 }
 
-// Touch says that the state has changed: the next commit has to keep it.
+// Touch marks the state as changed, so that the next commit stores it.
 func (r *Recorder) Touch() { r.dirty = true }
 
 // Other adds the state of another agent to the next commit.
 func (r *Recorder) Other(s holdfast.AgentState) { r.others, r.dirty = append(r.others, s), true }
 
-// Weigh says how large a line was from which the events after the first n came.
+// Weigh adds the size of a line to the weight of the next commit, if the line added events after
+// the first n.
 func (r *Recorder) Weigh(n, size int) {
 	if len(r.due) > n {
 		r.weight += size
@@ -88,14 +89,14 @@ func (r *Recorder) Weigh(n, size int) {
 // Due returns the events that wait for the next commit.
 func (r *Recorder) Due() []journal.Draft { return r.due }
 
-// Full reports whether the next commit may not wait for more events.
+// Full reports whether so much is due that it must be committed now.
 func (r *Recorder) Full() bool { return len(r.due) >= mostDue || r.weight > mostWeight }
 
 // Pending reports whether there is anything to commit.
 func (r *Recorder) Pending() bool { return len(r.due) > 0 || r.dirty }
 
-// Commit records what is due together with the state, which becomes State. After an
-// error every later commit fails with it, unless the context had ended.
+// Commit records what is due together with the state, which becomes State. After an error, every
+// later commit returns it again, unless the error came from the end of the context.
 func (r *Recorder) Commit(ctx context.Context, state holdfast.AgentState) error {
 	if r.err != nil {
 		return r.err

@@ -12,36 +12,36 @@ import (
 )
 
 const (
-	// steerEvery is how often messages that join the turn are looked for.
+	// steerEvery is the interval at which a run looks for messages that joined the turn.
 	steerEvery = 100 * time.Millisecond
-	// batch is how many lines share a commit.
+	// batch is the most lines that share a commit.
 	batch = 256
-	// mostLost is how often the pipe to the box may break in one run.
+	// mostLost is how often the connection to the box may break in one run.
 	mostLost = 20
-	// mostInputs bounds the inputs of a turn's tool uses, in bytes.
+	// mostInputs is the most bytes of the inputs of a turn's tool uses.
 	mostInputs = 64 << 20
 )
 
-// errGone says that the attachment ended and nobody asked it to.
-var errGone = errors.New("the agent is gone")
+// errGone ends an attempt whose attachment ended, though the run did not detach.
+var errGone = errors.New("the connection to the agent has ended")
 
-// Config is what runs of one runtime share. All but MostLine and Unreadable is required.
+// Config is what all runs of one runtime share. All fields but MostLine and Unreadable are required.
 type Config struct {
-	// Runtime is the runtime's name, Op the first word of its errors.
+	// Runtime is the runtime's name, Op the operation of its errors.
 	Runtime, Op string
-	// Agent is what errors call the agent; Hint helps if it cannot be started.
+	// Agent is the agent's name in errors; Hint is the hint of the error that it cannot be started.
 	Agent, Hint string
 	Now         func() time.Time
-	// Handshake bounds how long an agent may take until it is ready, Grace until it has
-	// stopped after an interrupt.
+	// Handshake is how long an agent may take to become ready, Grace how long to stop after an
+	// interrupt.
 	Handshake, Grace time.Duration
-	// MostLine is the longest line that is read; 0 is the default of Lines.
+	// MostLine is the most bytes of a line of the agent; 0 means the default of Lines.
 	MostLine int
-	// Unreadable makes the error of output that cannot be read; nil leaves it.
+	// Unreadable converts the error of output that cannot be read; nil leaves it unchanged.
 	Unreadable func(error) error
 }
 
-// Host is what a run needs of the engine; runtime.Host has it.
+// Host is what a run needs of the engine; runtime.Host implements it.
 type Host interface {
 	Keeper
 	Log(ctx context.Context, after int64) iter.Seq2[holdfast.Event, error]
@@ -53,10 +53,10 @@ type Host interface {
 	At(point string)
 }
 
-// Run is one run of a turn on an agent in a box. A Dialect works with its parts. Make
-// one with New, call Load, then Drive. One goroutine owns it.
+// Run carries out one turn on an agent in a box. A Dialect works with its parts. Make one with
+// New, call LoadState and LoadLog, then Drive. Only one goroutine may use it.
 type Run struct {
-	// Box and Link are those of the attachment under way, nil before the first one.
+	// Box and Link are those of the current attachment, nil before the first one.
 	Box  *sandbox.Box
 	Link *Link
 
@@ -66,15 +66,16 @@ type Run struct {
 	Account   *Account
 	Decisions *Decisions
 
-	// States are the session's agents of all runtimes.
+	// States are the states of the session's agents of all runtimes.
 	States []holdfast.AgentState
-	// Offset is the end of the newest line that was handled.
+	// Offset is the offset after the newest line that was handled.
 	Offset int64
-	// Ready: the agent has said that it takes messages. The Dialect sets it.
+	// Ready is true once the agent accepts messages. The Dialect sets it.
 	Ready bool
-	// Halted: the agent was interrupted.
+	// Halted is true once the agent was told to stop.
 	Halted bool
-	// Others counts messages of other turns that came after the agent's newest entry.
+	// Others is the number of messages of other turns after the newest event that the agent's
+	// conversation holds.
 	Others int
 
 	cfg   *Config
@@ -84,11 +85,11 @@ type Run struct {
 	over  bool
 	heard Heard
 	lost  int
-	// release are calls of processes that are gone; the box forgets them after a commit.
+	// release are the calls of ended processes, which the box may forget after the next commit.
 	release []holdfast.CallID
 }
 
-// New makes the run of a turn. A run that only warms an agent has no turn.
+// New makes a Run for a turn. A run that only warms an agent has an empty turn id.
 func New(cfg *Config, turn holdfast.TurnID, host Host) *Run {
 	r := &Run{
 		cfg: cfg, turn: turn, host: host, Recorder: NewRecorder(host, turn), Outbox: new(Outbox), Account: new(Account), Decisions: NewDecisions(),
@@ -97,8 +98,8 @@ func New(cfg *Config, turn holdfast.TurnID, host Host) *Run {
 	return r
 }
 
-// LoadState reads the session's agents. It makes the current one of this runtime the
-// state of the run, and reports whether there is one.
+// LoadState reads the states of the session's agents. It makes the current one of this runtime
+// the state of the run, and reports whether there is one.
 func (r *Run) LoadState(ctx context.Context) (found bool, err error) {
 	ctx, cancel := late(ctx)
 	defer cancel()
@@ -112,7 +113,7 @@ func (r *Run) LoadState(ctx context.Context) (found bool, err error) {
 	return s != nil, nil
 }
 
-// Current returns the state of a runtime's agent that the next turn goes on with, or nil.
+// Current returns the state of the agent of a runtime with which the next turn continues, or nil.
 func Current(states []holdfast.AgentState, runtime string) *holdfast.AgentState {
 	for i, s := range states {
 		if s.Runtime == runtime && s.Health == holdfast.HealthCurrent {
@@ -122,9 +123,9 @@ func Current(states []holdfast.AgentState, runtime string) *holdfast.AgentState 
 	return nil
 }
 
-// LoadLog reads what the log says of the turn after an entry. A turn that is not under
-// way there is an internal error. Part reports whether an answer that comes while tool
-// uses are open is a part of the one before.
+// LoadLog reads the events of the turn after an event number. If the turn is not running
+// according to the log, that is an internal error. With parts, an answer that comes while tool
+// uses are open continues the previous answer.
 func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
 	ctx, cancel := late(ctx)
 	defer cancel()
@@ -140,20 +141,20 @@ func (r *Run) LoadLog(ctx context.Context, after int64, parts bool) error {
 			continue
 		}
 		if ev.Agent != "" {
-			continue // of a child agent
+			continue // an event of a child agent
 		}
 		if err := errors.Join(r.Account.Fold(ev, parts && r.Uses.Open()), r.Uses.Fold(ev)); err != nil {
 			return err
 		}
 	}
 	if r.turn != "" && (!r.Account.Live || r.Account.Ended) {
-		return holdfast.Errorf(holdfast.KindInternal, r.cfg.Op, "turn %s is not the one under way in the log", holdfast.Quote(string(r.turn)))
+		return holdfast.Errorf(holdfast.KindInternal, r.cfg.Op, "turn %s does not run according to the session's log", holdfast.Quote(string(r.turn)))
 	}
 	return nil
 }
 
-// late returns ctx, or after its end one with some time left: the open tool uses of a
-// cancelled turn still want their answers.
+// late returns ctx, or, if ctx has ended, a context with lateTime left: the open tool uses of a
+// cancelled turn still need outcomes.
 func late(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -161,8 +162,8 @@ func late(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lateTime)
 }
 
-// Drive goes on with the turn until it is over, with as many agents as that takes. It
-// lets go of the agent, which goes on.
+// Drive continues the turn until it is over, with as many processes as that takes. Afterwards it
+// detaches from the agent, which runs on.
 func (r *Run) Drive(ctx context.Context, d Dialect) error {
 	inner, stop := r.begin(ctx)
 	defer stop()
@@ -176,13 +177,13 @@ func (r *Run) Drive(ctx context.Context, d Dialect) error {
 	}
 }
 
-// Warm starts the agent, if none runs, and lets go of it when it is ready.
+// Warm starts the agent, unless one runs, and detaches from it when it is ready.
 func (r *Run) Warm(ctx context.Context, d Dialect) (err error) {
 	if r.Box, err = r.host.Box(ctx); err != nil {
 		return err
 	}
 	if s := &r.Recorder.State; s.Call != "" && s.Boot == r.Box.Boot() {
-		return nil // the turn finds out what became of it
+		return nil // the next turn finds out whether it still runs
 	}
 	inner, stop := r.begin(ctx)
 	defer stop()
@@ -196,8 +197,8 @@ func (r *Run) Warm(ctx context.Context, d Dialect) (err error) {
 	return errors.Join(err, r.Flush(ctx, d))
 }
 
-// begin returns the context of decisions, and a function that ends them and lets go of
-// the agent.
+// begin returns the context for decisions, and a function that ends them and detaches from the
+// agent.
 func (r *Run) begin(ctx context.Context) (context.Context, func()) {
 	inner, cancel := context.WithCancel(ctx)
 	return inner, func() {
@@ -214,8 +215,8 @@ func (r *Run) detach() {
 	}
 }
 
-// attempt goes on with the turn on the agent that runs, or on one that it starts, until
-// the end of the turn or of the attachment.
+// attempt continues the turn with the process that runs, or with one that it starts, until the
+// turn or the attachment ends.
 func (r *Run) attempt(ctx, outer context.Context, d Dialect) (err error) {
 	if r.Box, err = r.host.Box(ctx); err != nil {
 		return err
@@ -232,14 +233,14 @@ func (r *Run) attempt(ctx, outer context.Context, d Dialect) (err error) {
 	return r.converse(ctx, outer, d)
 }
 
-// reattach attaches to the process that the state names, if it is there.
+// reattach attaches to the process in the state, if it still runs.
 func (r *Run) reattach(ctx context.Context, d Dialect) (live bool, err error) {
 	s := &r.Recorder.State
 	if s.Call == "" {
 		return false, nil
 	}
 	if s.Boot != r.Box.Boot() {
-		return false, r.missing(ctx, d, "the sandbox ended with it")
+		return false, r.missing(ctx, d, "its sandbox has ended")
 	}
 	r.Outbox.Attach()
 	why, err := d.Stale(ctx)
@@ -275,8 +276,8 @@ func (r *Run) reattach(ctx context.Context, d Dialect) (live bool, err error) {
 	return false, r.missing(ctx, d, how)
 }
 
-// start starts an agent. Its call is in the state before it runs (HZ-12): the next
-// server finds it.
+// start starts an agent. Its call is committed with the state before the process runs (HZ-12),
+// so that the next server finds it.
 func (r *Run) start(ctx context.Context, d Dialect) error {
 	r.began = r.cfg.Now()
 	p, err := d.Start(ctx)
@@ -319,8 +320,8 @@ func (r *Run) start(ctx context.Context, d Dialect) error {
 	return r.startError("cannot be started", r.Link.How())
 }
 
-// Receipt records how an agent was started, or that it is the same process as before
-// (I-31). The agent and its process are filled in.
+// Receipt records how an agent was started, or that its process still runs (I-31). It fills in
+// the agent and its process.
 func (r *Run) Receipt(ev holdfast.AgentStarted) {
 	s := &r.Recorder.State
 	ev.Generation, ev.Runtime, ev.AgentID, ev.Version, ev.Call, ev.Box = s.Generation, s.Runtime, s.AgentID, s.Version, s.Call, s.Box
@@ -334,7 +335,7 @@ func (r *Run) startError(what, how string) error {
 	return holdfast.Errorf(holdfast.KindUnavailable, r.cfg.Op, "%s %s: %s", r.cfg.Agent, what, how).WithHint("%s", r.cfg.Hint)
 }
 
-// converse reads the agent until the end of the turn or of the attachment.
+// converse handles the agent's lines, decisions and messages until the turn or the attachment ends.
 func (r *Run) converse(ctx, outer context.Context, d Dialect) error {
 	steers := time.NewTicker(steerEvery)
 	defer steers.Stop()

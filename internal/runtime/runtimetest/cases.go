@@ -9,58 +9,57 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Config is what the suite needs of a runtime. The zero Config has a world of its own:
-// boxes of the mem driver, sessions of the runtime native.
+// Config describes the runtime under test. The zero Config uses boxes of the mem driver and
+// sessions of the runtime native.
 type Config struct {
-	// New makes a runtime as a server that starts makes one: over the scripted
-	// model, with at least the tools Bash {"command"} and Read {"file_path"}.
+	// New makes a runtime as a starting server does: over the scripted model, with at least the
+	// tools Bash {"command"} and Read {"file_path"}.
 	New func(t *testing.T) runtime.Runtime
-	// InBox: the agent's loop runs in the session's box, and keeps a conversation of
-	// its own there.
+	// InBox is true if the agent's loop runs in the session's box and stores its own conversation
+	// there.
 	InBox bool
-	// Runtime is as in a session; empty is native.
+	// Runtime is the session's runtime name; empty means native.
 	Runtime string
-	// Boxes gives a driver and the directory of a session; nil is the mem driver.
+	// Boxes returns a driver and the directory of a session; nil means the mem driver.
 	Boxes func(t *testing.T) (driver sandbox.Driver, dir string)
-	// UID is the first of the box's two host ids where the driver wants some.
+	// UID is the first of the box's two host ids, for a driver that needs them.
 	UID uint32
-	// Accepted gets the connections that listeners of the box accept.
+	// Accepted handles the connections that listeners of the box accept.
 	Accepted sandbox.Handler
-	// Told reports whether the model was ever sent a text; nil is that nobody knows.
+	// Told reports whether the model was ever sent a text; nil if that is unknown.
 	Told func(text string) bool
-	// Points bounds how many points a server is killed at, where each takes long; 0 is
-	// all of them.
+	// Points is the most points at which a server is killed, for slow runtimes; 0 means all.
 	Points int
-	// Lost is what the agent writes before its answer when the connection to its model
-	// broke in the middle of one and it asked again; empty is nothing.
+	// Lost is the text that the agent writes before an answer if the connection to its model broke
+	// in the middle of the answer and it asked again; empty if it writes none.
 	Lost string
-	// Exempt are cases that make no sense for this runtime, each with the reason.
+	// Exempt maps each case that does not apply to this runtime to the reason.
 	Exempt map[string]string
 }
 
-// Where says for which runtimes a case is: by where the agent's loop runs.
+// Where is the kind of runtime that a case is for: where the agent's loop runs.
 type Where string
 
-// The places. A case for one of them holds the same promise for the other under
-// another name, or has nothing to hold there; Why says which.
+// The values of Where. For a case of one place, the other place has another case or nothing to
+// test; Why says which.
 const (
 	Anywhere Where = "anywhere"
 	InServer Where = "in the server"
 	InBox    Where = "in the box"
 )
 
-// Case is a promise that a runtime keeps.
+// Case is one promise that a runtime has to fulfil, with its test.
 type Case struct {
 	Name string
 	// Says is the promise.
 	Says  string
 	Where Where
-	// Why says why it is not for the other place.
+	// Why says why the case does not apply to the other place.
 	Why  string
 	test func(*testing.T, Config)
 }
 
-// Cases are the contract, in the order of the table that the documentation prints.
+// Cases returns the contract, in the order of the table in the documentation.
 func Cases() []Case { return cases }
 
 const (
@@ -98,8 +97,8 @@ var cases = []Case{
 	{"ToldWhatItMissed", "An agent is told what happened while another runtime had the session, and only that", InBox, "the log is all that it knows", testToldWhatItMissed},
 }
 
-// Run tests a runtime: every case that is for it. One that is not says so in the table;
-// Exempt are further ones, each with its reason.
+// Run runs every case that applies to a runtime. The table says which do; Exempt excludes
+// further ones, each with its reason.
 func Run(t *testing.T, cfg Config) {
 	t.Helper()
 	exempt := maps.Clone(cfg.Exempt)
@@ -109,7 +108,7 @@ func Run(t *testing.T, cfg Config) {
 		}
 		if why := exempt[c.Name]; why != "" {
 			delete(exempt, c.Name)
-			// scripts/runtimes reads it.
+			// scripts/runtimes reads this line
 			t.Logf("exempt: %s/%s: %s", t.Name(), c.Name, why)
 			continue
 		}

@@ -10,14 +10,14 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// crashScript is a turn with everything in it: neighbouring intents, reading
-// tools, a denied one, a failing model call.
+// crashScript is a turn with all kinds of steps: two calls in one answer, reading tools, a
+// denied one, a failing model call.
 func crashScript() string {
 	return script(`[{"think":"hm","tools":[%s,%s]},{"error":"overloaded"},{"say":"now","tools":[{"tool":"Read","input":{"file_path":"a.txt"}},{"tool":"Nope"},%s]},{"tool":"Read","input":{"file_path":"a.txt"}},{"say":"done"}]`,
 		bash("echo one >> a.txt"), bash("echo two >> a.txt"), bash("echo three >> a.txt"))
 }
 
-// points are all places at which a server can die in a turn.
+// points returns all points of a turn at which a server can die.
 func points(t *testing.T, cfg Config) []Point {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()
@@ -38,8 +38,8 @@ func points(t *testing.T, cfg Config) []Point {
 	return h.Points
 }
 
-// testCrashEverywhere kills the server at every point; the box lives. The next
-// server ends the turn, and nothing ran twice, got lost or is unknown.
+// testCrashEverywhere kills the server at every point, while the box lives. The next server ends
+// the turn; nothing ran twice, was lost or is unknown.
 func testCrashEverywhere(t *testing.T, cfg Config) {
 	for _, p := range points(t, cfg) {
 		t.Run(fmt.Sprint(p.Name, p.N), func(t *testing.T) {
@@ -61,9 +61,8 @@ func testCrashEverywhere(t *testing.T, cfg Config) {
 	}
 }
 
-// crash begins the turn on a server that dies at a point. A slow machine has
-// records that a fast one does without (a box that takes its time splits one),
-// so the turn may come to its end before the point: then there is nothing to see.
+// crash begins the turn on a server that dies at a point. A slow machine makes records that a
+// fast one does not, so the turn may end before the point is reached; then died is false.
 func (w *World) crash(cfg Config, p Point) (id holdfast.TurnID, died bool) {
 	w.T.Helper()
 	h := w.NewHost()
@@ -93,8 +92,8 @@ func (w *World) again(cfg Config, id holdfast.TurnID) {
 	w.CheckAnswered()
 }
 
-// testCrashWithTheBox kills the box together with the server, at every point.
-// What was in flight is unknown, and nothing else.
+// testCrashWithTheBox kills the box together with the server, at every point. The outcomes of
+// the calls that ran are unknown, and no others.
 func testCrashWithTheBox(t *testing.T, cfg Config) {
 	for _, p := range points(t, cfg) {
 		t.Run(fmt.Sprint(p.Name, p.N), func(t *testing.T) {
@@ -134,7 +133,8 @@ func testCrashWithTheBox(t *testing.T, cfg Config) {
 	}
 }
 
-// testCrashWhileRunning kills the server while a process of the call runs.
+// testCrashWhileRunning kills the server while a process of the call runs. The next server gets
+// the call's outcome.
 func testCrashWhileRunning(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()

@@ -1,7 +1,7 @@
-// Package runtimetest is the contract of runtime.Runtime as a test suite, and
-// the Host it runs on: a log in memory and a box of the mem driver.
+// Package runtimetest tests the contract of runtime.Runtime as a suite. It also has the Host for
+// that: a log in memory and a box of the mem driver.
 //
-// Tests of runtimes import it. Invariant: the Host keeps to the engine's rules
-// (a record is all or nothing, a crashed server records nothing more, a box
-// outlives its server), so what passes here may be trusted with the real one.
+// Tests of runtimes import it. Invariant: the Host follows the engine's rules (a record is all
+// or nothing, a crashed server records nothing more, a box outlives its server), so a runtime
+// that passes here works with the engine.
 package runtimetest

@@ -16,29 +16,30 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// Point is a place where a server can die. Record n counts the Records of one
-// server from 0; Name is a kill point of Host.At, its Nth mark counted from 0.
+// Point is a place in the code where a server can die. For the two names of a Record, N counts
+// the server's records from 0; for another name, which is a kill point of Host.At, N counts its
+// marks from 0.
 type Point struct {
 	Name string
 	N    int
 }
 
-// The names of points at a Record: before the transaction and after it.
+// The names of the points before and after the transaction of a Record.
 const (
 	BeforeRecord = "before-record"
 	AfterRecord  = "after-record"
 )
 
-// Host is one life of a server with one turn. It implements runtime.Host.
+// Host is one run of a server with one turn. It implements runtime.Host.
 type Host struct {
 	w     *World
 	token uint64
 
-	// OnAt, OnRecord and OnDelta are told what happens, if set.
+	// OnAt, OnRecord and OnDelta are called at these events, if set.
 	OnAt     func(point string)
 	OnRecord func([]journal.Draft) error
 	OnDelta  func(typ holdfast.EventType, data any)
-	// Die is where this server is killed; the zero Point is nowhere.
+	// Die is the point at which this server is killed; the zero Point means never.
 	Die Point
 
 	mu      sync.Mutex
@@ -46,14 +47,14 @@ type Host struct {
 	dead    bool
 	records int
 	marks   map[string]int
-	// Points are the places that were passed.
+	// Points are the points that were passed.
 	Points []Point
 	Deltas []holdfast.EventType
 }
 
 var _ runtime.Host = (*Host)(nil)
 
-// NewHost is the next server of the world.
+// NewHost starts the next server of the world.
 func (w *World) NewHost() *Host {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,20 +64,20 @@ func (w *World) NewHost() *Host {
 	return h
 }
 
-// Close ends the server's connection; the box goes on.
+// Close ends the server's connection to the box, which lives on.
 func (h *Host) Close() {
 	h.mu.Lock()
 	conn := h.conn
 	h.conn = nil
 	h.mu.Unlock()
 	if conn != nil {
-		// A pipe that is broken already is closed all the same.
+		// Closing a broken connection fails, which does not matter.
 		_ = conn.Close()
 	}
 }
 
-// Kill is the server's SIGKILL: nothing is recorded after it. With a Runtime on
-// the calling goroutine, that ends too.
+// Kill ends the server as SIGKILL does: nothing is recorded after it. If the calling goroutine
+// runs a Runtime, the goroutine ends, too.
 func (h *Host) Kill() {
 	h.mu.Lock()
 	h.dead = true
@@ -95,7 +96,7 @@ func (h *Host) died() {
 	}
 }
 
-// pass is a place where the server may die.
+// pass records that a point is passed, and kills the server if it is Die.
 func (h *Host) pass(name string, n int) {
 	h.mu.Lock()
 	p := Point{name, n}
@@ -264,20 +265,20 @@ func (h *Host) At(point string) {
 	h.pass(point, n)
 }
 
-// Turn is the work of one Run in this world.
+// Turn returns the turn of one Run in this world.
 func (w *World) Turn(id holdfast.TurnID, again bool) runtime.Turn {
 	return runtime.Turn{Session: w.Session, ID: id, Instructions: "Be brief.", Again: again}
 }
 
-// Ran is what became of a Run.
+// Ran is the outcome of a Run.
 type Ran struct {
 	Result runtime.Result
 	Err    error
-	// Died: the server was killed during it.
+	// Died is true if the server was killed during the Run.
 	Died bool
 }
 
-// Run runs a turn on a goroutine of its own, so that the server can die in it.
+// Run runs a turn on a new goroutine, so that the server can die in it.
 func (h *Host) Run(ctx context.Context, r runtime.Runtime, t runtime.Turn) Ran {
 	ran := Ran{Died: true}
 	done := make(chan struct{})

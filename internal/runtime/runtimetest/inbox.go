@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// on calls do, on a goroutine of its own, once events of a type are being recorded.
+// on calls do once, on a new goroutine, when an event of a type is recorded.
 func (h *Host) on(typ holdfast.EventType, do func()) {
 	done := false
 	h.OnRecord = func(drafts []journal.Draft) error {
@@ -27,7 +27,8 @@ func (h *Host) on(typ holdfast.EventType, do func()) {
 	}
 }
 
-// testInterruptEnds: the agent lives on, what it ran does not.
+// testInterruptEnds checks that after an interrupt the agent still runs, but the tool that it
+// ran does not.
 func testInterruptEnds(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	r := cfg.New(t)
@@ -70,7 +71,7 @@ func (w *World) ends(h *Host, word string) {
 	})
 }
 
-// testCutOffEnds: an agent that a former server left at work ends, with what it runs.
+// testCutOffEnds checks that an agent that a previous server left working is ended, with what it runs.
 func testCutOffEnds(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()
@@ -95,7 +96,7 @@ func testCutOffEnds(t *testing.T, cfg Config) {
 	w.wantText(w.do(cfg.New(t), script(`[{"say":"usable"}]`)), "usable")
 }
 
-// testJoins: a message that comes while a tool runs is heard in the turn.
+// testJoins checks that the agent receives a message that arrives while a tool runs within the turn.
 func testJoins(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	r := cfg.New(t)
@@ -125,7 +126,7 @@ func testJoins(t *testing.T, cfg Config) {
 	if cfg.Told != nil && !cfg.Told("and one more thing") {
 		t.Error("the model was never told of it")
 	}
-	// How an agent words such a message to its model is its own affair.
+	// How an agent passes such a message to its model is not tested.
 	if said := w.do(r, "well?").Text; !strings.HasPrefix(said, "You have sent ") || !strings.Contains(said, `The last was: "well?".`) {
 		t.Errorf("afterwards the model said %s", said)
 	}
@@ -136,12 +137,12 @@ func workScript() string {
 		bash("echo one >> a.txt"), bash("echo two >> a.txt"), bash("echo three >> a.txt"))
 }
 
-// memory begins the sentence of the scripted model after n messages.
+// memory returns the beginning of the scripted model's answer after n messages.
 func memory(n int, first, last string) string {
 	return fmt.Sprintf(`You have sent %d messages. The first was: "%s". The last was: "%s".`, n, first, last)
 }
 
-// remembers runs a turn and holds what the model remembers then.
+// remembers runs a turn and checks which messages the model remembers.
 func (w *World) remembers(r runtime.Runtime, n int, first, text string) {
 	w.T.Helper()
 	if said := w.do(r, text).Text; !strings.HasPrefix(said, memory(n, first, text)) {
@@ -149,7 +150,7 @@ func (w *World) remembers(r runtime.Runtime, n int, first, text string) {
 	}
 }
 
-// receipt is the newest.
+// receipt returns the newest receipt of an agent's start.
 func (w *World) receipt() holdfast.AgentStarted {
 	w.T.Helper()
 	all := Payloads[holdfast.AgentStarted](w, holdfast.EventAgentStarted)
@@ -159,7 +160,7 @@ func (w *World) receipt() holdfast.AgentStarted {
 	return all[len(all)-1]
 }
 
-// starts is how often an agent was started.
+// starts returns how often an agent was started.
 func (w *World) starts() int {
 	w.T.Helper()
 	n := 0
@@ -171,7 +172,7 @@ func (w *World) starts() int {
 	return n
 }
 
-// some are at most n of the points, evenly, the first and the last among them.
+// some returns at most n of the points, evenly spread, including the first and the last.
 func some(points []Point, n int) []Point {
 	if n <= 1 || len(points) <= n {
 		return points
@@ -183,7 +184,7 @@ func some(points []Point, n int) []Point {
 	return out
 }
 
-// testServerDies kills the server at its records; the box and the agent live.
+// testServerDies kills the server at its records, while the box and the agent live.
 func testServerDies(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()
@@ -203,7 +204,7 @@ func testServerDies(t *testing.T, cfg Config) {
 				if ran.Err != nil || slices.Contains(h.Points, p) {
 					t.Fatalf("the server lives: %v", ran.Err)
 				}
-				return // it came to its end with fewer records this time
+				return // the turn ended with fewer records this time
 			}
 			h = w.NewHost()
 			r := cfg.New(t)
@@ -230,8 +231,8 @@ func testServerDies(t *testing.T, cfg Config) {
 	}
 }
 
-// testBoxDies kills the box while a tool runs in it. Whether the turn goes on or
-// fails is the runtime's choice; that nothing runs twice is not.
+// testBoxDies kills the box while a tool runs in it. The turn may continue or fail, but nothing
+// may run twice.
 func testBoxDies(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	r := cfg.New(t)
@@ -312,7 +313,7 @@ func testToldWhatItMissed(t *testing.T, cfg Config) {
 	if got := w.receipt(); got.Tier != holdfast.TierInjected || got.Turns != 1 || got.Of != 1 {
 		t.Errorf("receipt %+v", got)
 	}
-	// The process lives on, and is told what it missed once.
+	// The process lives on, and is told once what it missed.
 	elsewhere("third")
 	w.remembers(cfg.New(t), 4, "first of all", "fourth")
 	starts := w.starts()

@@ -17,21 +17,21 @@ import (
 	"github.com/holdfast-run/holdfast/internal/runtime"
 )
 
-// patience bounds what a test waits for.
+// patience is the longest time that a test waits for a condition.
 const patience = 60 * time.Second
 
-// script is a message that holds a script.
+// script returns a message that contains a script.
 func script(format string, args ...any) string {
 	return "<script>" + fmt.Sprintf(format, args...) + "</script>"
 }
 
-// bash is a step that runs a command.
+// bash returns a step that runs a command.
 func bash(command string) string {
 	b, _ := json.Marshal(command)
 	return fmt.Sprintf(`{"tool":"Bash","input":{"command":%s}}`, b)
 }
 
-// do runs a turn to its good end and records that.
+// do runs a turn that must succeed, and records its end.
 func (w *World) do(r runtime.Runtime, text string) runtime.Result {
 	w.T.Helper()
 	h := w.NewHost()
@@ -51,7 +51,7 @@ func (w *World) ctx() context.Context {
 	return ctx
 }
 
-// lines are the lines of a file of the workspace.
+// lines returns the lines of a file of the workspace.
 func (w *World) lines(name string) []string {
 	w.T.Helper()
 	b, err := os.ReadFile(filepath.Join(w.Workspace(), name))
@@ -97,7 +97,7 @@ func testTalks(t *testing.T, cfg Config) {
 	}
 }
 
-// testAnswers is what every runtime makes of a turn that only talks.
+// testAnswers checks what every runtime does in a turn without tools.
 func testAnswers(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()
@@ -125,13 +125,13 @@ func testRemembers(t *testing.T, cfg Config) {
 	r := cfg.New(t)
 	w.do(r, "first of all")
 	w.do(r, script(`[%s,{"say":"done"}]`, bash("true")))
-	// An interrupted and a failed turn are part of the conversation too.
+	// Interrupted and failed turns are part of the conversation, too.
 	for _, typ := range []holdfast.EventType{holdfast.EventTurnInterrupted, holdfast.EventTurnFailed} {
 		w.End(w.Begin("and "+string(typ)), typ)
 	}
 	want := `You have sent 5 messages. The first was: "first of all". The last was: "last". I have seen 1 tool results.`
 	w.wantText(w.do(r, "last"), want)
-	// Another server knows the same.
+	// The runtime of another server remembers the same.
 	want = strings.Replace(want, "5 messages", "6 messages", 1)
 	w.wantText(w.do(cfg.New(t), "last"), want)
 }
@@ -241,7 +241,7 @@ func testDenies(t *testing.T, cfg Config) {
 	w.Session.Mode = holdfast.ModePlan
 	steps, denials := bash("echo x >> a.txt"), 1
 	if !cfg.InBox {
-		// An agent in the box is offered what there is, and asks for nothing else.
+		// An agent in the box asks only for tools that it is offered.
 		steps, denials = steps+`,{"tool":"NoSuchTool"}`, 2
 	}
 	w.wantText(w.do(cfg.New(t), script(`[%s,{"say":"done"}]`, steps)), "done")
@@ -301,7 +301,7 @@ func testInterruptKills(t *testing.T, cfg Config) {
 	w.wantText(w.do(r, script(`[{"say":"usable"}]`)), "usable")
 }
 
-// noProcess waits until nothing runs in the box.
+// noProcess waits until no process runs in the box.
 func (w *World) noProcess(h *Host) {
 	w.T.Helper()
 	box, err := h.Box(w.ctx())
@@ -405,7 +405,8 @@ func testSteeredAtTheEnd(t *testing.T, cfg Config) {
 	}
 }
 
-// The answer is in the log and the server died before the turn's end was.
+// testEndedRunAgain runs a turn whose answer is in the log, but whose end is not, because the
+// server died in between.
 func testEndedRunAgain(t *testing.T, cfg Config) {
 	w := cfg.NewWorld(t)
 	h := w.NewHost()

@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-run/holdfast/sandbox"
 )
 
-// World is one session: its log and its box, which outlive every server.
+// World is one session with its log and its box, which outlive every server.
 type World struct {
 	T       *testing.T
 	Session holdfast.Session
@@ -42,10 +42,10 @@ type World struct {
 	borned int
 }
 
-// NewWorld makes a session that nothing happened in, with a box of the mem driver.
+// NewWorld makes a new session, with a box of the mem driver.
 func NewWorld(t *testing.T) *World { return Config{}.NewWorld(t) }
 
-// NewWorld makes a session that nothing happened in.
+// NewWorld makes a new session.
 func (cfg Config) NewWorld(t *testing.T) *World {
 	w := &World{T: t, cfg: cfg, kept: conversation.NewKept(1, 0), clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	if cfg.Boxes == nil {
@@ -74,7 +74,7 @@ func (cfg Config) NewWorld(t *testing.T) *World {
 
 func (w *World) box() holdfast.BoxID { return holdfast.SessionBox(w.Session.ID) }
 
-// Workspace is the workspace's directory on the host.
+// Workspace returns the workspace's directory on the host.
 func (w *World) Workspace() string { return filepath.Join(w.dir, "workspace") }
 
 func (w *World) uuid() string {
@@ -90,7 +90,7 @@ func (w *World) Append(drafts ...journal.Draft) []holdfast.Event {
 	return w.keep(nil, drafts...)
 }
 
-// States are the session's agent states.
+// States returns the session's agent states.
 func (w *World) States() []holdfast.AgentState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,14 +127,14 @@ func (w *World) keep(states []holdfast.AgentState, drafts ...journal.Draft) []ho
 	return out
 }
 
-// Events is the log after a sequence number.
+// Events returns the log after an event number.
 func (w *World) Events(after int64) []holdfast.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]holdfast.Event(nil), w.log[min(after, int64(len(w.log))):]...)
 }
 
-// Begin starts a turn in the log.
+// Begin records the start of a turn.
 func (w *World) Begin(text string) holdfast.TurnID {
 	id := holdfast.TurnID(w.uuid())
 	w.mu.Lock()
@@ -148,7 +148,7 @@ func (w *World) Begin(text string) holdfast.TurnID {
 	return id
 }
 
-// End records a turn's terminal event after what is still to be recorded.
+// End records the last events of a turn and then its end.
 func (w *World) End(id holdfast.TurnID, typ holdfast.EventType, final ...journal.Draft) {
 	w.Append(append(final, journal.Draft{Type: typ, Turn: id, Data: holdfast.TurnEnded{}})...)
 }
@@ -158,13 +158,13 @@ func (w *World) Steer(id holdfast.TurnID, text string) {
 	w.Append(journal.Draft{Type: holdfast.EventMessageUser, Turn: id, Data: holdfast.UserMessage{Parts: []holdfast.Part{{Type: holdfast.PartText, Text: text}}, Steer: true}})
 }
 
-// Complete records the good end of a turn, as the engine does.
+// Complete records the successful end of a turn, as the engine does.
 func (w *World) Complete(id holdfast.TurnID, res runtime.Result) {
 	w.T.Helper()
 	w.keep(res.States, append(res.Final, journal.Draft{Type: holdfast.EventTurnCompleted, Turn: id, Data: holdfast.TurnEnded{Result: res.Text}})...)
 }
 
-// KillBox ends the box's life as a SIGKILL of boxd does.
+// KillBox ends the box as SIGKILL to boxd does.
 func (w *World) KillBox() {
 	w.T.Helper()
 	if d, ok := w.Driver.(*mem.Driver); ok {
@@ -188,19 +188,19 @@ func (w *World) KillBox() {
 	}
 }
 
-// ended reports whether a process has ended, and with it all of the box that it was the
-// first process of: the kernel lets it become a zombie only then.
+// ended reports whether a process has ended, and with it every process of the box whose first
+// process it was: the kernel makes the first process a zombie only after all others.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return true
 	}
-	// The state follows the name, which stands in parentheses.
+	// In this file, the state follows the name, which is in parentheses.
 	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
 	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
 }
 
-// connect starts the box if need be and dials it with a token.
+// connect connects to the box with a token, and with start it starts the box if necessary.
 func (w *World) connect(ctx context.Context, token uint64, start bool) (*sandbox.Box, error) {
 	if start {
 		spec := sandbox.Spec{Box: w.box(), Dir: w.dir, LimitsMode: sandbox.LimitsBestEffort}
@@ -218,7 +218,7 @@ func (w *World) connect(ctx context.Context, token uint64, start bool) (*sandbox
 	return sandbox.Dial(ctx, w.box(), conn, token, w.cfg.Accepted)
 }
 
-// Payloads are the log's payloads of one event type.
+// Payloads returns the payloads of the log's events of one type.
 func Payloads[T any](w *World, typ holdfast.EventType) []T {
 	w.T.Helper()
 	var out []T
@@ -235,8 +235,8 @@ func Payloads[T any](w *World, typ holdfast.EventType) []T {
 	return out
 }
 
-// CheckAnswered holds that the log answers every requested tool use exactly
-// once, and that every call that was finished or unknown had an intent.
+// CheckAnswered checks that the log answers every requested tool use exactly once, and that
+// every call that has finished or is unknown has an intent.
 func (w *World) CheckAnswered() {
 	w.T.Helper()
 	answers, intents := map[string]int{}, map[holdfast.CallID]bool{}

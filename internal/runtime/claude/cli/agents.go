@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/internal/folder"
 )
 
-// Agents returns the sub-agents of a folder as the CLI takes them. They get no tool that the
-// CLI is not offered; one that would be left without any is left out.
+// Agents returns the sub-agents of a folder in the CLI's format. Their tools are limited to
+// those that the CLI is offered; a sub-agent without any tool left is omitted.
 func Agents(f *folder.Folder) map[string]any {
 	if f == nil {
 		return nil
@@ -33,8 +33,8 @@ func Agents(f *folder.Folder) map[string]any {
 	return out
 }
 
-// Named returns the input of a tool use as it is decided upon and run: a skill of the agent
-// goes by its full name, whatever the model calls it, and before one of the CLI.
+// Named returns the input of a tool use as it is decided on and run: a skill of the agent's folder gets
+// its full name, whatever form the model used, and has precedence over a skill of the CLI.
 func Named(f *folder.Folder, tool string, input json.RawMessage) json.RawMessage {
 	var in map[string]json.RawMessage
 	var name string
@@ -50,11 +50,11 @@ func Named(f *folder.Folder, tool string, input json.RawMessage) json.RawMessage
 	}
 	var err error
 	if in["skill"], err = json.Marshal(full); err != nil {
-		return input // it is a text
+		return input // a string cannot fail to encode
 	}
 	out, err := json.Marshal(in)
 	if err != nil {
-		return input // it was read from JSON
+		return input // decoded from JSON, so it cannot fail to encode
 	}
 	return out
 }

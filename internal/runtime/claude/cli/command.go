@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Where an agent finds its things in a box. They are the same on every driver and
-// machine, because a transcript names them.
+// The paths of the CLI's files in a box. They are the same on every driver and machine, because
+// transcripts contain them.
 const (
-	// Config is the CLI's own directory, Transcripts that of the transcripts of /workspace.
+	// Config is the CLI's own directory, Transcripts the directory of the transcripts of /workspace.
 	Config      = "/home/agent/.claude"
 	Transcripts = Config + "/projects/-workspace"
-	// ModelSocket is the CLI's only way out.
+	// ModelSocket is the socket to the model's API, the CLI's only connection out of the box.
 	ModelSocket = "/run/holdfast/model.sock"
 )
 
-// Options returns the CLI's options. They hold nothing that is secret, and no text of a
-// user or an agent: those go over stdin. Resume is the transcript to resume, a path in the
-// box; without one the CLI begins a session under an id.
+// Options returns the CLI's command-line options. They contain no secrets and no text of a user
+// or an agent: those go over stdin. resume is the path in the box of the transcript to resume;
+// if it is empty, the CLI begins a session with the id.
 func Options(model, resume, id string) []string {
 	var tools []string
 	for _, t := range Offered() {
@@ -34,8 +34,8 @@ func Options(model, resume, id string) []string {
 	return append(argv, "--session-id", id)
 }
 
-// Environ returns what the CLI gets in addition to the box's environment: a key that is none,
-// and the model's socket as its only way out. It tries a failed model call again so often.
+// Environ returns the variables for the CLI in addition to the box's environment: a placeholder key, and
+// the model's socket as its only connection. retries is how often the CLI repeats a failed model call.
 func Environ(retries int) []string {
 	return []string{
 		"CLAUDE_CONFIG_DIR=" + Config,
@@ -43,7 +43,8 @@ func Environ(retries int) []string {
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1", "DISABLE_ERROR_REPORTING=1",
 		"CLAUDE_CODE_EAGER_FLUSH=1", "CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1",
 		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",
-		// The CLI reads a file that a text names as @FILE without asking; now the model reads it.
+		// Otherwise the CLI would read a file that a message names as @FILE without a permission; now
+		// the model has to read it.
 		"CLAUDE_CODE_DISABLE_FILE_MENTIONS=1",
 		fmt.Sprintf("CLAUDE_CODE_MAX_RETRIES=%d", retries),
 	}

@@ -8,15 +8,15 @@ import (
 	"github.com/holdfast-run/holdfast/internal/folder"
 )
 
-// works are the CLI's own commands that a message may name: they change nothing that the
-// server keeps, and run no command by themselves.
+// works are the CLI's commands that a message may name: they change nothing that the server
+// stores, and run no command by themselves.
 var works = []string{"compact", "context", "cost", "effort", "init", "stats", "usage"}
 
-// inWords is what to do instead of a command that is a skill of the CLI: one that a message
-// names runs its commands at once, one that the agent chooses is decided upon.
+// inWords is the hint for a message that names a skill of the CLI. Named in a message, a skill
+// runs its commands at once; chosen by the agent, it needs a decision.
 const inWords = "ask for it in words, as: use the skill %s"
 
-// instead says for each other command of the CLI what to do instead.
+// instead holds a hint for each command of the CLI for which Holdfast has another way.
 var instead = map[string]string{
 	"model":       "holdfast session update ID --model anthropic/NAME",
 	"plan":        "holdfast session update ID --mode plan",
@@ -33,12 +33,12 @@ var instead = map[string]string{
 	"help": "holdfast send --help",
 }
 
-// bundled are the skills that the CLI brings itself.
+// bundled are the skills that come with the CLI.
 var bundled = strings.Fields(`batch claude-api code-review dataviz debug deep-research doctor fewer-permission-prompts loop
 	plugin-authoring run run-skill-generator security-review simplify team-onboarding update-config verify
 	workflow-authoring`)
 
-// screenOnly are commands of the CLI, and other names of them, that mean nothing here.
+// screenOnly are commands of the CLI, and aliases of them, that have no use in a session.
 var screenOnly = strings.Fields(`__remote-workflow add-dir advisor allowed-tools android app artifacts auto-mode-setup autocompact autofix-pr
 	background bashes bg branch break-reminder breaks brief btw bug cd checkpoint checkup cloud-plugins color
 	config copy daemon design-consent design-login design-revoke desktop diff downtime extra-usage fast feedback
@@ -51,8 +51,8 @@ var screenOnly = strings.Fields(`__remote-workflow add-dir advisor allowed-tools
 	web-setup wellbeing workflow-launch-exec workflows`)
 
 // Screen refuses a message that names a command of the CLI which does not work in a session,
-// with what to do instead. Commands and skills of the agent's folder, those that work, and
-// everything that is no command of the CLI are taken.
+// with a hint what to do instead. It accepts commands and skills of the agent's folder, commands
+// that work, and all other text.
 func Screen(text string, f *folder.Folder) error {
 	name, _, ok := folder.Slash(text)
 	if !ok || f.Names(text) || slices.Contains(works, name) {

@@ -8,20 +8,20 @@ import (
 	"github.com/holdfast-run/holdfast/policy"
 )
 
-// standard are the CLI's tools whose registration is the standard one; own are the
-// others, with their registration. Tools that wake an agent by themselves, reach other
-// sessions or ask over a screen are left out.
+// standard are the CLI's tools that have the standard registration in policy; own are its other
+// tools, with their registration. Tools that wake an agent by themselves, reach other sessions
+// or ask over a screen are left out.
 var (
 	standard = []string{"Bash", "Edit", "Glob", "Grep", "Read", "Task", "TodoWrite", "WebFetch", "Write"}
 	own      = []policy.Tool{
 		{Name: "NotebookEdit", Class: policy.ClassEdits, Subject: policy.SubjectPath, Field: "notebook_path"},
-		// A skill of the CLI may run git and sub-agents at once, without asking for Bash.
+		// A skill of the CLI may run git and sub-agents at once, without a permission for Bash.
 		{Name: "Skill", Class: policy.ClassRuns, Subject: policy.SubjectName, Field: "skill"},
 	}
 )
 
-// Offered lists the tools of the CLI that agents have. The CLI is started with these
-// alone, so that it offers no tool that policy does not know.
+// Offered returns the tools of the CLI that agents may use. The CLI is started with only these,
+// so that it has no tool that policy does not know.
 func Offered() []policy.Tool {
 	out := slices.Clone(own)
 	for _, t := range policy.StandardTools() {
@@ -33,14 +33,14 @@ func Offered() []policy.Tool {
 	return out
 }
 
-// ChangesNothing reports whether an offered tool leaves files and the world alone.
+// ChangesNothing reports whether a tool changes neither files nor anything else.
 func ChangesNothing(name string) bool {
 	return slices.ContainsFunc(Offered(), func(t policy.Tool) bool {
 		return t.Name == name && (t.Class == policy.ClassReads || t.Class == policy.ClassPlans)
 	})
 }
 
-// Edited returns the file that a call of an offered tool edits; empty for none.
+// Edited returns the path of the file that a call of an offered tool edits, or "".
 func Edited(name string, input json.RawMessage) string {
 	i := slices.IndexFunc(Offered(), func(t policy.Tool) bool { return t.Name == name && t.Class == policy.ClassEdits })
 	var in map[string]json.RawMessage
@@ -51,7 +51,7 @@ func Edited(name string, input json.RawMessage) string {
 	return file
 }
 
-// offered are those of some tools that the CLI is started with.
+// offered returns those of the named tools that the CLI is started with.
 func offered(names []string) []string {
 	var out []string
 	for _, t := range Offered() {

@@ -6,14 +6,14 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// lineBytes is the longest line of a transcript, mostEntries how many it may have.
+// lineBytes is the most bytes of a line of a transcript, mostEntries the most entries of a transcript.
 const (
 	lineBytes   = 16 << 20
 	mostEntries = 250_000
 )
 
-// Check reads a transcript and holds it against what was recorded of it. Write it the
-// file's bytes, then ask for the Verdict.
+// Check compares a transcript with what the log recorded of it. Write the file's bytes to it,
+// then call Verdict.
 type Check struct {
 	want *recorded
 	tail string
@@ -26,7 +26,7 @@ type Check struct {
 	bad     error
 }
 
-// Check is a check of the transcript of that name.
+// Check returns a Check for the transcript with a name.
 func (r *Record) Check(name string) *Check {
 	c := &Check{want: r.files[name], have: map[string]entry{}}
 	if c.want == nil {
@@ -38,16 +38,16 @@ func (r *Record) Check(name string) *Check {
 	return c
 }
 
-// Write implements io.Writer. It never fails: what is wrong is the verdict.
+// Write implements io.Writer. It never fails: Verdict returns what is wrong with the file.
 func (c *Check) Write(p []byte) (int, error) {
 	n := len(p)
 	if c.size += int64(n); c.size > MostBytes && c.bad == nil {
-		c.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the file is over %d bytes", MostBytes)
+		c.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the transcript file is over %d bytes", MostBytes)
 	}
 	for c.bad == nil && len(p) > 0 {
 		line, rest, whole := bytes.Cut(p, []byte{'\n'})
 		if len(c.partial)+len(line) > lineBytes {
-			c.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "a line is over %d bytes", lineBytes)
+			c.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "a line of the transcript is over %d bytes", lineBytes)
 			break
 		}
 		if !whole {
@@ -75,18 +75,18 @@ func (c *Check) line(line []byte) {
 	}
 	before, twice := c.have[e.uuid]
 	if twice && before.sum != e.sum {
-		c.bad = holdfast.Errorf(holdfast.KindInvalid, op, "entry %s is there twice, and differs", holdfast.Quote(e.uuid))
+		c.bad = holdfast.Errorf(holdfast.KindInvalid, op, "the transcript has entry %s twice, with different content", holdfast.Quote(e.uuid))
 		return
 	}
 	if want, ok := c.want.entries[e.uuid]; ok && !twice {
 		if want.sum != e.sum {
-			c.bad = holdfast.Errorf(holdfast.KindInvalid, op, "entry %s is not what was recorded", holdfast.Quote(e.uuid))
+			c.bad = holdfast.Errorf(holdfast.KindInvalid, op, "entry %s of the transcript differs from what the log recorded", holdfast.Quote(e.uuid))
 			return
 		}
 		c.found++
 	}
 	if c.have[e.uuid] = e; len(c.have) > mostEntries {
-		c.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the file has over %d entries", mostEntries)
+		c.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the transcript has over %d entries", mostEntries)
 		return
 	}
 	if !e.side {
@@ -94,29 +94,29 @@ func (c *Check) line(line []byte) {
 	}
 }
 
-// Verdict says why the transcript cannot be gone by; nil is that it can. More than
-// was recorded is no reason: an agent is cut off in the middle of a turn.
+// Verdict returns why the transcript cannot be resumed, or nil if it can. Entries that were not
+// recorded are allowed: an agent can be cut off in the middle of a turn.
 func (c *Check) Verdict() error {
 	switch {
 	case c.bad != nil:
 		return c.bad
 	case c.size == 0:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the file is empty")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the transcript file is empty")
 	case len(c.partial) > 0:
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the last line has no end: %s", holdfast.Quote(string(c.partial)))
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the last line of the transcript has no newline: %s", holdfast.Quote(string(c.partial)))
 	case c.found < len(c.want.entries):
-		return holdfast.Errorf(holdfast.KindNotFound, op, "the file misses %d of the %d entries that were recorded", len(c.want.entries)-c.found, len(c.want.entries))
+		return holdfast.Errorf(holdfast.KindNotFound, op, "the transcript lacks %d of the %d entries that the log recorded", len(c.want.entries)-c.found, len(c.want.entries))
 	}
 	if c.tail == "" {
-		// Of a child agent, or before the first answer: what was recorded is there.
+		// A child agent's transcript, or one before the first answer: all that was recorded is in the file.
 		return nil
 	}
-	through, err := walk(c.have, c.last, "the file")
+	through, err := walk(c.have, c.last, "the transcript file")
 	if err != nil {
 		return err
 	}
 	if !through[c.tail] {
-		return holdfast.Errorf(holdfast.KindInvalid, op, "the conversation in the file does not go through the recorded end of the newest turn")
+		return holdfast.Errorf(holdfast.KindInvalid, op, "the conversation in the transcript does not contain the recorded end of the newest turn")
 	}
 	return nil
 }

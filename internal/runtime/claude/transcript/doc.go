@@ -1,10 +1,9 @@
-// Package transcript knows the files in which the Claude Code CLI keeps a
-// conversation: whether one still holds what the session's log recorded of it, and
-// how to write it anew from the log.
+// Package transcript handles the files in which the Claude Code CLI stores a conversation: it
+// checks whether a file still holds what the session's log recorded of it, and writes it again
+// from the log.
 //
-// The claude runtime imports it; it imports the vocabulary. It does no I/O. The files
-// lie where an agent can write them: they are hostile input, bounded in every way.
-// Invariant (I-30): a file that passes holds every entry that was recorded, unchanged, and
-// the CLI that goes on from its end goes through the recorded end; anything else
-// fails with a reason.
+// The claude runtime imports it; it imports the vocabulary. It does no I/O. An agent can write
+// the files, so they are hostile input with limits on everything. Invariant (I-30): a file that
+// passes holds every recorded entry unchanged, and the conversation that ends at its last entry
+// contains the recorded end; any other file fails with a reason.
 package transcript

@@ -13,31 +13,31 @@ import (
 
 const op = "transcript"
 
-// entry is what counts of a line: its place in the chain, and what it says.
+// entry holds what a check needs of a line: its place in the chain of entries, and a sum of its content.
 type entry struct {
 	uuid, parent string
 	kind         string
-	// side: it belongs to a child agent.
+	// side is true if the entry belongs to a child agent.
 	side bool
 	sum  [sha256.Size]byte
 }
 
-// chained reports whether the conversation runs through it. The rest is bookkeeping,
-// which the CLI does without.
+// chained reports whether the entry is part of the conversation. Other entries are bookkeeping,
+// which the CLI does not need.
 func (e *entry) chained() bool { return e.uuid != "" }
 
-// mostLevels is how deep the JSON of a line may nest, as in encoding/json.
+// mostLevels is the deepest nesting of JSON in a line, as in encoding/json.
 const mostLevels = 10_000
 
-// parse reads a line token by token, so that it needs no more memory than the line: a
-// decoded list of small values takes twenty times as much. Two lines whose values are
-// equal have the same sum, whatever their white space and escapes.
+// parse reads a line token by token, so that it needs no more memory than the line itself: a
+// decoded list of small values takes twenty times as much. Two lines with equal values have the
+// same sum, whatever their white space and escapes.
 func parse(line []byte) (entry, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.UseNumber()
 	var e entry
 	sum := sha256.New()
-	// objects tells for each open level whether it is an object.
+	// objects holds for each open level whether it is an object.
 	var objects []bool
 	var key string
 	keyNext := false
@@ -77,8 +77,8 @@ func parse(line []byte) (entry, error) {
 	return e, nil
 }
 
-// set stores a field of the line, by its exact name: a decoder into a struct would
-// accept other spellings as well.
+// set stores a field of the line by its exact name: decoding into a struct would accept other
+// spellings, too.
 func (e *entry) set(key string, v json.Token) {
 	text, _ := v.(string)
 	switch key {
@@ -119,5 +119,5 @@ func addToken(h hash.Hash, tok json.Token) {
 }
 
 func invalid(line []byte) error {
-	return holdfast.Errorf(holdfast.KindInvalid, op, "a line is no entry: %s", holdfast.Quote(string(line)))
+	return holdfast.Errorf(holdfast.KindInvalid, op, "a line of the transcript is not an entry: %s", holdfast.Quote(string(line)))
 }

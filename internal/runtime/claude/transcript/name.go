@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Main is the name of the conversation's own transcript; those of child agents are
-// "subagents/NAME.jsonl", below a directory named after the agent.
+// Main is the name of the main conversation's transcript. Transcripts of child agents have names
+// like "subagents/NAME.jsonl", below a directory named after the agent.
 const Main = ""
 
-// Name turns the path that a mirror frame gives into the name that the log keeps. Not
-// ok is a path that belongs to no transcript of the agent.
+// Name converts the path in a mirror line of the CLI to the name under which the log records the
+// transcript. ok is false if the path is not a transcript of the agent.
 func Name(agentID, file string) (name string, ok bool) {
 	if path.Base(file) == agentID+".jsonl" {
 		return Main, true
@@ -19,8 +19,8 @@ func Name(agentID, file string) (name string, ok bool) {
 	return below, found && child(below)
 }
 
-// child reports whether a name may be one of a child agent's transcript. It becomes
-// part of a path: nothing in it leads anywhere else.
+// child reports whether a name can be a child agent's transcript. The name becomes part of a
+// path, so it must not lead anywhere else.
 func child(name string) bool {
 	rest, ok := strings.CutPrefix(name, "subagents/")
 	stem, jsonl := strings.CutSuffix(rest, ".jsonl")
@@ -39,7 +39,7 @@ func odd(r rune) bool {
 	return r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
-// Path is where a transcript lies, below the directory that holds the main one.
+// Path returns the path of a transcript; dir is the directory of the main one.
 func Path(dir, agentID, name string) string {
 	if name == Main {
 		return path.Join(dir, agentID+".jsonl")
@@ -47,5 +47,5 @@ func Path(dir, agentID, name string) string {
 	return path.Join(dir, agentID, name)
 }
 
-// meta is the name of what a child agent keeps beside its transcript.
+// meta returns the name of the metadata file of a child agent's transcript.
 func meta(name string) string { return strings.TrimSuffix(name, ".jsonl") + ".meta.json" }

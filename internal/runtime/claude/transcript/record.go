@@ -7,25 +7,25 @@ import (
 	"github.com/holdfast-run/holdfast"
 )
 
-// Record is what the log holds of the transcripts of one agent. The zero Record is
-// empty and ready.
+// Record is what the log recorded of the transcripts of one agent. The zero Record is empty and
+// ready for use.
 type Record struct {
 	files map[string]*recorded
 	order []string
-	// tail is the newest answer when a turn completed.
+	// tail is the uuid of the newest answer at the end of a completed turn.
 	tail     string
 	prompted bool
-	// bad says why the record itself cannot be gone by.
+	// bad is why the record itself cannot be used, or nil.
 	bad error
 }
 
 type recorded struct {
 	entries map[string]entry
-	// last is the newest entry of the conversation, answer the newest of the agent.
+	// last is the newest entry of the conversation, answer the newest one of the agent.
 	last, answer string
 }
 
-// Add takes in entries, in log order.
+// Add adds recorded entries; it must be called in log order.
 func (r *Record) Add(m holdfast.AgentMirrored) {
 	if m.File != Main && !child(m.File) {
 		return
@@ -50,7 +50,7 @@ func (r *Record) Add(m holdfast.AgentMirrored) {
 			continue
 		}
 		if f.entries[e.uuid] = e; len(f.entries) > mostEntries {
-			r.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the log holds over %d entries of a transcript", mostEntries)
+			r.bad = holdfast.Errorf(holdfast.KindTooLarge, op, "the log holds over %d entries of one transcript", mostEntries)
 			return
 		}
 		if e.side && m.File == Main {
@@ -64,30 +64,29 @@ func (r *Record) Add(m holdfast.AgentMirrored) {
 	}
 }
 
-// Prompted reports whether the entries added last gave the agent something to answer,
-// in its own conversation.
+// Prompted reports whether the entries of the last Add contain a prompt to the main agent.
 func (r *Record) Prompted() bool { return r.prompted }
 
-// Completed notes that a turn of the session completed here.
+// Completed records that a turn of the session completed after the entries added so far.
 func (r *Record) Completed() {
 	if f := r.files[Main]; f != nil && f.answer != "" {
 		r.tail = f.answer
 	}
 }
 
-// Answered says which answer the newest turn completed with, where that is known from
-// elsewhere: it may never have been mirrored.
+// Answered records the newest turn's last answer, if the agent's state names it: the answer may
+// never have been mirrored.
 func (r *Record) Answered(uuid string) {
 	if uuid != "" {
 		r.tail = uuid
 	}
 }
 
-// Names are the transcripts that were recorded, the main one among them, in the order
-// of their first entries.
+// Names returns the names of the recorded transcripts, including the main one, in the order of
+// their first entries.
 func (r *Record) Names() []string { return slices.Clone(r.order) }
 
-// Len is how many entries of the conversation are recorded.
+// Len returns the number of recorded entries of the main conversation.
 func (r *Record) Len() int {
 	if f := r.files[Main]; f != nil {
 		return len(f.entries)
@@ -95,9 +94,9 @@ func (r *Record) Len() int {
 	return 0
 }
 
-// Whole reports why the record does not hold the conversation: an answer that a turn
-// completed with never came, or an entry that others go on from. Without a reason the
-// transcript can be written anew from the log.
+// Whole returns why the record does not hold the whole conversation: an answer that a turn
+// completed with is missing, or an entry that others refer to. If it returns nil, the transcript
+// can be written again from the log.
 func (r *Record) Whole() error {
 	f := r.files[Main]
 	switch {
@@ -107,22 +106,22 @@ func (r *Record) Whole() error {
 		return holdfast.Errorf(holdfast.KindNotFound, op, "the log holds no transcript of the agent")
 	}
 	if _, ok := f.entries[r.tail]; r.tail != "" && !ok {
-		return holdfast.Errorf(holdfast.KindNotFound, op, "the log holds no transcript of the newest answer (%s)", holdfast.Quote(r.tail))
+		return holdfast.Errorf(holdfast.KindNotFound, op, "the agent's transcript in the log lacks the newest answer (%s)", holdfast.Quote(r.tail))
 	}
-	_, err := walk(f.entries, f.last, "the log")
+	_, err := walk(f.entries, f.last, "the transcript in the log")
 	return err
 }
 
-// walk follows a chain from its end to its root.
+// walk follows the chain of entries from its end to its root and returns their ids.
 func walk(entries map[string]entry, from, where string) (map[string]bool, error) {
 	seen := make(map[string]bool, len(entries))
 	for at := from; at != ""; {
 		e, ok := entries[at]
 		if !ok {
-			return nil, holdfast.Errorf(holdfast.KindNotFound, op, "%s misses entry %s, which the conversation goes through", where, holdfast.Quote(at))
+			return nil, holdfast.Errorf(holdfast.KindNotFound, op, "%s lacks entry %s of the conversation", where, holdfast.Quote(at))
 		}
 		if seen[at] {
-			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "in %s the entries from %s on go in a circle", where, holdfast.Quote(at))
+			return nil, holdfast.Errorf(holdfast.KindInvalid, op, "in %s the entries from %s on refer to each other in a circle", where, holdfast.Quote(at))
 		}
 		seen[at] = true
 		at = e.parent
@@ -130,18 +129,18 @@ func walk(entries map[string]entry, from, where string) (map[string]bool, error)
 	return seen, nil
 }
 
-// MostBytes bounds what the transcripts of an agent may take when they are written
-// anew, and a single one that is read.
+// MostBytes is the most bytes of all transcripts of an agent that are written again, and of a
+// single one that is read.
 const MostBytes = 64 << 20
 
-// Writer writes transcripts anew from what the log recorded. The zero Writer is ready.
+// Writer builds transcripts again from what the log recorded. The zero Writer is ready for use.
 type Writer struct {
 	files map[string][]byte
 	order []string
 	bytes int
 }
 
-// Add takes in entries, in log order. Too many bytes are too_large.
+// Add adds recorded entries, in log order. It returns KindTooLarge if they are too large.
 func (w *Writer) Add(m holdfast.AgentMirrored) error {
 	if m.File != Main && !child(m.File) {
 		return nil
@@ -153,7 +152,7 @@ func (w *Writer) Add(m holdfast.AgentMirrored) error {
 			return invalid(raw)
 		}
 		if m.File != Main && string(fields["type"]) == `"agent_metadata"` {
-			// The CLI keeps the newest, in a file of its own.
+			// The CLI stores only the newest of these, in a file of its own.
 			delete(fields, "type")
 			kept, err := json.Marshal(fields)
 			if err != nil {
@@ -164,7 +163,7 @@ func (w *Writer) Add(m holdfast.AgentMirrored) error {
 			delete(w.files, name)
 		}
 		if w.bytes += len(line); w.bytes > MostBytes {
-			return holdfast.Errorf(holdfast.KindTooLarge, op, "what the log holds of the agent's transcripts is over %d bytes", MostBytes)
+			return holdfast.Errorf(holdfast.KindTooLarge, op, "the agent's transcripts in the log are over %d bytes", MostBytes)
 		}
 		w.put(name, line)
 	}
@@ -181,14 +180,14 @@ func (w *Writer) put(name string, line []byte) {
 	w.files[name] = append(w.files[name], line...)
 }
 
-// File is a file to write; Name is for Path.
+// File is a transcript file to write; its path is that of Path for Name.
 type File struct {
 	Name string
 	Data []byte
 }
 
-// Files are the files, those of child agents first: the conversation is there when
-// everything is.
+// Files returns the files, those of child agents first, so that the main conversation is written
+// last.
 func (w *Writer) Files() []File {
 	var out []File
 	for _, name := range w.order {

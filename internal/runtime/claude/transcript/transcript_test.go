@@ -110,26 +110,26 @@ func TestABrokenFileFails(t *testing.T) {
 	swapped := func(from, to string) string { return strings.Replace(whole, from, to, 1) }
 	for name, c := range map[string]struct{ data, want string }{
 		"empty":              {"", "empty"},
-		"half":               {whole[:len(whole)/2], "no end"},
-		"half, line ended":   {whole[:len(whole)/2] + "\n", "no entry"},
-		"no last line end":   {whole[:len(whole)-1], "no end"},
-		"NULs at the end":    {whole + "\x00\x00\x00", "no end"},
-		"all NULs":           {strings.Repeat("\x00", len(whole)), "no end"},
-		"NULs in it":         {swapped("answer", "ans\x00er"), "no entry"},
-		"garbage":            {"hello\nworld\n", "no entry"},
-		"a bad line":         {file(append(append(append([]string{}, lines[:6]...), "{"), lines[6:]...)), "no entry"},
-		"two in a line":      {swapped("\n{\"parentUuid\"", "{\"parentUuid\""), "no entry"},
-		"an entry less":      {file(without(2)), "misses 1 of the 9"},
-		"the newest less":    {file(lines[:len(lines)-5]), "misses 3 of the 9"},
-		"an answer changed":  {swapped("answer & 1", "answer 7"), "not what was recorded"},
-		"a question changed": {swapped("question <1>", "question <2>"), "not what was recorded"},
-		"a parent changed":   {swapped(`"parentUuid":"user-1"`, `"parentUuid":"user-0"`), "not what was recorded"},
-		"another branch":     {file(append(append([]string{}, lines...), said("user", "x", "", "I am the root"))), "does not go through"},
-		"branch from before": {file(append(append([]string{}, lines...), said("user", "x", "assistant-1", "rewound"))), "does not go through"},
-		"a hole":             {file(append(append([]string{}, lines...), said("user", "x", "nobody", "hm"))), `misses entry "nobody"`},
+		"half":               {whole[:len(whole)/2], "has no newline"},
+		"half, line ended":   {whole[:len(whole)/2] + "\n", "is not an entry"},
+		"no last line end":   {whole[:len(whole)-1], "has no newline"},
+		"NULs at the end":    {whole + "\x00\x00\x00", "has no newline"},
+		"all NULs":           {strings.Repeat("\x00", len(whole)), "has no newline"},
+		"NULs in it":         {swapped("answer", "ans\x00er"), "is not an entry"},
+		"garbage":            {"hello\nworld\n", "is not an entry"},
+		"a bad line":         {file(append(append(append([]string{}, lines[:6]...), "{"), lines[6:]...)), "is not an entry"},
+		"two in a line":      {swapped("\n{\"parentUuid\"", "{\"parentUuid\""), "is not an entry"},
+		"an entry less":      {file(without(2)), "lacks 1 of the 9"},
+		"the newest less":    {file(lines[:len(lines)-5]), "lacks 3 of the 9"},
+		"an answer changed":  {swapped("answer & 1", "answer 7"), "differs from what the log recorded"},
+		"a question changed": {swapped("question <1>", "question <2>"), "differs from what the log recorded"},
+		"a parent changed":   {swapped(`"parentUuid":"user-1"`, `"parentUuid":"user-0"`), "differs from what the log recorded"},
+		"another branch":     {file(append(append([]string{}, lines...), said("user", "x", "", "I am the root"))), "does not contain the recorded end"},
+		"branch from before": {file(append(append([]string{}, lines...), said("user", "x", "assistant-1", "rewound"))), "does not contain the recorded end"},
+		"a hole":             {file(append(append([]string{}, lines...), said("user", "x", "nobody", "hm"))), `lacks entry "nobody"`},
 		"a circle":           {file(append(append([]string{}, lines...), said("user", "x", "y", "hm"), said("user", "y", "x", "hm"))), "circle"},
-		"twice, other words": {file(append(append([]string{}, lines...), said("user", "user-0", "", "hm"))), "differs"},
-		"spelt otherwise":    {swapped(`"uuid":"user-0"`, `"UUID":"user-0"`), "misses 1 of the 9"},
+		"twice, other words": {file(append(append([]string{}, lines...), said("user", "user-0", "", "hm"))), "with different content"},
+		"spelt otherwise":    {swapped(`"uuid":"user-0"`, `"UUID":"user-0"`), "lacks 1 of the 9"},
 	} {
 		err := verdict(r, transcript.Main, c.data, 1000)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -161,7 +161,7 @@ func TestARecordKnowsWhatItMisses(t *testing.T) {
 	// Turn 1 lost its answer on the way; the next question goes on from it.
 	lost := append(append([]string{}, lines[:8]...), lines[9:]...)
 	r := record(t, lost)
-	if err := r.Whole(); err == nil || !strings.Contains(err.Error(), `misses entry "assistant-1"`) {
+	if err := r.Whole(); err == nil || !strings.Contains(err.Error(), `lacks entry "assistant-1"`) {
 		t.Error(err)
 	}
 	if err := verdict(r, transcript.Main, file(lines), 100); err != nil {
