@@ -231,7 +231,7 @@ func (c *Coalesced) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// holds reports whether to hold back p, because the multiplexer writes more immediately.
+// holds reports whether to hold back p: more follows immediately, or p is not urgent.
 func (c *Coalesced) holds(p []byte) bool {
 	if c.body || len(p) != muxHead || p[0] != 0 {
 		c.body = false
